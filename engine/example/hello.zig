@@ -33,6 +33,8 @@ pub fn main(init: std.process.Init) !void {
     var config: per.ServerConfig = .{ .ip = "127.0.0.1", .worker_thread_count = threads };
     var pair: [1]per.tls.CertificateFiles = undefined;
     if (args.len == 4 and std.mem.eql(u8, args[3], "uring")) config.io = .uring;
+    // HTTP/2 without TLS, for clients that know that it is spoken here.
+    config.limits.http2 = true;
     if (args.len > 4) {
         pair[0] = .{ .cert_file = args[3], .key_file = args[4] };
         config.tls = .{ .certificates = &pair };

@@ -263,7 +263,7 @@ pub const Batch = struct {
             .local_port = connection.local_port,
             .connection = connection.number,
             .number = connection.request_count,
-            .tls = @intFromBool(connection.tunnel != null),
+            .tls = @intFromBool(connection.tls() != null),
             .peer = placeZ(&rest, peer),
             .local = placeZ(&rest, local),
             .body_length = switch (head.body) {

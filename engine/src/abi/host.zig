@@ -186,7 +186,7 @@ pub const Host = struct {
 
     /// Lets what is known of the exchange's TLS connection go with its request, to who cannot ask for it.
     pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
-        const tunnel = exchange.connection.tunnel orelse return;
+        const tunnel = exchange.connection.tls() orelse return;
         var chain: std.ArrayList(types.Text) = .empty;
         const arena = batch.arena.allocator();
         const info = try tls.infoOf(tunnel, arena, &chain);

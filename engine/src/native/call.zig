@@ -85,7 +85,7 @@ pub const Call = struct {
         }
         call.request.peer_port = client.port;
         call.request.secure = client.secure;
-        call.request.tunnel = exchange.connection.tunnel;
+        call.request.tunnel = exchange.connection.tls();
         call.response.arena = &call.arena;
         call.response.begin();
     }

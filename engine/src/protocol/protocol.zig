@@ -23,6 +23,7 @@ pub const early = @import("early.zig");
 /// What every protocol of a connection has in common, and the choice of one.
 pub const session = @import("session.zig");
 pub const Session = session.Session;
+pub const Multiplexed = session.Multiplexed;
 pub const Head = session.Head;
 pub const Limits = session.Limits;
 pub const Stream = session.Stream;

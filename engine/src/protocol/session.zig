@@ -2,12 +2,16 @@
 //! names no protocol version.
 //!
 //! A session numbers the exchanges of its connection by streams. With HTTP/1 there is one at a time: number
-//! 0.
+//! 0. A connection of many streams has a session of its own kind (`Multiplexed`), and each of its streams is
+//! to an exchange what a connection with one exchange at a time is: a `Session`, too.
 //! What an application sends is planned first: that may fail, and changes nothing. A plan whose bytes are
 //! queued is applied, which cannot fail. See http1/session.zig for each function.
 const assert = @import("std").debug.assert;
 const http1 = @import("http1/session.zig");
+const http2 = @import("http2/session.zig");
+const frame = @import("http2/frame.zig");
 const event = @import("event.zig");
+const View = @import("http2/view.zig").View;
 const Field = @import("http/header.zig").Field;
 
 pub const Limits = http1.Limits;
@@ -22,17 +26,82 @@ pub const StartError = http1.StartError;
 pub const BodyError = http1.BodyError;
 pub const EndError = http1.EndError;
 pub const startSize = http1.startSize;
-pub const endSize = http1.endSize;
 pub const body_prefix_bytes_max = http1.body_prefix_bytes_max;
 pub const body_suffix_bytes_max = http1.body_suffix_bytes_max;
 
-/// The state of one connection's protocol. No deinit: it owns nothing.
+/// The session of a connection that carries many exchanges at a time. Its events name their streams; content
+/// waits in queues of the streams' owners, and is framed when it leaves.
+pub const Multiplexed = struct {
+    pub const Session = http2.Session;
+    /// What is allowed to a peer.
+    pub const Config = http2.Config;
+    /// Memory of one open stream.
+    pub const Place = http2.Stream;
+    pub const Event = http2.Event;
+    pub const Debt = http2.Debt;
+    pub const Emission = http2.Emission;
+    /// Why a stream or a connection ends, for its peer.
+    pub const Code = frame.Code;
+    pub const roomBytes = http2.roomBytes;
+    pub const startSizeOf = http2.startSizeOf;
+    pub const startSize = http2.startSize;
+    pub const emission_bytes_max = http2.emission_bytes_max;
+    pub const continue_bytes_max = http2.continue_bytes_max;
+    /// The most content of one emission, in bytes.
+    pub const content_bytes_max = frame.payload_bytes_max;
+
+    /// Whether bytes, of which there is at least one, are the beginning of such a connection, or begin with
+    /// it.
+    pub fn begins(bytes: []const u8) bool {
+        const len = @min(bytes.len, frame.preface.len);
+        return @import("std").mem.eql(u8, bytes[0..len], frame.preface[0..len]);
+    }
+};
+
+/// Upper bound of what `planEnd` writes for these trailers, in bytes.
+pub fn endSize(trailers: []const Field) usize {
+    return @max(http1.endSize(trailers), http2.endSize(trailers));
+}
+
+/// The state of one connection's protocol, or of one stream. No deinit: it owns nothing.
 pub const Session = union(enum) {
     http1: http1.Session,
+    http2: View,
 
     /// For a fresh connection. `limits` must outlive it.
     pub fn init(limits: *const Limits) Session {
         return .{ .http1 = .init(limits) };
+    }
+
+    /// For a stream that was opened on a connection of many, whose session outlives it.
+    pub fn ofStream(session: *Multiplexed.Session, stream: Stream) Session {
+        return .{ .http2 = .{ .session = session, .stream = stream } };
+    }
+
+    /// The stream of a session for one; of others, that of their exchange: 0.
+    pub fn number(session: *const Session) Stream {
+        return switch (session.*) {
+            .http1 => 0,
+            .http2 => |*s| s.stream,
+        };
+    }
+
+    /// For a stream: see View.noteEnd.
+    pub fn noteEnd(session: *Session, trailers: ?*const Head) void {
+        session.http2.noteEnd(trailers);
+    }
+
+    /// Whether there is something to tell without further bytes.
+    pub fn holdsEnd(session: *const Session) bool {
+        return switch (session.*) {
+            .http1 => false,
+            .http2 => |*s| s.holdsEnd(),
+        };
+    }
+
+    /// So much of what was fed is done with, for a stream: its peer may send as much again.
+    pub fn release(session: *Session, bytes: usize) void {
+        session.http2.release(bytes);
     }
 
     /// Reads on: `bytes` are all that were received and not consumed.
@@ -46,6 +115,7 @@ pub const Session = union(enum) {
     pub fn asksForHead(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.asksForHead() and stream == 0,
+            .http2 => |*s| s.session.asksForHead(stream),
         };
     }
 
@@ -53,6 +123,7 @@ pub const Session = union(enum) {
     pub fn inputComplete(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.inputComplete() and stream == 0,
+            .http2 => |*s| s.session.inputComplete(stream),
         };
     }
 
@@ -60,6 +131,7 @@ pub const Session = union(enum) {
     pub fn responseStarted(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.responseStarted() and stream == 0,
+            .http2 => |*s| s.session.responseStarted(stream),
         };
     }
 
@@ -67,6 +139,7 @@ pub const Session = union(enum) {
     pub fn headIsOpen(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.headIsOpen() and stream == 0,
+            .http2 => false,
         };
     }
 
@@ -74,6 +147,7 @@ pub const Session = union(enum) {
     pub fn sendsContent(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.sendsContent() and stream == 0,
+            .http2 => |*s| s.session.sendsContent(stream),
         };
     }
 
@@ -81,6 +155,7 @@ pub const Session = union(enum) {
     pub fn takesTrailers(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.takesTrailers() and stream == 0,
+            .http2 => |*s| s.session.takesTrailers(stream),
         };
     }
 
@@ -91,7 +166,8 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Writes a response's head and what comes with it.
+    /// Writes a response's head and what comes with it. Not for a stream of many: its head depends on those
+    /// before it (see Multiplexed.Session.start).
     pub inline fn planStart(
         session: *Session,
         stream: Stream,
@@ -103,6 +179,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.planStart(response, out);
             },
+            .http2 => unreachable,
         }
     }
 
@@ -113,6 +190,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.planBody(piece, out);
             },
+            .http2 => |*s| return s.planBody(piece),
         }
     }
 
@@ -123,6 +201,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.planEnd(trailers, out);
             },
+            .http2 => |*s| return s.planEnd(trailers, out),
         }
     }
 
@@ -133,6 +212,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.planHeadEnd(out);
             },
+            .http2 => unreachable, // none is open
         }
     }
 
@@ -143,6 +223,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 s.apply(plan);
             },
+            .http2 => |*s| s.apply(plan),
         }
     }
 
@@ -159,6 +240,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.informational(status, fields, out);
             },
+            .http2 => |*s| return s.session.informational(stream, status, fields, out),
         }
     }
 
@@ -174,6 +256,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.switchProtocols(fields, out);
             },
+            .http2 => |*s| return s.session.switchProtocols(stream, fields, out),
         }
     }
 
@@ -184,13 +267,15 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.takeContinue();
             },
+            .http2 => unreachable, // see Multiplexed.Session.takeContinue
         }
     }
 
     /// No request after the present ones is answered on this connection; responses that start later say so.
     pub fn closeAfterResponse(session: *Session) void {
         switch (session.*) {
-            inline else => |*s| s.closeAfterResponse(),
+            .http1 => |*s| s.closeAfterResponse(),
+            .http2 => |*s| s.session.announceEnd(),
         }
     }
 
@@ -198,6 +283,7 @@ pub const Session = union(enum) {
     pub fn persists(session: *const Session) bool {
         return switch (session.*) {
             .http1 => |*s| s.persist,
+            .http2 => |*s| s.session.persists(),
         };
     }
 
@@ -205,6 +291,7 @@ pub const Session = union(enum) {
     pub fn disposition(session: *const Session) Disposition {
         return switch (session.*) {
             .http1 => |*s| s.disposition(),
+            .http2 => .close,
         };
     }
 
@@ -212,6 +299,7 @@ pub const Session = union(enum) {
     pub fn next(session: *Session) void {
         switch (session.*) {
             .http1 => |*s| s.next(),
+            .http2 => unreachable, // a stream has one exchange
         }
     }
 
@@ -219,14 +307,16 @@ pub const Session = union(enum) {
     /// InvalidContentLength was about.
     pub fn badField(session: *const Session) u16 {
         return switch (session.*) {
-            inline else => |*s| s.bad_field,
+            .http1 => |*s| s.bad_field,
+            .http2 => |*s| s.session.bad_field,
         };
     }
 
     /// Keeps such an index.
     pub fn noteBadField(session: *Session, index: usize) void {
         switch (session.*) {
-            inline else => |*s| s.noteBadField(index),
+            .http1 => |*s| s.noteBadField(index),
+            .http2 => |*s| s.session.noteBadField(index),
         }
     }
 
@@ -234,13 +324,15 @@ pub const Session = union(enum) {
     pub fn droppedField(session: *const Session, stream: Stream) bool {
         return switch (session.*) {
             .http1 => |*s| s.dropped_hop_field and stream == 0,
+            .http2 => |*s| s.session.droppedField(stream),
         };
     }
 
     /// Asserts what always holds between calls.
     pub fn invariants(session: *const Session) void {
         switch (session.*) {
-            inline else => |*s| s.invariants(),
+            .http1 => |*s| s.invariants(),
+            .http2 => {}, // its connection looks after its session
         }
     }
 };

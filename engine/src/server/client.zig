@@ -40,7 +40,7 @@ pub const Client = struct {
         var client: Client = .{
             .address = connection.peer_text.slice(),
             .port = connection.peer_port,
-            .secure = connection.tunnel != null,
+            .secure = connection.tls() != null,
         };
         if (connection.trusted) if (trust.*) |*believed| client.believe(&follow(believed, head), text);
         return client;

@@ -1,5 +1,7 @@
 //! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls
-//! nobody; the worker does both. Deadlines are values here: `deadline` is the present one, `overdue` says
+//! nobody; the worker does both. A stream of a connection that carries many is a connection, too: its
+//! `carrier` has the socket, its outbox is content that waits to be framed, its input content that nobody has
+//! taken. Deadlines are values here: `deadline` is the present one, `overdue` says
 //! what it means that it has passed.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -9,6 +11,7 @@ const Blockage = @import("blockage.zig").Blockage;
 const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
 const Input = @import("input.zig").Input;
+const Multiplex = @import("multiplex.zig").Multiplex;
 const Outbox = @import("outbox.zig").Outbox;
 const Repeat = @import("repeat.zig").Repeat;
 const Ticket = @import("slab.zig").Ticket;
@@ -27,6 +30,10 @@ pub const Connection = struct {
     /// Null: bytes go as they are.
     tunnel: ?*Tunnel = null,
     phase: Phase,
+    /// For a stream: the connection that carries it. Null: it has a socket of its own.
+    carrier: ?*Connection = null,
+    /// Its place in the list of streams of its carrier.
+    siblings: Multiplex.Siblings = .{},
     /// The kernel took less than it was given; it will say when there is room.
     output: union(enum) { open, blocked: Blockage } = .open,
     sending: PeerSide = .open,
@@ -48,6 +55,8 @@ pub const Connection = struct {
     /// There was no memory for what came behind its request: it is not read, and the connection closes
     /// after the response.
     discards: bool = false,
+    /// A stream that has got something in the present turn of its carrier.
+    touched: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
     /// Requests that have come, those that were refused included.
@@ -95,6 +104,8 @@ pub const Connection = struct {
         open: Serving,
         /// What comes goes on to another connection as it is.
         relaying: Relaying,
+        /// Many streams are open at a time, each of which is a connection in phase `open`.
+        multiplexed: *Multiplex,
         /// The last answer is queued; when it is out, our sending side ends.
         closing,
         /// Everything is sent; the peer gets time to read it before the socket goes.
@@ -207,7 +218,7 @@ pub const Connection = struct {
                 .idle => |*idle| idle.since = now,
                 .head, .exchange, .draining => {},
             },
-            .relaying, .closing, .lingering, .closed => {},
+            .relaying, .multiplexed, .closing, .lingering, .closed => {},
         }
     }
 
@@ -253,6 +264,21 @@ pub const Connection = struct {
         return tunnel.wire.isEmpty();
     }
 
+    /// The connection with the socket: itself, or its carrier.
+    pub fn transport(connection: *Connection) *Connection {
+        return connection.carrier orelse connection;
+    }
+
+    /// The TLS layer that it is under, be it its carrier's.
+    pub fn tls(connection: *const Connection) ?*Tunnel {
+        return (connection.carrier orelse connection).tunnel;
+    }
+
+    /// What a connection that carries streams has beside what all have.
+    pub fn multiplex(connection: *const Connection) ?*Multiplex {
+        return if (connection.phase == .multiplexed) connection.phase.multiplexed else null;
+    }
+
     /// Would closing it now leave the peer with a part of something?
     pub fn owesOutput(connection: *const Connection) bool {
         return connection.session.responseOpen() or !connection.isFlushed();
@@ -266,6 +292,7 @@ pub const Connection = struct {
                 // A peer that asks for pongs and does not read them waits, or it could fill our memory.
                 .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
             },
+            .multiplexed => connection.queuedBytes() < flood_bytes,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => false,
         };
     }
@@ -273,7 +300,10 @@ pub const Connection = struct {
     /// Is there something to parse, or to tell the host, without new bytes?
     pub fn mayGoOn(connection: *const Connection) bool {
         if (connection.yielded or !connection.wantsInput()) return false;
-        return (!connection.needs_more and !connection.input.isEmpty()) or connection.holdsMessage();
+        if (!connection.needs_more and (!connection.input.isEmpty() or connection.session.holdsEnd())) {
+            return true;
+        }
+        return connection.holdsMessage();
     }
 
     /// Is there something to tell the host of a WebSocket that was parsed already?
@@ -307,6 +337,7 @@ pub const Connection = struct {
                     (connection.input.isEmpty() and exchange.inputComplete()),
             },
             .relaying => |relaying| !relaying.full and connection.sending != .ended,
+            .multiplexed => !connection.yielded and connection.wantsInput(),
             .closed => false,
         };
     }
@@ -330,6 +361,7 @@ pub const Connection = struct {
                 .exchange => |exchange| exchange.deadline(config),
                 .draining => |draining| after(draining.since, config.body_ms),
             },
+            .multiplexed => |multiplex_of| multiplex_of.deadline(connection, config),
             .lingering => |lingering| lingering.since + config.linger_ms,
             .relaying => |relaying| after(relaying.active_at, config.websocket_idle_ms),
             .closing, .closed => Timer.never,
@@ -345,7 +377,8 @@ pub const Connection = struct {
     /// When to look at it again, at the latest: at its deadline, or earlier at what a slow peer has taken.
     pub fn attentionAt(connection: *const Connection, config: *const Config) u64 {
         const at = connection.deadline(config);
-        if (connection.local) return at;
+        // What a stream has waiting is not with the kernel.
+        if (connection.local or connection.carrier != null) return at;
         return switch (connection.output) {
             .open => at,
             .blocked => |*blockage| @min(at, blockage.lookAt(config.write_ms)),
@@ -371,6 +404,8 @@ pub const Connection = struct {
         repeat,
         /// The exchange was quiet for longer than its idle limit.
         exchange_idle,
+        /// Something is due on a connection of many streams: see Multiplex.due.
+        multiplexed,
     };
 
     /// What it means that `now` is past `deadline`.
@@ -387,6 +422,7 @@ pub const Connection = struct {
                 .exchange => |exchange| overdueIn(exchange, now, config),
                 .draining => .close,
             },
+            .multiplexed => .multiplexed,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => .close,
         };
     }
@@ -407,6 +443,10 @@ pub const Connection = struct {
         }
         // The kernel has said that it will take more, or a turn is over.
         if (connection.output == .blocked) assert(!connection.isFlushed());
+        if (connection.multiplex()) |multiplex_of| multiplex_of.invariants(connection);
+        if (connection.carrier) |carrier| {
+            assert(connection.tunnel == null and carrier.multiplex() != null);
+        }
         if (connection.phase == .closed) {
             assert(connection.input.buffer == null);
             assert(connection.outbox.isEmpty());
@@ -418,7 +458,7 @@ pub const Connection = struct {
         return if (connection.retiring == .stopping) @min(config.linger_ms, limit_ms) else limit_ms;
     }
 
-    fn after(since: u64, limit_ms: u32) u64 {
+    pub fn after(since: u64, limit_ms: u32) u64 {
         return if (limit_ms == 0) Timer.never else since + limit_ms;
     }
 };

@@ -16,6 +16,7 @@ const FileRange = @import("outbox.zig").FileRange;
 const Intake = @import("intake.zig").Intake;
 const Outbox = @import("outbox.zig").Outbox;
 const Loan = @import("loan.zig").Loan;
+const Multiplexed = protocol.Multiplexed;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
 const Reason = @import("types.zig").Reason;
@@ -193,27 +194,38 @@ pub const Exchange = struct {
         return intake;
     }
 
-    /// Where its bytes go. A connection with one exchange at a time has one queue for all of its output, in
-    /// which heads and content are framed as they are spoken.
+    /// Where its content goes. A connection with one exchange at a time has one queue for all of its output,
+    /// in which heads and content are framed as they are spoken; the content of a stream is framed when it
+    /// leaves.
     pub inline fn out(exchange: *Exchange) *Outbox {
         return &exchange.connection.outbox;
     }
 
-    /// Bytes that wait for the kernel in its name, and may still be those of exchanges before it.
+    /// Where its heads go: each depends on those before it on its connection.
+    inline fn headOut(exchange: *Exchange) *Outbox {
+        return &exchange.connection.transport().outbox;
+    }
+
+    /// Bytes that wait in its name, for the kernel or to be framed, and may still be those of exchanges
+    /// before it.
     pub fn queuedBytes(exchange: *const Exchange) usize {
         return exchange.connection.queuedBytes();
     }
 
     /// Whether the kernel has taken everything.
     pub fn isFlushed(exchange: *const Exchange) bool {
-        return exchange.connection.isFlushed();
+        const connection = exchange.connection;
+        return connection.isFlushed() and (connection.carrier == null or connection.carrier.?.isFlushed());
     }
 
     /// Whether the response is complete and what is left of it cannot fail: it is with the kernel, or leaves
     /// with this round.
     pub fn isSettled(exchange: *const Exchange) bool {
         const connection = exchange.connection;
-        if (!exchange.ended or connection.output != .open) return false;
+        if (!exchange.ended) return false;
+        // What is framed leaves with the next bytes; the rest may wait for windows.
+        if (connection.carrier != null) return connection.outbox.isEmpty();
+        if (connection.output != .open) return false;
         return !exchange.ends_with_file or connection.outbox.isEmpty();
     }
 
@@ -265,6 +277,14 @@ pub const Exchange = struct {
 
     /// Queues the start of the response. On an error nothing has changed.
     pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
+        if (exchange.connection.carrier) |carrier| {
+            const has_content = try startStream(exchange.connection, carrier, pool, response, date);
+            exchange.status = response.status;
+            exchange.body_bytes = if (has_content) response.body.len else 0;
+            exchange.ended = response.end;
+            if (response.close) exchange.connection.session.closeAfterResponse();
+            return;
+        }
         const session = &exchange.connection.session;
         const outbox = exchange.out();
         const inside = response.body.len <= whole_max;
@@ -299,6 +319,62 @@ pub const Exchange = struct {
         exchange.status = response.status;
         exchange.body_bytes = if (plan.payload) response.body.len else 0;
         exchange.ended = response.end;
+    }
+
+    /// Queues the start of a response on a stream: content that may leave at once goes with its head, other
+    /// content waits for its turn. Whether there is any that is sent: not to HEAD, nor with 204 and 304. On
+    /// an error nothing has changed.
+    pub fn startStream(
+        stream: *Connection,
+        carrier: *Connection,
+        pool: *Pool,
+        response: Start,
+        date: *const [29]u8,
+    ) StartError!bool {
+        const session = &carrier.multiplex().?.session;
+        const id = stream.session.number();
+        const outbox = &carrier.outbox;
+        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
+        const whole = response.body.len <= whole_max and carrier.output == .open and
+            outbox.bytes < framed_bytes_max and session.leavesAtOnce(id, response.body.len);
+        const content = if (whole) response.body else "";
+        var rest: Outbox = .{};
+        errdefer rest.deinit(pool);
+        if (!whole) try rest.append(pool, response.body);
+        const head_bytes = Multiplexed.startSize(response.fields) + Multiplexed.startSizeOf(lines_bytes);
+        const space = try outbox.reserve(pool, try bounded(head_bytes) + content.len);
+        errdefer outbox.cancel(pool);
+        const started = try session.start(id, .{
+            .status = response.status,
+            .fields = response.fields,
+            .lines = response.lines,
+            .date = date,
+            .content = content,
+            .rest = response.body.len - content.len,
+            .end = response.end,
+        }, space);
+        outbox.commit(started.len);
+        if (started.queued) {
+            assert(!whole);
+            stream.outbox.take(&rest);
+        } else rest.deinit(pool);
+        return started.payload;
+    }
+
+    /// So much framed output may wait for the kernel before content has to wait unframed, where it can be
+    /// overtaken, in bytes.
+    pub const framed_bytes_max = 64 * 1024;
+
+    /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
+    pub fn sayContinue(exchange: *Exchange, pool: *Pool) error{OutOfMemory}!void {
+        const outbox = exchange.headOut();
+        if (exchange.connection.carrier) |carrier| {
+            const space = try outbox.reserve(pool, Multiplexed.continue_bytes_max);
+            const len = carrier.multiplex().?.session.takeContinue(exchange.stream, space);
+            return if (len > 0) outbox.commit(len) else outbox.cancel(pool);
+        }
+        const interim = exchange.connection.session.takeContinue(exchange.stream) orelse return;
+        try outbox.append(pool, interim);
     }
 
     /// Ends a head that waits to know how long the body is. On an error nothing has changed.
@@ -474,10 +550,14 @@ pub const Exchange = struct {
         exchange.status = 101;
     }
 
-    /// Queues an interim response.
+    /// Queues an interim response. On an error nothing has changed.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
-        const outbox = exchange.out();
-        const space = try outbox.reserve(pool, try bounded(session_file.startSize(fields)));
+        const outbox = exchange.headOut();
+        const size = if (exchange.connection.carrier == null)
+            session_file.startSize(fields)
+        else
+            Multiplexed.startSize(fields);
+        const space = try outbox.reserve(pool, try bounded(size));
         errdefer outbox.cancel(pool);
         outbox.commit(try exchange.connection.session.informational(exchange.stream, status, fields, space));
     }

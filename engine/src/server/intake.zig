@@ -8,6 +8,7 @@ const Head = @import("protocol").Head;
 const FieldSpan = @import("protocol").http.FieldSpan;
 const Input = @import("input.zig").Input;
 const Pool = @import("pool.zig").Pool;
+const kept_head = @import("kept_head.zig");
 const Ticket = @import("slab.zig").Ticket;
 
 /// One such request. Lies in a buffer of the worker's pool, its head behind it.
@@ -34,10 +35,11 @@ pub const Intake = struct {
 
     /// For an exchange whose request begins with `head`, which is copied.
     pub fn create(pool: *Pool, ticket: Ticket, head: *const Head) error{OutOfMemory}!*Intake {
-        const buffer = try pool.take(@sizeOf(Intake) + copySize(head));
+        const buffer = try pool.take(@sizeOf(Intake) + kept_head.copySize(head));
         errdefer pool.give(buffer);
         const intake: *Intake = @ptrCast(@alignCast(buffer.ptr));
-        intake.* = .{ .ticket = ticket, .head = copy(head, buffer[@sizeOf(Intake)..]), .buffer = buffer };
+        const same = kept_head.copyHead(head, buffer[@sizeOf(Intake)..]);
+        intake.* = .{ .ticket = ticket, .head = same, .buffer = buffer };
         switch (head.body) {
             .counted => |length| {
                 _ = try intake.memory.reserve(pool, @intCast(@min(length, trusted_bytes_max)));
@@ -62,28 +64,12 @@ pub const Intake = struct {
         pool.give(intake.buffer);
     }
 
-    fn copySize(head: *const Head) usize {
-        return head.fields.len * @sizeOf(FieldSpan) + head.text.len;
-    }
-
-    fn copy(head: *const Head, space: []u8) Head {
-        const fields: []FieldSpan = @as([*]FieldSpan, @ptrCast(@alignCast(space.ptr)))[0..head.fields.len];
-        @memcpy(fields, head.fields);
-        const text = space[head.fields.len * @sizeOf(FieldSpan) ..][0..head.text.len];
-        @memcpy(text, head.text);
-        var same = head.*;
-        same.text = text;
-        same.fields = fields;
-        same.storage = fields;
-        return same;
-    }
-
     /// Keeps the fields behind the body.
     pub fn keepTrailers(intake: *Intake, pool: *Pool, trailers: *const Head) error{OutOfMemory}!void {
         assert(intake.trailers == null);
-        const buffer = try pool.take(copySize(trailers));
+        const buffer = try pool.take(kept_head.copySize(trailers));
         intake.trailer_buffer = buffer;
-        intake.trailers = copy(trailers, buffer);
+        intake.trailers = kept_head.copyHead(trailers, buffer);
     }
 
     /// The next piece of the body.

@@ -22,6 +22,11 @@ const Node = struct {
         file: FileRange,
     },
 
+    /// The range of a file that it stands for.
+    pub fn fileRange(node: *Node) *FileRange {
+        return &node.content.file;
+    }
+
     /// What is left of its bytes to send; null for a range of a file.
     fn unsent(node: *const Node) ?[]const u8 {
         return switch (node.content) {
@@ -177,6 +182,20 @@ pub const Outbox = struct {
     pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .file = range };
+    }
+
+    /// Copies the first `out.len` bytes, which are there, and removes them. Null: a range of a file is in the
+    /// way, and `filled` bytes before it were copied.
+    pub fn fill(outbox: *Outbox, pool: *Pool, out: []u8) union(enum) { done, file: usize } {
+        var filled: usize = 0;
+        while (filled < out.len) {
+            const bytes = outbox.first.?.unsent() orelse return .{ .file = filled };
+            const part = @min(bytes.len, out.len - filled);
+            @memcpy(out[filled..][0..part], bytes[0..part]);
+            if (part == 0) outbox.pop(pool) else outbox.consume(pool, part);
+            filled += part;
+        }
+        return .done;
     }
 
     /// All that is queued, if it is bytes in one block; null otherwise.

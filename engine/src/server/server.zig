@@ -102,6 +102,7 @@ test {
     _ = @import("input.zig");
     _ = @import("loan.zig");
     _ = @import("memory.zig");
+    _ = @import("multiplex.zig");
     _ = @import("networks.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");

@@ -37,6 +37,8 @@ pub const Tally = struct {
 pub const Troubles = struct {
     /// TLS handshakes that failed.
     handshake: Tally = .{},
+    /// Connections of many streams whose peers have broken the rules.
+    frames: Tally = .{},
     /// Headers of the PROXY protocol that were refused.
     header: Tally = .{},
     /// Connections over the limit.

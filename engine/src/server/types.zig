@@ -78,6 +78,18 @@ pub fn limitsOf(config: *const Config) Limits {
     };
 }
 
+/// What a connection of many streams is allowed, out of the whole configuration.
+pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
+    return .{
+        .streams_max = config.h2_streams_max,
+        .stream_window_bytes = @intCast(config.h2_window_bytes),
+        .connection_window_bytes = @intCast(config.h2_connection_window_bytes),
+        .list_bytes_max = config.h2_list_bytes_max,
+        .extended_connect = config.h2_connect,
+        .resets = .{ .burst = config.h2_resets_max, .per_second = config.h2_resets_rate },
+    };
+}
+
 /// The limit of connections in force: as configured, or what the process's descriptor limit leaves.
 pub fn connectionsMax(config: *const Config) u32 {
     if (config.connections_max != 0) return config.connections_max;

@@ -1,6 +1,6 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
-//! output, proxied, relay, repeat, secure, turns, websocket.
+//! output, proxied, relay, repeat, secure, streams, turns, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
@@ -161,6 +161,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The connection whose bytes are being parsed now: output it queues is sent at the end
         /// of that, not before.
         pumping: ?*Peer = null,
+        /// What connections of many streams share, once there was one.
+        shared: ?*streams.Shared = null,
         /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
         /// `retire` was called.
@@ -199,6 +201,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             socket: io_layer.Socket,
             timer: timer.Timer = .{},
             entry: admission_file.Entry = .{},
+            /// Of a stream: a trailer section that its host was not told of yet.
+            trailers: ?*streams.KeptHead = null,
+            /// Of a stream: a file that it was to send is not what it was.
+            file_failed: bool = false,
         };
 
         comptime {
@@ -265,6 +271,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.listeners.deinit(w.gpa);
             w.trustProxies(null);
             w.scratch.deinit(w.gpa);
+            if (w.shared) |shared| shared.destroy(w.gpa);
             w.peers.deinit();
             w.exchanges.deinit();
             w.websockets.deinit();
@@ -343,6 +350,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const relaying = @import("worker/relay.zig").Relaying(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
         const shedding = @import("worker/memory.zig").Shedding(Self);
+        const streams = @import("worker/streams.zig").Streams(Self);
         const turns = @import("worker/turns.zig").Turns(Self);
 
         pub const invariants = @import("worker/invariants.zig").Invariants(Self).invariants;
@@ -422,8 +430,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const gathered = gathering.gathered;
         pub const receive = input.receive;
         pub const pump = input.pump;
+        pub const parse = input.parse;
+        pub const beginRequest = input.begin;
+        pub const refuseRequest = input.refuseRequest;
+        pub const beginStreams = streams.beginStreams;
+        pub const asksForStreams = streams.asksForStreams;
+        pub const pumpStreams = streams.pump;
+        pub const flushStream = streams.flushStream;
+        pub const flushCarrier = streams.flushCarrier;
+        pub const settleCarrier = streams.settleCarrier;
+        pub const queuedOnStream = streams.queuedOnStream;
+        pub const sayOnStream = streams.sayOnStream;
+        pub const announceEnd = streams.announceEnd;
         pub const refuse = input.refuse;
         pub const sayRefusal = input.sayRefusal;
+        pub const sayAlive = input.sayAlive;
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
@@ -441,6 +462,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const queueRejection = accepting.queueRejection;
         pub const peerOfExchange = output.peerOfExchange;
         pub const queued = output.queued;
+        pub const complete = output.complete;
+        pub const flushFramed = output.flushFramed;
+        pub const fileFailed = output.fileFailed;
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
         pub const flush = output.flush;
@@ -626,10 +650,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                         connection.input.unread(),
                     ),
                     .body_stalled => w.bodyStalled(peer, connection.phase.open.exchange),
-                    .write_stalled => w.sever(peer, .write_timeout),
+                    .write_stalled => output.stalled(w, peer),
                     .websocket => live.websocketDue(w, peer, connection.phase.open.exchange),
                     .repeat => repeating.repeatDue(w, peer, connection.phase.open.exchange),
                     .exchange_idle => w.exchangeIdle(peer, connection.phase.open.exchange),
+                    .multiplexed => streams.multiplexDue(w, peer),
                 }
             }
         }
@@ -661,7 +686,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.
         pub fn arm(w: *Self, peer: *Peer) void {
+            if (peer.connection.carrier != null) output.noteWaiting(w, peer);
             w.wheel.set(&peer.timer, peer.connection.attentionAt(&w.config));
+            if (peer.connection.carrier != null) return; // it has no socket
             const pause = !peer.connection.wantsReceive();
             if (pause == peer.connection.paused) return;
             peer.connection.paused = pause;
@@ -696,7 +723,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The connection is lost: its exchange, if any, is aborted.
         pub fn fail(w: *Self, peer: *Peer, reason: Reason) void {
             if (peer.connection.phase == .closed) return;
-            if (peer.connection.current()) |exchange| w.endExchange(exchange, reason);
+            if (peer.connection.phase == .multiplexed) {
+                streams.dissolve(w, peer, reason);
+            } else if (peer.connection.current()) |exchange| w.endExchange(exchange, reason);
+            if (peer.connection.carrier) |carrier| streams.resetStream(peer, carrier, reason);
             w.close(peer);
         }
 
@@ -718,6 +748,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             const connection = &peer.connection;
             if (connection.phase == .closed) return;
             assert(connection.current() == null); // an exchange ends by complete, endExchange or abort first
+            assert(connection.phase != .multiplexed); // streams end first
             if (connection.tunnel) |tunnel| if (connection.isIdle()) {
                 _ = secure.sendCloseNotify(w, peer, tunnel);
             };
@@ -732,6 +763,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Closes a connection of which the host knows nothing any more.
         pub fn release(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
+            if (connection.phase == .multiplexed) streams.drop(w, peer);
             if (connection.current()) |exchange| w.forget(exchange);
             w.closeSocket(peer);
             w.wheel.remove(&peer.timer);
@@ -741,6 +773,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.handshakes.remove(&tunnel.place);
                 tunnel.destroy(&w.pool);
             }
+            if (connection.carrier) |carrier| streams.leaveCarrier(w, peer, carrier);
             w.admission.leave(peer.entry);
             w.relays -= @intFromBool(connection.local);
             w.peers.remove(peer);
@@ -788,6 +821,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .head, .draining => {},
                 },
                 .relaying => relaying.goAway(w, peer),
+                .multiplexed => |multiplex| w.announceEnd(peer, multiplex),
                 .closing, .lingering, .closed => {},
             };
         }
@@ -804,6 +838,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             const now = w.io.now();
             var it = w.peers.iterator();
             while (it.next()) |peer| {
+                if (peer.connection.multiplex()) |multiplex| w.announceEnd(peer, multiplex);
                 peer.connection.replace(now);
                 if (peer.connection.phase != .closed) w.arm(peer);
             }
@@ -846,16 +881,22 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.stopped(w);
         }
 
+        /// Connections that are open; their streams do not count.
+        pub fn connectionCount(w: *const Self) u32 {
+            return w.peers.count - if (w.shared) |shared| shared.count else 0;
+        }
+
         /// Counters and sizes of now.
         pub fn statistics(w: *const Self) Stats {
             var stats = w.stats;
-            stats.connections = w.peers.count - w.relays;
+            stats.connections = w.connectionCount() - w.relays;
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
             stats.memory_max = w.memory.limit();
             stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() +
                 w.websockets.memoryBytes() +
-                w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes();
+                w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes() +
+                if (w.shared) |shared| shared.held_bytes else 0;
             stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;
         }

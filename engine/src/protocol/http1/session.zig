@@ -85,11 +85,14 @@ pub const Plan = struct {
 };
 
 /// What a plan makes of the session.
-const Change = struct {
+pub const Change = struct {
     order: Order,
-    connection_field: ConnectionField,
-    persist: bool,
+    connection_field: ConnectionField = .{},
+    persist: bool = true,
     dropped_hop_field: bool,
+    /// Bytes of content, and of trailers, that wait to be framed: never here.
+    queued: u64 = 0,
+    trailers: u32 = 0,
 };
 
 /// What becomes of the connection after a response.

@@ -31,7 +31,8 @@ pub const Event = union(enum) {
     failed: Failure,
 
     /// Who has ended a stream, and why.
-    pub const Reset = struct { by: enum { peer, us }, code: Code };
+    /// `owner`: whose the stream was.
+    pub const Reset = struct { by: enum { peer, us }, code: Code, owner: u64 };
     /// What the peer did wrong.
     pub const Failure = struct { code: Code, detail: []const u8 };
 };
@@ -52,6 +53,8 @@ pub const Emission = struct {
     /// Bytes of the stream's queue that go behind them.
     content: u32 = 0,
     stream: StreamId = 0,
+    /// Whose the stream is, or was.
+    owner: u64 = 0,
     /// The response is complete with it, and the stream's queue empty.
     ends: bool = false,
 };

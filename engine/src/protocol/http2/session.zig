@@ -328,8 +328,9 @@ pub const Session = struct {
         if (!s.resets.spend(1)) return s.tired();
         s.control.reset(id, code);
         const stream = s.streams.find(id) orelse return .{ .on = consumed };
+        const owner = stream.owner;
         s.close(stream, .by_us);
-        return .tell(consumed, id, .{ .reset = .{ .by = .us, .code = code } });
+        return .tell(consumed, id, .{ .reset = .{ .by = .us, .code = code, .owner = owner } });
     }
 
     fn tired(s: *Session) Move {
@@ -714,10 +715,11 @@ pub const Session = struct {
     fn readReset(s: *Session, h: frame.Header, payload: *const [4]u8, len: usize) Move {
         if (s.isIdle(h.stream)) return s.fail(.protocol_error, "RST_STREAM on an idle stream");
         const stream = s.streams.find(h.stream) orelse return .{ .on = len };
+        const owner = stream.owner;
         s.close(stream, .by_peer);
         if (!s.resets.spend(1)) return s.fail(.enhance_your_calm, "too many streams were reset");
         const code: Code = @fromBackingInt(std.mem.readInt(u32, payload, .big));
-        return .tell(len, h.stream, .{ .reset = .{ .by = .peer, .code = code } });
+        return .tell(len, h.stream, .{ .reset = .{ .by = .peer, .code = code, .owner = owner } });
     }
 
     fn readSettings(s: *Session, h: frame.Header, payload: []const u8, len: usize) Move {
@@ -881,6 +883,47 @@ pub const Session = struct {
         s.doom(stream, code);
     }
 
+    /// What the owner of the session wants to be told of a stream's events with: `Reset.owner`,
+    /// `Emission.owner` and `ownerOf`.
+    pub fn own(s: *Session, id: StreamId, owner: u64) void {
+        if (s.streams.find(id)) |stream| stream.owner = owner;
+    }
+
+    /// Whose a stream is; 0: nobody's, or it is gone.
+    pub fn ownerOf(s: *const Session, id: StreamId) u64 {
+        const stream = s.streams.find(id) orelse return 0;
+        return stream.owner;
+    }
+
+    /// The last emission, of a stream's content, does not leave after all: its stream is reset.
+    pub fn takeBack(s: *Session, emission: Emission) void {
+        s.send_window += emission.content;
+        if (s.streams.find(emission.stream)) |stream| return s.doom(stream, .internal_error);
+        if (s.control.takes(4)) s.control.reset(emission.stream, .internal_error);
+    }
+
+    /// Whether content of a stream waits for the peer to allow it, and not for other streams.
+    pub fn lacksWindow(s: *const Session, id: StreamId) bool {
+        const stream = s.streams.find(id) orelse return false;
+        return stream.queued > 0 and (stream.send_window <= 0 or s.send_window <= 0);
+    }
+
+    /// Ends the connection for a reason that is no frame's: nothing is read any more, and no frame goes out
+    /// but those that are owed.
+    pub fn abandon(s: *Session, code: Code, detail: []const u8) void {
+        if (s.ending != .broken) _ = s.fail(code, detail);
+    }
+
+    /// Asks the peer to open no further streams, once.
+    pub fn announceEnd(s: *Session) void {
+        if (s.ending == .no) s.drain();
+    }
+
+    /// Whether a block of trailers has to be emitted to its end before anything else may be said.
+    pub fn isContinuing(s: *const Session) bool {
+        return s.continuing != 0;
+    }
+
     /// Asks the peer to open no further streams; when it has seen that, or at the second call, those that
     /// it opens are not looked at any more. Then the connection is over when the streams are (`isDone`).
     pub fn drain(s: *Session) void {
@@ -950,7 +993,7 @@ pub const Session = struct {
         if (ends) {
             s.finish(stream);
         } else if (payload) {
-            if (s.leavesAtOnce(stream, r)) {
+            if (r.rest == 0 and s.mayLeave(stream, len)) {
                 started.len += s.sendAtOnce(stream, r.content, out[started.len..]);
             } else {
                 started.queued = true;
@@ -961,10 +1004,15 @@ pub const Session = struct {
         return started;
     }
 
-    /// Whether nothing is to be sent before the content, and nothing keeps it.
-    fn leavesAtOnce(s: *const Session, stream: *const Stream, r: Response) bool {
-        const len = r.content.len;
-        return r.rest == 0 and len <= frame.payload_bytes_max and
+    /// Whether so many bytes of content would leave with the head of a response, if `start` is given them:
+    /// nothing is to be sent before them, and nothing keeps them.
+    pub fn leavesAtOnce(s: *const Session, id: StreamId, len: usize) bool {
+        const stream = s.streams.find(id) orelse return false;
+        return s.mayLeave(stream, len);
+    }
+
+    fn mayLeave(s: *const Session, stream: *const Stream, len: u64) bool {
+        return len <= frame.payload_bytes_max and
             len <= stream.send_window and len <= s.send_window and s.streams.isQuiet();
     }
 
@@ -1140,6 +1188,7 @@ pub const Session = struct {
             .head = frame.header_bytes,
             .content = len,
             .stream = stream.id,
+            .owner = stream.owner,
             .ends = ends,
         };
         if (ends) {
@@ -1171,6 +1220,7 @@ pub const Session = struct {
             .head = frame.header_bytes + prefix,
             .content = len,
             .stream = stream.id,
+            .owner = stream.owner,
             .ends = is_last,
         };
         if (is_last) s.finish(stream);

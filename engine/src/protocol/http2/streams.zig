@@ -18,6 +18,8 @@ pub const streams_max = nowhere - 1;
 pub const Stream = struct {
     /// 0: the place is free.
     id: u32 = 0,
+    /// What the session's owner knows it by; 0: nothing.
+    owner: u64 = 0,
     order: Order = .unstarted,
     input: Input = .open,
     method: Method = .GET,

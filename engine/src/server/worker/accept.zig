@@ -20,12 +20,8 @@ pub fn Accept(comptime W: type) type {
             if (w.stopping == .stopped) return w.io.close(socket);
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are
             // cut.
-            if (w.peers.count >= w.connections_max +| w.config.descriptors_reserved / 2) return rejectBluntly(
-                w,
-                listener,
-                socket,
-                &from,
-            );
+            const most = w.connections_max +| w.config.descriptors_reserved / 2;
+            if (w.connectionCount() >= most) return rejectBluntly(w, listener, socket, &from);
             const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket, &from);
             noteClient(w, peer, &from);
             const bound = &w.listeners.items[listener].address;
@@ -41,7 +37,7 @@ pub fn Accept(comptime W: type) type {
         /// A connection may speak.
         pub fn begin(w: *W, peer: *Peer) void {
             const context = w.listeners.items[peer.connection.listener].tls;
-            const over = w.peers.count > w.connections_max or w.memory.full;
+            const over = w.connectionCount() > w.connections_max or w.memory.full;
             if (context) |tls| {
                 w.refreshCertificates(tls);
                 const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch return w.close(peer);
@@ -199,6 +195,10 @@ pub fn Accept(comptime W: type) type {
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
             noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
+            if (peer.connection.carrier != null) {
+                w.noteRefusal(&peer.connection, at_capacity, raw);
+                return w.sayRefusal(peer, at_capacity, .{ .retry_after_s = w.config.retry_after_s });
+            }
             var space: [early.response_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
             w.noteRefusal(&peer.connection, at_capacity, raw);
@@ -239,7 +239,7 @@ pub fn Accept(comptime W: type) type {
             const others = w.troubles.full.add(w.now) orelse return;
             var buffer: [160]u8 = undefined;
             w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{
-                number, types.peerName(client), w.peers.count, w.connections_max, others,
+                number, types.peerName(client), w.connectionCount(), w.connections_max, others,
             });
         }
 
@@ -254,6 +254,7 @@ pub fn Accept(comptime W: type) type {
                 },
                 .{ types.Level.warn, &w.troubles.shed, "requests were refused for want of memory" },
                 .{ types.Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
+                .{ types.Level.info, &w.troubles.frames, "connections broke the protocol" },
                 .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },
             }) |rest| {
                 const level, const tally, const what = rest;

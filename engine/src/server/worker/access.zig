@@ -79,7 +79,12 @@ pub fn Access(comptime W: type) type {
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
             var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
-            if (early.glimpse(raw, &w.limits, &w.head)) {
+            // Of a stream, `w.head` has what is known.
+            const has_head = if (connection.carrier != null)
+                raw.len > 0
+            else
+                early.glimpse(raw, &w.limits, &w.head);
+            if (has_head) {
                 w.client = .of(connection, &w.trust, &w.head, &w.client_text);
                 subject.peer = w.client.address;
                 subject.head = &w.head;
@@ -151,7 +156,7 @@ pub fn Access(comptime W: type) type {
                 .request = connection.request_count,
                 .head = head,
                 .raw = raw,
-                .tunnel = connection.tunnel,
+                .tunnel = connection.tls(),
             };
         }
 

@@ -49,7 +49,7 @@ pub fn Counting(comptime W: type) type {
             var it = w.peers.iterator();
             while (it.next()) |peer| {
                 if (peer.connection.local) continue;
-                now.add(stateOf(&peer.connection));
+                if (peer.connection.carrier == null) now.add(stateOf(&peer.connection));
                 const exchange = peer.connection.current() orelse continue;
                 if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
             }
@@ -69,6 +69,7 @@ pub fn Counting(comptime W: type) type {
                     .draining => .closing,
                 },
                 .relaying => .websocket,
+                .multiplexed => |multiplex| if (multiplex.count == 0) .idle else .serving,
                 .closing, .lingering, .closed => .closing,
             };
         }

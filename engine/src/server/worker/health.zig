@@ -32,6 +32,7 @@ pub fn HealthPart(comptime W: type) type {
                 stream,
                 .{ .status = 503, .detail = "The server is stopping." },
             );
+            if (peer.connection.carrier) |carrier| return w.sayAlive(peer, carrier);
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
             w.sayLast(peer, space[0..len]);

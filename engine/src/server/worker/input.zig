@@ -8,6 +8,7 @@ const early = @import("protocol").early;
 const Budget = @import("../budget.zig").Budget;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
+const Field = @import("protocol").http.Field;
 const io_layer = @import("io");
 
 /// The methods of a worker that read.
@@ -20,7 +21,7 @@ pub fn Input(comptime W: type) type {
             if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
                 .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
-                .open => w.pump(peer, bytes),
+                .open, .multiplexed => w.pump(peer, bytes),
                 .relaying => w.relay(peer, bytes),
                 .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
@@ -31,6 +32,9 @@ pub fn Input(comptime W: type) type {
         /// needed. `received`: bytes that are not yet part of the connection's input.
         pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
             const connection = &peer.connection;
+            if (connection.carrier != null or connection.phase == .multiplexed) {
+                return w.pumpStreams(peer, received);
+            }
             assert(w.pumping == null);
             if (connection.discards and received != null) return;
             if (received != null and connection.yielded) {
@@ -67,7 +71,7 @@ pub fn Input(comptime W: type) type {
         }
 
         /// The number of bytes that were consumed.
-        fn parse(w: *W, peer: *Peer, unread: []u8) usize {
+        pub fn parse(w: *W, peer: *Peer, unread: []u8) usize {
             const connection = &peer.connection;
             var used: usize = 0;
             var rounds: u32 = 0;
@@ -107,17 +111,21 @@ pub fn Input(comptime W: type) type {
                     .body => |piece| bodyPiece(w, peer, piece),
                     .trailers => if (connection.current()) |exchange| trailersCame(w, peer, exchange),
                     .end => bodyComplete(w, peer),
-                    .refused => |refusal| refuseRequest(w, peer, refusal, unread[used..]),
+                    .refused => |refusal| {
+                        refuseRequest(w, peer, refusal, unread[used..]);
+                        break;
+                    },
                 }
             }
             return switch (connection.phase) {
                 .closing, .lingering, .closed => unread.len, // nobody will look at the rest
-                .open => used,
+                .open, .multiplexed => used,
                 .proxy_header, .handshake, .relaying => unreachable,
             };
         }
 
-        fn begin(w: *W, peer: *Peer, stream: Stream) void {
+        /// A request has come, whose head is in `w.head`.
+        pub fn begin(w: *W, peer: *Peer, stream: Stream) void {
             const connection = &peer.connection;
             if (w.intercept(peer, stream)) return;
             if (w.head.https and !mayBringHttps(w, peer)) {
@@ -169,9 +177,9 @@ pub fn Input(comptime W: type) type {
 
         /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC
         /// 9110 section 7.4).
-        fn mayBringHttps(w: *const W, peer: *const Peer) bool {
+        fn mayBringHttps(w: *const W, peer: *Peer) bool {
             const connection = &peer.connection;
-            return connection.tunnel != null or connection.trusted or
+            return peer.connection.transport().tunnel != null or connection.trusted or
                 w.listeners.items[connection.listener].proxies != null;
         }
 
@@ -213,7 +221,10 @@ pub fn Input(comptime W: type) type {
         }
 
         /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
-        fn refuseRequest(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
+        pub fn refuseRequest(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
+            if (w.asksForStreams(&peer.connection, unread)) {
+                return w.beginStreams(peer) catch w.close(peer);
+            }
             w.stats.refused += 1;
             switch (peer.connection.phase.open) {
                 .exchange => |exchange| {
@@ -241,10 +252,48 @@ pub fn Input(comptime W: type) type {
 
         /// The answer itself, dated, and the end of the connection.
         pub fn sayRefusal(w: *W, peer: *Peer, refusal: Refusal, extras: early.RefusalExtras) void {
+            if (peer.connection.carrier) |carrier| {
+                return sayRefusalOnStream(w, peer, carrier, refusal, extras);
+            }
             var dated = extras;
             dated.date = w.date.text();
             var space: [early.response_bytes_max]u8 = undefined;
             w.sayLast(peer, space[0..early.refusalResponse(refusal, dated, &space)]);
+        }
+
+        fn sayRefusalOnStream(
+            w: *W,
+            peer: *Peer,
+            carrier: *Connection,
+            refusal: Refusal,
+            extras: early.RefusalExtras,
+        ) void {
+            var digits: [10]u8 = undefined;
+            var body: [Refusal.detail_bytes_max + 1]u8 = undefined;
+            const fields = [_]Field{
+                .init("content-type", "text/plain"),
+                .init("retry-after", if (extras.retry_after_s) |seconds|
+                    std.fmt.bufPrint(&digits, "{d}", .{seconds}) catch unreachable
+                else
+                    ""),
+            };
+            const said = w.sayOnStream(
+                peer,
+                carrier,
+                refusal.status,
+                fields[0 .. 1 + @as(usize, @intFromBool(extras.retry_after_s != null))],
+                std.fmt.bufPrint(&body, "{s}\n", .{refusal.detail}) catch unreachable,
+            );
+            if (said) beginClosing(w, peer);
+        }
+
+        /// Answers the health path on a stream.
+        pub fn sayAlive(w: *W, peer: *Peer, carrier: *Connection) void {
+            const fields = [_]Field{
+                .init("content-type", "text/plain"),
+                .init("cache-control", "no-store"),
+            };
+            if (w.sayOnStream(peer, carrier, 200, &fields, "ok\n")) beginClosing(w, peer);
         }
 
         /// Queues a whole response of the engine's own, and closes the connection in order.
@@ -298,8 +347,10 @@ pub fn Input(comptime W: type) type {
         /// Whether the peer of an exchange has closed its connection, or its sending side, as far as the
         /// kernel knows now: no event may have told of it yet.
         pub fn hasPeerLeft(w: *W, exchange: *const Exchange) bool {
-            if (exchange.connection.sending != .open) return true;
-            return w.io.hasPeerShut(W.peerOfExchange(@constCast(exchange)).socket);
+            const connection = exchange.connection.transport();
+            if (connection.sending != .open) return true;
+            const peer: *Peer = @fieldParentPtr("connection", connection);
+            return w.io.hasPeerShut(peer.socket);
         }
 
         /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a
@@ -322,6 +373,7 @@ pub fn Input(comptime W: type) type {
             connection.sending = .ended;
             connection.needs_more = false;
             switch (connection.phase) {
+                .multiplexed => w.fail(peer, .client_closed),
                 .proxy_header, .handshake, .lingering => w.close(peer),
                 .closing => w.settle(peer),
                 .relaying => w.relayEnded(peer),

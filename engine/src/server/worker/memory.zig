@@ -117,6 +117,7 @@ pub fn Shedding(comptime W: type) type {
                 const unread = if (connection.output == .blocked) connection.queuedBytes() else 0;
                 held += unfinished + connection.queuedBytes();
                 if (connection.tunnel != null) held += tunnel_bytes;
+                if (connection.multiplex()) |multiplex| held += multiplex.memoryBytes();
                 if (connection.current() != null) held += exchange_bytes;
                 const bytes = switch (tier) {
                     .unfinished => unfinished,
@@ -133,7 +134,7 @@ pub fn Shedding(comptime W: type) type {
         fn unfinishedBytes(connection: *const Connection) u64 {
             const input = if (connection.input.buffer) |buffer| buffer.len else 0;
             const exchange = switch (connection.phase) {
-                .proxy_header, .handshake => return input,
+                .proxy_header, .handshake, .multiplexed => return input,
                 .open => |serving| switch (serving) {
                     .idle, .head => return input,
                     .exchange => |exchange| exchange,
@@ -154,6 +155,7 @@ pub fn Shedding(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .proxy_header, .handshake => w.close(peer),
+                .multiplexed => w.fail(peer, .server_error),
                 .open => |serving| switch (serving) {
                     .idle, .head => refuse(w, peer, connection.input.unread()),
                     .exchange => |exchange| endExchange(w, peer, exchange),

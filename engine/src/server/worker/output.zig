@@ -128,6 +128,10 @@ pub fn Output(comptime W: type) type {
         /// Hands what is queued to the kernel.
         pub fn flushNow(w: *W, exchange: *Exchange) void {
             const peer = peerOfExchange(exchange);
+            if (peer.connection.carrier) |carrier| {
+                w.cork(@fieldParentPtr("connection", carrier));
+                return w.cork(peer);
+            }
             if (w.pumping == peer) return w.cork(peer);
             if (peer.connection.output == .open and !w.flush(peer)) return;
             w.settle(peer);
@@ -140,6 +144,9 @@ pub fn Output(comptime W: type) type {
             w.flushNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
             left.flushing = !left.isFlushed();
+            if (left.connection.carrier) |carrier| if (left.flushing) {
+                carrier.phase.multiplexed.flushing = true;
+            };
             return !left.flushing;
         }
 
@@ -151,9 +158,8 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
-            if (connection.session.takeContinue(exchange.stream)) |interim| {
-                try exchange.out().append(&w.pool, interim);
-            }
+            try exchange.sayContinue(&w.pool);
+            if (connection.carrier) |carrier| w.cork(@fieldParentPtr("connection", carrier));
             w.cork(peer);
         }
 
@@ -178,9 +184,33 @@ pub fn Output(comptime W: type) type {
         /// does not read would keep megabytes of it for as long as it likes.
         pub fn sever(w: *W, peer: *Peer, reason: Reason) void {
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
-            w.io.reset(peer.socket);
+            if (peer.socket != .none) w.io.reset(peer.socket);
             peer.socket = .none;
             w.fail(peer, reason);
+        }
+
+        /// A peer does not take its response.
+        pub fn stalled(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            if (connection.carrier) |carrier| {
+                // It may wait for others, and not for its peer.
+                const session = &carrier.phase.multiplexed.session;
+                if (!session.lacksWindow(connection.session.number())) {
+                    connection.output = .{ .blocked = .begin(0, w.now) };
+                    return w.arm(peer);
+                }
+            }
+            sever(w, peer, .write_timeout);
+        }
+
+        /// A stream's peer has its time from the end of the round on in which output waits.
+        pub fn noteWaiting(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            if (connection.outbox.isEmpty()) {
+                connection.output = .open;
+            } else if (connection.output == .open) {
+                connection.output = .{ .blocked = .begin(0, w.now) };
+            }
         }
 
         /// Closes the socket of a connection: with a reset if its peer might take a part of a response for
@@ -203,6 +233,7 @@ pub fn Output(comptime W: type) type {
             const peer = peerOfExchange(exchange);
             const connection = &peer.connection;
             exchange.active_at = w.now;
+            if (connection.carrier) |carrier| return w.queuedOnStream(peer, carrier, exchange);
             const much = connection.outbox.bytes >= flush_bytes;
             if (connection.output == .open and much) {
                 if (!w.flush(peer)) return .accepted; // the peer is gone, which the host was told
@@ -230,7 +261,7 @@ pub fn Output(comptime W: type) type {
         const flush_bytes = 16 * 1024;
 
         /// The response is out of our hands: the connection goes on to whatever comes next.
-        fn complete(w: *W, peer: *Peer, exchange: *Exchange) void {
+        pub fn complete(w: *W, peer: *Peer, exchange: *Exchange) void {
             const connection = &peer.connection;
             w.forget(exchange);
             switch (connection.session.disposition()) {
@@ -278,6 +309,16 @@ pub fn Output(comptime W: type) type {
                 };
                 w.noteOutput(exchange);
             }
+            if (peer.connection.carrier) |carrier| {
+                w.flushStream(&peer.connection, carrier);
+                return true;
+            }
+            if (peer.connection.multiplex()) |multiplex| return w.flushCarrier(peer, multiplex);
+            return flushFramed(w, peer);
+        }
+
+        /// The same for what is in the outbox.
+        pub fn flushFramed(w: *W, peer: *Peer) bool {
             if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
             return flushPlain(w, peer);
         }
@@ -387,7 +428,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The rest of a response is not to be had: the peer sees it cut short.
-        fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
+        pub fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
             const connection = &peer.connection;
             var buffer: [192]u8 = undefined;
             const text = "The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
@@ -425,7 +466,7 @@ pub fn Output(comptime W: type) type {
         pub fn lookAtBlockage(w: *W, peer: *Peer) void {
             switch (peer.connection.output) {
                 .open => {},
-                .blocked => |*blockage| if (blockage.look(
+                .blocked => |*blockage| if (peer.connection.carrier == null and blockage.look(
                     w.io.held(peer.socket),
                     w.config.write_rate_min,
                     w.now,
@@ -450,7 +491,9 @@ pub fn Output(comptime W: type) type {
             switch (connection.phase) {
                 .closed => return,
                 .open => |serving| if (!settleOpen(w, peer, serving)) return,
+                .multiplexed => |multiplex| if (!w.settleCarrier(peer, multiplex)) return,
                 .closing => if (connection.isFlushed()) {
+                    if (connection.carrier != null) return w.close(peer);
                     const tunnel = connection.tunnel orelse return linger(w, peer);
                     if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
                 },
@@ -466,6 +509,11 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             switch (serving) {
                 .exchange => |exchange| {
+                    if (peer.file_failed) {
+                        const range = connection.outbox.first.?.fileRange();
+                        fileFailed(w, peer, range, "is shorter than it was, or could not be read");
+                        return false;
+                    }
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {

@@ -29,10 +29,11 @@ pub fn Relaying(comptime W: type) type {
         pub fn offer(w: *W, exchange: *Exchange, fd: i32) RelayError!void {
             const connection = exchange.connection;
             if (exchange.websocket == null) return error.NotWebSocket;
-            const is_free = connection.current() == exchange and exchange.relay == .none and
-                !exchange.relay_only and !connection.session.responseStarted(exchange.stream);
+            const is_free = connection.carrier == null and connection.current() == exchange and
+                exchange.relay == .none and !exchange.relay_only and
+                !connection.session.responseStarted(exchange.stream);
             if (!is_free) return error.OutOfOrder;
-            if (w.peers.count >= w.connections_max) return error.OutOfMemory;
+            if (w.connectionCount() >= w.connections_max) return error.OutOfMemory;
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
             const peer = w.openPeer(connection.listener, socket) catch return error.OutOfMemory;
             w.relays += 1;

@@ -101,7 +101,7 @@ pub fn Secure(comptime W: type) type {
         pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
                 .closing, .lingering => return, // see Input.receive
-                .handshake, .open, .relaying => {},
+                .handshake, .open, .multiplexed, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
             const ticket = peer.connection.ticket;
@@ -116,7 +116,7 @@ pub fn Secure(comptime W: type) type {
                 switch (received.event) {
                     .plaintext => |len| {
                         switch (peer.connection.phase) {
-                            .open => w.pump(peer, w.scratch.opened[0..len]),
+                            .open, .multiplexed => w.pump(peer, w.scratch.opened[0..len]),
                             .relaying => w.relay(peer, w.scratch.opened[0..len]),
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,

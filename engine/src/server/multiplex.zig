@@ -1,0 +1,167 @@
+//! What a connection has that carries many streams: the session, memory for its streams, the connections that
+//! they are for everybody else, and what its peer owes by when. Does not know: sockets, exchanges, and what
+//! is done when a deadline has passed (worker/streams.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const Multiplexed = @import("protocol").Multiplexed;
+const Config = @import("config.zig").Config;
+const Connection = @import("connection.zig").Connection;
+const Timer = @import("timer.zig").Timer;
+
+/// A connection's streams. Does not move: the sessions of the streams have pointers to it.
+pub const Multiplex = struct {
+    session: Multiplexed.Session,
+    places: []Multiplexed.Place,
+    /// Streams that are open for the server: their responses have not been framed to their ends, or nobody
+    /// has looked at that yet.
+    first: ?*Connection = null,
+    last: ?*Connection = null,
+    count: u32 = 0,
+    /// Since when there is none.
+    idle_since: u64,
+    /// What the peer has to send next, and since when.
+    debt: Multiplexed.Debt = .opening,
+    debt_since: u64,
+    /// Some stream's host waits until all is with the kernel.
+    flushing: bool = false,
+    /// When the peer was asked to open no more streams; 0: it was not.
+    announced_at: u64 = 0,
+
+    /// Its neighbours in the list of streams.
+    pub const Siblings = struct { next: ?*Connection = null, previous: ?*Connection = null };
+
+    /// Places for streams that every connection has; more come when they are asked for.
+    pub const places_min = 4;
+
+    /// For a connection that has sent, or is about to send, what such connections begin with. `limits`,
+    /// `config` and `room` as in the session's init.
+    pub fn create(
+        gpa: std.mem.Allocator,
+        limits: *const @import("protocol").Limits,
+        config: *const Multiplexed.Config,
+        room: []u8,
+        now: u64,
+    ) error{OutOfMemory}!*Multiplex {
+        const places = try gpa.alloc(Multiplexed.Place, @min(places_min, config.streams_max));
+        errdefer gpa.free(places);
+        const multiplex = try gpa.create(Multiplex);
+        multiplex.* = .{
+            .session = .init(limits, config, places, room),
+            .places = places,
+            .idle_since = now,
+            .debt_since = now,
+        };
+        return multiplex;
+    }
+
+    /// Frees it; no stream is open any more.
+    pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator) void {
+        assert(multiplex.first == null);
+        gpa.free(multiplex.places);
+        gpa.destroy(multiplex);
+    }
+
+    /// Bytes that it takes.
+    pub fn memoryBytes(multiplex: *const Multiplex) usize {
+        return @sizeOf(Multiplex) + multiplex.places.len * @sizeOf(Multiplexed.Place);
+    }
+
+    /// Makes room for more streams, if there may be more.
+    pub fn grow(multiplex: *Multiplex, gpa: std.mem.Allocator) error{OutOfMemory}!void {
+        const most = multiplex.session.config.streams_max;
+        const wanted = @min(multiplex.places.len * 4, most);
+        if (wanted <= multiplex.places.len) return;
+        const places = try gpa.alloc(Multiplexed.Place, wanted);
+        gpa.free(multiplex.session.rehouse(places));
+        multiplex.places = places;
+    }
+
+    /// A stream is open.
+    pub fn add(multiplex: *Multiplex, stream: *Connection) void {
+        stream.siblings = .{ .previous = multiplex.last };
+        if (multiplex.last) |last| last.siblings.next = stream else multiplex.first = stream;
+        multiplex.last = stream;
+        multiplex.count += 1;
+    }
+
+    /// A stream is gone.
+    pub fn remove(multiplex: *Multiplex, stream: *Connection, now: u64) void {
+        const siblings = stream.siblings;
+        if (siblings.previous) |one| one.siblings.next = siblings.next else multiplex.first = siblings.next;
+        if (siblings.next) |one| {
+            one.siblings.previous = siblings.previous;
+        } else multiplex.last = siblings.previous;
+        stream.siblings = .{};
+        multiplex.count -= 1;
+        if (multiplex.count == 0) multiplex.idle_since = now;
+    }
+
+    /// Bytes have been read, `consumed` of them for good, and `unread` are left.
+    pub fn noteReading(multiplex: *Multiplex, consumed: usize, unread: usize, now: u64) void {
+        const debt = multiplex.session.owes(unread);
+        const at_once = debt == .opening or debt == .acknowledgement;
+        const goes_on = debt == multiplex.debt and (consumed == 0 or at_once);
+        multiplex.debt = debt;
+        if (!goes_on) multiplex.debt_since = now;
+    }
+
+    /// What is due.
+    pub const Due = enum {
+        /// Nobody asks for anything: the connection ends in order.
+        end,
+        /// The peer has not said what it owes.
+        debt,
+        /// The peer was asked to open no more streams, and has had time to see it.
+        last_streams,
+    };
+
+    const Deadline = struct { at: u64, due: Due };
+
+    fn next(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) Deadline {
+        var first: Deadline = .{ .at = Timer.never, .due = .end };
+        if (multiplex.count == 0) first.at = if (connection.surplus)
+            multiplex.idle_since + config.linger_ms
+        else
+            Connection.after(multiplex.idle_since, config.idle_ms);
+        if (multiplex.announced_at != 0) {
+            const at = multiplex.announced_at + config.linger_ms;
+            first = earlier(first, .{ .at = at, .due = .last_streams });
+        }
+        switch (multiplex.debt) {
+            // The streams look after that.
+            .nothing, .content => {},
+            .opening, .frame, .acknowledgement => {
+                first = earlier(first, .{ .at = multiplex.debt_since + config.head_ms, .due = .debt });
+            },
+        }
+        return first;
+    }
+
+    fn earlier(one: Deadline, other: Deadline) Deadline {
+        return if (other.at < one.at) other else one;
+    }
+
+    /// When something is due.
+    pub fn deadline(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) u64 {
+        return multiplex.next(connection, config).at;
+    }
+
+    /// What is due first.
+    pub fn due(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) Due {
+        return multiplex.next(connection, config).due;
+    }
+
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(multiplex: *const Multiplex, carrier: *const Connection) void {
+        multiplex.session.invariants();
+        var count: u32 = 0;
+        var previous: ?*Connection = null;
+        var stream = multiplex.first;
+        while (stream) |one| : (stream = one.siblings.next) {
+            assert(one.carrier == carrier and one.siblings.previous == previous);
+            previous = one;
+            count += 1;
+        }
+        assert(count == multiplex.count);
+    }
+};

@@ -1,0 +1,578 @@
+//! The part of a worker that serves connections of many streams (../multiplex.zig). Each stream is a
+//! connection of its own for hosts and for the other parts, without a socket: this part hands it what has
+//! come for it, and frames what it has queued when there is room on the wire and in the windows.
+//!
+//! No host is called while frames are made: what concerns a stream's host is done when that stream has its
+//! turn (turns.zig), so that a carrier does not go while one of its streams is at work.
+const std = @import("std");
+const assert = std.debug.assert;
+const io_layer = @import("io");
+const Multiplexed = @import("protocol").Multiplexed;
+const Refusal = @import("protocol").Refusal;
+const StreamId = @import("protocol").Stream;
+const early = @import("protocol").early;
+const Field = @import("protocol").http.Field;
+const Head = @import("protocol").Head;
+const Budget = @import("../budget.zig").Budget;
+const Connection = @import("../connection.zig").Connection;
+const Exchange = @import("../exchange.zig").Exchange;
+const Multiplex = @import("../multiplex.zig").Multiplex;
+const Reason = @import("../types.zig").Reason;
+const types = @import("../types.zig");
+
+/// The methods of a worker that serve streams.
+pub fn Streams(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// What all such connections of a worker share; made with the first of them.
+        pub const Shared = struct {
+            config: Multiplexed.Config,
+            /// What the last header block has said.
+            room: []u8,
+            /// Memory that connections hold for their streams, in bytes.
+            held_bytes: usize = 0,
+            /// Streams, which are among the worker's connections.
+            count: u32 = 0,
+
+            fn create(gpa: std.mem.Allocator, config: Multiplexed.Config) error{OutOfMemory}!*Shared {
+                const shared = try gpa.create(Shared);
+                errdefer gpa.destroy(shared);
+                shared.* = .{ .config = config, .room = try gpa.alloc(u8, Multiplexed.roomBytes(&config)) };
+                return shared;
+            }
+
+            pub fn destroy(shared: *Shared, gpa: std.mem.Allocator) void {
+                gpa.free(shared.room);
+                gpa.destroy(shared);
+            }
+        };
+
+        // ---- Beginning
+
+        /// A connection carries many streams from now on. What has come of them is its input.
+        pub fn beginStreams(w: *W, peer: *Peer) error{OutOfMemory}!void {
+            const connection = &peer.connection;
+            if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
+            const shared = w.shared.?;
+            const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
+            shared.held_bytes += multiplex.memoryBytes();
+            connection.phase = .{ .multiplexed = multiplex };
+            connection.needs_more = false;
+            if (w.stopping != .no or connection.retiring != .no) announceEnd(w, peer, multiplex);
+            w.cork(peer);
+        }
+
+        /// Whether what a connection begins with says that it carries many streams, and it may.
+        pub fn asksForStreams(w: *const W, connection: *const Connection, unread: []const u8) bool {
+            return w.config.http2 and connection.request_count == 0 and connection.carrier == null and
+                connection.tunnel == null and unread.len > 0 and Multiplexed.begins(unread);
+        }
+
+        fn open(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) ?*Peer {
+            const stream = take(w, carrier, id) catch {
+                multiplex.session.reset(id, .refused_stream);
+                return null;
+            };
+            multiplex.session.own(id, @backingInt(stream.connection.ticket));
+            multiplex.add(&stream.connection);
+            w.shared.?.count += 1;
+            return stream;
+        }
+
+        fn take(w: *W, carrier: *Connection, id: StreamId) error{OutOfMemory}!*Peer {
+            try w.reserveTurns();
+            const slot = try w.peers.add();
+            slot.item.* = .{
+                .socket = .none,
+                .connection = .{
+                    .ticket = slot.ticket,
+                    .session = .ofStream(&carrier.phase.multiplexed.session, id),
+                    .phase = .{ .open = .{ .idle = .{ .since = w.now } } },
+                    .carrier = carrier,
+                    .surplus = carrier.surplus,
+                    .number = carrier.number,
+                    .request_count = carrier.request_count,
+                    .listener = carrier.listener,
+                    .trusted = carrier.trusted,
+                    .peer_port = carrier.peer_port,
+                    .local_port = carrier.local_port,
+                    .peer_text = carrier.peer_text,
+                    .local_text = carrier.local_text,
+                },
+            };
+            carrier.request_count +%= 1;
+            return slot.item;
+        }
+
+        // ---- In
+
+        /// As `pump` of a connection with one exchange at a time.
+        pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
+            if (peer.connection.multiplex()) |multiplex| return pumpCarrier(w, peer, multiplex, received);
+            pumpStream(w, peer, received);
+        }
+
+        fn pumpCarrier(w: *W, peer: *Peer, multiplex: *Multiplex, received: ?[]u8) void {
+            const connection = &peer.connection;
+            assert(w.pumping == null);
+            if (received != null and (connection.yielded or !connection.input.isEmpty())) {
+                connection.input.append(&w.pool, received.?) catch return w.fail(peer, .server_error);
+                if (connection.yielded) return;
+            }
+            const held = received == null or !connection.input.isEmpty();
+            const unread = if (held) connection.input.unread() else received.?;
+            w.pumping = peer;
+            const used = read(w, peer, multiplex, unread);
+            w.pumping = null;
+            if (connection.phase == .closed) return w.release(peer);
+            if (connection.phase != .multiplexed) {
+                connection.input.deinit(&w.pool);
+                if (w.flush(peer)) w.settle(peer);
+                return;
+            }
+            if (held) {
+                connection.input.consume(&w.pool, used);
+            } else if (used < unread.len) {
+                connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
+            }
+            multiplex.noteReading(used, unread.len - used, w.now);
+            settleTouched(w, multiplex);
+            w.cork(peer);
+            w.arm(peer);
+        }
+
+        /// Acts on frames until more bytes are needed, or others have their turn; the number of bytes that
+        /// are done with.
+        fn read(w: *W, peer: *Peer, multiplex: *Multiplex, unread: []u8) usize {
+            const connection = &peer.connection;
+            const session = &multiplex.session;
+            const turn = w.budget.turn(w.config.round_bytes);
+            var used: usize = 0;
+            connection.needs_more = false;
+            session.wait(w.now);
+            while (connection.wantsInput()) {
+                if (w.budget.isOver(turn) and used < unread.len) {
+                    w.yield(peer);
+                    break;
+                }
+                const step = session.feed(unread[used..], &w.head);
+                used += step.consumed;
+                switch (step.event) {
+                    .need_more => {
+                        connection.needs_more = true;
+                        break;
+                    },
+                    .control => if (!sayControl(w, peer, multiplex)) return unread.len,
+                    .places => grow(w, multiplex) catch {}, // the stream is refused then
+                    .request => beginRequest(w, connection, multiplex, step.stream),
+                    .body => |piece| hand(w, multiplex, step.stream, piece),
+                    .trailers => noteEnd(w, multiplex, step.stream, true),
+                    .end => noteEnd(w, multiplex, step.stream, false),
+                    .refused => |refusal| refuse(w, connection, multiplex, step.stream, refusal),
+                    .reset => |reset| wasReset(w, reset.owner, reset.by == .peer),
+                    .failed => |failure| {
+                        w.stats.refused += 1;
+                        fail(w, peer, multiplex, failure.detail);
+                        return unread.len;
+                    },
+                }
+            }
+            return used;
+        }
+
+        fn grow(w: *W, multiplex: *Multiplex) error{OutOfMemory}!void {
+            const before = multiplex.memoryBytes();
+            try multiplex.grow(w.gpa);
+            w.shared.?.held_bytes += multiplex.memoryBytes() - before;
+        }
+
+        fn beginRequest(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) void {
+            const stream = open(w, carrier, multiplex, id) orelse return;
+            stream.connection.touched = true;
+            w.beginRequest(stream, id);
+        }
+
+        fn streamOf(w: *W, owner: u64) ?*Peer {
+            return if (owner == 0) null else w.peers.get(@fromBackingInt(owner));
+        }
+
+        /// Content of a stream has come.
+        fn hand(w: *W, multiplex: *Multiplex, id: StreamId, piece: []const u8) void {
+            const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse
+                return multiplex.session.release(id, @intCast(piece.len));
+            pumpStream(w, stream, @constCast(piece));
+        }
+
+        /// No more content follows. What `w.head` holds of a trailer section is told when the content is.
+        fn noteEnd(w: *W, multiplex: *Multiplex, id: StreamId, with_trailers: bool) void {
+            const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse return;
+            const connection = &stream.connection;
+            if (with_trailers) {
+                const kept = KeptHead.create(&w.pool, &w.head) catch return w.fail(stream, .server_error);
+                stream.trailers = kept;
+                return connection.session.noteEnd(&kept.head);
+            }
+            // Trailers have told it.
+            if (!connection.session.holdsEnd() and stream.trailers == null) connection.session.noteEnd(null);
+            connection.needs_more = false;
+            if (connection.mayGoOn()) pumpStream(w, stream, null);
+        }
+
+        /// A trailer section until it is told.
+        pub const KeptHead = @import("../kept_head.zig").KeptHead;
+
+        /// Hands a stream what has come for it, and what it holds. See `Input.pump`.
+        fn pumpStream(w: *W, peer: *Peer, received: ?[]u8) void {
+            const connection = &peer.connection;
+            if (received) |bytes| {
+                if (connection.phase != .open) return connection.session.release(bytes.len);
+                if (connection.yielded or !connection.input.isEmpty() or !connection.wantsInput()) {
+                    connection.needs_more = false;
+                    return connection.input.append(&w.pool, bytes) catch w.fail(peer, .server_error);
+                }
+            }
+            const carrier_pumps = w.pumping;
+            const unread = received orelse connection.input.unread();
+            w.pumping = peer;
+            const used = w.parse(peer, unread);
+            w.pumping = carrier_pumps;
+            connection.session.release(used);
+            if (connection.phase == .closed) return w.release(peer);
+            if (received == null) {
+                connection.input.consume(&w.pool, used);
+            } else if (used < unread.len) {
+                connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
+            }
+            if (carrier_pumps != null and connection.phase == .open) {
+                // More of it may come at once.
+                connection.touched = true;
+                return;
+            }
+            pauseIfPulled(w, connection);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// A carrier's turn is over: hosts that ask for content get no more until they do.
+        fn settleTouched(w: *W, multiplex: *Multiplex) void {
+            var next = multiplex.first;
+            while (next) |connection| {
+                next = connection.siblings.next;
+                if (!connection.touched) continue;
+                connection.touched = false;
+                pauseIfPulled(w, connection);
+                w.cork(parent(connection));
+            }
+        }
+
+        fn pauseIfPulled(w: *W, connection: *Connection) void {
+            const exchange = connection.current() orelse return;
+            const demand = W.demandOf(exchange);
+            if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
+        }
+
+        fn refuse(
+            w: *W,
+            carrier: *Connection,
+            multiplex: *Multiplex,
+            id: StreamId,
+            refusal: Refusal,
+        ) void {
+            const known = streamOf(w, multiplex.session.ownerOf(id));
+            if (known) |stream| return w.refuseRequest(stream, refusal, "");
+            const stream = open(w, carrier, multiplex, id) orelse return;
+            w.refuseRequest(stream, refusal, w.head.text);
+        }
+
+        /// A stream is over before its response.
+        fn wasReset(w: *W, owner: u64, by_peer: bool) void {
+            const stream = streamOf(w, owner) orelse return;
+            if (stream.connection.current()) |exchange| {
+                w.endExchange(exchange, if (by_peer) .client_closed else .protocol_error);
+            }
+            w.close(stream);
+        }
+
+        // ---- Out
+
+        /// A stream has something to send, or may have: its carrier sends it at the end of the round.
+        pub fn flushStream(w: *W, stream: *Connection, carrier: *Connection) void {
+            const multiplex = carrier.multiplex() orelse return;
+            pour(stream, multiplex);
+            if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(parent(carrier));
+        }
+
+        /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
+        fn pour(stream: *Connection, multiplex: *Multiplex) void {
+            _ = stream;
+            _ = multiplex;
+        }
+
+        /// What happens after output of a stream was queued: as `queued`.
+        pub fn queuedOnStream(w: *W, peer: *Peer, carrier: *Connection, exchange: *Exchange) W.Outcome {
+            w.cork(parent(carrier));
+            if (exchange.isSettled()) {
+                w.complete(peer, exchange);
+                if (w.pumping != peer) w.settle(peer);
+                return .done;
+            }
+            pour(&peer.connection, carrier.phase.multiplexed);
+            w.cork(peer);
+            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
+                return .accepted;
+            }
+            exchange.above_high = true;
+            return .blocked;
+        }
+
+        /// Frames what may leave, and hands it to the kernel until that has had enough. False: the connection
+        /// is lost, and `peer` with it.
+        pub fn flushCarrier(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
+            const connection = &peer.connection;
+            while (true) {
+                const more = frame(w, connection, multiplex) catch {
+                    w.fail(peer, .server_error);
+                    return false;
+                };
+                if (!w.flushFramed(peer)) return false;
+                if (connection.output != .open or !more) return true;
+            }
+        }
+
+        /// Frames content as long as not too much waits for the kernel; whether there is more.
+        fn frame(w: *W, connection: *Connection, multiplex: *Multiplex) error{OutOfMemory}!bool {
+            const session = &multiplex.session;
+            var head: [Multiplexed.emission_bytes_max]u8 = undefined;
+            while (connection.outbox.bytes < Exchange.framed_bytes_max or session.isContinuing()) {
+                const emission = session.emit(&head, content_bytes_max) orelse return false;
+                if (emission.content == 0) {
+                    try connection.outbox.append(&w.pool, head[0..emission.head]);
+                    if (streamOf(w, emission.owner)) |stream| w.cork(stream);
+                    continue;
+                }
+                const stream = streamOf(w, emission.owner).?;
+                try frameContent(w, connection, multiplex, stream, head[0..emission.head], emission);
+            }
+            return session.wantsToEmit();
+        }
+
+        /// Content of one frame: as much as fits with its header into a block of the outbox.
+        const content_bytes_max = 16 * 1024 - 256;
+
+        fn frameContent(
+            w: *W,
+            carrier: *Connection,
+            multiplex: *Multiplex,
+            stream: *Peer,
+            head: []const u8,
+            emission: Multiplexed.Emission,
+        ) error{OutOfMemory}!void {
+            const len = emission.content;
+            const space = try carrier.outbox.reserve(&w.pool, head.len + len);
+            @memcpy(space[0..head.len], head);
+            copyContent(w, stream, space[head.len..][0..len]) catch {
+                carrier.outbox.cancel(&w.pool);
+                multiplex.session.takeBack(emission);
+                stream.file_failed = true;
+                return w.cork(stream);
+            };
+            carrier.outbox.commit(head.len + len);
+            const connection = &stream.connection;
+            switch (connection.output) {
+                .open => {},
+                .blocked => |*blockage| if (connection.outbox.isEmpty()) {
+                    connection.output = .open;
+                } else blockage.stall.progress(len, w.config.write_rate_min, w.now),
+            }
+            if (connection.current()) |exchange| {
+                exchange.active_at = w.now;
+                w.noteOutput(exchange);
+            }
+            w.cork(stream);
+        }
+
+        /// Moves the first bytes of a stream's queue.
+        fn copyContent(w: *W, stream: *Peer, out: []u8) error{FileFailed}!void {
+            const outbox = &stream.connection.outbox;
+            var filled: usize = 0;
+            while (true) switch (outbox.fill(&w.pool, out[filled..])) {
+                .done => return,
+                .file => |bytes| {
+                    filled += bytes;
+                    const range = outbox.first.?.fileRange();
+                    const wanted: usize = @intCast(@min(range.len, out.len - filled));
+                    const len = io_layer.file.read(range.fd, out[filled..][0..wanted], range.offset) catch
+                        return error.FileFailed;
+                    // It was longer when the response began, and its length has been promised.
+                    if (len == 0) return error.FileFailed;
+                    range.offset += len;
+                    range.len -= len;
+                    filled += len;
+                    if (range.len == 0) io_layer.file.close(outbox.popFile(&w.pool));
+                },
+            };
+        }
+
+        /// What the session owes its peer goes before anything more is read. False: the connection is lost.
+        fn sayControl(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
+            var head: [Multiplexed.emission_bytes_max]u8 = undefined;
+            const emission = multiplex.session.emit(&head, content_bytes_max).?;
+            assert(emission.content == 0);
+            peer.connection.outbox.append(&w.pool, head[0..emission.head]) catch {
+                w.fail(peer, .server_error);
+                return false;
+            };
+            return true;
+        }
+
+        /// After output moved: goes on with what waited for that, or ends the connection when it is over.
+        /// False: it was, and nothing is to be armed.
+        pub fn settleCarrier(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
+            const connection = &peer.connection;
+            if (multiplex.flushing and connection.isFlushed()) {
+                multiplex.flushing = false;
+                var next = multiplex.first;
+                while (next) |stream| : (next = stream.siblings.next) w.cork(parent(stream));
+            }
+            if (multiplex.count == 0 and multiplex.session.isDone()) {
+                leave(w, peer, multiplex);
+                w.settle(peer);
+                return false;
+            }
+            if (connection.mayGoOn()) w.cork(peer);
+            return true;
+        }
+
+        /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
+        pub fn sayOnStream(
+            w: *W,
+            peer: *Peer,
+            carrier: *Connection,
+            status: u16,
+            fields: []const Field,
+            body: []const u8,
+        ) bool {
+            _ = Exchange.startStream(&peer.connection, carrier, &w.pool, .{
+                .status = status,
+                .fields = fields,
+                .body = body,
+                .end = true,
+            }, w.date.text()) catch {
+                w.close(peer);
+                return false;
+            };
+            w.cork(parent(carrier));
+            return true;
+        }
+
+        // ---- Ends
+
+        /// A stream's slot is about to be given back.
+        pub fn leaveCarrier(w: *W, peer: *Peer, carrier: *Connection) void {
+            const multiplex = carrier.phase.multiplexed;
+            if (peer.trailers) |kept| kept.destroy(&w.pool);
+            multiplex.session.reset(peer.connection.session.number(), .internal_error);
+            multiplex.remove(&peer.connection, w.now);
+            w.shared.?.count -= 1;
+            w.cork(parent(carrier));
+        }
+
+        /// A stream ends before its response does, and its peer is told why.
+        pub fn resetStream(peer: *Peer, carrier: *Connection, reason: Reason) void {
+            const multiplex = carrier.multiplex() orelse return;
+            multiplex.session.reset(peer.connection.session.number(), switch (reason) {
+                .client_closed, .client_timeout, .idle_timeout, .keepalive_timeout, .write_timeout => .cancel,
+                .body_too_large, .queue_overflow => .cancel,
+                .server_shutdown => .refused_stream,
+                .write_error, .read_error, .server_error => .internal_error,
+                .protocol_error => .protocol_error,
+            });
+        }
+
+        /// All streams of a connection end, and it is none of many any more.
+        pub fn dissolve(w: *W, peer: *Peer, reason: Reason) void {
+            const multiplex = peer.connection.phase.multiplexed;
+            while (multiplex.first) |connection| {
+                const stream = parent(connection);
+                assert(w.pumping != stream);
+                if (connection.current()) |exchange| w.endExchange(exchange, reason);
+                // Its host may have ended it.
+                if (multiplex.first == connection) w.close(stream);
+            }
+            forget(w, &peer.connection);
+        }
+
+        /// The same when the worker goes: no host is told.
+        pub fn drop(w: *W, peer: *Peer) void {
+            const multiplex = peer.connection.phase.multiplexed;
+            while (multiplex.first) |connection| w.release(parent(connection));
+            forget(w, &peer.connection);
+        }
+
+        fn forget(w: *W, connection: *Connection) void {
+            const multiplex = connection.phase.multiplexed;
+            w.shared.?.held_bytes -= multiplex.memoryBytes();
+            connection.phase = .closing;
+            multiplex.destroy(w.gpa);
+        }
+
+        /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
+        fn fail(w: *W, peer: *Peer, multiplex: *Multiplex, detail: []const u8) void {
+            if (w.troubles.frames.add(w.now)) |others| {
+                var buffer: [192]u8 = undefined;
+                const connection = &peer.connection;
+                w.say(.info, &buffer, "Connection {d} ({s}) ends, its peer broke the protocol: {s}{f}", .{
+                    connection.number, connection.peerName(), detail, others,
+                });
+            }
+            const ticket = peer.connection.ticket;
+            _ = frame(w, &peer.connection, multiplex) catch {};
+            dissolve(w, peer, .protocol_error);
+            assert(w.peers.get(ticket) != null);
+        }
+
+        /// No stream is open: the connection ends in order.
+        fn leave(w: *W, peer: *Peer, multiplex: *Multiplex) void {
+            assert(multiplex.count == 0);
+            _ = frame(w, &peer.connection, multiplex) catch {};
+            forget(w, &peer.connection);
+            peer.connection.input.deinit(&w.pool);
+        }
+
+        /// The peer is asked to open no further streams; those that it has opened meanwhile are served.
+        pub fn announceEnd(w: *W, peer: *Peer, multiplex: *Multiplex) void {
+            multiplex.session.announceEnd();
+            if (multiplex.announced_at == 0) multiplex.announced_at = w.now;
+            w.cork(peer);
+        }
+
+        /// A deadline of a connection of many streams has passed.
+        pub fn multiplexDue(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            const multiplex = connection.phase.multiplexed;
+            switch (multiplex.due(connection, &w.config)) {
+                .last_streams => {
+                    multiplex.announced_at = 0;
+                    // The second word, if the peer has not answered the first one.
+                    if (!multiplex.session.persists()) multiplex.session.drain();
+                    w.cork(peer);
+                    return w.arm(peer);
+                },
+                .end => {
+                    for (0..2) |_| multiplex.session.drain();
+                    leave(w, peer, multiplex);
+                },
+                .debt => {
+                    multiplex.session.abandon(.protocol_error, "too slow");
+                    fail(w, peer, multiplex, "a frame, or an answer to settings, took too long");
+                },
+            }
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// The connection of a stream, or of a carrier, with what the worker knows about it.
+        pub fn parent(connection: *Connection) *Peer {
+            return @fieldParentPtr("connection", connection);
+        }
+    };
+}
