@@ -23,7 +23,9 @@ pub fn build(b: *std.Build) void {
         .unchecked = b.option(bool, "unchecked", "Leave the engine's safety checks out of optimised builds"),
         .tls = b.option(bool, "tls", "TLS by OpenSSL 3 (default: if its library is found)"),
     });
-    b.modules.put(b.graph.arena, "peregrine", engine.module("peregrine")) catch @panic("OOM");
+    for ([_][]const u8{ "peregrine", "peregrine.web" }) |name| {
+        b.modules.put(b.graph.arena, name, engine.module(name)) catch @panic("OOM");
+    }
     for (engine.builder.top_level_steps.keys(), engine.builder.top_level_steps.values()) |name, step| {
         if (b.top_level_steps.contains(name)) continue; // install and uninstall are every package's
         b.step(name, step.description).dependOn(&step.step);

@@ -26,32 +26,11 @@ pub fn build(b: *std.Build) void {
     const with_tls = tlsWanted(b, target);
     const layers: Layers = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
     b.modules.put(b.graph.arena, "peregrine", layers.peregrine) catch @panic("OOM");
+    b.modules.put(b.graph.arena, "peregrine.web", layers.web) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
     const programs = b.step("test-programs", "Build the tests that speak to the kernel");
-    inline for (.{ "protocol", "io", "server", "native", "peregrine" }) |name| {
-        const tests = b.addTest(.{ .name = name, .root_module = @field(layers, name) });
-        test_step.dependOn(&runOf(b, tests).step);
-        if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
-    }
-
-    inline for (.{
-        "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
-        "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
-        "http",      "amplification", "loan",   "memory",    "intake",        "handlers",    "threads",
-    }) |name| {
-        const module = b.createModule(.{
-            .root_source_file = b.path("test/" ++ name ++ "_test.zig"),
-            .target = target,
-            .optimize = optimize,
-        });
-        module.addImport("peregrine", layers.peregrine);
-        module.addImport("protocol", layers.protocol); // for clients of their own
-        const tests = b.addTest(.{ .name = name, .root_module = module });
-        test_step.dependOn(&runOf(b, tests).step);
-        programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
-    }
-
+    addEngineTests(b, test_step, programs, target, optimize, layers);
     addWireTests(b, test_step, target, optimize, layers);
     const abi_step = b.step("test-abi", "Run the tests of the C API");
     addAbiTests(b, abi_step, target, optimize, layers);
@@ -99,6 +78,41 @@ pub fn build(b: *std.Build) void {
         optimize,
         layers,
     );
+}
+
+/// The tests beside the code, and those of whole servers.
+fn addEngineTests(
+    b: *std.Build,
+    test_step: *std.Build.Step,
+    programs: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+) void {
+    inline for (.{ "protocol", "io", "server", "native", "peregrine", "web" }) |name| {
+        const tests = b.addTest(.{ .name = name, .root_module = @field(layers, name) });
+        test_step.dependOn(&runOf(b, tests).step);
+        if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
+    }
+
+    inline for (.{
+        "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
+        "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
+        "http",      "amplification", "loan",   "memory",    "intake",        "handlers",    "threads",
+        "web",
+    }) |name| {
+        const module = b.createModule(.{
+            .root_source_file = b.path("test/" ++ name ++ "_test.zig"),
+            .target = target,
+            .optimize = optimize,
+        });
+        module.addImport("peregrine", layers.peregrine);
+        module.addImport("peregrine.web", layers.web);
+        module.addImport("protocol", layers.protocol); // for clients of their own
+        const tests = b.addTest(.{ .name = name, .root_module = module });
+        test_step.dependOn(&runOf(b, tests).step);
+        programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
+    }
 }
 
 /// The fixtures of bytes on the wire, one program per protocol.
@@ -196,6 +210,8 @@ const Layers = struct {
     server: *std.Build.Module,
     native: *std.Build.Module,
     peregrine: *std.Build.Module,
+    /// Uses what every program can use, and is a module of its own: nothing knows it.
+    web: *std.Build.Module,
 
     fn create(b: *std.Build, how: How) Layers {
         const protocol = layer(b, "src/protocol/protocol.zig", how);
@@ -219,6 +235,8 @@ const Layers = struct {
         const package = b.addOptions();
         package.addOption([:0]const u8, "version", @import("build.zig.zon").version);
         peregrine.addOptions("package_options", package);
+        const web = layer(b, "src/web/web.zig", how);
+        web.addImport("peregrine", peregrine);
         return .{
             .protocol = protocol,
             .io = io,
@@ -226,6 +244,7 @@ const Layers = struct {
             .server = server,
             .native = native,
             .peregrine = peregrine,
+            .web = web,
         };
     }
 
@@ -293,6 +312,7 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     const module = Layers.layer(b, "test/many_cases.zig", how);
     module.addImport("protocol", layers.protocol);
     module.addImport("peregrine", layers.peregrine);
+    module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
     const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
     run.setCwd(b.path("."));
@@ -362,6 +382,7 @@ fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
     module.link_libc = true;
     module.addImport("protocol", layers.protocol);
     module.addImport("peregrine", layers.peregrine);
+    module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
     const library = b.addLibrary(.{ .name = "fuzz", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = true;

@@ -24,6 +24,8 @@ pub const Response = native.Response;
 /// What a response passes around: headers, statuses, files, and how a slow client shows.
 pub const Header = native.Header;
 pub const Status = native.Status;
+pub const HeaderError = native.HeaderError;
+pub const SetBodyError = native.SetBodyError;
 pub const FileBody = native.FileBody;
 pub const SharedBody = native.SharedBody;
 pub const Flow = native.Flow;
@@ -118,4 +120,6 @@ pub const rules = struct {
     pub const isUtf8 = protocol.websocket.utf8.valid;
     pub const checkClose = protocol.websocket.Session.checkClose;
 };
+/// Queries and urlencoded forms, pair by pair.
+pub const query = native.query;
 pub const percentDecode = protocol.http.target.percentDecode;

@@ -76,78 +76,19 @@ is scalar(grep { -x "$folder/out/bin/$_" } qw(hello basic counter dirserver file
 ok -e "$folder/out/docs/index.html", 'the manual is there';
 done_testing;
 
-# The pieces of the README, each where it belongs in a program: hooks in a handler, settings in a
-# configuration.
+# The pieces of the README, each where a line of the tests names a text that it alone has. All are used.
 sub readme_tests (@blocks) {
-    my ($test)    = grep { /^test "/ } @blocks;
-    my ($places)  = grep { /^\.listeners = / } @blocks;
-    my ($sockets) = grep { /handleUpgrade/ } @blocks;
-    my ($app)     = grep { /^const App = / } @blocks;
-    my ($feed)    = grep { /EventStream/ } @blocks;
-    my ($reports) = grep { /makeReport/ } @blocks;
-    is scalar(grep { !defined } $test, $places, $sockets, $app, $feed, $reports), 0,
-        'the README has its test, its listeners, its WebSockets, a value, events and threads';
-    my %known = map { $_ => 1 } grep { defined } $test, $places, $sockets, $app, $feed, $reports;
-    is_deeply [ grep { !$known{$_} && !/^const peregrine = b\.dependency/m } @blocks ], [],
-        'and every other piece is one of build.zig';
-    $sockets =~ s/\bHandler\b/Sockets/g;
-    return <<~"ZIG";
-        $test
-        $app
-        test "a value" {
-            var simulation: per.Simulation(App) = try .initWith(
-                std.testing.allocator, .{}, .{ .seed = 1 }, .{ .greeting = "hi" });
-            defer simulation.deinit();
-            try std.testing.expectEqualStrings("hi", (try simulation.request(.{})).body);
-            const missing = try simulation.request(.{ .target = "/x" });
-            try std.testing.expectEqual(404, missing.status);
-            try std.testing.expectEqualStrings("Something is wrong.\\n", missing.body);
-            _ = &serve;
-        }
-        const Feed = struct {
-            stream: ?per.EventStream = null,
-            $feed
-        };
-        test "events" {
-            var simulation: per.Simulation(Feed) = try .initWith(
-                std.testing.allocator, .{}, .{ .seed = 1 }, .{});
-            defer simulation.deinit();
-            const client = try simulation.connect();
-            try client.send("GET / HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n");
-            try simulation.settle();
-            try std.testing.expect(std.mem.find(u8, client.text(), "data: welcome") != null);
-            client.peer.reset();
-            try simulation.settle();
-            try std.testing.expectEqual(null, simulation.handler().stream);
-        }
-        const Reports = struct {
-            $reports
-        };
-        test "threads" {
-            const threads: *per.Threads = try .init(std.testing.allocator, .{ .threads = 0 });
-            defer threads.deinit();
-            var simulation: per.Simulation(Reports) = try .initWith(
-                std.testing.allocator, .{}, .{ .seed = 1 }, .{ .threads = threads });
-            defer simulation.deinit();
-            const answer = try simulation.request(.{ .target = "/?of=all" });
-            try std.testing.expectEqualStrings("all", answer.body);
-        }
-        test "the other pieces" {
-            const config: per.ServerConfig = .{ $places };
-            try std.testing.expectEqual(4, config.listeners.len);
-            _ = &per.Server(Sockets).init;
-            _ = &per.Server(Sockets).start;
-        }
-        const Sockets = struct {
-            allocator: std.mem.Allocator,
-            dir: *per.util.DirServer,
-            pub fn init(_: std.mem.Allocator) !*Sockets {
-                return error.NotForReal;
-            }
-            pub fn deinit(_: *Sockets) void {}
-            $sockets
-        };
-        ZIG
+    my (@missing, %used);
+    my $tests = slurp("$home/engine/test/consumer/readme.zig") =~ s{^//!.*\n}{}gmr;
+    $tests =~ s{^\h*// README: (.+)\n}{
+        my ($wanted, @found) = ($1, grep { index($_, $1) >= 0 } @blocks);
+        @found == 1 ? $used{ $found[0] } = $found[0] : push @missing, $wanted;
+        $found[0] // ''
+    }gme;
+    is_deeply \@missing, [], 'each piece that the tests name is there, once';
+    my @unused = grep { !$used{$_} && !/^const peregrine = b\.dependency/m } @blocks;
+    is_deeply \@unused, [], 'and every piece is tested, but for that of build.zig';
+    return $tests;
 }
 
 # What the first Peregrine's README shows, with the changes that ours names.

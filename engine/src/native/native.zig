@@ -29,6 +29,7 @@ pub const HeaderError = response.HeaderError;
 pub const SendError = response.SendError;
 pub const SetBodyError = response.BodyError;
 pub const SharedBody = response.SharedBody;
+pub const query = @import("query.zig");
 pub const ws = @import("ws.zig");
 pub const static = @import("static.zig");
 

@@ -21,6 +21,7 @@ pub fn build(b: *std.Build) void {
         .unchecked = unchecked,
     });
     module.addImport("peregrine", peregrine.module("peregrine"));
+    module.addImport("peregrine.web", peregrine.module("peregrine.web"));
     const said = b.addOptions();
     said.addOption(?bool, "tls", tls);
     module.addOptions("said", said);

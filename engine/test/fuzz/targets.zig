@@ -27,6 +27,12 @@ pub const Target = enum {
     forwarded,
     /// Bytes that claim to be a command from another thread or process.
     command,
+    /// A multipart form cut in any way, against a reader that sees all of it.
+    multipart,
+    /// A form of pairs, against a second decoder.
+    urlencoded,
+    /// The cookies of a request, and cookies that are set.
+    cookie,
     /// A channel into which an application writes anything.
     ring,
     /// Bytes into a whole server over a simulated network.
@@ -52,6 +58,9 @@ const rooms = struct {
     const proxy = @import("proxy.zig");
     const forwarded = @import("forwarded.zig");
     const command = @import("command.zig");
+    const multipart = @import("multipart.zig");
+    const urlencoded = @import("urlencoded.zig");
+    const cookie = @import("cookie.zig");
     const ring = @import("ring.zig");
     const connection = @import("connection.zig");
 };

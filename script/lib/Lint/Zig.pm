@@ -17,6 +17,7 @@ my %MAY = (
     server   => [qw(protocol io tls)],
     native   => [qw(protocol io tls server)],
     abi      => [qw(peregrine platform)],
+    web      => [qw(peregrine)],
     ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );
 my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a layer: NAME_options

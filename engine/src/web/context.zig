@@ -1,0 +1,177 @@
+//! A request and its response in the hands of a router's action, with what this module adds: values of the
+//! path, JSON, cookies, forms. All memory is the request's, and bounded.
+//! Does not know: routes.
+const std = @import("std");
+const per = @import("peregrine");
+const Bounded = @import("bounded.zig").Bounded;
+const Cookie = @import("cookie.zig").Cookie;
+const Cookies = @import("cookie.zig").Cookies;
+const Form = @import("form.zig").Form;
+const Multipart = @import("multipart.zig").Multipart;
+const Value = @import("pattern.zig").Value;
+const json_file = @import("json.zig");
+const pattern = @import("pattern.zig");
+
+/// What an action may make of a request.
+pub const Limits = struct {
+    /// Memory that `Context.arena` gives out for one request, in bytes.
+    arena_bytes_max: usize = 4 * 1024 * 1024,
+    /// How deep values of JSON may lie in each other.
+    json_depth_max: u32 = 64,
+    /// Fields of a form.
+    form_fields_max: u32 = 1000,
+};
+
+/// One request and its response. Lives until the action returns; that of a route with pieces until the
+/// response is complete.
+pub const Context = struct {
+    request: *per.Request,
+    response: *per.Response,
+    limits: Limits,
+    /// The action's own, for routes with pieces.
+    user: ?*anyopaque = null,
+    memory: Bounded,
+    values_space: [pattern.values_max]Value = undefined,
+    values: []const Value = &.{},
+    /// Which of the router's routes it is.
+    route: usize = 0,
+    /// The action was called: no middleware has answered in its place.
+    reached: bool = false,
+
+    /// For the router. Does not move while its memory is in use.
+    pub fn begin(
+        context: *Context,
+        request: *per.Request,
+        response: *per.Response,
+        limits: Limits,
+    ) void {
+        context.* = .{
+            .request = request,
+            .response = response,
+            .limits = limits,
+            .memory = .{ .parent = request.arena, .left = limits.arena_bytes_max },
+        };
+    }
+
+    /// Memory that goes with the request, at most `Limits.arena_bytes_max`.
+    pub fn arena(context: *Context) std.mem.Allocator {
+        return context.memory.allocator();
+    }
+
+    // ---- The request
+
+    /// The value of ":name" or "*name" of the route, decoded; null: the route has no such name.
+    pub fn param(context: *const Context, name: []const u8) ?[]const u8 {
+        for (context.values) |value| if (std.mem.eql(u8, value.name, name)) return value.text;
+        return null;
+    }
+
+    /// The same as a number; `error.NotFound` if it is none, or does not fit.
+    pub fn number(context: *const Context, comptime T: type, name: []const u8) error{NotFound}!T {
+        return std.fmt.parseInt(T, context.param(name) orelse return error.NotFound, 10) catch
+            error.NotFound;
+    }
+
+    /// A parameter of the query, decoded; "" for a bare name, null if there is none.
+    pub fn query(context: *const Context, name: []const u8) error{OutOfMemory}!?[]const u8 {
+        return context.request.param(name);
+    }
+
+    /// The body as a value of that type; unknown fields are an error. Errors are the names of statuses.
+    pub fn json(context: *Context, comptime T: type) (json_file.Error || error{UnsupportedMediaType})!T {
+        return context.jsonWith(T, .{});
+    }
+
+    /// The same with options of std.json.
+    pub fn jsonWith(
+        context: *Context,
+        comptime T: type,
+        options: std.json.ParseOptions,
+    ) (json_file.Error || error{UnsupportedMediaType})!T {
+        const media = context.request.findHeader("content-type") orelse return error.UnsupportedMediaType;
+        if (!json_file.isJson(media)) return error.UnsupportedMediaType;
+        const depth_max = context.limits.json_depth_max;
+        return json_file.read(T, &context.memory, context.request.body, depth_max, options);
+    }
+
+    /// The body as a form, of either kind. Errors are the names of statuses.
+    pub fn form(context: *Context) Form.Error!Form {
+        const media = context.request.findHeader("content-type") orelse return error.UnsupportedMediaType;
+        return Form.read(
+            context.arena(),
+            media,
+            context.request.body,
+            context.limits.form_fields_max,
+        ) catch |err| switch (err) {
+            error.OutOfMemory => if (context.memory.exhausted) error.ContentTooLarge else err,
+            else => err,
+        };
+    }
+
+    /// For routes with pieces: takes a multipart body apart as it comes.
+    pub fn multipart(
+        context: *const Context,
+        limits: Multipart.Limits,
+    ) (Multipart.Error || error{UnsupportedMediaType})!Multipart {
+        const media = context.request.findHeader("content-type") orelse return error.UnsupportedMediaType;
+        return .init(Multipart.boundaryOf(media) orelse return error.UnsupportedMediaType, limits);
+    }
+
+    /// The value of the first cookie of that name; null if there is none.
+    pub fn cookie(context: *const Context, name: []const u8) ?[]const u8 {
+        var headers = context.request.headers();
+        while (headers.next()) |header| {
+            if (!std.ascii.eqlIgnoreCase(header.name, "cookie")) continue;
+            var cookies: Cookies = .init(header.value);
+            while (cookies.next()) |pair| if (std.mem.eql(u8, pair.name, name)) return pair.value;
+        }
+        return null;
+    }
+
+    // ---- The response
+
+    /// Why an answer is not taken.
+    pub const AnswerError = per.HeaderError || per.SetBodyError;
+
+    /// Answers with a value as JSON.
+    pub fn sendJson(context: *Context, value: anytype) AnswerError!void {
+        var writer: std.Io.Writer.Allocating = .init(context.arena());
+        std.json.Stringify.value(value, .{}, &writer.writer) catch return error.OutOfMemory;
+        try context.send("application/json", writer.written());
+    }
+
+    /// Answers with text.
+    pub fn text(context: *Context, bytes: []const u8) AnswerError!void {
+        try context.response.addNewHeader("Content-Type", "text/plain; charset=utf-8");
+        try context.response.setBody(bytes);
+    }
+
+    /// Answers with a page.
+    pub fn html(context: *Context, bytes: []const u8) AnswerError!void {
+        try context.response.addNewHeader("Content-Type", "text/html; charset=utf-8");
+        try context.response.setBody(bytes);
+    }
+
+    /// Answers with bytes of that type, which stay unchanged until the response is complete: constants, or
+    /// memory of `arena`.
+    pub fn send(context: *Context, content_type: []const u8, bytes: []const u8) AnswerError!void {
+        try context.response.addNewHeader("Content-Type", content_type);
+        try context.response.setBodyBorrowed(bytes);
+    }
+
+    /// Sends the client elsewhere; `.see_other` after a form.
+    pub fn redirect(context: *Context, status: per.Status, location: []const u8) AnswerError!void {
+        try context.response.answerStatus(status);
+        try context.response.addNewHeader("Location", location);
+    }
+
+    /// Sets a cookie.
+    pub fn setCookie(context: *Context, wanted: Cookie) (Cookie.Error || per.HeaderError)!void {
+        var writer: std.Io.Writer.Allocating = .init(context.arena());
+        wanted.write(&writer.writer) catch |err| return switch (err) {
+            error.InvalidCookie => error.InvalidCookie,
+            error.WriteFailed => error.OutOfMemory,
+        };
+        try context.response.addNewHeader("Set-Cookie", writer.written());
+    }
+};

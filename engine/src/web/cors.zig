@@ -1,0 +1,76 @@
+//! Which pages of other sites may use this one from a browser (WHATWG Fetch, CORS protocol): answers their
+//! preflights, and adds the fields that browsers look for.
+//! Does not know: routes.
+const std = @import("std");
+const per = @import("peregrine");
+const Context = @import("context.zig").Context;
+const Middleware = @import("router.zig").Middleware;
+const Next = @import("router.zig").Next;
+
+/// What other sites' pages may do.
+pub const Cors = struct {
+    /// Whose pages: "https://app.example", or "*" for everybody's.
+    origins: []const []const u8,
+    methods: []const u8 = "GET, HEAD, POST, PUT, PATCH, DELETE",
+    /// Fields that their requests may have besides the harmless ones; null: those that they ask for.
+    headers: ?[]const u8 = null,
+    /// Fields of responses that they may read besides the harmless ones.
+    expose: ?[]const u8 = null,
+    /// With cookies. Not with "*".
+    credentials: bool = false,
+    /// How long browsers remember a preflight, in seconds.
+    max_age_s: u32 = 600,
+
+    fn isForAll(comptime options: Cors) bool {
+        return options.origins.len == 1 and std.mem.eql(u8, options.origins[0], "*");
+    }
+};
+
+/// Middleware for a router's `before`, so that errors and preflights have the fields as well.
+pub fn cors(comptime App: type, comptime options: Cors) Middleware(App) {
+    if (options.isForAll() and options.credentials) {
+        @compileError("CORS: browsers ignore credentials where everybody's pages are allowed (\"*\")");
+    }
+    return struct {
+        fn run(app: *App, context: *Context, next: Next(App)) anyerror!void {
+            const origin = context.request.findHeader("origin");
+            const allowed = if (origin) |text| allow(text) else null;
+            const asked = context.request.findHeader("access-control-request-method");
+            if (context.request.method == .OPTIONS and origin != null and asked != null) {
+                context.response.status = .no_content;
+                if (allowed != null) try preflight(context);
+            } else next.run(app, context) catch |err| {
+                // An answer of the error's own would lose the fields, and its page would not see why.
+                const status: per.Status = .ofError(err);
+                if (status == .internal_server_error or context.response.state != .collecting) return err;
+                try context.response.answerStatus(status);
+            };
+            if (context.response.state != .collecting) return;
+            if (!comptime options.isForAll()) try context.response.addNewHeader("Vary", "Origin");
+            try context.response.addNewHeader("Access-Control-Allow-Origin", allowed orelse return);
+            if (options.credentials) {
+                try context.response.addNewHeader("Access-Control-Allow-Credentials", "true");
+            }
+            if (options.expose) |names| {
+                try context.response.addNewHeader("Access-Control-Expose-Headers", names);
+            }
+        }
+
+        fn allow(origin: []const u8) ?[]const u8 {
+            if (comptime options.isForAll()) return "*";
+            for (options.origins) |one| if (std.mem.eql(u8, one, origin)) return one;
+            return null;
+        }
+
+        fn preflight(context: *Context) per.HeaderError!void {
+            const response = context.response;
+            try response.addNewHeader("Access-Control-Allow-Methods", options.methods);
+            const wanted = context.request.findHeader("access-control-request-headers");
+            if (options.headers orelse wanted) |names| {
+                try response.addNewHeader("Access-Control-Allow-Headers", names);
+            }
+            const seconds = comptime std.fmt.comptimePrint("{d}", .{options.max_age_s});
+            try response.addNewHeader("Access-Control-Max-Age", seconds);
+        }
+    }.run;
+}

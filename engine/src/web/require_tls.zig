@@ -1,0 +1,55 @@
+//! Sends clients without TLS to the same place with it, and tells those with TLS to stay (RFC 6797).
+//! Does not know: listeners.
+const std = @import("std");
+const per = @import("peregrine");
+const Context = @import("context.zig").Context;
+const Middleware = @import("router.zig").Middleware;
+const Next = @import("router.zig").Next;
+
+/// How.
+pub const Options = struct {
+    /// Where TLS is spoken, as clients see it.
+    port: u16 = 443,
+    /// How long browsers come with TLS without being told, in seconds; 0: they are not told.
+    hsts_s: u32 = 0,
+};
+
+/// Middleware for a router's `before`.
+pub fn requireTls(comptime App: type, comptime options: Options) Middleware(App) {
+    return struct {
+        fn run(app: *App, context: *Context, next: Next(App)) anyerror!void {
+            if (!context.request.isSecure()) return leave(context);
+            if (options.hsts_s > 0) {
+                const text = comptime std.fmt.comptimePrint("max-age={d}", .{options.hsts_s});
+                try context.response.addNewHeader("Strict-Transport-Security", text);
+            }
+            return next.run(app, context);
+        }
+
+        fn leave(context: *Context) anyerror!void {
+            const host = hostWithoutPort(context.request.getHost());
+            // Without one there is nowhere to go.
+            if (host.len == 0) return error.BadRequest;
+            const number = comptime std.fmt.comptimePrint(":{d}", .{options.port});
+            const port = if (options.port == 443) "" else number;
+            const target = context.request.path_and_query;
+            const slash = if (std.mem.startsWith(u8, target, "/")) "" else "/";
+            const parts = [_][]const u8{ "https://", host, port, slash, target };
+            const location = try std.mem.concat(context.arena(), u8, &parts);
+            try context.redirect(.permanent_redirect, location);
+        }
+    }.run;
+}
+
+fn hostWithoutPort(host: []const u8) []const u8 {
+    // An IPv6 address has colons of its own, and brackets.
+    const from = std.mem.findScalarLast(u8, host, ']') orelse 0;
+    const colon = std.mem.findScalarPos(u8, host, from, ':') orelse return host;
+    return host[0..colon];
+}
+
+test "hosts without ports" {
+    for ([_][2][]const u8{
+        .{ "h", "h" }, .{ "h:80", "h" }, .{ "[::1]", "[::1]" }, .{ "[::1]:80", "[::1]" }, .{ "", "" },
+    }) |case| try std.testing.expectEqualStrings(case[1], hostWithoutPort(case[0]));
+}

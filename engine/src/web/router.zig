@@ -1,0 +1,367 @@
+//! Routes: which action answers a request, by method and path. They are part of a program's code, so all of
+//! them are known when it is compiled, checked then, and put in order: what stands in a path goes before a
+//! value, a value before the rest, wherever it is written.
+//! Does not know: what actions do.
+const std = @import("std");
+const per = @import("peregrine");
+const Context = @import("context.zig").Context;
+const Limits = @import("context.zig").Limits;
+const pattern = @import("pattern.zig");
+const Segment = pattern.Segment;
+
+/// Runs before, around and behind actions: calls `next.run(app, context)`, or answers itself.
+pub fn Middleware(comptime App: type) type {
+    return *const fn (app: *App, context: *Context, next: Next(App)) anyerror!void;
+}
+
+/// What is left of the way to an action.
+pub fn Next(comptime App: type) type {
+    return struct {
+        const Self = @This();
+
+        // Without their type, which refers to this one.
+        middleware: []const *const anyopaque,
+        action: *const fn (app: *App, context: *Context) anyerror!void,
+
+        /// Goes on. Its error is the action's, which a middleware may handle.
+        pub fn run(next: Self, app: *App, context: *Context) anyerror!void {
+            if (next.middleware.len == 0) {
+                context.reached = true;
+                return next.action(app, context);
+            }
+            const first: Middleware(App) = @ptrCast(@alignCast(next.middleware[0]));
+            return first(app, context, .{ .middleware = next.middleware[1..], .action = next.action });
+        }
+    };
+}
+
+/// A route, or a group of them. `App` is the handler's type; an action is
+///
+///     fn (app: *App, context: *web.Context) !void
+///
+/// and a path "/users/:id/*rest". HEAD is answered by GET's action, OPTIONS by itself.
+pub fn Route(comptime App: type) type {
+    return struct {
+        const Self = @This();
+        pub const Action = *const fn (app: *App, context: *Context) anyerror!void;
+        pub const PieceAction = *const fn (
+            app: *App,
+            context: *Context,
+            piece: []const u8,
+            last: bool,
+        ) anyerror!void;
+
+        /// Empty: any.
+        method: []const u8 = "",
+        path: []const u8,
+        action: ?Action = null,
+        piece: ?PieceAction = null,
+        middleware: []const Middleware(App) = &.{},
+        children: []const Self = &.{},
+
+        pub fn get(comptime path: []const u8, comptime action: anytype) Self {
+            return on("GET", path, action);
+        }
+
+        pub fn post(comptime path: []const u8, comptime action: anytype) Self {
+            return on("POST", path, action);
+        }
+
+        pub fn put(comptime path: []const u8, comptime action: anytype) Self {
+            return on("PUT", path, action);
+        }
+
+        pub fn patch(comptime path: []const u8, comptime action: anytype) Self {
+            return on("PATCH", path, action);
+        }
+
+        pub fn delete(comptime path: []const u8, comptime action: anytype) Self {
+            return on("DELETE", path, action);
+        }
+
+        /// Any method that no other route of that path has.
+        pub fn any(comptime path: []const u8, comptime action: anytype) Self {
+            return on("", path, action);
+        }
+
+        /// Another method.
+        pub fn on(comptime method: []const u8, comptime path: []const u8, comptime action: anytype) Self {
+            return .{ .method = method, .path = path, .action = actionOf(path, action) };
+        }
+
+        /// The body comes in pieces, as it does with `handleBody`: `action` is called with the head,
+        ///
+        ///     fn (app: *App, context: *web.Context, piece: []const u8, last: bool) !void
+        ///
+        /// with each piece of the body. The context is the same for both, and `context.user` is theirs.
+        pub fn stream(
+            comptime method: []const u8,
+            comptime path: []const u8,
+            comptime action: anytype,
+            comptime piece: anytype,
+        ) Self {
+            return .{
+                .method = method,
+                .path = path,
+                .action = actionOf(path, action),
+                .piece = struct {
+                    fn call(app: *App, context: *Context, bytes: []const u8, last: bool) anyerror!void {
+                        return piece(app, context, bytes, last);
+                    }
+                }.call,
+            };
+        }
+
+        /// Routes whose paths begin with `prefix` ("" or "/admin"), behind middleware of their own.
+        pub fn group(
+            comptime prefix: []const u8,
+            comptime middleware: []const Middleware(App),
+            comptime children: []const Self,
+        ) Self {
+            return .{ .path = prefix, .middleware = middleware, .children = children };
+        }
+
+        fn actionOf(comptime path: []const u8, comptime action: anytype) Action {
+            const name = @typeName(App);
+            const wanted = "route \"" ++ path ++ "\": an action has to be fn (app: *" ++ name ++
+                ", context: *web.Context) !void, not " ++ @typeName(@TypeOf(action));
+            const info = switch (@typeInfo(@TypeOf(action))) {
+                .@"fn" => |info| info,
+                else => @compileError(wanted),
+            };
+            if (info.param_types.len != 2) @compileError(wanted);
+            if (info.param_types[0]) |First| {
+                if (First != *App and First != *const App) @compileError(wanted);
+            }
+            if (info.param_types[1]) |Second| if (Second != *Context) @compileError(wanted);
+            return struct {
+                fn call(app: *App, context: *Context) anyerror!void {
+                    return action(app, context);
+                }
+            }.call;
+        }
+    };
+}
+
+/// A router as a type; its functions are what a handler's hooks call:
+///
+///     const Routes = web.Router(App, .{}, &.{ .get("/", index), .post("/users", createUser) });
+///     pub fn handleRequest(app: *App, request: *per.Request, response: *per.Response) !void {
+///         return Routes.handle(app, request, response);
+///     }
+pub fn Router(comptime App: type, comptime options: Options(App), comptime routes: []const Route(App)) type {
+    return struct {
+        const Action = Route(App).Action;
+
+        const Flat = struct {
+            method: []const u8,
+            segments: []const Segment,
+            middleware: []const *const anyopaque,
+            action: Action,
+            piece: ?Route(App).PieceAction,
+        };
+
+        const table = sorted(flatten("", erased(options.before), routes));
+
+        /// Whether a body of some route comes in pieces.
+        pub const has_streams = for (table) |route| {
+            if (route.piece != null) break true;
+        } else false;
+
+        /// For `handleRequest`.
+        pub fn handle(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
+            const takes_pieces = comptime @hasDecl(App, "handleBody");
+            if (has_streams and !takes_pieces) @compileError(@typeName(App) ++
+                " has routes with pieces, so it needs a handleBody that calls the router's");
+            if (takes_pieces and request.hasBody()) return begin(app, request, response);
+            var context: Context = undefined;
+            context.begin(request, response, options.limits);
+            const found = try look(&context);
+            try found.go(app, &context);
+            const route = found.route orelse return;
+            // Without a body the last piece comes at once.
+            if (route.piece) |piece| if (context.reached) try piece(app, &context, "", true);
+        }
+
+        /// With the head, while the body is on its way.
+        fn begin(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
+            const context = try request.arena.create(Context);
+            context.begin(request, response, options.limits);
+            const found = try look(context);
+            const streams = if (found.route) |route| route.piece != null else false;
+            if (!streams and found.route != null) return request.gatherBody();
+            request.context = context;
+            try found.go(app, context);
+            // What nobody is going to read need not be waited for.
+            if (!context.reached and response.state == .collecting) try response.send();
+        }
+
+        /// For `handleBody`, where there is one.
+        pub fn handleBody(
+            app: *App,
+            request: *per.Request,
+            response: *per.Response,
+            piece: []const u8,
+            last: bool,
+        ) anyerror!void {
+            if (request.context) |kept| {
+                const context: *Context = @ptrCast(@alignCast(kept));
+                return table[context.route].piece.?(app, context, piece, last);
+            }
+            // The whole body of a route without pieces.
+            var context: Context = undefined;
+            context.begin(request, response, options.limits);
+            const found = try look(&context);
+            return found.go(app, &context);
+        }
+
+        const Found = struct {
+            /// Null: none is for this path and method.
+            route: ?*const Flat = null,
+            /// The path is known, with other methods.
+            allow: []const u8 = "",
+
+            fn go(found: Found, app: *App, context: *Context) anyerror!void {
+                const before = comptime erased(options.before);
+                const next: Next(App) = if (found.route) |route|
+                    .{ .middleware = route.middleware, .action = route.action }
+                else if (found.allow.len > 0)
+                    .{ .middleware = before, .action = refuseMethod }
+                else
+                    .{ .middleware = before, .action = options.not_found orelse missing };
+                try next.run(app, context);
+                if (found.route == null) context.reached = false;
+            }
+        };
+
+        fn look(context: *Context) error{OutOfMemory}!Found {
+            const request = context.request;
+            const method = request.methodText();
+            const text = request.getPath();
+            if (std.mem.eql(u8, text, "*")) return .{ .allow = try allowed(context, null) };
+            const path = try pattern.Path.split(context.request.arena, text) orelse return .{};
+            var is_known = false;
+            for (&table, 0..) |*route, number| {
+                const values = try path.match(route.segments, &context.values_space) orelse continue;
+                is_known = true;
+                if (!answers(route.method, method)) continue;
+                context.values = values;
+                context.route = number;
+                return .{ .route = route };
+            }
+            return .{ .allow = if (is_known) try allowed(context, &path) else "" };
+        }
+
+        fn answers(route_method: []const u8, method: []const u8) bool {
+            if (route_method.len == 0 or std.mem.eql(u8, route_method, method)) return true;
+            return std.mem.eql(u8, method, "HEAD") and std.mem.eql(u8, route_method, "GET");
+        }
+
+        /// The methods of the routes for a path, or of all, for an Allow field.
+        fn allowed(context: *Context, path: ?*const pattern.Path) error{OutOfMemory}![]const u8 {
+            var list: std.ArrayList(u8) = .empty;
+            const gpa = context.request.arena;
+            try list.appendSlice(gpa, "OPTIONS");
+            for (&table) |*route| {
+                var space: [pattern.values_max]pattern.Value = undefined;
+                if (path) |known| _ = try known.match(route.segments, &space) orelse continue;
+                try addMethod(gpa, &list, route.method);
+                if (std.mem.eql(u8, route.method, "GET")) try addMethod(gpa, &list, "HEAD");
+            }
+            return list.items;
+        }
+
+        fn addMethod(
+            gpa: std.mem.Allocator,
+            list: *std.ArrayList(u8),
+            method: []const u8,
+        ) error{OutOfMemory}!void {
+            var names = std.mem.splitSequence(u8, list.items, ", ");
+            while (names.next()) |name| if (std.mem.eql(u8, name, method)) return;
+            try list.print(gpa, ", {s}", .{method});
+        }
+
+        /// The path has other methods, or the client asks for them.
+        fn refuseMethod(_: *App, context: *Context) anyerror!void {
+            const found = try look(context);
+            if (context.request.method == .OPTIONS) {
+                context.response.status = .no_content;
+            } else try context.response.answerStatus(.method_not_allowed);
+            try context.response.addNewHeader("Allow", found.allow);
+        }
+
+        fn missing(_: *App, _: *Context) anyerror!void {
+            return error.NotFound;
+        }
+
+        fn erased(comptime middleware: []const Middleware(App)) []const *const anyopaque {
+            comptime {
+                var list: []const *const anyopaque = &.{};
+                for (middleware) |one| list = list ++ [_]*const anyopaque{@ptrCast(one)};
+                return list;
+            }
+        }
+
+        fn flatten(
+            comptime prefix: []const u8,
+            comptime middleware: []const *const anyopaque,
+            comptime list: []const Route(App),
+        ) []const Flat {
+            comptime {
+                @setEvalBranchQuota(1_000_000);
+                var flat: []const Flat = &.{};
+                for (list) |route| {
+                    const all = middleware ++ erased(route.middleware);
+                    if (route.action) |action| {
+                        flat = flat ++ [_]Flat{.{
+                            .method = route.method,
+                            .segments = pattern.parse(prefix ++ route.path),
+                            .middleware = all,
+                            .action = action,
+                            .piece = route.piece,
+                        }};
+                    } else flat = flat ++ flatten(prefix ++ route.path, all, route.children);
+                }
+                return flat;
+            }
+        }
+
+        fn sorted(comptime flat: []const Flat) [flat.len]Flat {
+            comptime {
+                @setEvalBranchQuota(10_000_000);
+                var list: [flat.len]Flat = undefined;
+                for (flat, 0..) |route, count| {
+                    var at = count;
+                    while (at > 0 and isBefore(route, list[at - 1])) : (at -= 1) list[at] = list[at - 1];
+                    list[at] = route;
+                }
+                return list;
+            }
+        }
+
+        fn isBefore(comptime a: Flat, comptime b: Flat) bool {
+            if (!pattern.isSame(a.segments, b.segments)) return pattern.isBefore(a.segments, b.segments);
+            if (std.mem.eql(u8, a.method, b.method)) {
+                @compileError("two routes for " ++ a.method ++ " are the same");
+            }
+            // HEAD's own action goes before GET's, and any method's behind all.
+            return rank(a.method) < rank(b.method);
+        }
+
+        fn rank(comptime method: []const u8) u8 {
+            if (std.mem.eql(u8, method, "HEAD")) return 0;
+            return if (method.len == 0) 2 else 1;
+        }
+    };
+}
+
+/// What all routes have in common.
+pub fn Options(comptime App: type) type {
+    return struct {
+        /// Middleware around everything, unknown paths included.
+        before: []const Middleware(App) = &.{},
+        /// Answers paths that no route has; null: 404.
+        not_found: ?Route(App).Action = null,
+        limits: Limits = .{},
+    };
+}

@@ -1,0 +1,35 @@
+//! What most web applications want on top of the server: a router, JSON, cookies, forms, middleware, CORS. It
+//! uses what every program can use of the package, and nothing else. All memory is the request's.
+//! Does not know: the engine behind the package's public face.
+
+/// Routes as a type: `handle` and `handleBody` are a handler's hooks.
+pub const Router = @import("router.zig").Router;
+/// How a router's routes are written.
+pub const Route = @import("router.zig").Route;
+pub const Middleware = @import("router.zig").Middleware;
+pub const Next = @import("router.zig").Next;
+/// A request and its response, with what this module adds to them.
+pub const Context = @import("context.zig").Context;
+pub const Limits = @import("context.zig").Limits;
+pub const Cookie = @import("cookie.zig").Cookie;
+pub const Cookies = @import("cookie.zig").Cookies;
+pub const Form = @import("form.zig").Form;
+pub const Multipart = @import("multipart.zig").Multipart;
+pub const Cors = @import("cors.zig").Cors;
+/// Middleware that says which other sites' pages may use this one.
+pub const cors = @import("cors.zig").cors;
+/// Middleware that sends clients without TLS to where TLS is.
+pub const requireTls = @import("require_tls.zig").requireTls;
+
+test {
+    _ = @import("bounded.zig");
+    _ = @import("context.zig");
+    _ = @import("cookie.zig");
+    _ = @import("cors.zig");
+    _ = @import("form.zig");
+    _ = @import("json.zig");
+    _ = @import("multipart.zig");
+    _ = @import("pattern.zig");
+    _ = @import("require_tls.zig");
+    _ = @import("router.zig");
+}

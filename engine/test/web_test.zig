@@ -1,0 +1,481 @@
+//! Applications made with `peregrine.web`, over the simulated network: routes, methods, values, JSON,
+//! cookies, forms, middleware, CORS, bodies in pieces, bounds.
+const std = @import("std");
+const per = @import("peregrine");
+const web = @import("peregrine.web");
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const App = struct {
+    log: std.ArrayList(u8) = .empty,
+
+    const Routes = web.Router(App, .{ .before = &.{trace}, .limits = .{ .arena_bytes_max = 64 * 1024 } }, &.{
+        .get("/", index),
+        .get("/users/:id", showUser),
+        .get("/users/me", showMe),
+        .post("/users", createUser),
+        .delete("/users/:id", nothing),
+        .get("/files/*path", showPath),
+        .any("/any", showMethod),
+        .on("HEAD", "/heads", nothing),
+        .get("/heads", index),
+        .on("PROPFIND", "/heads", showMethod),
+        .post("/form", showForm),
+        .get("/cookies", showCookies),
+        .get("/broken", broken),
+        .get("/gone", gone),
+        .group("/admin", &.{requireLogin}, &.{
+            .get("", index),
+            .group("/deep", &.{mark}, &.{.get("/:a/:b", showTwo)}),
+        }),
+    });
+
+    pub fn deinit(app: *App) void {
+        app.log.deinit(gpa);
+    }
+
+    pub fn handleRequest(app: *App, request: *per.Request, response: *per.Response) !void {
+        return Routes.handle(app, request, response);
+    }
+
+    fn trace(app: *App, context: *web.Context, next: web.Next(App)) !void {
+        try app.log.append(gpa, '<');
+        defer app.log.append(gpa, '>') catch {};
+        try context.response.addNewHeader("X-Trace", "1");
+        return next.run(app, context);
+    }
+
+    fn mark(app: *App, context: *web.Context, next: web.Next(App)) !void {
+        try app.log.append(gpa, 'm');
+        return next.run(app, context);
+    }
+
+    fn requireLogin(app: *App, context: *web.Context, next: web.Next(App)) !void {
+        if (context.cookie("login") == null) return context.redirect(.see_other, "/login");
+        return next.run(app, context);
+    }
+
+    fn index(_: *App, context: *web.Context) !void {
+        try context.text("index");
+    }
+
+    fn showUser(_: *App, context: *web.Context) !void {
+        const id = try context.number(u32, "id");
+        try context.sendJson(.{ .id = id, .name = try context.query("name") });
+    }
+
+    fn showMe(_: *const App, context: *web.Context) !void {
+        try context.html("<b>me</b>");
+    }
+
+    const User = struct { name: []const u8, tags: []const []const u8 = &.{} };
+
+    fn createUser(_: *App, context: *web.Context) !void {
+        const user = try context.json(User);
+        context.response.status = .created;
+        try context.sendJson(.{ .name = user.name, .tags = user.tags.len });
+    }
+
+    fn nothing(_: *App, context: *web.Context) void {
+        context.response.status = .no_content;
+    }
+
+    fn showPath(_: *App, context: *web.Context) !void {
+        try context.text(context.param("path").?);
+    }
+
+    fn showTwo(_: *App, context: *web.Context) !void {
+        try context.text(try std.mem.concat(context.arena(), u8, &.{
+            context.param("a").?, "+", context.param("b").?,
+        }));
+    }
+
+    fn showMethod(_: *App, context: *web.Context) !void {
+        try context.text(context.request.methodText());
+    }
+
+    fn showForm(_: *App, context: *web.Context) !void {
+        const form = try context.form();
+        const file = form.find("file");
+        try context.sendJson(.{
+            .title = form.get("title"),
+            .filename = if (file) |field| field.filename else null,
+            .bytes = if (file) |field| field.value.len else 0,
+        });
+    }
+
+    fn showCookies(_: *App, context: *web.Context) !void {
+        try context.setCookie(.{ .name = "seen", .value = context.cookie("seen") orelse "never" });
+        try context.setCookie(.{ .name = "other", .max_age_s = 60 });
+    }
+
+    fn broken(_: *App, _: *web.Context) !void {
+        return error.Unforeseen;
+    }
+
+    fn gone(_: *App, _: *web.Context) !void {
+        return error.Gone;
+    }
+};
+
+const Bench = struct {
+    simulation: per.Simulation(App),
+    client: *per.Simulation(App).Client,
+
+    fn init(bench: *Bench) !void {
+        bench.simulation = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+        errdefer bench.simulation.deinit();
+        bench.client = try bench.simulation.connect();
+    }
+
+    fn get(bench: *Bench, target: []const u8) !per.Answer {
+        return bench.client.request(.{ .target = target });
+    }
+
+    fn ask(bench: *Bench, method: []const u8, target: []const u8) !per.Answer {
+        return bench.client.request(.{ .method = method, .target = target });
+    }
+
+    fn expect(bench: *Bench, status: u16, body: []const u8, question: per.Question) !void {
+        const answer = try bench.client.request(question);
+        try testing.expectEqualStrings(body, answer.body);
+        try testing.expectEqual(status, answer.status);
+    }
+};
+
+test "routes: what stands in a path goes first, then values, then the rest" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.simulation.deinit();
+    try bench.expect(200, "index", .{});
+    try bench.expect(200, "{\"id\":7,\"name\":null}", .{ .target = "/users/7" });
+    try bench.expect(200, "{\"id\":7,\"name\":\"Ada L\"}", .{ .target = "/users/7?name=Ada+L" });
+    try bench.expect(200, "<b>me</b>", .{ .target = "/users/me" });
+    try bench.expect(204, "", .{ .method = "DELETE", .target = "/users/me" });
+    try bench.expect(404, "404 Not Found", .{ .target = "/users/x" });
+    try bench.expect(404, "404 Not Found", .{ .target = "/users/" });
+    try bench.expect(404, "404 Not Found", .{ .target = "/nowhere" });
+    try bench.expect(200, "a/b c", .{ .target = "/files/a/b%20c" });
+    try bench.expect(200, "", .{ .target = "/files/" });
+    try bench.expect(200, "PUT", .{ .method = "PUT", .target = "/any" });
+    try bench.expect(200, "PROPFIND", .{ .method = "PROPFIND", .target = "/heads" });
+    const page = try bench.get("/users/me");
+    try testing.expectEqualStrings("text/html; charset=utf-8", page.header("content-type").?);
+    try testing.expectEqualStrings("1", page.header("x-trace").?);
+}
+
+test "methods: HEAD is GET's, OPTIONS and 405 name what is allowed" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.simulation.deinit();
+    const head = try bench.ask("HEAD", "/");
+    try testing.expectEqual(200, head.status);
+    try testing.expectEqualStrings("5", head.header("content-length").?);
+    try testing.expectEqual(204, (try bench.ask("HEAD", "/heads")).status);
+    try testing.expectEqual(405, (try bench.ask("HEAD", "/form")).status);
+    const wrong = try bench.ask("PATCH", "/users/7");
+    try testing.expectEqual(405, wrong.status);
+    try testing.expectEqualStrings("OPTIONS, GET, HEAD, DELETE", wrong.header("allow").?);
+    const asked = try bench.ask("OPTIONS", "/users");
+    try testing.expectEqual(204, asked.status);
+    try testing.expectEqualStrings("OPTIONS, POST", asked.header("allow").?);
+    try testing.expectEqual(404, (try bench.ask("OPTIONS", "/nowhere")).status);
+    const all = try bench.ask("OPTIONS", "*");
+    try testing.expectEqual(204, all.status);
+    try testing.expect(std.mem.find(u8, all.header("allow").?, "PROPFIND") != null);
+}
+
+test "middleware: around everything, around a group, and in place of the action" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.simulation.deinit();
+    const app = bench.simulation.handler();
+    const refused = try bench.get("/admin");
+    try testing.expectEqual(303, refused.status);
+    try testing.expectEqualStrings("/login", refused.header("location").?);
+    const login: per.Header = try .init("Cookie", "a=b; login=yes");
+    try bench.expect(200, "index", .{ .target = "/admin", .headers = &.{login} });
+    try testing.expectEqualStrings("<><>", app.log.items);
+    try bench.expect(200, "x+y z", .{ .target = "/admin/deep/x/y%20z", .headers = &.{login} });
+    try testing.expectEqualStrings("<><><m>", app.log.items);
+    try bench.expect(404, "404 Not Found", .{ .target = "/nowhere" });
+    try bench.expect(500, "500 Internal Server Error", .{ .target = "/broken" });
+    try bench.expect(410, "410 Gone", .{ .target = "/gone" });
+    try testing.expectEqualStrings("<><><m><><><>", app.log.items);
+}
+
+test "JSON in, with the status that says what is wrong with it" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.simulation.deinit();
+    const json: per.Header = try .init("Content-Type", "application/json");
+    const many = try gpa.alloc(u8, 60_000);
+    defer gpa.free(many);
+    for (many, 0..) |*byte, at| byte.* = "1,"[at % 2];
+    const body = try std.mem.concat(gpa, u8, &.{ "{\"name\":\"A\",\"tags\":[\"\",", many, "1]}" });
+    defer gpa.free(body);
+    var strings: std.ArrayList(u8) = .empty;
+    defer strings.deinit(gpa);
+    try strings.appendSlice(gpa, "{\"name\":\"A\",\"tags\":[");
+    for (0..20_000) |_| try strings.appendSlice(gpa, "\"\",");
+    try strings.appendSlice(gpa, "\"\"]}");
+    for ([_]struct { u16, []const u8, []const per.Header }{
+        .{ 201, "{\"name\":\"Ada\",\"tags\":[\"x\"]}", &.{json} },
+        .{ 415, "{\"name\":\"Ada\"}", &.{} },
+        .{ 400, "{\"name\":", &.{json} },
+        .{ 400, "", &.{json} },
+        .{ 422, "{\"title\":\"Ada\"}", &.{json} },
+        .{ 422, body, &.{json} },
+        .{ 413, strings.items, &.{json} },
+    }) |case| {
+        const answer = try bench.client.request(.{
+            .method = "POST",
+            .target = "/users",
+            .headers = case[2],
+            .body = case[1],
+        });
+        try testing.expectEqual(case[0], answer.status);
+        if (answer.status != 201) continue;
+        const user = try answer.json(struct { name: []const u8, tags: u32 });
+        try testing.expectEqualStrings("Ada", user.name);
+        try testing.expectEqual(1, user.tags);
+    }
+}
+
+test "forms of both kinds, and cookies" {
+    var bench: Bench = undefined;
+    try bench.init();
+    defer bench.simulation.deinit();
+    try bench.expect(200, "{\"title\":\"a & b\",\"filename\":null,\"bytes\":0}", .{
+        .method = "POST",
+        .target = "/form",
+        .headers = &.{try .init("Content-Type", "application/x-www-form-urlencoded")},
+        .body = "title=a+%26+b",
+    });
+    try bench.expect(200, "{\"title\":\"t\",\"filename\":\"x.txt\",\"bytes\":3}", .{
+        .method = "POST",
+        .target = "/form",
+        .headers = &.{try .init("Content-Type", "multipart/form-data; boundary=b")},
+        .body = "--b\r\nContent-Disposition: form-data; name=title\r\n\r\nt\r\n--b\r\n" ++
+            "Content-Disposition: form-data; name=file; filename=x.txt\r\n\r\n1\r\n\r\n--b--\r\n",
+    });
+    try testing.expectEqual(415, (try bench.ask("POST", "/form")).status);
+    const answer = try bench.client.request(.{
+        .target = "/cookies",
+        .headers = &.{ try .init("Cookie", "a=1"), try .init("Cookie", "seen=often") },
+    });
+    var set: usize = 0;
+    for (answer.headers) |header| if (std.mem.eql(u8, header.name, "Set-Cookie")) {
+        const expected = [_][]const u8{
+            "seen=often; Path=/; HttpOnly; SameSite=Lax",
+            "other=; Path=/; Max-Age=60; HttpOnly; SameSite=Lax",
+        };
+        try testing.expectEqualStrings(expected[set], header.text);
+        set += 1;
+    };
+    try testing.expectEqual(2, set);
+}
+
+/// Takes uploads in pieces, everything else whole.
+const Uploads = struct {
+    pieces: usize = 0,
+    finished: usize = 0,
+    aborts: usize = 0,
+
+    const Routes = web.Router(Uploads, .{}, &.{
+        .stream("POST", "/upload", beginUpload, uploadPiece),
+        .group("/locked", &.{refuse}, &.{.stream("POST", "", beginUpload, uploadPiece)}),
+        .post("/whole", whole),
+        .get("/upload", nothing),
+    });
+
+    pub fn handleRequest(app: *Uploads, request: *per.Request, response: *per.Response) !void {
+        return Routes.handle(app, request, response);
+    }
+
+    pub fn handleBody(
+        app: *Uploads,
+        request: *per.Request,
+        response: *per.Response,
+        piece: []const u8,
+        last: bool,
+    ) !void {
+        return Routes.handleBody(app, request, response, piece, last);
+    }
+
+    pub fn handleAbort(app: *Uploads, _: *per.Request, _: per.Reason) void {
+        app.aborts += 1;
+    }
+
+    const Upload = struct { form: web.Multipart, bytes: u64 = 0, parts: u32 = 0 };
+
+    fn beginUpload(_: *Uploads, context: *web.Context) !void {
+        const upload = try context.arena().create(Upload);
+        upload.* = .{ .form = try context.multipart(.{ .part_bytes_max = 50_000 }) };
+        context.user = upload;
+    }
+
+    fn uploadPiece(app: *Uploads, context: *web.Context, piece: []const u8, last: bool) !void {
+        app.pieces += 1;
+        const upload: *Upload = @ptrCast(@alignCast(context.user.?));
+        var rest = piece;
+        while (try upload.form.next(&rest)) |event| switch (event) {
+            .part => upload.parts += 1,
+            .data => |bytes| upload.bytes += bytes.len,
+            .part_end => {},
+        };
+        if (!last) return;
+        try upload.form.finish();
+        app.finished += 1;
+        try context.sendJson(.{ .parts = upload.parts, .bytes = upload.bytes });
+    }
+
+    fn refuse(_: *Uploads, _: *web.Context, _: web.Next(Uploads)) !void {
+        return error.Forbidden;
+    }
+
+    fn whole(_: *Uploads, context: *web.Context) !void {
+        try context.text(context.request.body);
+    }
+
+    fn nothing(_: *Uploads, _: *web.Context) void {}
+};
+
+test "bodies in pieces for the routes that want them, whole for the others" {
+    const part = "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n";
+    const content: [40_000]u8 = @splat('\r');
+    const body = part ++ content ++ "\r\n" ++ part ++ "x\r\n--b--";
+    const multipart: per.Header = try .init("Content-Type", "multipart/form-data; boundary=b");
+    for (0..10) |seed| {
+        var simulation: per.Simulation(Uploads) = try .initWith(
+            gpa,
+            .{},
+            .{ .seed = seed, .window_bytes = 3000 },
+            .{},
+        );
+        defer simulation.deinit();
+        const app = simulation.handler();
+        const client = try simulation.connect();
+        const upload: per.Question = .{
+            .method = "POST",
+            .target = "/upload",
+            .headers = &.{multipart},
+            .body = body,
+        };
+        const answer = try client.request(upload);
+        try testing.expectEqualStrings("{\"parts\":2,\"bytes\":40001}", answer.body);
+        try testing.expect(app.pieces > 2);
+        const text = try client.request(.{ .method = "POST", .target = "/whole", .body = "all of it" });
+        try testing.expectEqualStrings("all of it", text.body);
+        try testing.expectEqual(200, (try client.request(.{ .target = "/upload" })).status);
+        // No body at all, no form, nobody there, nobody allowed.
+        var other = upload;
+        other.body = "";
+        try testing.expectEqual(400, (try client.request(other)).status);
+        other = upload;
+        other.headers = &.{};
+        try testing.expectEqual(415, (try simulation.request(other)).status);
+        other = upload;
+        other.target = "/nowhere";
+        try testing.expectEqual(404, (try simulation.request(other)).status);
+        other.target = "/locked";
+        try testing.expectEqual(403, (try simulation.request(other)).status);
+        other.target = "/upload";
+        other.method = "PUT";
+        const wrong = try simulation.request(other);
+        try testing.expectEqual(405, wrong.status);
+        try testing.expectEqualStrings("OPTIONS, POST, GET, HEAD", wrong.header("allow").?);
+        // A part that is too long is refused as soon as it is.
+        const long: [60_000]u8 = @splat('x');
+        other = upload;
+        other.body = part ++ long;
+        try testing.expectEqual(413, (try simulation.request(other)).status);
+        // The client leaves in the middle.
+        const leaving = try simulation.connect();
+        try leaving.send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n" ++
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n");
+        try simulation.settle();
+        leaving.peer.reset();
+        try simulation.settle();
+        try testing.expectEqual(1, app.aborts);
+        try testing.expectEqual(1, app.finished);
+        try testing.expectEqual(0, simulation.worker().exchanges.count);
+        try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+    }
+}
+
+const Shared = struct {
+    const Routes = web.Router(Shared, .{ .before = &.{web.cors(Shared, .{
+        .origins = &.{ "https://a.example", "https://b.example" },
+        .credentials = true,
+        .expose = "X-Total",
+    })} }, &.{.get("/", nothing)});
+
+    pub fn handleRequest(app: *Shared, request: *per.Request, response: *per.Response) !void {
+        return Routes.handle(app, request, response);
+    }
+
+    fn nothing(_: *Shared, _: *web.Context) void {}
+};
+
+test "CORS: preflights, answers and errors have the fields, for those who are allowed" {
+    var simulation: per.Simulation(Shared) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    const origin: per.Header = try .init("Origin", "https://b.example");
+    const preflight = try client.request(.{ .method = "OPTIONS", .headers = &.{
+        origin,
+        try .init("Access-Control-Request-Method", "PUT"),
+        try .init("Access-Control-Request-Headers", "x-a, x-b"),
+    } });
+    try testing.expectEqual(204, preflight.status);
+    for ([_][2][]const u8{
+        .{ "access-control-allow-origin", "https://b.example" },
+        .{ "access-control-allow-headers", "x-a, x-b" },
+        .{ "access-control-allow-credentials", "true" },
+        .{ "access-control-max-age", "600" },
+        .{ "vary", "Origin" },
+    }) |field| try testing.expectEqualStrings(field[1], preflight.header(field[0]).?);
+    for ([_][]const u8{ "/", "/missing" }) |target| {
+        const answer = try client.request(.{ .target = target, .headers = &.{origin} });
+        try testing.expectEqualStrings("https://b.example", answer.header("access-control-allow-origin").?);
+        try testing.expectEqualStrings("X-Total", answer.header("access-control-expose-headers").?);
+    }
+    const stranger = try client.request(.{ .headers = &.{try .init("Origin", "https://c.example")} });
+    try testing.expectEqual(200, stranger.status);
+    try testing.expectEqual(null, stranger.header("access-control-allow-origin"));
+    try testing.expectEqualStrings("Origin", stranger.header("vary").?);
+    // Without an Access-Control-Request-Method it is nobody's preflight.
+    const asked = try client.request(.{ .method = "OPTIONS", .headers = &.{origin} });
+    try testing.expectEqualStrings("OPTIONS, GET, HEAD", asked.header("allow").?);
+}
+
+const Secure = struct {
+    const Routes = web.Router(Secure, .{ .before = &.{web.requireTls(Secure, .{
+        .port = 8443,
+        .hsts_s = 60,
+    })} }, &.{.get("/*all", nothing)});
+
+    pub fn handleRequest(app: *Secure, request: *per.Request, response: *per.Response) !void {
+        return Routes.handle(app, request, response);
+    }
+
+    fn nothing(_: *Secure, _: *web.Context) void {}
+};
+
+test "clients without TLS are sent to where it is" {
+    var simulation: per.Simulation(Secure) = try .initWith(gpa, .{
+        .trusted_proxies = "0.0.0.0/0, ::/0, unix",
+    }, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    const plain = try client.request(.{ .method = "POST", .target = "/a?b" });
+    try testing.expectEqual(308, plain.status);
+    try testing.expectEqualStrings("https://test:8443/a?b", plain.header("location").?);
+    const secure = try client.request(.{ .headers = &.{
+        try .init("X-Forwarded-For", "192.0.2.1"),
+        try .init("X-Forwarded-Proto", "https"),
+    } });
+    try testing.expectEqual(200, secure.status);
+    try testing.expectEqualStrings("max-age=60", secure.header("strict-transport-security").?);
+}
