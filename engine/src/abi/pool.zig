@@ -48,6 +48,8 @@ pub const Pool = struct {
     queue: std.DoublyLinkedList = .{},
     waiting: u32 = 0,
     arrivals: u64 = 0,
+    /// How many of them there were when interpreters were last looked for.
+    dispatched: u64 = 0,
     /// Offers that are free, at most `spare_max`.
     spare: std.DoublyLinkedList = .{},
     spare_count: u32 = 0,
@@ -127,6 +129,8 @@ pub const Pool = struct {
 
     /// How long the engine may wait.
     pub fn patience(pool: *Pool, wanted_ms: i32) i32 {
+        // One came since, out of what a connection had sent before.
+        if (pool.dispatched != pool.arrivals) return 0;
         var ms = wanted_ms;
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
@@ -364,6 +368,7 @@ pub const Pool = struct {
 
     /// Offers what waits to whoever has the least to do.
     fn dispatch(pool: *Pool) void {
+        pool.dispatched = pool.arrivals;
         var full: u64 = 0;
         var given: u64 = 0;
         while (pool.queue.first) |node| {
