@@ -28,6 +28,7 @@ my %SAMPLES = (
     mode     => [ '0660',       '0999' ],
     listen   => [ '[::1]:8080', '127.0.0.1:99999' ],
     networks => [ '10.0.0.0/8', '10.0.0.0/33' ],
+    folders  => [ '/s=t',       'public' ],
     target   => [ '/alive',     'alive' ],
     tls      => [ undef,        'word' ],
     rate     => [ '20/10',      '20/x' ],

@@ -431,6 +431,13 @@ OUTPUT:
     RETVAL
 
 void
+folder(self, settings)
+    SV *self
+    SV *settings
+CODE:
+    px_worker_folder(aTHX_ open_worker(aTHX_ self), hash_argument(aTHX_ settings, "settings"));
+
+void
 serve_for(self, server)
     SV *self
     SV *server

@@ -182,6 +182,26 @@ typedef struct peregrine_route {
  * has a '?' in it; PEREGRINE_E_RANGE: an unknown flag, or there are 255; PEREGRINE_E_OUT_OF_ORDER: the worker
  * was polled. */
 int peregrine_add_route(peregrine_worker *worker, const peregrine_route *route);
+/* ---- Files that the engine answers with by itself ---------------------------------------------- */
+
+/* A folder whose files are served. All that is said must hold. */
+typedef struct peregrine_folder {
+    uint32_t size;
+    uint32_t flags;            /* 0 */
+    const char *path;          /* where: this path and what is below it; begins with '/' */
+    const char *host;          /* as in peregrine_route */
+    const char *folder;        /* absolute; opened now, so that it may be moved afterwards */
+    const char *cache_control; /* value of Cache-Control of every answer; NULL: none */
+} peregrine_folder;
+
+/* Serves the files of a folder: with validators, conditions, ranges, precompressed siblings and index.html,
+ * see DirServer in engine/README.md. Requests that the first folder with such a file answers are no event;
+ * what no folder has is a request as ever. Before the first peregrine_poll(). Returns PEREGRINE_OK;
+ * PEREGRINE_E_ADDRESS: a path that cannot be; PEREGRINE_E_SYSTEM with errno: it is not there, or may not be
+ * opened; PEREGRINE_E_RANGE: an unknown flag, or there are 255; PEREGRINE_E_OUT_OF_ORDER: the worker was
+ * polled. A worker that has joined an engine leaves it to that (PEREGRINE_OK). */
+int peregrine_add_folder(peregrine_worker *worker, const peregrine_folder *folder);
+
 /* Where whole bodies lie that are longer than body_memory_bytes_max, in files without names; "/tmp" unless
  * this is called. Before the first peregrine_poll(). */
 int peregrine_body_folder(peregrine_worker *worker, const char *path);

@@ -55,6 +55,15 @@ const Fixture = struct {
         try fixture.tmp.dir.writeFile(testing.io, .{ .sub_path = name, .data = data });
     }
 
+    /// The same, an hour ago: what was written just now has a weak tag.
+    fn writeLongAgo(fixture: *Fixture, name: []const u8, data: []const u8) !void {
+        try fixture.write(name, data);
+        const hour_ago: std.Io.Timestamp = .{
+            .nanoseconds = std.Io.Timestamp.now(testing.io, .real).nanoseconds - 3600 * std.time.ns_per_s,
+        };
+        try fixture.tmp.dir.setTimestamps(testing.io, name, .{ .modify_timestamp = .{ .new = hour_ago } });
+    }
+
     fn ask(fixture: *Fixture, comptime request_line: []const u8, comptime headers: []const u8) !Answer {
         return .parse(try fixture.simulation.exchange(request_line ++ " HTTP/1.1\r\nHost: h\r\n" ++ headers ++
             "\r\n"));
@@ -115,7 +124,6 @@ test "files, folders, types, and what is not there" {
         .{ "/style.css?v=3", "p{}", "text/css; charset=utf-8" },
         .{ "/data", "?", "application/octet-stream" },
         .{ "/a%20b.txt", "spaced", "text/plain; charset=utf-8" },
-        .{ "/sub", "<p>sub", "text/html; charset=utf-8" },
         .{ "/sub/", "<p>sub", "text/html; charset=utf-8" },
         .{ "/sub//./index.html", "<p>sub", "text/html; charset=utf-8" },
     }) |case| {
@@ -131,6 +139,12 @@ test "files, folders, types, and what is not there" {
         try testing.expectEqual(404, answer.status);
         try testing.expectEqualStrings("", answer.body);
     }
+    inline for (.{ .{ "/sub", "./sub/" }, .{ "/./sub?x=1", "./sub/?x=1" } }) |case| {
+        const answer = try fixture.ask("GET " ++ case[0], "");
+        try testing.expectEqual(301, answer.status);
+        try expectHeader(case[1], answer, "Location");
+    }
+    try testing.expectEqual(404, (try fixture.ask("GET /empty", "")).status);
     const post = try fixture.ask("POST /", "Content-Length: 0\r\n");
     try testing.expectEqual(405, post.status);
     try expectHeader("GET, HEAD", post, "Allow");
@@ -229,7 +243,7 @@ test "ranges" {
     defer fixture.deinit();
     var data: [40_000]u8 = undefined;
     for (&data, 0..) |*byte, i| byte.* = @truncate(i);
-    try fixture.write("f.bin", &data);
+    try fixture.writeLongAgo("f.bin", &data);
     const part = try fixture.ask("GET /f.bin", "Range: bytes=10-19\r\n");
     try testing.expectEqual(206, part.status);
     try testing.expectEqualSlices(u8, data[10..20], part.body);
@@ -241,8 +255,24 @@ test "ranges" {
     try testing.expectEqual(416, beyond.status);
     try expectHeader("bytes */40000", beyond, "Content-Range");
     const several = try fixture.ask("GET /f.bin", "Range: bytes=0-1,4-5\r\n");
-    try testing.expectEqual(200, several.status);
-    try testing.expectEqual(40_000, several.body.len);
+    try testing.expectEqual(206, several.status);
+    const type_text = several.header("Content-Type").?;
+    const boundary = type_text["multipart/byteranges; boundary=".len..];
+    var expected: std.ArrayList(u8) = .empty;
+    defer expected.deinit(gpa);
+    inline for (.{ .{ "", "0-1" }, .{ "\r\n", "4-5" } }, .{ data[0..2], data[4..6] }) |part_text, bytes| {
+        try expected.print(
+            gpa,
+            part_text[0] ++ "--{s}\r\nContent-Type: application/octet-stream\r\nContent-Range: bytes " ++
+                part_text[1] ++ "/40000\r\n\r\n{s}",
+            .{ boundary, bytes },
+        );
+    }
+    try expected.print(gpa, "\r\n--{s}--\r\n", .{boundary});
+    try testing.expectEqualSlices(u8, expected.items, several.body);
+    const overlap = try fixture.ask("GET /f.bin", "Range: bytes=0-9,9-10\r\n");
+    try testing.expectEqual(200, overlap.status);
+    try testing.expectEqual(40_000, overlap.body.len);
     const head = try fixture.ask("HEAD /f.bin", "Range: bytes=0-1\r\n");
     try testing.expectEqual(200, head.status);
 
@@ -260,7 +290,7 @@ test "conditional requests" {
     var fixture: Fixture = undefined;
     try fixture.init(.{ .cache_control = "max-age=60" });
     defer fixture.deinit();
-    try fixture.write("f.txt", "text");
+    try fixture.writeLongAgo("f.txt", "text");
     const get = try fixture.ask("GET /f.txt", "");
     try expectHeader("max-age=60", get, "Cache-Control");
     const tag = get.header("ETag").?;
@@ -326,7 +356,7 @@ test "a prefix, dotfiles on request, and links that stay inside" {
     try fixture.write(".well-known", "known");
     try fixture.tmp.dir.symLink(testing.io, "index.html", "inside", .{});
     try fixture.tmp.dir.symLink(testing.io, "/etc/hostname", "outside", .{});
-    try testing.expectEqualStrings("index", (try fixture.ask("GET /static", "")).body);
+    try expectHeader("./static/", try fixture.ask("GET /static", ""), "Location");
     try testing.expectEqualStrings("index", (try fixture.ask("GET /static/", "")).body);
     try testing.expectEqualStrings("index", (try fixture.ask("GET /static/inside", "")).body);
     try testing.expectEqualStrings("known", (try fixture.ask("GET /static/.well-known", "")).body);

@@ -400,6 +400,11 @@ The type of each field of each event that the application sends is checked, see
 L<PAGI::Server::EventCheck>. What the server cannot act on always fails; this finds what would go
 unnoticed. It costs a few microseconds an event. B<--validate-events>
 
+=item static => none
+
+Folders whose files the engine answers with by itself, see L<PAGI::Server::Folders>: an array
+reference of C</static=public> and the like. What is not there is the application's. B<--static>
+
 =item on_error => none
 
 Called with an exception, the scope of the request (undef if it was not in one) and what

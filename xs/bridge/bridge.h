@@ -238,6 +238,7 @@ void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);
 SV *px_setting(pTHX_ HV *settings, const char *name);
 int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags);
+void px_worker_folder(pTHX_ px_worker *worker, HV *settings);
 void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, void *application,
                       HV *settings);
 void px_worker_dispatch(pTHX_ px_worker *worker);

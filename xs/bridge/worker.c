@@ -100,6 +100,25 @@ int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
     return number;
 }
 
+/* Has the engine serve the files of a folder: `path`, `folder`, and perhaps `host` and `cache_control`. Dies
+ * if that cannot be. */
+void px_worker_folder(pTHX_ px_worker *worker, HV *settings) {
+    SV *texts[4];
+    static const char *const names[] = {"path", "folder", "host", "cache_control"};
+    for (int i = 0; i < 4; i++) texts[i] = text_setting(aTHX_ settings, names[i]);
+    if (!texts[0] || !texts[1]) croak("Peregrine::Worker: path and folder are required");
+    const peregrine_folder folder = {
+        .size = sizeof(folder),
+        .path = SvPVX_const(texts[0]),
+        .folder = SvPVX_const(texts[1]),
+        .host = texts[2] ? SvPVX_const(texts[2]) : NULL,
+        .cache_control = texts[3] ? SvPVX_const(texts[3]) : NULL,
+    };
+    const int code = peregrine_add_folder(worker->engine, &folder);
+    if (code == PEREGRINE_E_SYSTEM) croak("cannot serve %s: %s", folder.folder, Strerror(errno));
+    if (code < 0) croak("cannot serve %s: %s", folder.folder, peregrine_error_text(code));
+}
+
 /* Gives a route, by the number from px_worker_route(), its application, with the face that serves it. */
 void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, void *application,
                       HV *settings) {

@@ -5,6 +5,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Folders = @import("folders.zig").Folders;
 const Pool = @import("pool.zig").Pool;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
@@ -27,6 +28,8 @@ pub const Host = struct {
     link: ?*EngineEnd = null,
     /// How C wants its requests.
     routes: Routes,
+    /// What is answered with files, and C not told of.
+    folders: Folders,
     /// The interpreters that requests are for; null: C answers them itself.
     pool: ?*Pool = null,
     /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have
@@ -34,7 +37,11 @@ pub const Host = struct {
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
-        var host: Host = .{ .batches = .{ .init(gpa), .init(gpa) }, .routes = .init(gpa) };
+        var host: Host = .{
+            .batches = .{ .init(gpa), .init(gpa) },
+            .routes = .init(gpa),
+            .folders = .init(gpa),
+        };
         errdefer host.abandon();
         for (&host.batches) |*batch| try batch.reserve(host.ends);
         return host;
@@ -44,12 +51,14 @@ pub const Host = struct {
     pub fn abandon(host: *Host) void {
         for (&host.batches) |*batch| batch.events.deinit(batch.gpa);
         host.routes.deinit();
+        host.folders.deinit();
     }
 
     /// `pool`: of the worker, which must be there still.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
         for (&host.batches) |*batch| batch.deinit(pool);
         host.routes.deinit();
+        host.folders.deinit();
     }
 
     inline fn filling(host: *Host) *Batch {
@@ -164,6 +173,7 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
+        if (host.folders.answer(worker, exchange, head)) return;
         if (host.pool) |pool| return pool.request(exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
@@ -293,6 +303,7 @@ pub const Host = struct {
 
     /// Null: nobody is told.
     fn placeOf(host: *Host, exchange: *const Exchange) ?Place {
+        if (exchange.unannounced) return null;
         if (host.early(exchange)) |batch| return .{ .batch = batch, .reserved = 0 };
         const own = host.of(exchange) orelse return null;
         return .{ .batch = own.filling(), .reserved = own.ends };

@@ -182,6 +182,16 @@ pub const Route = extern struct {
     host: ?[*:0]const u8 = null,
 };
 
+/// `peregrine_folder`.
+pub const Folder = extern struct {
+    size: u32,
+    flags: u32 = 0,
+    path: ?[*:0]const u8 = null,
+    host: ?[*:0]const u8 = null,
+    folder: ?[*:0]const u8 = null,
+    cache_control: ?[*:0]const u8 = null,
+};
+
 /// `peregrine_unix_socket`.
 pub const UnixSocket = extern struct {
     size: u32,

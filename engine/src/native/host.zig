@@ -415,11 +415,11 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .body = switch (response.body) {
                     .bytes => |bytes| bytes,
                     .shared => |shared| shared.bytes,
-                    .none, .blocks, .request, .file => "",
+                    .none, .blocks, .request, .file, .parts => "",
                 },
                 .end = switch (response.body) {
                     .none, .bytes, .shared => true,
-                    .blocks, .request, .file => false,
+                    .blocks, .request, .file, .parts => false,
                 },
             };
             if (start.end) {
@@ -452,6 +452,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                     .request => |bytes| try host.sendBack(call, exchange, bytes),
                     .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch
                         return error.TooShort,
+                    .parts => |*parts| try worker.writeParts(exchange, &parts.chain, parts.len),
                     .none, .bytes, .shared => unreachable,
                 },
             };
@@ -573,7 +574,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                     .bytes, .request => |bytes| bytes,
                     .shared => |shared| shared.bytes,
                     .none, .blocks => "",
-                    .file => return error.OutOfOrder,
+                    .file, .parts => return error.OutOfOrder,
                 },
             };
             response.state = .streaming;
@@ -585,7 +586,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .blocks => |*blocks| if (call.exchange) |same| {
                     _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, .{}));
                 },
-                .none, .bytes, .request, .shared, .file => {},
+                .none, .bytes, .request, .shared, .file, .parts => {},
             }
             response.dropBody();
         }

@@ -15,6 +15,9 @@ pub const Simulation = @import("simulation.zig").Simulation;
 pub const Answer = @import("answer.zig").Answer;
 pub const Question = @import("answer.zig").Question;
 
+/// For workers of other hosts.
+pub const aside = @import("aside.zig");
+
 pub const Request = @import("request.zig").Request;
 pub const Response = response.Response;
 pub const Header = response.Header;

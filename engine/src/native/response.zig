@@ -65,6 +65,13 @@ pub const SharedBody = struct {
     release: *const fn (holder: *anyopaque) void,
 };
 
+/// Bytes and ranges of files, in blocks of the worker's pool.
+pub const PartsBody = struct {
+    chain: Outbox,
+    /// All of them together.
+    len: u64,
+};
+
 /// Why a body is not taken.
 pub const BodyError = error{
     OutOfMemory,
@@ -165,6 +172,7 @@ pub const Response = struct {
         request: []const u8,
         shared: SharedBody,
         file: FileBody,
+        parts: PartsBody,
 
         /// Its size in bytes.
         pub fn len(body: *const Body) u64 {
@@ -174,6 +182,7 @@ pub const Response = struct {
                 .blocks => |blocks| blocks.bytes,
                 .shared => |shared| shared.bytes.len,
                 .file => |file| file.len,
+                .parts => |parts| parts.len,
             };
         }
     };
@@ -213,7 +222,7 @@ pub const Response = struct {
     pub fn detachBody(response: *Response) error{OutOfMemory}!void {
         switch (response.body) {
             .request => |bytes| try response.copyBody(bytes),
-            .none, .bytes, .blocks, .shared, .file => {},
+            .none, .bytes, .blocks, .shared, .file, .parts => {},
         }
     }
 
@@ -255,6 +264,15 @@ pub const Response = struct {
         response.status = status;
         try response.addNewHeader("Content-Type", "text/plain");
         response.body = .{ .bytes = status.toString() };
+    }
+
+    /// Replaces the body by bytes and file ranges, which are the response's from then on, `len` bytes in all.
+    /// On an error they stay the caller's.
+    pub fn setParts(response: *Response, chain: *Outbox, len: u64) error{AlreadyStarted}!void {
+        if (response.state != .collecting) return error.AlreadyStarted;
+        response.dropBody();
+        response.body = .{ .parts = .{ .chain = chain.*, .len = len } };
+        chain.* = .{};
     }
 
     /// Adds a header; a name may be added several times. Connection, Keep-Alive and Transfer-Encoding are the
@@ -364,7 +382,7 @@ pub const Response = struct {
         switch (response.body) {
             .none => {},
             .bytes, .request => response.body = .none,
-            .blocks, .shared, .file => response.releaseBody(),
+            .blocks, .shared, .file, .parts => response.releaseBody(),
         }
     }
 
@@ -374,6 +392,7 @@ pub const Response = struct {
             .blocks => |*blocks| blocks.deinit(response.arena.pool),
             .shared => |shared| shared.release(shared.holder),
             .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),
+            .parts => |*parts| parts.chain.discard(response.arena.pool, @import("io").file.close),
         }
         response.body = .none;
     }

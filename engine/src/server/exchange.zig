@@ -485,6 +485,24 @@ pub const Exchange = struct {
         return if (plan.payload) .queued else .not_needed;
     }
 
+    /// Queues bytes and file ranges, `len` bytes in all, as the last piece of the body. `chain` keeps them if
+    /// no content is sent, and is empty otherwise; on an error nothing has changed.
+    pub fn parts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!void {
+        const outbox = exchange.out();
+        const place: Place = .{ .last = true };
+        var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
+        const session = &exchange.connection.session;
+        const plan = try session.planBody(exchange.stream, place.piece(len), &prefix);
+        var tail: Outbox = .{};
+        errdefer tail.deinit(pool);
+        try tail.append(pool, plan.suffix);
+        try outbox.append(pool, prefix[0..plan.len]);
+        if (plan.payload) outbox.take(chain);
+        outbox.take(&tail);
+        exchange.noteBody(plan, len, place);
+        exchange.ends_with_file = plan.payload;
+    }
+
     /// A piece of the body is queued as planned.
     inline fn noteBody(exchange: *Exchange, plan: session_file.Plan, len: u64, place: Place) void {
         exchange.connection.session.apply(exchange.stream, plan);

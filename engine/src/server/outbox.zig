@@ -6,7 +6,13 @@ const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 
 /// A range of an open file; the outbox's user closes `fd` through `popFile`.
-pub const FileRange = struct { fd: i32, offset: u64, len: u64 };
+pub const FileRange = struct {
+    fd: i32,
+    offset: u64,
+    len: u64,
+    /// A range behind it has the same descriptor, and closes it.
+    shares: bool = false,
+};
 
 const Node = struct {
     next: ?*Node,
@@ -249,11 +255,23 @@ pub const Outbox = struct {
         assert(rest == 0);
     }
 
-    /// Removes the file range at the front and gives its descriptor back to be closed.
-    pub fn popFile(outbox: *Outbox, pool: *Pool) i32 {
-        const fd = outbox.first.?.content.file.fd;
+    /// Removes the file range at the front and gives its descriptor back to be closed; null: a range behind
+    /// it needs it.
+    pub fn popFile(outbox: *Outbox, pool: *Pool) ?i32 {
+        const range = outbox.first.?.content.file;
         outbox.pop(pool);
-        return fd;
+        return if (range.shares) null else range.fd;
+    }
+
+    /// Gives all blocks back, and all descriptors to `closeFile`.
+    pub fn discard(outbox: *Outbox, pool: *Pool, closeFile: *const fn (i32) void) void {
+        var slices: [1][]const u8 = undefined;
+        while (true) switch (outbox.front(&slices)) {
+            .nothing => break,
+            .bytes => outbox.consume(pool, slices[0].len),
+            .file => if (outbox.popFile(pool)) |fd| closeFile(fd),
+        };
+        outbox.deinit(pool);
     }
 
     /// Gives all blocks back. File ranges must be gone (`popFile`), or their descriptors leak.
@@ -445,6 +463,30 @@ test "lent bytes go out in their place, and come back when they are gone" {
     outbox.cancelLoan(&pool);
     try testing.expect(outbox.isEmpty() and outbox.bytes == 0);
     try testing.expectEqual(null, pool.loans.take());
+}
+
+var closed: std.ArrayList(i32) = .empty;
+
+fn noteClosed(fd: i32) void {
+    closed.append(testing.allocator, fd) catch unreachable;
+}
+
+test "a descriptor that several ranges share is closed once, behind the last of them" {
+    defer closed.deinit(testing.allocator);
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    try outbox.append(&pool, "first");
+    try outbox.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 1, .shares = true });
+    try outbox.append(&pool, "second");
+    try outbox.appendFile(&pool, .{ .fd = 7, .offset = 5, .len = 1 });
+    try outbox.appendFile(&pool, .{ .fd = 8, .offset = 5, .len = 1 });
+    outbox.consume(&pool, 5);
+    try testing.expectEqual(null, outbox.popFile(&pool));
+    outbox.discard(&pool, noteClosed);
+    try testing.expectEqualSlices(i32, &.{ 7, 8 }, closed.items);
+    try testing.expect(outbox.isEmpty());
+    try testing.expectEqual(0, pool.taken_bytes);
 }
 
 test "append without memory changes nothing" {

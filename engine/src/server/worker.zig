@@ -384,6 +384,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const writeLent = output.writeLent;
         pub const writeFile = output.writeFile;
         pub const writeRange = output.writeRange;
+        pub const writeParts = output.writeParts;
         pub const end = output.end;
         pub const flushNow = output.flushNow;
         pub const flushWhole = output.flushWhole;
@@ -781,13 +782,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Forgets what is queued.
         pub fn dropOutput(w: *Self, outbox: *Outbox) void {
-            var slices: [1][]const u8 = undefined;
-            while (true) switch (outbox.front(&slices)) {
-                .nothing => break,
-                .bytes => outbox.consume(&w.pool, slices[0].len),
-                .file => io_layer.file.close(outbox.popFile(&w.pool)),
-            };
-            outbox.deinit(&w.pool);
+            outbox.discard(&w.pool, io_layer.file.close);
         }
 
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever

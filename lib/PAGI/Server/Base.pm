@@ -18,6 +18,7 @@ use Future;
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
 use PAGI::Server::EngineProcess;
+use PAGI::Server::Folders;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
@@ -69,6 +70,9 @@ sub configure {
         eval { $value = PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
         $given{$name} = $name eq 'access_log' ? PAGI::Server::AccessLog::located($value) : $value;
     }
+    eval { $given{static} = [ PAGI::Server::Folders::parse($given{static}) ]; 1 }
+        or croak "PAGI::Server: option 'static': " . _without_newline($@)
+        if $given{static};
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
@@ -317,7 +321,8 @@ sub _start {
     my $worker = $self->{worker};
     if   ($self->{is_engine}) { $self->_use_interpreters($worker) }
     else                      { $self->_attach($worker) }
-    $self->_prepare_listeners($worker) if !$self->{door};
+    $self->_prepare_listeners($worker)                              if !$self->{door};
+    PAGI::Server::Folders::serve($worker, $self->{options}{static}) if !$self->{door};
     $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
         if $self->{on_replace} && $self->{options}{max_requests};
     $self->_watch;

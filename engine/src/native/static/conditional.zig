@@ -7,7 +7,7 @@ const syntax = protocol.http.syntax;
 
 /// What tells one state of a representation from another.
 pub const Validators = struct {
-    /// An entity-tag with its quotes; a strong one.
+    /// An entity-tag with its quotes, and W/ before them if it is a weak one.
     etag: []const u8,
     /// Seconds since 1970; null if there is no sensible date.
     modified: ?u64,
@@ -68,7 +68,9 @@ pub fn rangeHolds(fields: Fields, validators: Validators, now: u64) bool {
 const Comparison = enum { strong, weak };
 
 /// Whether a list of entity-tags, or "*", has ours among it.
-fn matches(list: []const u8, etag: []const u8, comparison: Comparison) bool {
+fn matches(list: []const u8, ours_as_sent: []const u8, comparison: Comparison) bool {
+    const weak = std.mem.startsWith(u8, ours_as_sent, "W/");
+    const etag = if (weak) ours_as_sent[2..] else ours_as_sent;
     var rest = list;
     while (true) {
         rest = std.mem.trimStart(u8, rest, ", \t");
@@ -80,7 +82,7 @@ fn matches(list: []const u8, etag: []const u8, comparison: Comparison) bool {
         // The tag may contain commas, so its quotes have to be found.
         const end = std.mem.findScalarPos(u8, rest, 1, '"') orelse return false;
         const same = std.mem.eql(u8, rest[0 .. end + 1], etag);
-        if (same and (comparison == .weak or !is_weak)) return true;
+        if (same and (comparison == .weak or !(is_weak or weak))) return true;
         rest = rest[end + 1 ..];
     }
 }
@@ -109,6 +111,17 @@ test "entity-tags" {
     try expect(.precondition_failed, .{ .if_match = "W/\"a,b\"" });
     try expect(.precondition_failed, .{ .if_match = "\"x\"" });
     try expect(.precondition_failed, .{ .if_match = "" });
+}
+
+test "a weak tag of ours" {
+    const weak: Validators = .{ .etag = "W/\"a\"", .modified = nov };
+    try testing.expectEqual(.not_modified, evaluate(.{ .if_none_match = "\"a\"" }, weak, now_then));
+    try testing.expectEqual(.not_modified, evaluate(.{ .if_none_match = "W/\"a\"" }, weak, now_then));
+    try testing.expectEqual(.precondition_failed, evaluate(.{ .if_match = "W/\"a\"" }, weak, now_then));
+    try testing.expectEqual(.precondition_failed, evaluate(.{ .if_match = "\"a\"" }, weak, now_then));
+    try testing.expectEqual(.proceed, evaluate(.{ .if_match = "*" }, weak, now_then));
+    try testing.expect(!rangeHolds(.{ .if_range = "W/\"a\"" }, weak, now_then));
+    try testing.expect(!rangeHolds(.{ .if_range = "\"a\"" }, weak, now_then));
 }
 
 test "dates, and tags that go before them" {

@@ -74,18 +74,34 @@ pub const DirServer = struct {
     }
 
     /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503
-    /// what cannot be opened for now (a lease, too few descriptors). On an error nothing useful was said: a
-    /// handler may answer with a status of its own.
+    /// what cannot be opened for now (a lease, too few descriptors). A folder without the slash at its end is
+    /// answered with 301. On an error nothing useful was said: a handler may answer with a status of its own.
     pub fn serve(
         self: *DirServer,
-        request: *native.Request,
+        request: *const native.Request,
         response: *native.Response,
     ) representation.Error!void {
-        if (request.method != .GET and request.method != .HEAD) {
-            response.status = .method_not_allowed;
-            return response.addNewHeader("Allow", "GET, HEAD");
-        }
-        if (!try self.serveKnown(request, response)) try self.serveFound(request, response);
+        if (!isRead(request)) return refuseMethod(response);
+        if (!try self.serveIfThere(request, response)) response.status = .not_found;
+    }
+
+    /// The same for what is there: false where `serve` says 404, and then nothing was said. 405 is for files
+    /// that are there.
+    pub fn serveIfThere(
+        self: *DirServer,
+        request: *const native.Request,
+        response: *native.Response,
+    ) representation.Error!bool {
+        return try self.serveKnown(request, response) or try self.serveFound(request, response);
+    }
+
+    fn isRead(request: *const native.Request) bool {
+        return request.method == .GET or request.method == .HEAD;
+    }
+
+    fn refuseMethod(response: *native.Response) representation.Error!void {
+        response.status = .method_not_allowed;
+        return response.addNewHeader("Allow", "GET, HEAD");
     }
 
     /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and
@@ -140,33 +156,69 @@ pub const DirServer = struct {
         return .{ .bytes = entry.bytes(), .holder = entry, .release = release };
     }
 
-    /// Answers with a file that has to be found first, or says that there is none.
+    /// Answers with a file that has to be found first; false if there is none.
     fn serveFound(
         self: *DirServer,
         request: *const native.Request,
         response: *native.Response,
-    ) representation.Error!void {
+    ) representation.Error!bool {
         var buffer: [path_file.bytes_max]u8 = undefined;
-        const found = self.find(request, &buffer) catch |err| return representation.refuse(response, err);
-        const mime: Mime = .fromPath(found.name.slice());
+        const found = self.find(request, &buffer) catch |err| return refuse(response, err);
+        const file = found.file;
+        if (found.lacks_slash or !isRead(request)) {
+            // Nothing is told of what a link outside the folder leads to.
+            var name = file.name;
+            const opened = files.openBelow(self.root, name.terminated()) catch |err|
+                return refuse(response, err);
+            opened.close();
+            if (isRead(request)) try redirect(request, response) else try refuseMethod(response);
+            return true;
+        }
+        const mime: Mime = .fromPath(file.name.slice());
         const varies = self.config.precompressed and mime.isCompressible();
         const about: representation.About = .{
             .mime = mime,
             .varies = varies,
             .cache_control = self.config.cache_control,
         };
-        if (varies) if (try self.serveSibling(request, response, found, about)) return;
-        self.give(request, response, found, request.getPath(), about) catch |err| switch (err) {
-            error.NotFound, error.Exhausted, error.Busy => |missing| return representation.refuse(
-                response,
-                missing,
-            ),
+        if (varies) if (try self.serveSibling(request, response, file, about)) return true;
+        self.give(request, response, file, request.getPath(), about) catch |err| switch (err) {
+            error.NotFound, error.Exhausted, error.Busy => |missing| return refuse(response, missing),
             else => |wrong| return wrong,
         };
+        return true;
+    }
+
+    fn refuse(response: *native.Response, err: files.OpenError) representation.Error!bool {
+        if (err == error.NotFound) return false;
+        try representation.refuse(response, err);
+        return true;
+    }
+
+    /// What is relative in a folder's index is relative to the folder. The target is relative itself, so that
+    /// it holds behind a proxy that has taken a prefix away, and never leads to another host.
+    fn redirect(request: *const native.Request, response: *native.Response) representation.Error!void {
+        const path = request.getPath();
+        const last = path[if (std.mem.findScalarLast(u8, path, '/')) |slash| slash + 1 else 0..];
+        const query = request.getQuery();
+        const location = try std.fmt.allocPrint(
+            response.arena.allocator(),
+            "./{s}/{s}{s}",
+            .{ last, if (query.len > 0) "?" else "", query },
+        );
+        response.status = .moved_permanently;
+        try response.addNewHeader("Location", location);
     }
 
     /// A name, and what was seen there.
-    const Found = struct { name: Name, identity: files.Identity };
+    const File = struct { name: Name, identity: files.Identity };
+
+    /// What a request means.
+    const Found = struct {
+        file: File,
+        /// It is a folder's index, and the request names the folder without the slash at its end.
+        lacks_slash: bool = false,
+    };
 
     /// The regular file that a request means.
     fn find(
@@ -180,12 +232,18 @@ pub const DirServer = struct {
         var name: Name = .{ .buffer = buffer, .len = clean.name.len };
         const status = try files.look(self.root, if (name.len == 0) "." else name.terminated());
         switch (status.kind) {
-            .regular => if (!clean.folder) return .{ .name = name, .identity = status.identity },
+            .regular => if (!clean.folder) {
+                return .{ .file = .{ .name = name, .identity = status.identity } };
+            },
             .folder => if (self.config.index.len > 0) {
                 if (name.len > 0) name.append("/");
                 name.append(self.config.index);
                 const index = try files.look(self.root, name.terminated());
-                if (index.kind == .regular) return .{ .name = name, .identity = index.identity };
+                if (index.kind != .regular) return error.NotFound;
+                return .{
+                    .file = .{ .name = name, .identity = index.identity },
+                    .lacks_slash = below.len == 0 or !clean.folder,
+                };
             },
             .other => {},
         }
@@ -198,7 +256,7 @@ pub const DirServer = struct {
         self: *DirServer,
         request: *const native.Request,
         response: *native.Response,
-        found: Found,
+        found: File,
         about: representation.About,
     ) representation.Error!bool {
         const accepted: Accepted = .init(try request.findList("accept-encoding") orelse return false);
@@ -233,7 +291,7 @@ pub const DirServer = struct {
         self: *DirServer,
         request: *const native.Request,
         response: *native.Response,
-        found: Found,
+        found: File,
         key: []const u8,
         about: representation.About,
     ) (files.OpenError || representation.Error)!void {
@@ -291,10 +349,8 @@ pub const DirServer = struct {
         const identity = entry.identity;
         const bytes = files.readAll(file.fd, entry.bytes(), 0) orelse return false;
         const after = files.lookAt(file.fd) catch return false;
-        // Changed just now means that it may change again within the same tick of the kernel's clock, and
-        // nobody would see it.
-        const settled = identity.changed_ns < (@as(i128, files.now()) - 1) * std.time.ns_per_s;
-        return bytes.len == identity.size and std.meta.eql(after.identity, identity) and settled;
+        return bytes.len == identity.size and std.meta.eql(after.identity, identity) and
+            files.isSettled(identity.changed_ns);
     }
 
     /// A name that grows at its end.

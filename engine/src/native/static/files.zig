@@ -166,6 +166,12 @@ pub fn now() u64 {
     return @intCast(@max(time.sec, 0));
 }
 
+/// Whether a change at this time (nanoseconds since 1970) is so long ago that the next one has another time:
+/// the kernel's clock moves in ticks, and what changes twice within one looks the same.
+pub fn isSettled(changed_ns: i128) bool {
+    return changed_ns < (@as(i128, now()) - 1) * std.time.ns_per_s;
+}
+
 const testing = std.testing;
 
 test "nothing is opened outside the root, whatever links say" {

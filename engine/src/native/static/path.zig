@@ -27,7 +27,7 @@ pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
     while (segments.next()) |segment| {
         if (std.mem.eql(u8, segment, ".")) continue;
         if (std.mem.eql(u8, segment, "..")) return null;
-        if (segment[0] == '.' and !dotfiles) return null;
+        if (segment[0] == '.' and !dotfiles and !(len == 0 and isWellKnown(segment))) return null;
         if (len > 0) {
             buffer[len] = '/';
             len += 1;
@@ -40,19 +40,37 @@ pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
     return .{ .name = buffer[0..len], .folder = folder };
 }
 
+/// The place of RFC 8615, where certificate authorities look for their answers, is there to be seen.
+fn isWellKnown(segment: []const u8) bool {
+    return std.mem.eql(u8, segment, ".well-known");
+}
+
 /// By the text as received, since the buffer was overwritten: ends with a slash, or with a segment ".".
 fn isFolder(path: []const u8) bool {
     if (std.mem.endsWith(u8, path, "/") or std.ascii.endsWithIgnoreCase(path, "%2f")) return true;
     return std.mem.endsWith(u8, path, "/.") or std.ascii.endsWithIgnoreCase(path, "/%2e");
 }
 
-/// What follows `prefix` in a path; null if the path does not lie below it. A slash at the prefix's end makes
-/// no difference, and "/static" does not cover "/statics".
+/// What follows `prefix`, which is not encoded, in a path, still encoded; null if the path does not lie below
+/// it. A slash at the prefix's end makes no difference, and "/static" does not cover "/statics".
 pub fn below(path: []const u8, prefix: []const u8) ?[]const u8 {
-    const bare = std.mem.trimEnd(u8, prefix, "/");
-    if (!std.mem.startsWith(u8, path, bare)) return null;
-    const rest = path[bare.len..];
-    return if (rest.len == 0 or rest[0] == '/') rest else null;
+    var rest = path;
+    for (std.mem.trimEnd(u8, prefix, "/")) |byte| {
+        if (rest.len == 0 or byte != take(&rest)) return null;
+    }
+    const found = rest;
+    return if (rest.len == 0 or take(&rest) == '/') found else null;
+}
+
+/// The next byte of a path, decoded.
+fn take(rest: *[]const u8) u8 {
+    const text = rest.*;
+    if (text[0] == '%' and text.len >= 3) if (std.fmt.parseInt(u8, text[1..3], 16)) |byte| {
+        rest.* = text[3..];
+        return byte;
+    } else |_| {};
+    rest.* = text[1..];
+    return text[0];
 }
 
 const testing = std.testing;
@@ -87,6 +105,12 @@ test "no way out, no NUL, no dotfiles unless asked, nothing endless" {
         try testing.expect(clean(path, &buffer, true) != null);
         try testing.expectEqual(null, clean(path, &buffer, false));
     }
+    try testing.expectEqualStrings(
+        ".well-known/x",
+        clean("/.well-known/x", &buffer, false).?.name,
+    );
+    try testing.expectEqual(null, clean("/.well-known/.x", &buffer, false));
+    try testing.expectEqual(null, clean("/a/.well-known/x", &buffer, false));
     const long: [bytes_max]u8 = @splat('a');
     try testing.expectEqual(null, clean(&long, &buffer, true));
 }
@@ -99,4 +123,8 @@ test "prefixes" {
     try testing.expectEqual(null, below("/stat", "/static"));
     try testing.expectEqualStrings("/x", below("/x", "/").?);
     try testing.expectEqualStrings("/x", below("/x", "").?);
+    try testing.expectEqualStrings("/%78", below("/a%20%62/%78", "/a b/").?);
+    try testing.expectEqualStrings("%2Fx", below("/%61%2Fx", "/a").?);
+    try testing.expectEqual(null, below("/a%2", "/a"));
+    try testing.expectEqual(null, below("/a%", "/a%b"));
 }

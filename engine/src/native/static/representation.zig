@@ -8,7 +8,11 @@ const conditional = @import("conditional.zig");
 const files = @import("files.zig");
 const Coding = @import("encoding.zig").Coding;
 const Mime = @import("mime.zig").Mime;
-const Range = @import("range.zig").Range;
+const range_file = @import("range.zig");
+const Part = range_file.Part;
+const Range = range_file.Range;
+const Outbox = @import("server").Outbox;
+const io = @import("io");
 const Request = native.Request;
 const Response = native.Response;
 
@@ -59,11 +63,22 @@ pub fn answer(
         .modified = identity.modifiedSeconds(),
     };
     try addValidators(response, validators, about);
-    const part = if (request) |asked|
-        try choosePart(asked, response, validators, identity.size) orelse return
+    const whole: Part = .{ .offset = 0, .len = identity.size };
+    const chosen: Chosen = if (request) |asked|
+        try choose(asked, response, validators, identity.size) orelse return
     else
-        Range.Part{ .offset = 0, .len = identity.size };
-    try addContentType(response, about);
+        .{ .one = whole };
+    var type_buffer: [type_bytes_max]u8 = undefined;
+    const type_text = typeOf(about, &type_buffer);
+    if (about.coding) |coding| try response.addNewHeader("Content-Encoding", coding.name());
+    const part = switch (chosen) {
+        .one => |part| part,
+        .several => |parts| {
+            taken = try setParts(response, source, parts.slice(), identity.size, type_text);
+            return;
+        },
+    };
+    if (!response.hasHeader("content-type")) try response.addNewHeader("Content-Type", type_text);
     const has_head_method = if (request) |asked| asked.method == .HEAD else false;
     if (has_head_method) {
         var digits: [20]u8 = undefined;
@@ -90,14 +105,17 @@ pub fn answer(
     }
 }
 
-/// The bytes that are to be sent; null if the answer is a status without them.
-fn choosePart(
+/// What is to be sent of a file.
+const Chosen = union(enum) { one: Part, several: range_file.Parts };
+
+/// Null: the answer is a status without bytes of the file.
+fn choose(
     request: *const Request,
     response: *Response,
     validators: conditional.Validators,
     size: u64,
-) Error!?Range.Part {
-    const whole: Range.Part = .{ .offset = 0, .len = size };
+) Error!?Chosen {
+    const whole: Chosen = .{ .one = .{ .offset = 0, .len = size } };
     const fields = try conditionsOf(request);
     // a system call on some machines, and nobody needs it
     const now = if (fields.isEmpty()) 0 else files.now();
@@ -119,7 +137,13 @@ fn choosePart(
         .part => |part| {
             giveStatus(response, .partial_content);
             try addContentRange(response, part, size);
-            return part;
+            return .{ .one = part };
+        },
+        .parts => |parts| {
+            // The type of the parts together cannot be a handler's.
+            if (response.hasHeader("content-type")) return whole;
+            giveStatus(response, .partial_content);
+            return .{ .several = parts };
         },
         .unsatisfiable => {
             try addContentRange(response, null, size);
@@ -127,6 +151,72 @@ fn choosePart(
             return null;
         },
     }
+}
+
+/// Several parts as one body (RFC 9110 section 14.6). True: it has taken the source over.
+fn setParts(
+    response: *Response,
+    source: Source,
+    parts: []const Part,
+    size: u64,
+    type_text: []const u8,
+) Error!bool {
+    var boundary_buffer: [boundary_bytes]u8 = undefined;
+    const boundary = boundaryText(&boundary_buffer);
+    const pool = response.arena.pool;
+    var chain: Outbox = .{};
+    errdefer chain.discard(pool, keepOpen);
+    var len: u64 = 0;
+    for (parts, 0..) |part, n| {
+        var buffer: [part_head_bytes_max]u8 = undefined;
+        const head = std.fmt.bufPrint(
+            &buffer,
+            "{s}--{s}\r\nContent-Type: {s}\r\nContent-Range: bytes {d}-{d}/{d}\r\n\r\n",
+            .{
+                if (n == 0) "" else "\r\n", boundary, type_text, part.offset,
+                part.offset + part.len - 1, size,
+            },
+        ) catch unreachable;
+        try chain.append(pool, head);
+        switch (source) {
+            .memory => |shared| try chain.append(
+                pool,
+                shared.bytes[@intCast(part.offset)..][0..@intCast(part.len)],
+            ),
+            .file => |fd| try chain.appendFile(pool, .{
+                .fd = fd,
+                .offset = part.offset,
+                .len = part.len,
+                .shares = n + 1 < parts.len,
+            }),
+        }
+        len += head.len + part.len;
+    }
+    var buffer: [boundary_bytes + 8]u8 = undefined;
+    const tail = std.fmt.bufPrint(&buffer, "\r\n--{s}--\r\n", .{boundary}) catch unreachable;
+    try chain.append(pool, tail);
+    len += tail.len;
+    var type_buffer: [boundary_bytes + 40]u8 = undefined;
+    const together = std.fmt.bufPrint(&type_buffer, "multipart/byteranges; boundary={s}", .{boundary}) catch
+        unreachable;
+    try response.addNewHeader("Content-Type", together);
+    try response.setParts(&chain, len);
+    return source == .file;
+}
+
+/// For a chain that is given up: its descriptor is the source's.
+fn keepOpen(_: files.Fd) void {}
+
+const boundary_bytes = 32;
+const part_head_bytes_max = boundary_bytes + type_bytes_max + 128;
+
+/// What separates parts must not occur in them: nobody can know it before.
+fn boundaryText(buffer: *[boundary_bytes]u8) []const u8 {
+    const halves = [2]u64{
+        io.randomSeed() orelse @intFromPtr(buffer),
+        io.randomSeed() orelse io.micros(),
+    };
+    return std.fmt.bufPrint(buffer, "{x:0>16}{x:0>16}", .{ halves[0], halves[1] }) catch unreachable;
 }
 
 /// Answers for a file that cannot be opened: 404, or 503 where the same request may do better in a second.
@@ -143,14 +233,15 @@ fn giveStatus(response: *Response, status: native.Status) void {
 const etag_bytes_max = 64;
 
 /// Time of the last change and size, in hexadecimal, with the coding: two codings of one file are
-/// different representations.
+/// different representations. Weak (RFC 9110 section 8.8.1) as long as another change could go unnoticed.
 fn etagOf(identity: files.Identity, coding: ?Coding, buffer: *[etag_bytes_max]u8) []const u8 {
     const nanoseconds: u128 = @bitCast(identity.modified_ns);
+    const weak = if (files.isSettled(identity.modified_ns)) "" else "W/";
     const suffix = if (coding) |c| c.suffix() else "";
     return std.fmt.bufPrint(
         buffer,
-        "\"{x}-{x}{s}\"",
-        .{ @as(u64, @truncate(nanoseconds)), identity.size, suffix },
+        "{s}\"{x}-{x}{s}\"",
+        .{ weak, @as(u64, @truncate(nanoseconds)), identity.size, suffix },
     ) catch unreachable;
 }
 
@@ -165,16 +256,14 @@ fn addValidators(response: *Response, validators: conditional.Validators, about:
     if (about.varies) try response.addNewHeader("Vary", "Accept-Encoding");
 }
 
-fn addContentType(response: *Response, about: About) Error!void {
-    if (about.coding) |coding| try response.addNewHeader("Content-Encoding", coding.name());
-    if (response.hasHeader("content-type")) return;
-    var buffer: [128]u8 = undefined;
+const type_bytes_max = 128;
+
+fn typeOf(about: About, buffer: *[type_bytes_max]u8) []const u8 {
     const charset = if (about.mime.isText()) "; charset=utf-8" else "";
-    const text = std.fmt.bufPrint(&buffer, "{s}{s}", .{ about.mime.toString(), charset }) catch unreachable;
-    try response.addNewHeader("Content-Type", text);
+    return std.fmt.bufPrint(buffer, "{s}{s}", .{ about.mime.toString(), charset }) catch unreachable;
 }
 
-fn addContentRange(response: *Response, part: ?Range.Part, size: u64) Error!void {
+fn addContentRange(response: *Response, part: ?Part, size: u64) Error!void {
     var buffer: [80]u8 = undefined;
     const text = if (part) |p|
         std.fmt.bufPrint(&buffer, "bytes {d}-{d}/{d}", .{ p.offset, p.offset + p.len - 1, size }) catch

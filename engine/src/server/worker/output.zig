@@ -108,6 +108,19 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
+        /// Sends bytes and file ranges that lie in a chain of this worker's pool, `len` bytes in all, as the
+        /// last piece of the body. They are the worker's from then on; on an error they are the caller's.
+        pub fn writeParts(
+            w: *W,
+            exchange: *Exchange,
+            chain: *Outbox,
+            len: u64,
+        ) exchange_file.BodyError!Outcome {
+            try exchange.parts(&w.pool, chain, len);
+            w.dropOutput(chain);
+            return w.queued(exchange);
+        }
+
         /// Ends the response with a trailer section.
         pub fn end(w: *W, exchange: *Exchange, trailers: []const Field) exchange_file.EndError!Outcome {
             try exchange.end(&w.pool, trailers);
@@ -410,7 +423,7 @@ pub fn Output(comptime W: type) type {
                     range.offset += len;
                     range.len -= len;
                     if (range.len == 0) {
-                        io_layer.file.close(peer.connection.outbox.popFile(&w.pool));
+                        if (peer.connection.outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
                         return .sent;
                     }
                     block(w, peer);

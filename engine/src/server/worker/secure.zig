@@ -359,7 +359,7 @@ pub fn Secure(comptime W: type) type {
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
                     range.offset += len;
                     range.len -= len;
-                    if (range.len == 0) io_layer.file.close(outbox.popFile(&w.pool));
+                    if (range.len == 0) if (outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
                     return len;
                 },
             }

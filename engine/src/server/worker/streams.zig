@@ -408,7 +408,7 @@ pub fn Streams(comptime W: type) type {
                     range.offset += len;
                     range.len -= len;
                     filled += len;
-                    if (range.len == 0) io_layer.file.close(outbox.popFile(&w.pool));
+                    if (range.len == 0) if (outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
                 },
             };
         }

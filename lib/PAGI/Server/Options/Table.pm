@@ -111,6 +111,20 @@ my @SECTIONS = (
                     . ' unnoticed. It costs a few microseconds an event.',
             },
             {
+                name  => 'static',
+                type  => 'folders',
+                many  => 1,
+                arg   => 'PATH=FOLDER[,host=NAME][,max_age=SECONDS]',
+                shown => 'none',
+                about =>
+                    'Folders whose files the engine answers with by itself, see L<PAGI::Server::Folders>:'
+                    . ' an array reference of C</static=public> and the like. What is not there is the'
+                    . " application's.",
+                about_command => 'Serve the files of that folder below the path, C</static=public> for'
+                    . ' instance, without the application, see L<PAGI::Server::Folders>. What is not there'
+                    . " is the application's.",
+            },
+            {
                 name     => 'on_error',
                 flag     => '',
                 type     => 'code',

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
+use PAGI::Server::Folders;
 use Peregrine::Place;
 use Peregrine::Processors;
 use Scalar::Util qw(blessed looks_like_number reftype);
@@ -168,6 +169,7 @@ my %TYPES = (
     },
     listen   => { complaint => \&Peregrine::Place::problem },
     networks => { complaint => \&Peregrine::Place::networks_problem },
+    folders  => { complaint => \&PAGI::Server::Folders::problem },
     log      => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },

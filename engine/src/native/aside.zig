@@ -1,0 +1,109 @@
+//! Answers an exchange of a worker whose host is somebody else's, with what a function does to a response:
+//! the files of a folder for instance, beside applications in C or Perl. The exchange is answered here and
+//! now, and its host hears nothing of it. Does not know: whose the worker is.
+const std = @import("std");
+const protocol = @import("protocol");
+const engine = @import("server");
+const Head = protocol.Head;
+const Exchange = engine.Exchange;
+const Arena = @import("arena.zig").Arena;
+const Detached = @import("detached.zig").Detached;
+const Request = @import("request.zig").Request;
+const response_file = @import("response.zig");
+const Response = response_file.Response;
+
+/// Asks `answerer.answer(*const Request, *Response) !bool` for an answer to a request whose body is of no
+/// interest. False: it has none, and nothing has happened. An error of it is a 500.
+pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer: anytype) bool {
+    var arena: Arena = undefined;
+    arena.begin(&worker.pool);
+    defer arena.reset();
+    var request: Request = undefined;
+    request.arena = arena.allocator();
+    request.begin(head);
+    request.peer = exchange.connection.peer_text.slice();
+    request.peer_port = 0;
+    request.secure = exchange.connection.tunnel != null;
+    request.tunnel = exchange.connection.tunnel;
+    request.round_us = worker.round_us;
+    var response: Response = undefined;
+    response.arena = &arena;
+    response.body_bytes_max = std.math.maxInt(usize);
+    response.link = &no_link;
+    response.begin();
+    defer response.dropBody();
+    const has_answer = answerer.answer(&request, &response) catch blk: {
+        response.dropBody();
+        response.begin();
+        response.status = .internal_server_error;
+        break :blk true;
+    };
+    if (!has_answer) return false;
+    exchange.unannounced = true;
+    // Nobody wants the body: it is read and forgotten when the response is complete.
+    if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
+    exchange.pauseInput(worker.now);
+    const ticket = exchange.ticket;
+    send(worker, exchange, &response) catch if (worker.find(ticket)) |same| worker.abort(same);
+    return true;
+}
+
+fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
+    const ticket = exchange.ticket;
+    response.addLength(exchange.connection.session.asksForHead(exchange.stream));
+    const is_whole = switch (response.body) {
+        .none, .bytes, .shared => true,
+        .blocks, .request, .file, .parts => false,
+    };
+    _ = try worker.start(exchange, .{
+        .status = response.status.code(),
+        .lines = &response.lines,
+        .body = switch (response.body) {
+            .bytes => |bytes| bytes,
+            .shared => |shared| shared.bytes,
+            .none, .blocks, .request, .file, .parts => "",
+        },
+        .end = is_whole,
+    });
+    if (is_whole) return;
+    const same = worker.find(ticket) orelse return; // its peer has gone
+    switch (response.body) {
+        .blocks => |*blocks| _ = try worker.writeBlocks(same, blocks, .{ .last = true }),
+        .request => |bytes| _ = try worker.write(same, bytes, .{ .last = true }),
+        .parts => |*parts| _ = try worker.writeParts(same, &parts.chain, parts.len),
+        .file => |file| _ = try worker.writeFile(same, file.fd, file.offset, file.len),
+        .none, .bytes, .shared => unreachable,
+    }
+}
+
+/// For functions that only collect an answer.
+const no_link: response_file.Link = .{
+    .send = refuseSend,
+    .inform = refuseInform,
+    .abort = ignoreAbort,
+    .detach = refuseDetach,
+    .repeat = refuseRepeat,
+    .offersWebSocket = offersNoWebSocket,
+};
+
+fn refuseSend(_: *Response, _: []const u8, _: bool) response_file.SendError!response_file.Flow {
+    return error.Closed;
+}
+
+fn refuseInform(_: *Response, _: u16, _: []const protocol.http.Field) response_file.SendError!void {
+    return error.Closed;
+}
+
+fn ignoreAbort(_: *Response) void {}
+
+fn refuseDetach(_: *Response) error{ OutOfMemory, Closed }!Detached {
+    return error.Closed;
+}
+
+fn refuseRepeat(_: *Response, _: []const u8, _: u32) response_file.SendError!void {
+    return error.Closed;
+}
+
+fn offersNoWebSocket(_: *const Response) bool {
+    return false;
+}
