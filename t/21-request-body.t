@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Digest::MD5 ();
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
@@ -35,6 +36,7 @@ async sub collect {
 }
 
 my $loop = sub { IO::Async::Loop->new };
+my $go   = Future->new;
 
 my %handlers = (
     '/collect' => async sub {
@@ -109,6 +111,30 @@ my %handlers = (
         }
         return answer($send, "blocking $body");
     },
+    # Works on the pieces as applications do, once they have had time to come.
+    '/pieces' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $go;
+        my ($longest, $whole, @kept) = (0, '');
+        while (1) {
+            my $event = await $receive->();
+            my $piece = $event->{body};
+            $longest = length $piece if length $piece > $longest;
+            push @kept, $piece;
+            $whole .= $piece;
+            $piece .= 'more';
+            substr($piece, 0, 5, '');
+            $event->{body} =~ tr/a-z/-/;
+            last if !$event->{more};
+        }
+        my $same = join('', @kept) eq $whole;
+        await answer($send, { longest => $longest, whole => Digest::MD5::md5_hex($whole), same => $same });
+    },
+    '/go' => async sub {
+        my ($scope, $receive, $send) = @_;
+        $go->done;
+        await answer($send, 'gone');
+    },
     '/unread' => async sub {
         my ($scope, $receive, $send) = @_;
         await answer($send, 'not read');
@@ -133,6 +159,28 @@ subtest 'bodies' => sub {
     is($large->{length}, length $bytes,           'two million bytes arrive');
     is($large->{sum},    unpack('%32C*', $bytes), '... unchanged');
     cmp_ok($large->{count}, '>', 4, '... in pieces');
+};
+
+# What waits in the kernel comes in few large pieces, whose memory is the application's.
+subtest 'a long body that has come already' => sub {
+    my $body   = join '', map { chr(33 + $_ * 7 % 90) } 1 .. 3_000_000;
+    my $client = TestClient->new($port);
+    my $socket = $client->socket;
+    my $bytes  = "POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n$body";
+    my $sent   = 0;
+    $socket->blocking(0);
+    while ($sent < length $bytes && IO::Select->new($socket)->can_write(1)) {
+        $sent += syswrite($socket, $bytes, 65536, $sent) // last;
+    }
+    $socket->blocking(1);
+    cmp_ok($sent, '>', 200_000, 'more than one piece waits');
+    get($port, '/go');
+    $client->send(substr $bytes, $sent);
+    my $seen = collected($client->response);
+    is($seen->{whole}, Digest::MD5::md5_hex($body), 'it arrives unchanged');
+    ok($seen->{same}, '... and pieces that are kept stay as they are');
+    cmp_ok($seen->{longest}, '>', 65536, '... in pieces larger than the shared buffer')
+        if !$ENV{PEREGRINE_ENGINE};
 };
 
 # Every $receive used to begin the waiting anew.

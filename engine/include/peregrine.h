@@ -611,6 +611,12 @@ static inline const peregrine_event *peregrine_next_event(const peregrine_event 
  * poll. A host that wants to see to something else first calls peregrine_wake(). */
 int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);
 
+/* The memory that the bytes of this event lie in becomes the caller's, who frees it with free(): `capacity`
+ * bytes, of which those behind event->len, 16 at least, may be written to. NULL: it is to be copied, because
+ * it is shared with other events, mostly unused, or not of this process's heap. For the pieces of long
+ * bodies, and of the batch that was polled last only. */
+char *peregrine_keep_bytes(peregrine_worker *worker, const peregrine_event *event, size_t *capacity);
+
 /* ---- Answers --------------------------------------------------------------------------------- */
 
 /* A field on its way out; bytes are read during the call only */

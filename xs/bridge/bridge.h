@@ -332,6 +332,9 @@ void px_exchange_lost(px_exchange *exchange);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
 
+/* bytes.c */
+SV *px_bytes(pTHX_ const px_worker *worker, const peregrine_event *event);
+
 /* loan.c */
 void px_loan_collect(pTHX_ px_worker *worker);
 void px_loan_end_all(pTHX_ px_worker *worker);

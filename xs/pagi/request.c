@@ -72,7 +72,7 @@ void pagi_request_body(pTHX_ pagi_exchange *exchange, const peregrine_event *eve
     if (exchange->request != PAGI_REQUEST_MORE) return;
     if (event->len) {
         if (exchange->body) sv_catpvn(exchange->body, event->bytes, event->len);
-        else exchange->body = newSVpvn(event->bytes, event->len);
+        else exchange->body = px_bytes(aTHX_ exchange->base.worker, event);
     }
     if (event->flags & PEREGRINE_LAST) exchange->request = PAGI_REQUEST_LAST;
     if ((event->flags & PEREGRINE_TRAILERS) && event->request)

@@ -151,7 +151,8 @@ static void websocket_want(pTHX_ pagi_exchange *exchange) {
 static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     if (exchange->socket.state != PAGI_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
-    SV *message = newSVpvn_flags(event->bytes, event->len, text ? SVf_UTF8 : 0);
+    SV *message = px_bytes(aTHX_ exchange->base.worker, event);
+    if (text) SvUTF8_on(message);
     if (exchange->socket.queue || !pagi_receive_waits(aTHX_ exchange)) {
         queue_message(aTHX_ exchange, message);
         return;

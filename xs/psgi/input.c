@@ -33,7 +33,7 @@ bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event
     if (event->request->body_fd >= 0) {
         handle = file_input(aTHX_ event->request->body_fd, &error);
     } else if (event->len > 0) {
-        SV *content = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
+        SV *content = sv_2mortal(px_bytes(aTHX_ exchange->base.worker, event));
         handle = psgi_call_values(aTHX_ "input", content, NULL, &error);
     } else {
         handle = no_input(aTHX_ exchange->app);

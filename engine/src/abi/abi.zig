@@ -570,6 +570,19 @@ pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]con
     return @intCast(batch.len);
 }
 
+pub export fn peregrine_keep_bytes(
+    handle: *Handle,
+    event: *const Event,
+    capacity: *usize,
+) callconv(.c) ?[*]u8 {
+    if (handle.isElsewhere() or handle.channel != null) return null;
+    // What C frees has to be of its heap.
+    if (gpa.vtable != std.heap.c_allocator.vtable) return null;
+    const memory = handle.host.surrender(&handle.worker.pool, event) orelse return null;
+    capacity.* = memory.len;
+    return memory.ptr;
+}
+
 pub export fn peregrine_set_user(
     handle: *Handle,
     ticket: types.Ticket,

@@ -155,7 +155,8 @@ pub const Batch = struct {
     pub fn extend(batch: *Batch, event: *Event, bytes: []const u8) error{OutOfMemory}!void {
         const before = @constCast(event.bytes[0..event.len]);
         const len = before.len + bytes.len;
-        if (before.len > 0 and batch.arena.allocator().resize(before, len)) {
+        const grows = before.len > 0 and batch.bufferOf(before) == null;
+        if (grows and batch.arena.allocator().resize(before, len)) {
             @memcpy(before.ptr[before.len..len], bytes);
         } else {
             const joined = try batch.space(.@"1", len);
@@ -165,6 +166,37 @@ pub const Batch = struct {
         }
         event.len = len;
     }
+
+    /// Makes bytes that lie at the beginning of a buffer those of an event that has none: the buffer is the
+    /// batch's from then on, for which there has to be room (`expectBuffer`).
+    pub fn adopt(batch: *Batch, event: *Event, buffer: peregrine.Pool.Buffer, bytes: []const u8) void {
+        std.debug.assert(event.len == 0 and bytes.ptr == buffer.ptr);
+        batch.buffers.appendAssumeCapacity(buffer);
+        event.bytes = bytes.ptr;
+        event.len = bytes.len;
+    }
+
+    /// Makes room for one more buffer.
+    pub fn expectBuffer(batch: *Batch) error{OutOfMemory}!void {
+        try batch.buffers.ensureUnusedCapacity(batch.gpa, 1);
+    }
+
+    fn bufferOf(batch: *const Batch, bytes: []const u8) ?usize {
+        for (batch.buffers.items, 0..) |buffer, index| if (buffer.ptr == bytes.ptr) return index;
+        return null;
+    }
+
+    /// The buffer that the bytes of an event lie in is the caller's from now on; null: they lie elsewhere,
+    /// are less than half of it, or leave no room for the end of a string.
+    pub fn surrender(batch: *Batch, event: *const Event) ?peregrine.Pool.Buffer {
+        const index = batch.bufferOf(event.bytes[0..event.len]) orelse return null;
+        const room = batch.buffers.items[index].len;
+        if (event.len < room / 2 or event.len > room - string_room) return null;
+        return batch.buffers.swapRemove(index);
+    }
+
+    /// Those who take memory over may want to end a string behind the bytes, and to count who shares it.
+    pub const string_room = 16;
 
     /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
     pub fn lineOf(batch: *const Batch, ticket: types.Ticket) Line {
@@ -297,3 +329,26 @@ pub const Batch = struct {
         return if (method == .other) 0 else @backingInt(method);
     }
 };
+
+test "C keeps a buffer that is used well, and no other" {
+    const testing = std.testing;
+    var pool: peregrine.Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var batch: Batch = .init(testing.allocator);
+    defer batch.deinit(&pool);
+    for ([_]usize{ 511, 512, 1008, 1009 }) |len| {
+        const kept = len >= 512 and len <= 1008;
+        try batch.expectBuffer();
+        const buffer = try pool.take(1024);
+        var event: Event = .{ .kind = .body };
+        batch.adopt(&event, buffer, buffer[0..len]);
+        const found = batch.surrender(&event);
+        try testing.expectEqual(kept, found != null);
+        // What comes behind it goes elsewhere: the buffer is not the arena's.
+        if (found) |own| pool.give(own) else try batch.extend(&event, "more");
+        try testing.expectEqual(len + @as(usize, if (kept) 0 else 4), event.len);
+    }
+    var copied: Event = .{ .kind = .body };
+    try batch.extend(&copied, "bytes of the arena");
+    try testing.expectEqual(null, batch.surrender(&copied));
+}

@@ -32,6 +32,8 @@ pub const Host = struct {
     folders: Folders,
     /// The interpreters that requests are for; null: C answers them itself.
     pool: ?*Pool = null,
+    /// Where the next piece of a long body is received to.
+    space: ?peregrine.Pool.Buffer = null,
     /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have
     /// room for the events.
     ends: usize = 1,
@@ -56,6 +58,7 @@ pub const Host = struct {
 
     /// `pool`: of the worker, which must be there still.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
+        host.dropSpace(pool);
         for (&host.batches) |*batch| batch.deinit(pool);
         host.routes.deinit();
         host.folders.deinit();
@@ -84,7 +87,20 @@ pub const Host = struct {
 
     /// What was handed over has been read: large messages go now, the rest when there is something new.
     pub fn release(host: *Host, pool: *peregrine.Pool) void {
+        host.dropSpace(pool);
         host.reading().giveBack(pool);
+    }
+
+    fn dropSpace(host: *Host, pool: *peregrine.Pool) void {
+        if (host.space) |buffer| pool.give(buffer);
+        host.space = null;
+    }
+
+    /// The memory that the bytes of an event lie in is the caller's from now on; null: it stays the batch's.
+    pub fn surrender(host: *Host, pool: *peregrine.Pool, event: *const types.Event) ?[]u8 {
+        const buffer = host.reading().surrender(event) orelse return null;
+        pool.forget(buffer);
+        return buffer;
     }
 
     /// True while C has events to fetch. Those behind a channel without room can wait as long as
@@ -264,8 +280,30 @@ pub const Host = struct {
 
     fn addBody(host: *Host, exchange: *Exchange, bytes: []const u8) error{OutOfMemory}!void {
         const place = host.placeOf(exchange) orelse return;
-        try place.batch.extend(try bodyEvent(place, exchange), bytes);
+        const event = try bodyEvent(place, exchange);
+        if (host.space) |buffer| if (buffer.ptr == bytes.ptr) {
+            place.batch.adopt(event, buffer, bytes);
+            host.space = null;
+            return;
+        };
+        try place.batch.extend(event, bytes);
     }
+
+    /// A buffer of its own for the next piece of a long body: C, or whoever is behind it, may keep that.
+    /// Behind a channel it would be copied all the same.
+    pub fn bodySpace(host: *Host, worker: anytype, exchange: *Exchange, most: usize) ?[]u8 {
+        if (host.link != null or host.pool != null) return null;
+        const batch = host.filling();
+        if (batch.openBody(@backingInt(exchange.ticket))) |event| if (event.len > 0) return null;
+        batch.expectBuffer() catch return null;
+        host.dropSpace(&worker.pool);
+        const wanted = @min(most + Batch.string_room, space_bytes_max);
+        const buffer = worker.pool.take(wanted) catch return null;
+        host.space = buffer;
+        return buffer[0..@min(most, buffer.len - Batch.string_room)];
+    }
+
+    const space_bytes_max = 256 * 1024;
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {

@@ -479,6 +479,68 @@ test "contract: fd stays readable while events are undelivered" {
     try everywhere(keepsFdReadable);
 }
 
+/// Bytes that are asked for first are taken where there is room, left for later, or come as any others do;
+/// and the end behind them.
+fn isAskedFirst(comptime Harness: type) !void {
+    if (comptime !io.hasReceiveTo(Harness.Io)) return error.SkipZigTest;
+    var stage: Stage(Harness) = try .init(.{});
+    defer stage.deinit();
+    const listener = try stage.harness.listen();
+    var peer, const socket = try stage.join(listener, 0);
+    defer peer.close();
+    const sent = try pattern(400_000);
+    defer testing.allocator.free(sent);
+    var done: usize = 0;
+    var arrivals: usize = 0;
+    var taken: usize = 0;
+    var space: [100_000]u8 = undefined;
+    const log = &stage.logs[0];
+    stage.harness.io.askFirst(socket);
+    while (log.eofs == 0) {
+        stage.rounds += 1;
+        try testing.expect(stage.rounds < 10_000);
+        if (done < sent.len) {
+            done += try peer.write(sent[done..]);
+            if (done == sent.len) peer.shutdown();
+        }
+        _ = try stage.harness.io.wait(2);
+        var arrived_in_round = false;
+        while (stage.harness.io.next()) |event| {
+            if (event != .arrived) {
+                try stage.record(event);
+                if (event == .received) stage.harness.io.askFirst(socket);
+                continue;
+            }
+            try testing.expectEqual(@as(io.Token, 0), event.arrived.token);
+            arrivals += 1;
+            switch (arrivals % 4) {
+                0 => continue,
+                1 => {
+                    try testing.expect(!arrived_in_round);
+                    stage.harness.io.postpone(socket);
+                },
+                else => {
+                    const part = space[0 .. space.len >> @intCast(arrivals % 5)];
+                    if (stage.harness.io.receiveTo(socket, part)) |bytes| {
+                        taken += bytes.len;
+                        try log.bytes.appendSlice(testing.allocator, bytes);
+                        stage.harness.io.askFirst(socket);
+                    }
+                },
+            }
+            arrived_in_round = true;
+        }
+    }
+    try testing.expectEqualSlices(u8, sent, log.bytes.items);
+    try testing.expect(taken > 0 and taken < sent.len and log.resets == 0);
+    try stage.quiet();
+    try testing.expectEqual(@as(u32, 1), log.eofs);
+}
+
+test "contract: who asks first may take bytes to where it likes" {
+    try everywhere(isAskedFirst);
+}
+
 fn wakes(comptime Harness: type) !void {
     var stage: Stage(Harness) = try .init(.{});
     defer stage.deinit();

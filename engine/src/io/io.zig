@@ -20,7 +20,10 @@
 //! - An accepted socket does nothing until `add(socket, token)`. The token comes back with each event.
 //!   `close` ends that: no event of a closed socket is ever delivered, not even when its number is in use
 //!   again within the same round.
-//! - `received` bytes live in the io's one receive buffer until the next call of `next` or `wait`.
+//! - `received` bytes live in the io's one receive buffer until the next call of `next` or `wait`. Where the
+//!   caller knows a better place it says `askFirst`: then `arrived` comes once, before the bytes, and
+//!   `receiveTo` receives them to where the caller likes; or `postpone` leaves them for the next round.
+//!   Otherwise they come as `received`. Not under io_uring, which has no such verbs (`hasReceiveTo`).
 //! - `ended` comes after all received bytes. `eof` at most once (the peer ended its sending side, we may
 //!   still send), then `reset` at most once (the connection is dead: nothing but `close` makes sense), and
 //!   nothing after a reset. A paused socket keeps its eof until it is resumed; that there is one, `ending`
@@ -131,6 +134,11 @@ pub const Slice = sys.Slice;
 /// The most slices that one `send` takes.
 pub const slices_max = sys.slices_max;
 
+/// Whether an io has `askFirst`, `receiveTo` and `postpone`.
+pub fn hasReceiveTo(comptime Io: type) bool {
+    return @hasDecl(Io, "receiveTo");
+}
+
 /// Makes a `Slice` of bytes.
 pub fn slice(bytes: []const u8) Slice {
     return .{ .base = bytes.ptr, .len = bytes.len };
@@ -146,6 +154,8 @@ pub const Event = union(enum) {
     accept_failed: struct { listener: u32, exhausted: bool, errno: u16 },
     /// The peer sent bytes (at least one). They live until the next call of `next` or `wait`.
     received: struct { token: Token, bytes: []u8 },
+    /// There may be bytes to `receiveTo`.
+    arrived: struct { token: Token },
     /// A paused socket's peer has ended its sending side. What it sent before waits, if there is anything,
     /// and the eof behind it.
     ending: struct { token: Token },

@@ -287,6 +287,35 @@ pub fn Readiness(comptime Poller: type) type {
             if (entry.flags.readable) self.enqueue(indexOf(socket));
         }
 
+        /// The next bytes of this socket are announced, so that they may be taken: once.
+        pub fn askFirst(self: *Self, socket: Socket) void {
+            self.entryOf(socket).flags.asks_first = true;
+        }
+
+        /// After `arrived`, before the next call of `next`: receives what there is, as far as it has room.
+        /// Null: nothing, or an end, of which an event will tell.
+        pub fn receiveTo(self: *Self, socket: Socket, space: []u8) ?[]u8 {
+            const index = indexOf(socket);
+            const entry = &self.entries.items[index];
+            assert(self.current == index and entry.phase == .open and !entry.flags.paused);
+            switch (sys.receive(@intCast(index), space)) {
+                .done => |count| {
+                    if (count == 0) return null; // seen again with the next visit
+                    self.noteReceived(index, count, space.len);
+                    return space[0..count];
+                },
+                .blocked => entry.flags.readable = false,
+                .failed => |code| entry.phase = .{ .dying = sys.number(code) },
+            }
+            return null;
+        }
+
+        /// The same, but nothing is received before the next round, which asks again.
+        pub fn postpone(self: *Self, socket: Socket) void {
+            self.askFirst(socket);
+            self.endTurn(indexOf(socket));
+        }
+
         /// Sends slices in order, as far as they go at once. `more`: further bytes follow at once, do not
         /// send a small packet yet.
         pub fn send(self: *Self, socket: Socket, slices: []const Slice, more: bool) SendResult {
@@ -581,19 +610,14 @@ pub fn Readiness(comptime Poller: type) type {
         inline fn receive(self: *Self, index: u32) ?Event {
             const entry = &self.entries.items[index];
             assert(entry.phase == .open and entry.flags.readable and !entry.flags.paused);
+            if (entry.flags.asks_first) {
+                entry.flags.asks_first = false;
+                return .{ .arrived = .{ .token = entry.token } };
+            }
             switch (sys.receive(@intCast(index), self.buffer)) {
                 .done => |count| {
                     if (count == 0) return entry.end(.eof, 0);
-                    if (count == self.buffer.len) {
-                        self.endTurn(index);
-                    } else if (!entry.flags.ending) {
-                        // Less than we had room for: drained, the next byte is a new edge. Only an end that
-                        // was reported already would not be reported again, so then read on.
-                        entry.flags.readable = false;
-                        // It has nothing more to say, unless something happens to it from now on:
-                        // that queues it again.
-                        self.current = null;
-                    }
+                    self.noteReceived(index, count, self.buffer.len);
                     return .{ .received = .{ .token = entry.token, .bytes = self.buffer[0..count] } };
                 },
                 .blocked => {
@@ -601,6 +625,21 @@ pub fn Readiness(comptime Poller: type) type {
                     return null;
                 },
                 .failed => |code| return entry.end(.reset, sys.number(code)),
+            }
+        }
+
+        /// So many bytes were received where there was room for `most`.
+        inline fn noteReceived(self: *Self, index: u32, count: usize, most: usize) void {
+            const entry = &self.entries.items[index];
+            if (count == most) {
+                self.endTurn(index);
+            } else if (!entry.flags.ending) {
+                // Less than we had room for: drained, the next byte is a new edge. Only an end that was
+                // reported already would not be reported again, so then read on.
+                entry.flags.readable = false;
+                // It has nothing more to say, unless something happens to it from now on: that queues it
+                // again.
+                self.current = null;
             }
         }
 

@@ -300,6 +300,33 @@ pub const Sim = struct {
         self.addedSlot(socket).paused = false;
     }
 
+    /// The next bytes of this socket are announced, so that they may be taken: once.
+    pub fn askFirst(self: *Sim, socket: Socket) void {
+        self.addedSlot(socket).asks_first = true;
+    }
+
+    /// After `arrived`, before the next call of `next`: receives what there is, as far as it has room, or
+    /// less. What is not taken comes in the next round.
+    pub fn receiveTo(self: *Sim, socket: Socket, space: []u8) ?[]u8 {
+        const slot = self.addedSlot(socket);
+        assert(slot.phase == .open and !slot.paused);
+        return self.receive(&self.links.items[slot.link], space);
+    }
+
+    /// Nothing is received before the next round, which asks again.
+    pub fn postpone(self: *Sim, socket: Socket) void {
+        self.askFirst(socket);
+    }
+
+    fn receive(self: *Sim, link: *Link, space: []u8) []u8 {
+        const there = link.to_us.unread();
+        var count = @min(there.len, space.len);
+        if (self.chance(self.options.short_read_permille)) count = self.between(1, count);
+        @memcpy(space[0..count], there[0..count]);
+        link.to_us.consume(count);
+        return space[0..count];
+    }
+
     /// Sends as much as the window and the generator allow.
     pub fn send(self: *Sim, socket: Socket, slices: []const Slice, more: bool) SendResult {
         _ = more; // changes packets, not bytes
@@ -529,13 +556,12 @@ pub const Sim = struct {
             return .{ .sent = .{ .token = slot.token } };
         }
         const link = &self.links.items[slot.link];
-        const there = link.to_us.unread();
-        if (slot.phase == .open and !slot.paused and there.len > 0) {
-            var count = @min(there.len, self.buffer.len);
-            if (self.chance(self.options.short_read_permille)) count = self.between(1, count);
-            @memcpy(self.buffer[0..count], there[0..count]);
-            link.to_us.consume(count);
-            return .{ .received = .{ .token = slot.token, .bytes = self.buffer[0..count] } };
+        if (slot.phase == .open and !slot.paused and link.to_us.unread().len > 0) {
+            if (slot.asks_first) {
+                slot.asks_first = false;
+                return .{ .arrived = .{ .token = slot.token } };
+            }
+            return .{ .received = .{ .token = slot.token, .bytes = self.receive(link, self.buffer) } };
         }
         if (slot.phase == .open and slot.paused and link.peers == .shut) {
             slot.ending_told = true;
@@ -625,6 +651,7 @@ const Slot = struct {
     link: u32 = 0,
     paused: bool = false,
     ending_told: bool = false,
+    asks_first: bool = false,
     stall: Stall = .none,
 
     const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };

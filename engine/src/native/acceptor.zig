@@ -66,7 +66,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
                 },
                 .accept_failed => |failure| self.pause(failure.errno),
                 .woken => {},
-                .received, .ending, .ended, .sent => unreachable, // no socket was added
+                .arrived, .received, .ending, .ended, .sent => unreachable, // no socket was added
             };
             self.tryResume();
         }

@@ -127,6 +127,14 @@ pub const Session = union(enum) {
         };
     }
 
+    /// How many of the bytes that come next are the request's content and nothing else, where that is known.
+    pub fn contentLeft(session: *const Session, stream: Stream) ?u64 {
+        return switch (session.*) {
+            .http1 => |*s| if (stream == 0) s.contentLeft() else null,
+            .http2 => null, // frames of others come between
+        };
+    }
+
     /// Whether the response has begun.
     pub fn responseStarted(session: *const Session, stream: Stream) bool {
         return switch (session.*) {

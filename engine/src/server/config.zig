@@ -40,7 +40,8 @@ pub const Config = struct {
     drain_bytes_max: u32 = 256 * 1024,
     /// Pipelined requests answered in one pass before other connections get their turn.
     pipeline_pass_max: u16 = 64,
-    /// Bytes received from one connection before other connections get their turn.
+    /// Bytes received from one connection before other connections get their turn; of a long body four times
+    /// as many.
     receive_bytes: u32 = 64 * 1024,
     /// What the host gets in one round: heads, bodies and messages, inflated ones as they come out, and 512
     /// bytes for each. It bounds a batch of events, and how long everybody waits for everybody else: a few

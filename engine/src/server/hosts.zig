@@ -150,6 +150,17 @@ pub fn Hosts(comptime Types: []const type) type {
             return hosts.ask(exchange, "isBehind");
         }
 
+        /// Where its host wants the next piece of a body; null: it has no such wish.
+        pub fn bodySpace(hosts: *Self, w: anytype, exchange: *Exchange, most: usize) ?[]u8 {
+            switch (exchange.host) {
+                inline 0...count - 1 => |n| {
+                    if (!@hasDecl(Types[n], "bodySpace")) return null;
+                    return hosts.each[n].bodySpace(w, exchange, most);
+                },
+                else => unreachable,
+            }
+        }
+
         /// When its host began to work on it; at once, where that is not told.
         pub fn takenAt(hosts: *Self, exchange: *const Exchange) u64 {
             switch (exchange.host) {

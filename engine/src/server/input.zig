@@ -60,6 +60,12 @@ pub const Input = struct {
         return input.buffer.?[kept..];
     }
 
+    /// Whether bytes lie where the next ones go.
+    pub fn isBehind(input: *const Input, bytes: []const u8) bool {
+        const buffer = input.buffer orelse return false;
+        return bytes.len > 0 and bytes.ptr == buffer.ptr + input.end;
+    }
+
     /// Makes the first `len` bytes of the last `reserve` part of the unread ones.
     pub fn commit(input: *Input, len: usize) void {
         input.end += @intCast(len);

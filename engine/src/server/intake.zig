@@ -72,8 +72,18 @@ pub const Intake = struct {
         intake.trailers = kept_head.copyHead(trailers, buffer);
     }
 
-    /// The next piece of the body.
+    /// Room for the next piece of the body, at most so many bytes, to which it may be received before it is
+    /// appended. As long as nothing else is.
+    pub fn room(intake: *Intake, pool: *Pool, most: usize) error{OutOfMemory}![]u8 {
+        const least = @min(most, trusted_bytes_max);
+        const has_room = intake.memory.room() >= least;
+        const all = try intake.memory.reserve(pool, if (has_room) least else intake.wanted(least));
+        return all[0..@min(all.len, most)];
+    }
+
+    /// The next piece of the body. What lies in that room stays there.
     pub fn append(intake: *Intake, pool: *Pool, piece: []const u8) error{OutOfMemory}!void {
+        if (intake.memory.isBehind(piece)) return intake.memory.commit(piece.len);
         if (intake.memory.room() < piece.len) _ = try intake.memory.reserve(pool, intake.wanted(piece.len));
         try intake.memory.append(pool, piece);
     }

@@ -94,6 +94,11 @@ pub const Pool = struct {
         pool.kept_bytes += buffer.len;
     }
 
+    /// A buffer that was taken is its holder's, who gives it back to the heap.
+    pub fn forget(pool: *Pool, buffer: Buffer) void {
+        pool.taken_bytes -= buffer.len;
+    }
+
     noinline fn discard(pool: *Pool, buffer: Buffer) void {
         @branchHint(.cold);
         if (fills) @memset(buffer, undefined);

@@ -1,6 +1,6 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
-//! output, proxied, relay, repeat, secure, streams, turns, websocket.
+//! output, proxied, relay, repeat, secure, streams, turns, upload, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
@@ -35,6 +35,9 @@
 //!         the peer sends no more; what it sent before may still come
 //!     fn owesMessages(host, *const Exchange) bool (optional)
 //!         messages of a WebSocket were not read yet; its end waits, too
+//!     fn bodySpace(host, worker, *Exchange, most: usize) ?[]u8 (optional)
+//!         memory that the next piece of a long body may be received to, which `body` then gets; null: it
+//!         gets what lies elsewhere
 //!     fn isBehind(host, *const Exchange) bool (optional)
 //!         its WebSockets wait until `unpark`
 //!     fn takenAt(host, *const Exchange) u64 (optional)
@@ -349,6 +352,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const live = @import("worker/websocket.zig").Live(Self);
         const relaying = @import("worker/relay.zig").Relaying(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
+        const uploading = @import("worker/upload.zig").Upload(Self);
         const shedding = @import("worker/memory.zig").Shedding(Self);
         const streams = @import("worker/streams.zig").Streams(Self);
         const turns = @import("worker/turns.zig").Turns(Self);
@@ -429,6 +433,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const gatherPiece = gathering.gatherPiece;
         pub const gatherTrailers = gathering.gatherTrailers;
         pub const gathered = gathering.gathered;
+        pub const expectUpload = uploading.expect;
         pub const receive = input.receive;
         pub const pump = input.pump;
         pub const parse = input.parse;
@@ -612,16 +617,22 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 ),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.peerOf(received.token)) |peer| {
-                    w.memory.received += received.bytes.len;
-                    if (w.counters) |counters| counters.noteBytes(.in, received.bytes.len);
-                    input.receive(w, peer, received.bytes);
-                    shedding.attend(w);
+                    w.noteReceived(peer, received.bytes);
                 },
+                .arrived => |arrived| if (w.peerOf(arrived.token)) |peer| uploading.arrived(w, peer),
                 .ending => |ending| if (w.peerOf(ending.token)) |peer| input.peerEnding(w, peer),
                 .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
                 .sent => |sent| if (w.peerOf(sent.token)) |peer| output.writable(w, peer),
                 .woken => {},
             }
+        }
+
+        /// Bytes of a peer were received, which may be gone afterwards.
+        pub fn noteReceived(w: *Self, peer: *Peer, bytes: []u8) void {
+            w.memory.received += bytes.len;
+            if (w.counters) |counters| counters.noteBytes(.in, bytes.len);
+            input.receive(w, peer, bytes);
+            shedding.attend(w);
         }
 
         fn peerOf(w: *Self, token: io_layer.Token) ?*Peer {

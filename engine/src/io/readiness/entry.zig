@@ -44,7 +44,9 @@ pub const Entry = struct {
         watches_room: bool = false,
         /// Our sending side is ended.
         send_shut: bool = false,
-        _: u6 = 0,
+        /// The caller is to be asked where the next bytes are to be received.
+        asks_first: bool = false,
+        _: u5 = 0,
     };
 
     /// What names it to the kernel; `index` is its own.

@@ -243,6 +243,14 @@ pub const Session = struct {
         };
     }
 
+    /// How much of the request's content is still to come, where that is known, and comes as it is.
+    pub fn contentLeft(s: *const Session) ?u64 {
+        return switch (s.input) {
+            .counted => |counted| counted.remaining,
+            .head, .chunked, .tunnel, .complete, .refused => null,
+        };
+    }
+
     /// A request came, and it asks for no content: HEAD.
     pub fn asksForHead(s: *const Session) bool {
         return s.method == .HEAD;

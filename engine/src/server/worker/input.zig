@@ -164,6 +164,7 @@ pub fn Input(comptime W: type) type {
             if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, connection)))
                 connection.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
+            w.expectUpload(peer, exchange);
             const whole = W.demandOf(exchange).body == .whole;
             if (whole and exchange.input != .complete) return w.gather(peer, exchange);
             w.host.request(w, exchange, &w.head);

@@ -1,0 +1,65 @@
+//! The part of a worker that receives long bodies: straight to the memory where they are gathered, or where
+//! the host wants them, and more of them at once than fits the buffer that all connections share. Only of a
+//! body whose length is known, so that nothing behind it comes along.
+const io_layer = @import("io");
+const Exchange = @import("../exchange.zig").Exchange;
+
+/// The methods of a worker that receive long bodies.
+pub fn Upload(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+        const is_possible = io_layer.hasReceiveTo(W.IoType);
+
+        /// The most that is received at once, in sizes of the shared buffer. That is the fourth part of what
+        /// the host gets in a round: it pays for the way to the application and back, and others have their
+        /// turn.
+        const buffers_max = 4;
+        /// Of less than such a part of the shared buffer the rest comes that way.
+        const part_min = 4;
+
+        /// A request has begun. If its body is long, the worker is asked before bytes of it are received.
+        pub inline fn expect(w: *W, peer: *Peer, exchange: *Exchange) void {
+            if (!is_possible or exchange.input == .complete) return;
+            if (leftOf(peer, exchange) >= w.config.receive_bytes) w.io.askFirst(peer.socket);
+        }
+
+        /// What is certain to come of a body, in bytes.
+        fn leftOf(peer: *const Peer, exchange: *const Exchange) u64 {
+            if (peer.connection.tunnel != null) return 0;
+            return peer.connection.session.contentLeft(exchange.stream) orelse 0;
+        }
+
+        /// There is something to be received. What is not taken comes as any other bytes do.
+        pub fn arrived(w: *W, peer: *Peer) void {
+            if (!is_possible) unreachable;
+            const exchange = exchangeOf(peer) orelse return;
+            if (w.budget.isSpent()) return w.io.postpone(peer.socket);
+            const left = leftOf(peer, exchange);
+            const least = w.config.receive_bytes / part_min;
+            if (left < @max(least, 1)) return;
+            const most = buffers_max * @as(u64, w.config.receive_bytes);
+            const space = spaceFor(w, exchange, @intCast(@min(left, most))) orelse return;
+            const bytes = w.io.receiveTo(peer.socket, space) orelse return;
+            if (left - bytes.len >= least) w.io.askFirst(peer.socket);
+            w.noteReceived(peer, bytes);
+        }
+
+        /// The exchange whose body the next bytes belong to.
+        fn exchangeOf(peer: *Peer) ?*Exchange {
+            const connection = &peer.connection;
+            if (connection.yielded or connection.discards or !connection.input.isEmpty()) return null;
+            const exchange = connection.current() orelse return null;
+            return if (exchange.input == .wanted) exchange else null;
+        }
+
+        fn spaceFor(w: *W, exchange: *Exchange, most: usize) ?[]u8 {
+            if (W.intakeOf(exchange)) |intake| {
+                // One that goes to a file is handed on in parts of about this size.
+                const part = if (intake.isLong()) @min(most, w.config.receive_bytes) else most;
+                return intake.room(&w.pool, part) catch null;
+            }
+            if (!@hasDecl(W.HostType, "bodySpace")) return null;
+            return w.host.bodySpace(w, exchange, most);
+        }
+    };
+}
