@@ -56,10 +56,10 @@ pub fn Turns(comptime W: type) type {
             if (w.backlog.items.len == 0) return;
             std.mem.swap(std.ArrayList(Ticket), &w.backlog, &w.spare);
             var served: usize = 0;
-            for (w.spare.items) |ticket| {
-                if (w.budget.isSpent()) break;
+            // The list may move: streams are opened meanwhile.
+            while (served < w.spare.items.len and !w.budget.isSpent()) {
                 served += 1;
-                const peer = w.peers.get(ticket) orelse continue;
+                const peer = w.peers.get(w.spare.items[served - 1]) orelse continue;
                 peer.connection.yielded = false;
                 if (peer.connection.wantsInput()) w.pump(peer, null) else if (w.flush(peer)) w.settle(peer);
             }
@@ -75,8 +75,10 @@ pub fn Turns(comptime W: type) type {
         pub fn uncork(w: *W) void {
             if (w.corked.items.len == 0) return;
             std.mem.swap(std.ArrayList(Ticket), &w.corked, &w.spare);
-            for (w.spare.items) |ticket| {
-                const peer = w.peers.get(ticket) orelse continue;
+            // The list may move: streams are opened meanwhile.
+            var at: usize = 0;
+            while (at < w.spare.items.len) : (at += 1) {
+                const peer = w.peers.get(w.spare.items[at]) orelse continue;
                 peer.connection.corked = false;
                 if (peer.connection.mayGoOn()) {
                     w.pump(peer, null);
