@@ -2,6 +2,7 @@
 //! of them, bodies whole or in pieces by request, event streams. Over the simulated network.
 const std = @import("std");
 const per = @import("peregrine");
+const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -237,6 +238,7 @@ test "a client that waits for 100 Continue gets it, or 413" {
 const Ticker = struct {
     stream: ?per.EventStream = null,
     gone: usize = 0,
+    stops: usize = 0,
     seen: [20]u8 = undefined,
     seen_len: usize = 0,
 
@@ -251,6 +253,11 @@ const Ticker = struct {
 
     pub fn handleAbort(self: *Ticker, _: *per.Request, _: per.Reason) void {
         self.gone += 1;
+        self.stream.?.end();
+    }
+
+    pub fn handleStop(self: *Ticker) void {
+        self.stops += 1;
         self.stream.?.end();
     }
 };
@@ -293,6 +300,56 @@ test "an event stream: events, heartbeats, the id of a client that comes back, a
     try testing.expectEqual(1, handler.gone);
     try testing.expectEqual(0, simulation.worker().exchanges.count);
     try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+}
+
+test "a handler hears that its server stops, so that nobody waits for streams without an end" {
+    var simulation: per.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    try simulation.settle();
+    simulation.server.shutdown();
+    try simulation.settle();
+    try testing.expectEqual(1, simulation.handler().stops);
+    try testing.expectEqual(0, simulation.handler().gone);
+    try testing.expect((try client.nextAnswer(true)) != null);
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+}
+
+/// Its server runs in a thread of its own.
+const Stopped = struct {
+    ended: std.atomic.Value(bool) = .init(false),
+
+    fn run(stopped: *Stopped, server: *per.Server(Ticker)) void {
+        server.start() catch |err| std.debug.panic("{t}", .{err});
+        stopped.ended.store(true, .release);
+    }
+};
+
+test "a server ends when its last response does, also if what is left of it was only to be sent" {
+    const server: *per.Server(Ticker) = try .initWith(std.heap.smp_allocator, 0, .{
+        .ip = "127.0.0.1",
+        .worker_thread_count = 1,
+        .handle_signals = false,
+        .stop_ms = 0, // waits for ever
+    }, .{});
+    const port = server.port();
+    var stopped: Stopped = .{};
+    const thread: std.Thread = try .spawn(.{}, Stopped.run, .{ &stopped, server });
+    const client = try loopback.connect(port);
+    try loopback.send(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    var space: [4096]u8 = undefined;
+    _ = try loopback.receive(client, &space);
+    // It listens no more; the server hears of that, and answers on.
+    _ = std.os.linux.shutdown(client, std.os.linux.SHUT.WR);
+    per.io.sleep(50);
+    server.shutdown();
+    for (0..6000) |_| {
+        if (stopped.ended.load(.acquire)) break;
+        per.io.sleep(10);
+    } else std.debug.panic("the server waits for nobody", .{});
+    thread.join();
+    _ = std.os.linux.close(client);
 }
 
 test "statistics of a running server" {

@@ -15,7 +15,6 @@ const log = std.log.scoped(.peregrine);
 /// A server for `Handler` on the io that its configuration names; see handler.zig for what a
 /// handler has to have.
 pub fn Server(comptime Handler: type) type {
-    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
         const Native = ServerOn(io.Native, Handler);
@@ -33,7 +32,7 @@ pub fn Server(comptime Handler: type) type {
         /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
         /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
-            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            comptime contract.checkInit(Handler);
             const before = complaints.count;
             return create(gpa, port_number, config, {}) catch |err| complaints.cannotStart(before, err);
         }
@@ -47,7 +46,7 @@ pub fn Server(comptime Handler: type) type {
             config: ServerConfig,
             value: Handler,
         ) !*Self {
-            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            comptime contract.checkValue(Handler);
             const before = complaints.count;
             return create(gpa, port_number, config, value) catch |err| complaints.cannotStart(before, err);
         }

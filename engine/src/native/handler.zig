@@ -30,6 +30,10 @@
 //!         is the client's mistake, and the client gets that status and its text. Once the response has
 //!         started it is cut, so that the client can tell that it is not complete.
 //!
+//!     pub fn handleStop(self) void
+//!         The server stops, and waits for the responses that are open: called once, by one of the workers.
+//!         Here streams end that would go on for ever.
+//!
 //! `handleRequest`, `handleBody` and `handleDrain` may return `!void`.
 //!
 //! The hooks of WebSockets are in ws.zig.
@@ -85,6 +89,11 @@ const hooks = [_]Hook{
         .text = "request: *per.Request, response: *per.Response, err: anyerror",
     },
     .{
+        .name = "handleStop",
+        .parameters = &.{},
+        .text = "",
+    },
+    .{
         .name = "handleWSConn",
         .parameters = &.{*ws.WebSocket},
         .text = "socket: *per.ws.WebSocket",
@@ -116,6 +125,18 @@ const hooks = [_]Hook{
 /// Stops compilation if `Handler` does not keep the contract.
 pub fn check(comptime Handler: type) void {
     if (comptime fault(Handler)) |text| @compileError(text);
+}
+
+/// The same, for who wants the server to make it.
+pub fn checkInit(comptime Handler: type) void {
+    check(Handler);
+    if (comptime initFault(Handler)) |text| @compileError(text);
+}
+
+/// The same, for who gives one to a server.
+pub fn checkValue(comptime Handler: type) void {
+    check(Handler);
+    if (comptime valueFault(Handler)) |text| @compileError(text);
 }
 
 /// What is wrong with a handler, as a sentence that says what to write; null if nothing is.
@@ -293,6 +314,7 @@ test "a complete handler has no fault, may take self as const and return errors"
         pub fn handleDrain(_: *Self, _: *Request, _: *Response) anyerror!void {}
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
         pub fn handleError(_: *Self, _: *const Request, _: *Response, _: anyerror) void {}
+        pub fn handleStop(_: *Self) void {}
         pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) !void {}
         pub fn handleWSDrain(_: *Self, _: std.posix.socket_t) void {}

@@ -24,7 +24,6 @@ const complain = complaints.complain;
 
 /// A server over one io: `ServerOn(io.Sim, Handler)` is for tests without sockets, see simulation.zig.
 pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
-    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
         const Host = NativeHost(Self, Handler);
@@ -52,6 +51,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// The units from here on do not exist yet.
         ready: usize = 0,
         stopping: std.atomic.Value(Stop) = .init(.no),
+        /// The handler was told of it.
+        told_stop: std.atomic.Value(bool) = .init(false),
         /// Threads that are inside `stop`: the server must not be freed under them.
         stoppers: std.atomic.Value(u32) = .init(0),
         signal_listener: signals.Listener = undefined,
@@ -114,7 +115,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
         /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
-            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            comptime contract.checkInit(Handler);
             const before = complaints.count;
             return initOn(gpa, port_number, config, .{}, {}) catch |err|
                 complaints.cannotStart(before, err);
@@ -128,7 +129,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             config: ServerConfig,
             value: Handler,
         ) !*Self {
-            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            comptime contract.checkValue(Handler);
             const before = complaints.count;
             return initOn(gpa, port_number, config, .{}, value) catch |err|
                 complaints.cannotStart(before, err);
@@ -536,12 +537,19 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (unit.stop_seen == .no and wanted != .no) {
                 worker.drain();
                 unit.stop_seen = .draining;
+                self.tellStop();
                 if (self.config.stop_ms > 0) unit.cut_at = worker.io.now() + self.config.stop_ms;
             }
             const late = unit.cut_at != 0 and worker.io.now() >= unit.cut_at;
             if (unit.stop_seen == .draining and (wanted == .cutting or late)) {
                 unit.stop_seen = .cutting;
                 worker.cut();
+            }
+        }
+
+        fn tellStop(self: *Self) void {
+            if (@hasDecl(Handler, "handleStop")) {
+                if (!self.told_stop.swap(true, .acq_rel)) self.handler.handleStop();
             }
         }
 

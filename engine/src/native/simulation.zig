@@ -18,7 +18,6 @@ const ServerConfig = @import("settings.zig").ServerConfig;
 
 /// A server for `Handler` on a simulated network, with one worker.
 pub fn Simulation(comptime Handler: type) type {
-    contract.check(Handler); // here, so that the compiler shows who has asked for it
     return struct {
         const Self = @This();
 
@@ -40,7 +39,7 @@ pub fn Simulation(comptime Handler: type) type {
 
         /// `options`: the seed and the character of the network, see io.Sim.Options.
         pub fn init(gpa: std.mem.Allocator, config: ServerConfig, options: io.Sim.Options) !Self {
-            if (comptime contract.initFault(Handler)) |text| @compileError(text);
+            comptime contract.checkInit(Handler);
             return create(gpa, config, options, {});
         }
 
@@ -51,7 +50,7 @@ pub fn Simulation(comptime Handler: type) type {
             options: io.Sim.Options,
             value: Handler,
         ) !Self {
-            if (comptime contract.valueFault(Handler)) |text| @compileError(text);
+            comptime contract.checkValue(Handler);
             return create(gpa, config, options, value);
         }
 

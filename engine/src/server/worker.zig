@@ -566,6 +566,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Is there something to do that waits for nobody?
         pub fn isUrgent(w: *const Self) bool {
             if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
+            if (w.isEnding()) return true;
             return !w.handshakes.isEmpty() or w.inflations.first() != null;
         }
 
@@ -878,8 +879,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (it.next()) |peer| w.fail(peer, .server_shutdown);
         }
 
+        /// Whether a worker that stops has nobody left, also if what was just sent was the last of it.
+        fn isEnding(w: *const Self) bool {
+            return w.stopping != .no and w.stopping != .stopped and w.peers.count == 0;
+        }
+
         fn checkStopped(w: *Self) void {
-            if (w.stopping == .no or w.stopping == .stopped or w.peers.count > 0) return;
+            if (!w.isEnding()) return;
             w.stopping = .stopped;
             counting.lookAround(w);
             accepting.tellRest(w);
