@@ -451,10 +451,15 @@ test "CORS: preflights, answers and errors have the fields, for those who are al
 }
 
 const Secure = struct {
-    const Routes = web.Router(Secure, .{ .before = &.{web.requireTls(Secure, .{
-        .port = 8443,
+    port: ?u16 = 8443,
+
+    const Routes = web.Router(Secure, .{ .before = &.{web.requireTls(Secure, tlsPort, .{
         .hsts_s = 60,
     })} }, &.{.get("/*all", nothing)});
+
+    fn tlsPort(app: *const Secure) ?u16 {
+        return app.port;
+    }
 
     pub fn handleRequest(app: *Secure, request: *per.Request, response: *per.Response) !void {
         return Routes.handle(app, request, response);
@@ -478,4 +483,9 @@ test "clients without TLS are sent to where it is" {
     } });
     try testing.expectEqual(200, secure.status);
     try testing.expectEqualStrings("max-age=60", secure.header("strict-transport-security").?);
+    simulation.handler().port = 443;
+    const other = try client.request(.{ .target = "/" });
+    try testing.expectEqualStrings("https://test/", other.header("location").?);
+    simulation.handler().port = null;
+    try testing.expectEqual(200, (try client.request(.{})).status);
 }

@@ -122,7 +122,7 @@ sub bench (@) {
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 
-sub zig_package (@) { return counted(Tap::run({}, 'script/lib/package.t')) }
+sub zig_package (@) { return counted(Tap::run({}, 'script/lib/package.t', 'script/lib/zig_service.t')) }
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;

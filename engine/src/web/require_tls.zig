@@ -6,19 +6,23 @@ const Context = @import("context.zig").Context;
 const Middleware = @import("router.zig").Middleware;
 const Next = @import("router.zig").Next;
 
-/// How.
+/// What clients are told.
 pub const Options = struct {
-    /// Where TLS is spoken, as clients see it.
-    port: u16 = 443,
     /// How long browsers come with TLS without being told, in seconds; 0: they are not told.
     hsts_s: u32 = 0,
 };
 
-/// Middleware for a router's `before`.
-pub fn requireTls(comptime App: type, comptime options: Options) Middleware(App) {
+/// Middleware for a router's `before`. `port` tells where TLS is spoken, as clients see it (443); null:
+/// nowhere, and everybody is let through.
+pub fn requireTls(
+    comptime App: type,
+    comptime port: fn (app: *const App) ?u16,
+    comptime options: Options,
+) Middleware(App) {
     return struct {
         fn run(app: *App, context: *Context, next: Next(App)) anyerror!void {
-            if (!context.request.isSecure()) return leave(context);
+            const tls_port = port(app) orelse return next.run(app, context);
+            if (!context.request.isSecure()) return leave(context, tls_port);
             if (options.hsts_s > 0) {
                 const text = comptime std.fmt.comptimePrint("max-age={d}", .{options.hsts_s});
                 try context.response.addNewHeader("Strict-Transport-Security", text);
@@ -26,15 +30,15 @@ pub fn requireTls(comptime App: type, comptime options: Options) Middleware(App)
             return next.run(app, context);
         }
 
-        fn leave(context: *Context) anyerror!void {
+        fn leave(context: *Context, tls_port: u16) anyerror!void {
             const host = hostWithoutPort(context.request.getHost());
             // Without one there is nowhere to go.
             if (host.len == 0) return error.BadRequest;
-            const number = comptime std.fmt.comptimePrint(":{d}", .{options.port});
-            const port = if (options.port == 443) "" else number;
+            const number = try std.fmt.allocPrint(context.arena(), ":{d}", .{tls_port});
+            const suffix = if (tls_port == 443) "" else number;
             const target = context.request.path_and_query;
             const slash = if (std.mem.startsWith(u8, target, "/")) "" else "/";
-            const parts = [_][]const u8{ "https://", host, port, slash, target };
+            const parts = [_][]const u8{ "https://", host, suffix, slash, target };
             const location = try std.mem.concat(context.arena(), u8, &parts);
             try context.redirect(.permanent_redirect, location);
         }

@@ -204,8 +204,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             piece: []const u8,
             last: bool,
         ) anyerror!void {
-            if (request.context) |kept| {
-                const context: *Context = @ptrCast(@alignCast(kept));
+            if (contextOf(request)) |context| {
                 return table[context.route].piece.?(app, context, piece, last);
             }
             // The whole body of a route without pieces.
@@ -213,6 +212,14 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             context.begin(request, response, options.limits);
             const found = try look(&context);
             return found.go(app, &context);
+        }
+
+        /// The context of a request whose body comes in pieces, for `handleAbort` and `handleError`: what
+        /// `context.user` holds may have to be given back. Null for all other requests, whose `context` is
+        /// the application's.
+        pub fn contextOf(request: *const per.Request) ?*Context {
+            if (!request.hasBody() or request.gathers) return null;
+            return @ptrCast(@alignCast(request.context orelse return null));
         }
 
         const Found = struct {
