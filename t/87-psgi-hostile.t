@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use IO::Async::Loop;
+use Scalar::Util ();
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
@@ -234,6 +235,55 @@ subtest 'in workers' => sub {
             }),
             '... another worker takes its place';
         isnt $after, $before, '... which is a new one';
+    }
+    is $server->stop, 0, 'it stops';
+};
+
+# Scalars of an environment serve the next one, unless somebody has changed or kept them.
+subtest 'what applications do to their environments' => sub {
+    my @kept;
+    my %spoil = (
+        '/values'  => sub { $_ = 'spoilt' for values %{ $_[0] } },
+        '/targets' => sub {
+            push @{ $_[0]{'psgix.cleanup.handlers'} }, sub { };
+            push @kept, @{ $_[0] }{qw(psgix.cleanup.handlers psgix.informational)};
+        },
+        '/bless'  => sub { bless $_[0]{'psgix.cleanup.handlers'}, 'Spoilt' },
+        '/weaken' => sub {
+            Scalar::Util::weaken($_) for grep { ref } values %{ $_[0] };
+        },
+        '/keep'   => sub { push @kept, $_[0] },
+        '/part'   => sub { push @kept, \$_ for values %{ $_[0] } },
+        '/text'   => sub { my $copy = "$_"                  for values %{ $_[0] } },
+        '/number' => sub { no warnings; my $sum; $sum += $_ for values %{ $_[0] } },
+        '/tie'    => sub {
+            tie $_, 'TiedScalar', sub { die "asked\n" }
+                for values %{ $_[0] };
+        },
+        '/alias' => sub { ${ \$_[0]{REQUEST_METHOD} } .= 'S'; $_[0]{SERVER_PORT}++ },
+    );
+    my $app = sub {
+        my ($env) = @_;
+        my %shown = %$env;
+        $shown{"$_ refers to"} = ref $env->{$_} for grep { ref $shown{$_} } keys %shown;
+        $shown{handlers}       = scalar @{ $env->{'psgix.cleanup.handlers'} };
+        delete @shown{ qw(REMOTE_PORT psgix.peregrine.queue_us HTTP_X_SPOIL),
+            grep { ref $shown{$_} } keys %shown };
+        my $text = join "\n", map { "$_: $shown{$_}" } sort keys %shown;
+        $spoil{ $env->{HTTP_X_SPOIL} }->($env) if $env->{HTTP_X_SPOIL};
+        return [ 200, [@plain], [$text] ];
+    };
+    my $server = TestServer->start(psgi => 1, app => $app, access_log => undef);
+    my $client = TestClient->new($server->port);
+    my $ask    = sub {
+        $client->send("GET / HTTP/1.1\r\nHost: h\r\n" . ($_[0] ? "X-Spoil: $_[0]\r\n" : '') . "\r\n");
+        return ($client->response || {})->{body};
+    };
+    my $fresh = $ask->();
+    like $fresh, qr/^SERVER_PROTOCOL: HTTP.*^handlers: 0$/ms, 'an environment';
+    for my $way (sort keys %spoil) {
+        is $ask->($way), $fresh, "$way: its own";
+        is $ask->(), $fresh, '... and the next one' for 1, 2;
     }
     is $server->stop, 0, 'it stops';
 };

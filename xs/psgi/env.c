@@ -75,19 +75,22 @@ static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_r
 
 /* ---- The request line ------------------------------------------------------------------------ */
 
-static SV *method(pTHX_ psgi_context *cx, const peregrine_request *request) {
+static SV *method(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
     const uint8_t id = request->method_id;
     if (id == 0 || id >= PSGI_METHOD_IDS) return newSVpvn(text, len);
-    SV **known = &cx->method_names[id];
+    SV **known = &exchange->app->cx->method_names[id];
     if (!*known) *known = newSVpvn_share(text, (I32)len, 0);
-    return px_copy(aTHX_ * known);
+    return psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_METHOD, *known);
 }
 
-static SV *protocol(pTHX_ psgi_context *cx, uint8_t version) {
-    if (version == 20) return px_copy(aTHX_ PSGI_KEY(cx, HTTP_2));
-    return px_copy(aTHX_ version == 10 ? PSGI_KEY(cx, HTTP_1_0) : PSGI_KEY(cx, HTTP_1_1));
+static SV *protocol(pTHX_ psgi_exchange *exchange, uint8_t version) {
+    psgi_context *cx = exchange->app->cx;
+    SV *name = version == 20   ? PSGI_KEY(cx, HTTP_2)
+               : version == 10 ? PSGI_KEY(cx, HTTP_1_0)
+                               : PSGI_KEY(cx, HTTP_1_1);
+    return psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_PROTOCOL, name);
 }
 
 /* What is behind the application's own part of the path, which the engine has compared: percent-decoded
@@ -107,10 +110,10 @@ static SV *path_info(pTHX_ const psgi_exchange *exchange, const peregrine_reques
 }
 
 /* Where clients see the application. */
-static SV *script_name(pTHX_ const psgi_exchange *exchange) {
+static SV *script_name(pTHX_ psgi_exchange *exchange) {
     STRLEN len;
     const char *root = px_root(&exchange->base, &len);
-    return len ? newSVpvn(root, len) : px_copy(aTHX_ PSGI_KEY(exchange->app->cx, EMPTY));
+    return psgi_kept_text(aTHX_ exchange, PSGI_KEPT_SCRIPT_NAME, root, len);
 }
 
 /* Path and query as they came, without a scheme and a host. */
@@ -124,56 +127,73 @@ static SV *request_uri(pTHX_ const peregrine_request *request) {
 
 /* ---- The environment ------------------------------------------------------------------------- */
 
-static SV *number(pTHX_ uint16_t port) {
+static SV *number(pTHX_ psgi_exchange *exchange, enum psgi_kept which, uint16_t port) {
     char text[8];
-    return newSVpvn(text, (STRLEN)my_snprintf(text, sizeof(text), "%u", (unsigned)port));
+    char *at = text + sizeof(text);
+    unsigned rest = port;
+    do *--at = (char)('0' + rest % 10);
+    while (rest /= 10);
+    return psgi_kept_text(aTHX_ exchange, which, at, (STRLEN)(text + sizeof(text) - at));
 }
 
-/* A flag of its own for each request, which an application may set. */
-static void add_flag(pTHX_ HV *env, SV *key, bool value) {
-    px_store(aTHX_ env, key, newSVsv(value ? &PL_sv_yes : &PL_sv_no));
+static SV *text(pTHX_ psgi_exchange *exchange, enum psgi_kept which, const char *bytes) {
+    return psgi_kept_text(aTHX_ exchange, which, bytes, strlen(bytes));
 }
 
 static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     psgi_context *cx = exchange->app->cx;
-    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_METHOD), method(aTHX_ cx, request));
+    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_METHOD), method(aTHX_ exchange, request));
     px_store(aTHX_ env, PSGI_KEY(cx, SCRIPT_NAME), script_name(aTHX_ exchange));
     px_store(aTHX_ env, PSGI_KEY(cx, PATH_INFO), path_info(aTHX_ exchange, request));
     px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_URI), request_uri(aTHX_ request));
     px_store(aTHX_ env, PSGI_KEY(cx, QUERY_STRING),
-             newSVpvn(request->text + request->query.at, request->query.len));
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PROTOCOL), protocol(aTHX_ cx, request->version));
+             request->query.len ? newSVpvn(request->text + request->query.at, request->query.len)
+                                : px_copy(aTHX_ PSGI_KEY(cx, EMPTY)));
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PROTOCOL), protocol(aTHX_ exchange, request->version));
     px_store(aTHX_ env, PSGI_KEY(cx, URL_SCHEME),
-             px_copy(aTHX_ request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP)));
+             psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_URL_SCHEME,
+                              request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP)));
 }
 
 /* A Unix socket has no name and no port of the kind that these keys have, which may not be empty. */
 static void add_addresses(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     psgi_context *cx = exchange->app->cx;
     const bool tcp = request->local_port != 0;
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_NAME), tcp ? newSVpv(request->local, 0) : newSVpvs("localhost"));
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PORT), number(aTHX_ request->local_port));
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_NAME),
+             text(aTHX_ exchange, PSGI_KEPT_SERVER_NAME, tcp ? request->local : "localhost"));
+    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PORT),
+             number(aTHX_ exchange, PSGI_KEPT_SERVER_PORT, request->local_port));
     if (!request->peer[0]) return;
-    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_ADDR), newSVpv(request->peer, 0));
-    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_PORT), number(aTHX_ request->peer_port));
+    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_ADDR),
+             text(aTHX_ exchange, PSGI_KEPT_REMOTE_ADDR, request->peer));
+    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_PORT),
+             number(aTHX_ exchange, PSGI_KEPT_REMOTE_PORT, request->peer_port));
 }
 
 static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
     const psgi_app *app = exchange->app;
     psgi_context *cx = app->cx;
-    px_store(aTHX_ env, PSGI_KEY(cx, VERSION), newRV_inc((SV *)app->version));
-    px_store(aTHX_ env, PSGI_KEY(cx, ERRORS), newRV_inc((SV *)PL_stderrgv));
-    add_flag(aTHX_ env, PSGI_KEY(cx, MULTITHREAD), false);
-    add_flag(aTHX_ env, PSGI_KEY(cx, MULTIPROCESS), app->multiprocess);
-    add_flag(aTHX_ env, PSGI_KEY(cx, RUN_ONCE), false);
-    add_flag(aTHX_ env, PSGI_KEY(cx, NONBLOCKING), true);
-    add_flag(aTHX_ env, PSGI_KEY(cx, STREAMING), true);
-    add_flag(aTHX_ env, PSGI_KEY(cx, INPUT_BUFFERED), true);
-    add_flag(aTHX_ env, PSGI_KEY(cx, CLEANUP), true);
-    add_flag(aTHX_ env, PSGI_KEY(cx, HARAKIRI), app->harakiri);
-    px_store(aTHX_ env, PSGI_KEY(cx, CLEANUP_HANDLERS), newRV_noinc((SV *)newAV()));
-    px_store(aTHX_ env, PSGI_KEY(cx, INFORMATIONAL), newRV_inc((SV *)exchange->informational));
-    px_store(aTHX_ env, PSGI_KEY(cx, DISCONNECTED), newRV_inc((SV *)exchange->disconnected));
+#define STORE_FLAG(name, value)                                                                              \
+    px_store(aTHX_ env, cx->keys[PSGI_KEY_##name],                                                           \
+             psgi_kept_flag(aTHX_ exchange, PSGI_KEPT_##name, value))
+#define STORE_REFERENCE(name, target)                                                                        \
+    px_store(aTHX_ env, cx->keys[PSGI_KEY_##name],                                                           \
+             psgi_kept_reference(aTHX_ exchange, PSGI_KEPT_##name, (SV *)(target)))
+    STORE_REFERENCE(VERSION, app->version);
+    STORE_REFERENCE(ERRORS, PL_stderrgv);
+    STORE_FLAG(MULTITHREAD, false);
+    STORE_FLAG(MULTIPROCESS, app->multiprocess);
+    STORE_FLAG(RUN_ONCE, false);
+    STORE_FLAG(NONBLOCKING, true);
+    STORE_FLAG(STREAMING, true);
+    STORE_FLAG(INPUT_BUFFERED, true);
+    STORE_FLAG(CLEANUP, true);
+    STORE_FLAG(HARAKIRI, app->harakiri);
+    STORE_REFERENCE(CLEANUP_HANDLERS, exchange->cleanup);
+    STORE_REFERENCE(INFORMATIONAL, exchange->informational);
+    STORE_REFERENCE(DISCONNECTED, exchange->disconnected);
+#undef STORE_FLAG
+#undef STORE_REFERENCE
 }
 
 /* Microseconds for which the request has waited since it was complete. */
@@ -187,11 +207,12 @@ static IV queue_us(const peregrine_request *request) {
 /* A new environment, but for psgi.input. */
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
     HV *env = newHV();
-    hv_ksplit(env, 64);
+    HvMAX(env) = 63; /* one less than its buckets, of which there are none yet: enough for most */
     add_fields(aTHX_ exchange, env, request);
     add_line(aTHX_ exchange, env, request);
     add_addresses(aTHX_ exchange, env, request);
     add_server(aTHX_ exchange, env);
-    px_store(aTHX_ env, PSGI_KEY(exchange->app->cx, QUEUE_US), newSViv(queue_us(request)));
+    px_store(aTHX_ env, PSGI_KEY(exchange->app->cx, QUEUE_US),
+             psgi_kept_number(aTHX_ exchange, PSGI_KEPT_QUEUE_US, queue_us(request)));
     return env;
 }

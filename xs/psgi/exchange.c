@@ -25,13 +25,17 @@ void psgi_exchange_make(pTHX_ px_exchange *base) {
     exchange->app = (psgi_app *)base->mount->application;
     exchange->informational = px_handle_function(aTHX_ base, psgi_xs_inform);
     exchange->disconnected = px_handle_function(aTHX_ base, psgi_xs_disconnected);
+    exchange->cleanup = newAV();
 }
 
-/* Two functions are the only handles that serve again. */
+/* Two functions are the only handles that serve again. We have them, and the references to them that were in
+ * the environment; likewise the list of cleanup handlers, of which there were none. */
 bool psgi_exchange_is_reusable(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
-    return base->handles == 2 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 1) &&
-           px_handle_is_only_ours((const SV *)exchange->disconnected, NULL, 1);
+    const AV *list = exchange->cleanup;
+    return base->handles == 2 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 2) &&
+           px_handle_is_only_ours((const SV *)exchange->disconnected, NULL, 2) && SvREFCNT(list) == 2 &&
+           AvFILLp(list) < 0 && !SvMAGICAL(list) && !SvOBJECT(list) && psgi_kept_is_whole(exchange);
 }
 
 /* A request begins. */
@@ -55,6 +59,8 @@ void psgi_exchange_clear(pTHX_ px_exchange *base) {
 
 void psgi_exchange_let_go(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
+    for (int i = 0; i < PSGI_KEPT_COUNT; i++) px_clear(aTHX_ & exchange->kept[i]);
+    px_clear(aTHX_ (SV **)&exchange->cleanup);
     px_clear(aTHX_ (SV **)&exchange->informational);
     px_clear(aTHX_ (SV **)&exchange->disconnected);
 }
@@ -123,9 +129,13 @@ XS_EXTERNAL(psgi_xs_disconnected) {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
+/* A value that can be read without running Perl code, which might die here. */
 static SV *value_of(pTHX_ const psgi_exchange *exchange, enum psgi_key key) {
     HV *env = exchange->base.given;
-    return env && !SvMAGICAL(env) ? px_fetch(aTHX_ env, exchange->app->cx->keys[key]) : NULL;
+    SV *name = exchange->app->cx->keys[key];
+    if (!env || SvMAGICAL(env)) return NULL;
+    HE *entry = hv_fetch_ent(env, name, 0, SvSHARED_HASH(name));
+    return entry && !SvGMAGICAL(HeVAL(entry)) && SvOK(HeVAL(entry)) ? HeVAL(entry) : NULL;
 }
 
 /* The functions that run after the response, or NULL. */
@@ -138,7 +148,7 @@ static AV *cleanup_of(pTHX_ const psgi_exchange *exchange) {
 
 static bool wants_harakiri(pTHX_ const psgi_exchange *exchange) {
     SV *commit = exchange->app->harakiri ? value_of(aTHX_ exchange, PSGI_KEY_HARAKIRI_COMMIT) : NULL;
-    return commit && SvTRUE_nomg(commit);
+    return commit && (SvROK(commit) || SvTRUE_nomg(commit));
 }
 
 /* What comes after the response: psgix.cleanup.handlers, psgix.harakiri. */

@@ -55,6 +55,10 @@ static void read_limits(const px_worker *worker, void *application) {
 static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     const bool upgrades = (event->flags & PEREGRINE_HANDSHAKE) && event->request->version == 11;
+    /* Until the temporary values are gone that refer to the environment: then it is free to serve again. */
+    px_exchange_hold(base);
+    ENTER;
+    SAVETMPS;
     psgi_exchange_open(exchange);
     base->given = psgi_env_build(aTHX_ exchange, event->request);
     if (psgi_input_give(aTHX_ exchange, event)) {
@@ -63,6 +67,9 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     } else {
         psgi_exchange_refuse(aTHX_ exchange);
     }
+    FREETMPS;
+    LEAVE;
+    px_exchange_unhold(aTHX_ base);
 }
 
 /* The peer takes more content. */

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 
 /* The handle of all requests without a body. An application may have closed it. */
-static SV *no_input(pTHX_ psgi_app *app) {
-    if (app->no_input && SvREFCNT(SvRV(app->no_input)) && IoIFP(GvIOp((GV *)SvRV(app->no_input))))
-        return newSVsv(app->no_input);
-    SvREFCNT_dec(app->no_input);
-    app->no_input = psgi_call_values(aTHX_ "input", NULL, NULL, NULL);
-    return app->no_input ? newSVsv(app->no_input) : newSV(0);
+static SV *no_input(pTHX_ psgi_exchange *exchange) {
+    psgi_app *app = exchange->app;
+    if (!app->no_input || !IoIFP(GvIOp((GV *)SvRV(app->no_input)))) {
+        SvREFCNT_dec(app->no_input);
+        app->no_input = psgi_call_values(aTHX_ "input", NULL, NULL, NULL);
+        if (!app->no_input) return newSV(0);
+    }
+    return psgi_kept_reference(aTHX_ exchange, PSGI_KEPT_INPUT, SvRV(app->no_input));
 }
 
 /* A handle on a file that is the engine's: with a descriptor of our own. NULL: there is none, see *error. */
@@ -36,7 +38,7 @@ bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event
         SV *content = sv_2mortal(px_bytes(aTHX_ exchange->base.worker, event));
         handle = psgi_call_values(aTHX_ "input", content, NULL, &error);
     } else {
-        handle = no_input(aTHX_ exchange->app);
+        handle = no_input(aTHX_ exchange);
     }
     if (!handle) {
         px_exchange_tell(aTHX_ & exchange->base, "_no_input", error ? error : &PL_sv_undef, "");

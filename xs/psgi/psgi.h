@@ -86,6 +86,16 @@ typedef struct psgi_app {
     bool underscores; /* header names may have them */
 } psgi_app;
 
+/* Values of environments that mostly are what they were in the last one. */
+#define PSGI_KEPT(X)                                                                                         \
+    X(METHOD) X(SCRIPT_NAME) X(SERVER_NAME) X(SERVER_PORT) X(PROTOCOL) X(REMOTE_ADDR) X(REMOTE_PORT)         \
+    X(URL_SCHEME) X(VERSION) X(INPUT) X(ERRORS) X(MULTITHREAD) X(MULTIPROCESS) X(RUN_ONCE)                   \
+    X(NONBLOCKING) X(STREAMING) X(INPUT_BUFFERED) X(CLEANUP) X(CLEANUP_HANDLERS) X(INFORMATIONAL)            \
+    X(HARAKIRI) X(DISCONNECTED) X(QUEUE_US)
+#define PSGI_KEPT_ENUM(name) PSGI_KEPT_##name,
+enum psgi_kept { PSGI_KEPT(PSGI_KEPT_ENUM) PSGI_KEPT_COUNT };
+#undef PSGI_KEPT_ENUM
+
 typedef enum {
     PSGI_CALLED,  /* the application has the request, and owes a response */
     PSGI_STARTED, /* the response's head is with the engine, and content follows */
@@ -116,6 +126,8 @@ typedef struct psgi_exchange {
     bool has_chunks; /* the response's content comes in chunks */
     psgi_chunks chunks;
     CV *informational, *disconnected; /* ours until the exchange is let go */
+    AV *cleanup;                      /* likewise; empty */
+    SV *kept[PSGI_KEPT_COUNT];        /* likewise; values of its last environment, see kept.c */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* who is called when the peer takes more content, or NULL */
     SV *writer;     /* with this */
@@ -135,6 +147,14 @@ static inline bool psgi_delivers(const psgi_exchange *exchange) {
 /* face.c */
 extern const px_face psgi_face;
 void psgi_attach(pTHX_ px_worker *worker, HV *settings);
+
+/* kept.c */
+SV *psgi_kept_number(pTHX_ psgi_exchange *exchange, enum psgi_kept which, IV number);
+SV *psgi_kept_flag(pTHX_ psgi_exchange *exchange, enum psgi_kept which, bool value);
+SV *psgi_kept_reference(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *target);
+SV *psgi_kept_shared(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *shared);
+SV *psgi_kept_text(pTHX_ psgi_exchange *exchange, enum psgi_kept which, const char *text, STRLEN len);
+bool psgi_kept_is_whole(const psgi_exchange *exchange);
 
 /* env.c */
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request);
