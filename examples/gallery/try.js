@@ -1,0 +1,125 @@
+// What the button of each example does: asks the example itself, and shows what it says.
+'use strict';
+
+const button = document.getElementById('try');
+const result = document.getElementById('result');
+const run = button.dataset.run;
+
+function show(line) {
+    result.textContent += line + '\n';
+}
+
+async function text(path, options) {
+    return (await fetch(run + path, options)).text();
+}
+
+function socket(path) {
+    return new WebSocket(location.origin.replace(/^http/, 'ws') + run + path);
+}
+
+// Resolves with what `settle` is given, fails when the stream or the socket does.
+function follow(source, listen) {
+    return new Promise((resolve, reject) => {
+        source.onerror = () => reject(new Error('the connection was lost'));
+        listen(resolve);
+    }).finally(() => source.close());
+}
+
+const examples = {
+    async hello() {
+        show(await text('/'));
+        show(await text('/json'));
+        show(await text('/greet/World'));
+    },
+
+    async echo() {
+        const body = 'one line\n'.repeat(20000);
+        const answer = await text('/', { method: 'POST', body });
+        show(`${body.length} bytes sent, ${answer.length} came back, ` +
+            (answer === body ? 'the same' : 'others'));
+    },
+
+    async streaming() {
+        const reader = (await fetch(run + '/')).body.pipeThrough(new TextDecoderStream()).getReader();
+        for (const begun = performance.now();;) {
+            const { value, done } = await reader.read();
+            if (done) return;
+            show(`${Math.round(performance.now() - begun)} ms: ${value.trim()}`);
+        }
+    },
+
+    'sse-ticker'() {
+        const source = new EventSource(run + '/ticks');
+        let ticks = 0;
+        return follow(source, resolve => {
+            source.addEventListener('hello', event => show(event.data));
+            source.addEventListener('tick', event => {
+                show(`tick ${event.lastEventId}: ${event.data}`);
+                if (++ticks === 5) resolve();
+            });
+        });
+    },
+
+    'websocket-echo'() {
+        const messages = ['hello', 'gr\u00fc\u00dfe', '\u{1f426}'];
+        const open = socket('/');
+        return follow(open, resolve => {
+            open.onopen = () => messages.forEach(message => open.send(message));
+            open.onmessage = event => {
+                show(`came back: ${event.data}`);
+                if (event.data === messages.at(-1)) resolve();
+            };
+        });
+    },
+
+    chat() {
+        const name = 'guest' + Math.floor(Math.random() * 1000);
+        const open = socket('/?name=' + name);
+        return follow(open, resolve => {
+            open.onopen = () => open.send('hello, everybody');
+            open.onmessage = event => {
+                const message = JSON.parse(event.data);
+                show(`${message.name}: ${message.text}`);
+                if (message.name === name) resolve();
+            };
+        });
+    },
+
+    async jobs() {
+        const job = await (await fetch(run + '/jobs', { method: 'POST' })).json();
+        show(`job ${job.number} has started`);
+        const source = new EventSource(`${run}/jobs/${job.number}`);
+        await follow(source, resolve => {
+            source.addEventListener('running', event => show(`${JSON.parse(event.data).percent} %`));
+            source.addEventListener('done', () => { show('done'); resolve(); });
+            source.addEventListener('failed', () => { show('failed'); resolve(); });
+        });
+    },
+
+    async lifespan() {
+        show((await text('/')).trim());
+        show((await text('/')).trim());
+    },
+
+    async backpressure() {
+        const answer = await text('/conflate');
+        show(`${(answer.length / 1e6).toFixed(1)} MB came; the last line: ${answer.trim().split('\n').at(-1)}`);
+    },
+
+    async psgi() {
+        show(await text('/'));
+    },
+};
+
+button.addEventListener('click', async () => {
+    button.disabled = true;
+    result.textContent = '';
+    try {
+        await examples[button.dataset.example]();
+        result.dataset.state = 'done';
+    } catch (error) {
+        show(String(error));
+        result.dataset.state = 'failed';
+    }
+    button.disabled = false;
+});

@@ -1,0 +1,84 @@
+# examples/gallery in a real browser: every example is in the index, has its picture and its source, and its
+# button does what it says. GALLERY_PICTURES=DIRECTORY keeps what the pages look like.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use MIME::Base64 qw(decode_base64);
+use Test::More;
+use TestBrowser;
+use TestClient qw(get);
+use TestServer;
+use TestTools qw(content);
+
+# What each button shows in the end.
+my %SHOWN = (
+    hello            => qr/Hello, World!.*"message":"Hello from PAGI!".*Hello, World!/s,
+    echo             => qr/^180000 bytes sent, 180000 came back, the same$/m,
+    streaming        => qr/line 1\n.*line 5\n.*done/s,
+    'sse-ticker'     => qr/^from \d+ on\n(?:tick \d+: \d\d:\d\d:\d\d\n?){5}$/,
+    'websocket-echo' => qr/^came back: hello\ncame back: gr\x{fc}\x{df}e\ncame back: \x{1f426}$/,
+    chat             => qr/^guest\d+: hello, everybody$/m,
+    jobs             => qr/^job \d+ has started\n.*100 %\ndone$/s,
+    lifespan         => qr/^request \d+ since \d+\nrequest \d+ since \d+$/,
+    backpressure     => qr/^\d+\.\d MB came; the last line: sent \d+ of 500$/,
+    psgi             => qr/^Hello, World!$/,
+);
+
+my $server = TestServer->command('examples/gallery/app.pl');
+my $port   = $server->port;
+
+my $index = get($port, '/')->{body};
+my @names = $index =~ m{href="/about/([\w-]+)"}g;
+is_deeply([ sort @names ], [ sort keys %SHOWN ], 'the index has every example') or diag $index;
+my %shown   = map  { $_ eq 'psgi' ? 'hello' : $_ => 1 } @names;
+my @missing = grep { !$shown{$_} } map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/';
+is("@missing", '', '... that there is');
+is(get($port, '/about/nothing')->{status},   404, 'another one is not there');
+is(get($port, '/about/../app.pl')->{status}, 404, '... nor a file');
+is(get($port, '/run/hello/json')->{status},  200, 'examples run where they are mounted');
+like(get($port, '/')->{header}{'x-frame-options'} // '', qr/./, 'with the headers of a careful site');
+
+SKIP: {
+    skip 'needs chromium and chromedriver', 1 if !TestBrowser->is_there;
+    my $browser = TestBrowser->start;
+    my $url     = "http://127.0.0.1:$port";
+    $browser->_call(POST => "$browser->{session}/window/rect", { width => 1280, height => 900 });
+    $browser->go($url);
+    is(
+        $browser->script(q(return document.querySelectorAll('.card svg').length)),
+        scalar @names,
+        'a picture each'
+    );
+    keep($browser, 'index');
+    for my $name (@names) {
+        subtest $name => sub {
+            $browser->go("$url/about/$name");
+            like($browser->text('h1'), qr/\w/, 'a title');
+            cmp_ok(
+                $browser->script(q(return document.querySelector('main svg').getBoundingClientRect().height)),
+                '>', 50, 'a picture'
+            );
+            my ($file)  = $browser->text('.file') =~ m{\A(examples/\S+)\z};
+            my ($first) = content($file)          =~ /\A# (.*)/;
+            like($browser->text('.source'), qr/\A# \Q$first\E/, 'its source');
+            $browser->script(q(document.getElementById('try').click()));
+            is($browser->wait_for(q(document.getElementById('result').dataset.state)), 'done', 'the button');
+            like($browser->text('#result'), $SHOWN{$name}, '... does something');
+            keep($browser, $name);
+        };
+    }
+}
+
+# What the browser shows, for whoever wants to look at it.
+sub keep {
+    my ($browser, $name) = @_;
+    my $folder = $ENV{GALLERY_PICTURES} or return;
+    open my $out, '>:raw', "$folder/$name.png" or die "$folder/$name.png: $!";
+    print {$out} decode_base64($browser->_call(GET => "$browser->{session}/screenshot"));
+    close $out or die $!;
+    return;
+}
+
+is($server->stop, 0, 'stops');
+done_testing;
