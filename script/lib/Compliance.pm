@@ -1,0 +1,177 @@
+# What outside judges, and the tests of specifications, found when script/conformance ran them: a record of
+# each in docs/conformance, and the manual page that is made of those, lib/PAGI/Server/Compliance.pod. Does
+# not know how a judge is installed or run.
+package Compliance;
+use v5.36;
+use JSON::PP   ();
+use POSIX      ();
+use Text::Wrap ();
+
+our $FOLDER = 'docs/conformance';
+our $PAGE   = 'lib/PAGI/Server/Compliance.pod';
+
+# In the order of the page. `what`: in POD; `lines`: what of the judge's output is the result; `by`: whose
+# judgement it is, from the output or a command's.
+my @JUDGES = (
+    pagi => {
+        title => 'PAGI',
+        what  => 'The rules of L<PAGI::Spec>, event by event, by our own tests: those of scopes, request'
+            . ' bodies, responses, lifespan, WebSockets, event streams, TLS, and of'
+            . ' L<PAGI::Server::Protocol> against the code. There is no suite by others.',
+        lines => qr/^(?:All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+        by    => sub { 'tests in t/, Test::More' },
+    },
+    psgi => {
+        title => 'PSGI',
+        what  => "Plack's own suite for handlers, L<Plack::Test::Suite>, with the engine in the loop and on a"
+            . ' thread, and as C<EVHTP>.',
+        lines => qr/^(?:All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+        by    => sub { 'Plack::Test::Suite of Plack ' . _said(qw(perl -MPlack -e), 'print Plack->VERSION') },
+    },
+    websocket => {
+        title => 'WebSockets (RFC 6455, RFC 7692)',
+        what  => 'The fuzzing client of the Autobahn testsuite, all of its cases: framing, pings,'
+            . ' fragmentation, UTF-8, closing, limits, compression. First per class of cases, then what is'
+            . ' against the rules.',
+        lines => qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/,
+        by    => sub { _first('script/autobahn.requirements', qr/^(autobahntestsuite==\S+)/) =~ s/==/ /r },
+    },
+    http2 => {
+        title => 'HTTP/2 (RFC 9113, RFC 7541)',
+        what  => 'h2spec, all of it and strict.',
+        lines => qr/^\d+ tests, .*/,
+        by    => sub { 'h2spec ' . _first('script/conformance', qr/h2spec\@(v[0-9.]+)/) },
+    },
+    tls => {
+        title => 'TLS',
+        what  => 'testssl.sh against the defaults of C<ssl>, with an elliptic and with an RSA certificate:'
+            . ' protocols, ciphers, forward secrecy, and the vulnerabilities that it knows. Findings that are not'
+            . ' the server\'s (the authority of a certificate that was made for the test, fields that an'
+            . ' application sends) do not count.',
+        lines => qr/^(?:(?:ecdsa|rsa): .*|  [A-Z]+ \S+: .*)/,
+        by    => sub { (_said(qw(testssl --version)) =~ /(testssl\.sh \S+)/)[0] },
+    },
+    metrics => {
+        title => 'Metrics',
+        what  => 'What C<--status> shows, checked by promtool of Prometheus.',
+        lines => qr/^(?:not )?ok \d+ - promtool agrees.*/,
+        by    => sub { 'promtool ' . (_said('promtool', '--version') =~ /version ([^\s(]+)/ ? $1 : '') },
+    },
+);
+my %JUDGES = @JUDGES;
+
+# Keeps what a judge said of the whole of his questions, and the status with which he ended.
+sub record ($judge, $status, $log) {
+    my $about = $JUDGES{$judge} or die "there is no judge '$judge'\n";
+    open my $in, '<', $log or die "$log: $!\n";
+    my @lines;
+    while (my $line = <$in>) {
+        $line =~ s/\e\[[0-9;]*[A-Za-z]//g;
+        push @lines, $& =~ s/\s+\z//r if $line =~ $about->{lines};
+    }
+    die "conformance: $judge has no result that could be recorded\n" if !@lines;
+    chomp(my $revision = qx(git rev-parse --short=10 HEAD));
+    my $changed = qx(git status --porcelain --untracked-files=no -- . ':!docs' ':!$PAGE') ne '';
+    my %record  = (
+        judge    => $judge,
+        by       => $about->{by}->(),
+        passed   => $status == 0 ? JSON::PP::true : JSON::PP::false,
+        result   => \@lines,
+        date     => POSIX::strftime('%Y-%m-%d', gmtime),
+        revision => $revision . ($changed ? ', with changes' : ''),
+        system   => _system(),
+    );
+    mkdir $FOLDER;
+    _spew("$FOLDER/$judge.json", JSON::PP->new->canonical->pretty->encode(\%record));
+    return;
+}
+
+# The page as the records want it.
+sub page () {
+    my $text = <<'POD';
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Compliance - what was tested against which specification, how, and with which result
+
+=head1 DESCRIPTION
+
+Each part was written by the command that it names, in a clone, and tells what came of the last time that it
+ran: C<script/conformance report> makes this page of the files in F<docs/conformance>, and
+F<t/41-compliance.t> fails when they differ. So a figure here is of the revision beside it, and whoever doubts
+it runs the command.
+
+What no specification decides is in F<SECURITY.md>: limits, deadlines, what is refused of malformed requests.
+
+POD
+    for my $judge (grep { !ref } @JUDGES) {
+        my $about  = $JUDGES{$judge};
+        my $record = _recorded($judge);
+        $text .= "=head1 $about->{title}\n\n" . _filled($about->{what}) . "    script/conformance $judge\n\n";
+        if (!$record) {
+            $text .= "It has not been run for this release.\n\n";
+            next;
+        }
+        my $verdict = $record->{passed} ? 'passed' : 'B<did not pass>';
+        $text .= _filled("It $verdict on $record->{date}, at revision $record->{revision}, judged by"
+                . " $record->{by}, on $record->{system}:");
+        $text .= join('', map { "    $_\n" } @{ $record->{result} }) . "\n";
+    }
+    return $text . <<'POD';
+=head1 SEE ALSO
+
+L<PAGI::Server>, L<PAGI::Server::Protocol>
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
+POD
+}
+
+sub write_page () {
+    _spew($PAGE, page());
+    return;
+}
+
+sub _recorded ($judge) {
+    open my $in, '<', "$FOLDER/$judge.json" or return;
+    local $/;
+    return JSON::PP->new->decode(<$in>);
+}
+
+sub _system () {
+    my $name = _first('/etc/os-release', qr/^PRETTY_NAME="(.*)"/);
+    my ($kernel, $machine) = (POSIX::uname())[ 2, 4 ];
+    return "$name, Linux $kernel, $machine";
+}
+
+sub _filled ($text) {
+    local $Text::Wrap::columns  = 111;
+    local $Text::Wrap::unexpand = 0;
+    return Text::Wrap::wrap('', '', $text) . "\n\n";
+}
+
+sub _first ($file, $pattern) {
+    open my $in, '<', $file or return 'unknown';
+    while (<$in>) { return $1 if $_ =~ $pattern }
+    return 'unknown';
+}
+
+sub _said (@command) {
+    open my $out, '-|', 'sh', '-c', 'exec "$@" 2>&1 </dev/null', 'sh', @command or return '';
+    local $/;
+    return <$out> // '';
+}
+
+sub _spew ($file, $text) {
+    open my $out, '>', $file or die "$file: $!\n";
+    print {$out} $text;
+    close $out or die "$file: $!\n";
+    return;
+}
+
+1;
