@@ -4,6 +4,7 @@ requires 'Future'             => '0.49';
 requires 'Future::AsyncAwait' => '0.63';
 requires 'IO::Async'          => '0.80';
 
+# Makefile.PL requires it on Linux.
 recommends 'IO::Async::Loop::Epoll' => '0.22';
 recommends 'Future::IO'             => '0.13';
 # IO::Async uses it when it is there; without it each timer of an application costs time in

@@ -38,4 +38,25 @@ subtest 'systemd-analyze verify' => sub {
     like `SYSTEMD_UNIT_PATH=$dir: $analyze verify $dir/app.service 2>&1`, qr/Tipe/, 'a mistake would be seen';
 };
 
+# What script/deb makes a package of, which is not in the tarball.
+subtest 'the Debian package' => sub {
+    plan skip_all => 'needs a clone' if !-d 'packaging/debian';
+    my $unit = content('packaging/debian/peregrine@.service');
+    my ($words) = $unit =~ m{^ExecStart=/usr/bin/peregrine (.*)$}m;
+    my ($read, @more) = PAGI::Server::CommandLine->parse(split ' ', $words);
+    is_deeply [ $read, @more ], [ { config => '/etc/peregrine/%i.conf' } ], 'its unit reads a file';
+    like $unit, qr/^User=peregrine$/m, '... as the user that the package makes';
+    like content('packaging/debian/peregrine.postinst'), qr/adduser .* peregrine$/ms, '... which it does';
+
+    my ($depends) = content('packaging/debian/control') =~ /^Depends: (.*?)^\S/ms;
+    my %version = $depends =~ /lib([\w-]+)-perl \(>= ([\d.]+)\)/g;
+    my %needed;
+    for (split /\n/, content('cpanfile') =~ s/^on .*//msr) {
+        my ($module, $least) = /^requires '([A-Z][\w:]*)'\s*=> '([\d.]+)'/;
+        $needed{ lc($module) =~ s/::/-/gr } = $least if defined $module;
+        $needed{'io-async-loop-epoll'}      = $1     if /^recommends 'IO::Async::Loop::Epoll' => '([\d.]+)'/;
+    }
+    is_deeply \%version, \%needed, 'it depends on what cpanfile names';
+};
+
 done_testing;
