@@ -154,12 +154,11 @@ subtest 'wrong command lines' => sub {
         'x',
         'app.pl'
     );
-    fails('an unknown flag',        2, qr/unknown option '--bogus'/,           '--bogus', $file);
-    fails('an unknown short flag',  2, qr/unknown option '-z'/,                '-z',      $file);
-    fails('an abbreviated flag',    2, qr/unknown option '--quie'/,            '--quie',  $file);
-    fails('a flag without a value', 2, qr/option --port requires an argument/, $file,     '--port');
-    fails('no application',         2, qr/no application/);
-    fails('two applications',       2, qr/unexpected argument 'two\.pl'/,                  $file, 'two.pl');
+    fails('an unknown flag',        2, qr/unknown option '--bogus'/,           '--bogus',         $file);
+    fails('an unknown short flag',  2, qr/unknown option '-z'/,                '-z',              $file);
+    fails('an abbreviated flag',    2, qr/unknown option '--quie'/,            '--quie',          $file);
+    fails('a flag without a value', 2, qr/option --port requires an argument/, $file,             '--port');
+    fails('two applications',       2, qr/unexpected argument 'two\.pl'/,      $file,             'two.pl');
     fails('an argument for a file', 1, qr/unexpected argument 'foo=.*the new of a module/, $file, 'foo=bar');
     fails('one for code', 1, qr/unexpected argument 'foo=.*the code of -e has none/,
         '-e', 'sub {}', 'foo=bar');

@@ -46,6 +46,7 @@ my %GOOD = (
     socket_owner         => $<,
     socket_group         => 0 + $(,
     disable_tls          => 0,
+    x_sendfile           => '/tmp',
     http2                => 0,
     h2_enable_push       => 0,
     max_header_count     => 50,

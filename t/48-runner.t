@@ -98,11 +98,6 @@ subtest 'options' => sub {
         'a wrong configuration file'
     );
     like(
-        refused(sub { PAGI::Server::Runner->new->load_server }),
-        qr/no application: name a file or a module/,
-        'no application'
-    );
-    like(
         refused(sub { PAGI::Server::Runner->new(app => "$dir/none.pl")->load_app }),
         qr/\AApp file not found: /,
         'one that is not there'

@@ -149,6 +149,15 @@ CODE:
     pagi_context_clone(aTHX);
     psgi_context_clone(aTHX);
 
+SV *
+look_up_file(question)
+    SV *question
+CODE:
+    RETVAL = px_look_up_file(aTHX_ hash_argument(aTHX_ question, "a question"));
+    if (!RETVAL) XSRETURN_UNDEF;
+OUTPUT:
+    RETVAL
+
 UV
 forks()
 CODE:

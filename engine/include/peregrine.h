@@ -765,6 +765,56 @@ enum peregrine_flow {
  * it with idle_timeout. */
 int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
 
+/* ---- What the answer to a request for a file is --------------------------------------------------- */
+
+/* Flags of a question */
+enum {
+    PEREGRINE_DOTFILES = 1, /* names that begin with a dot are there as well */
+    PEREGRINE_PLAIN = 2     /* no precompressed files */
+};
+
+/* A request for a file of a folder. Texts may be NULL but for folder, method and path. */
+typedef struct peregrine_file_question {
+    uint32_t size;
+    uint32_t flags;
+    const char *folder;       /* absolute */
+    const char *method;
+    const char *path;         /* below the folder, percent-encoded; begins with '/' */
+    const char *query;
+    const char *index;        /* the file that answers for a folder; NULL: none does */
+    const char *default_type; /* of files whose extension says nothing */
+    const char *content_type; /* of this file, whatever its name says */
+    const peregrine_field *fields; /* of the request: conditions, ranges, Accept-Encoding */
+    size_t field_count;
+} peregrine_file_question;
+
+/* A piece of the body of an answer. */
+typedef struct peregrine_file_part {
+    const char *bytes; /* NULL: a range of the file */
+    uint64_t offset;   /* where that begins */
+    uint64_t len;
+} peregrine_file_part;
+
+/* What to answer. */
+typedef struct peregrine_file_answer {
+    uint32_t size;
+    uint16_t status;
+    uint16_t reserved;
+    int32_t fd; /* the file of ranges; -1: there are none. Who sets it to -1 has to close it */
+    uint32_t reserved2;
+    const peregrine_field *fields;
+    size_t field_count;
+    const peregrine_file_part *parts;
+    size_t part_count;
+} peregrine_file_answer;
+
+/* What the engine would answer if the folder was one of its own (peregrine_add_folder()), for applications
+ * that answer themselves. Needs no worker; any thread may ask. Returns 1, and an answer to be freed; 0: there
+ * is no such file; PEREGRINE_E_ADDRESS: a path that cannot be; PEREGRINE_E_SYSTEM with errno: the folder is
+ * not there. */
+int peregrine_look_up_file(const peregrine_file_question *question, peregrine_file_answer **answer);
+void peregrine_file_answer_free(peregrine_file_answer *answer);
+
 #ifdef __cplusplus
 }
 #endif

@@ -46,6 +46,8 @@ pub const util = struct {
     pub const DirServer = static.DirServer;
     pub const DirServerConfig = static.DirServerConfig;
     pub const FileServer = static.FileServer;
+    /// The most ranges of a file in one answer.
+    pub const ranges_max = static.ranges_max;
     pub const FileServerConfig = static.FileServerConfig;
     pub const Mime = static.Mime;
 };

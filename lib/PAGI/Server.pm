@@ -100,7 +100,7 @@ sub _pagi_settings {
     my $options = $self->{options};
     my ($lifespan) = grep { $_->is_of($app) } @{ $self->{lifespans} };
     return (
-        app         => $app,
+        app         => $self->_sends_files(pagi => $app),
         root_path   => $options->{root_path},
         server      => $self,
         loop        => $self->loop,
@@ -404,6 +404,11 @@ unnoticed. It costs a few microseconds an event. B<--validate-events>
 
 Folders whose files the engine answers with by itself, see L<PAGI::Server::Folders>: an array
 reference of C</static=public> and the like. What is not there is the application's. B<--static>
+
+=item x_sendfile => none
+
+The header C<X-Sendfile> of a response names a file below this directory that is sent in place of
+its content, see L<PAGI::Server::SendFile>. B<--x-sendfile>
 
 =item on_error => none
 

@@ -230,6 +230,9 @@ struct px_face {
     void (*let_go)(pTHX_ px_exchange *exchange);
 };
 
+/* files.c */
+SV *px_look_up_file(pTHX_ HV *hash);
+
 /* worker.c */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
 px_worker *px_worker_join(pTHX_ int door, int timeout_ms);

@@ -12,6 +12,7 @@ const listeners = @import("listeners.zig");
 pub const loop = @import("loop.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
+pub const file_lookup = @import("file_lookup.zig");
 pub const folders = @import("folders.zig");
 const relay = @import("relay.zig");
 pub const routes = @import("routes.zig");
@@ -123,7 +124,7 @@ pub const Handle = struct {
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), folders, interpreters, listeners, loop, relay, routes, tls };
+pub const files = .{ @This(), file_lookup, folders, interpreters, listeners, loop, relay, routes, tls };
 
 comptime {
     for (files) |file| _ = file;

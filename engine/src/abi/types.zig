@@ -192,6 +192,50 @@ pub const Folder = extern struct {
     cache_control: ?[*:0]const u8 = null,
 };
 
+/// In `FileQuestion.flags`.
+pub const FileFlag = struct {
+    pub const dotfiles = 1;
+    pub const plain = 2;
+};
+
+/// `peregrine_file_question`.
+pub const FileQuestion = extern struct {
+    size: u32,
+    flags: u32 = 0,
+    folder: ?[*:0]const u8 = null,
+    method: ?[*:0]const u8 = null,
+    path: ?[*:0]const u8 = null,
+    query: ?[*:0]const u8 = null,
+    index: ?[*:0]const u8 = null,
+    default_type: ?[*:0]const u8 = null,
+    content_type: ?[*:0]const u8 = null,
+    fields: ?[*]const peregrine.Field = null,
+    field_count: usize = 0,
+};
+
+/// `peregrine_file_part`.
+pub const FilePart = extern struct {
+    bytes: ?[*]const u8 = null,
+    offset: u64 = 0,
+    len: u64 = 0,
+};
+
+/// `peregrine_file_answer`.
+pub const FileAnswer = extern struct {
+    size: u32,
+    status: u16 = 0,
+    reserved: u16 = 0,
+    fd: i32 = -1,
+    reserved2: u32 = 0,
+    fields: ?[*]const peregrine.Field = null,
+    field_count: usize = 0,
+    parts: ?[*]const FilePart = null,
+    part_count: usize = 0,
+
+    /// The most ranges of a file in one answer.
+    pub const parts_max = peregrine.util.ranges_max;
+};
+
 /// `peregrine_unix_socket`.
 pub const UnixSocket = extern struct {
     size: u32,

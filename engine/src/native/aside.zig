@@ -12,27 +12,49 @@ const Request = @import("request.zig").Request;
 const response_file = @import("response.zig");
 const Response = response_file.Response;
 
+/// A request, and a response that only collects an answer. Never moves once it has begun.
+pub const Draft = struct {
+    arena: Arena,
+    request: Request,
+    response: Response,
+
+    /// `head` is borrowed as long as the request is used.
+    pub fn begin(draft: *Draft, pool: *engine.Pool, head: *const Head) void {
+        draft.arena.begin(pool);
+        const request = &draft.request;
+        request.arena = draft.arena.allocator();
+        request.begin(head);
+        request.peer = "";
+        request.peer_port = 0;
+        request.secure = false;
+        request.tunnel = null;
+        request.round_us = 0;
+        const response = &draft.response;
+        response.arena = &draft.arena;
+        response.body_bytes_max = std.math.maxInt(usize);
+        response.link = &no_link;
+        response.begin();
+    }
+
+    /// Gives its memory back.
+    pub fn end(draft: *Draft) void {
+        draft.response.dropBody();
+        draft.arena.reset();
+    }
+};
+
 /// Asks `answerer.answer(*const Request, *Response) !bool` for an answer to a request whose body is of no
 /// interest. False: it has none, and nothing has happened. An error of it is a 500.
 pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer: anytype) bool {
-    var arena: Arena = undefined;
-    arena.begin(&worker.pool);
-    defer arena.reset();
-    var request: Request = undefined;
-    request.arena = arena.allocator();
-    request.begin(head);
-    request.peer = exchange.connection.peer_text.slice();
-    request.peer_port = 0;
-    request.secure = exchange.connection.tunnel != null;
-    request.tunnel = exchange.connection.tunnel;
-    request.round_us = worker.round_us;
-    var response: Response = undefined;
-    response.arena = &arena;
-    response.body_bytes_max = std.math.maxInt(usize);
-    response.link = &no_link;
-    response.begin();
-    defer response.dropBody();
-    const has_answer = answerer.answer(&request, &response) catch blk: {
+    var draft: Draft = undefined;
+    draft.begin(&worker.pool, head);
+    defer draft.end();
+    draft.request.peer = exchange.connection.peer_text.slice();
+    draft.request.secure = exchange.connection.tunnel != null;
+    draft.request.tunnel = exchange.connection.tunnel;
+    draft.request.round_us = worker.round_us;
+    const response = &draft.response;
+    const has_answer = answerer.answer(&draft.request, response) catch blk: {
         response.dropBody();
         response.begin();
         response.status = .internal_server_error;
@@ -44,7 +66,7 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
     if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
     exchange.pauseInput(worker.now);
     const ticket = exchange.ticket;
-    send(worker, exchange, &response) catch if (worker.find(ticket)) |same| worker.abort(same);
+    send(worker, exchange, response) catch if (worker.find(ticket)) |same| worker.abort(same);
     return true;
 }
 

@@ -5,6 +5,7 @@ pub const DirServer = @import("static/dir_server.zig").DirServer;
 pub const DirServerConfig = @import("static/dir_server.zig").Config;
 pub const FileServer = @import("static/file_server.zig").FileServer;
 pub const FileServerConfig = @import("static/file_server.zig").Config;
+pub const ranges_max = @import("static/range.zig").parts_max;
 pub const Mime = @import("static/mime.zig").Mime;
 
 test {

@@ -73,6 +73,11 @@ sub configure {
     eval { $given{static} = [ PAGI::Server::Folders::parse($given{static}) ]; 1 }
         or croak "PAGI::Server: option 'static': " . _without_newline($@)
         if $given{static};
+    if (defined $given{x_sendfile}) {
+        croak "PAGI::Server: option 'x_sendfile': there is no directory '$given{x_sendfile}'"
+            if !-d $given{x_sendfile};
+        $given{x_sendfile} = File::Spec->rel2abs($given{x_sendfile});
+    }
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
     eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
@@ -334,6 +339,14 @@ sub _start {
     $self->_tell_service;
     $self->_tell_start;
     return;
+}
+
+# An application whose responses may name a file.
+sub _sends_files {
+    my ($self, $kind, $app) = @_;
+    my $root = $self->{options}{x_sendfile} // return $app;
+    require PAGI::Server::SendFile;
+    return PAGI::Server::SendFile->$kind($app, $root);
 }
 
 # Before the first connection comes.

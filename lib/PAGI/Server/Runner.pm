@@ -5,9 +5,10 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp         qw(croak);
-use Errno        qw(EACCES EADDRINUSE);
-use File::Spec   ();
+use Carp       qw(croak);
+use Errno      qw(EACCES EADDRINUSE);
+use File::Spec ();
+use Future::AsyncAwait;
 use Pod::Usage   ();
 use Scalar::Util qw(blessed);
 
@@ -192,11 +193,30 @@ sub _choose_app {
     return;
 }
 
+# Without an application the current directory is served.
 sub _need_app {
     my ($self) = @_;
     my $options = $self->{options};
     return if defined $options->{app} || defined $options->{code} || $options->{mount};
-    die \'no application: name a file or a module, or give code with -e';
+    return $options->{app} = \&_nothing_here if $options->{static};
+    $options->{app} = 'PAGI::App::Directory';
+    my %given = @{ $self->{arguments} || [] };
+    push @{ $self->{arguments} }, root => '.' if !defined $given{root};
+    my $root = File::Spec->rel2abs($given{root} // '.');
+    $self->_log->info("PAGI: no application is named: serving the files of $root");
+    return;
+}
+
+# Behind folders that the engine serves.
+async sub _nothing_here {
+    my ($scope, $receive, $send) = @_;
+    die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
+    await $send->({
+        type    => 'http.response.start',
+        status  => 404,
+        headers => [ [ 'content-type' => 'text/plain' ] ]
+    });
+    return await $send->({ type => 'http.response.body', body => "Not Found\n" });
 }
 
 # What is typed wins over the file: one kind of place over the other kinds as well.

@@ -30,6 +30,8 @@ pub const Config = struct {
     precompressed: bool = true,
     /// Cache-Control of every answer; null: none. Borrowed likewise.
     cache_control: ?[]const u8 = null,
+    /// Content-Type of files whose extension is not known; null: application/octet-stream. Borrowed likewise.
+    default_type: ?[]const u8 = null,
 };
 
 /// A folder. Its functions may be called by several threads at once.
@@ -52,6 +54,8 @@ pub const DirServer = struct {
         if (!std.fs.path.isAbsolute(absolute_path)) return error.PathNotAbsolute;
         const path = std.posix.toPosixPath(absolute_path) catch return error.NameTooLong;
         if (config.index.len > index_bytes_max) return error.NameTooLong;
+        const default_type = config.default_type orelse "";
+        if (default_type.len > representation.type_bytes_max) return error.NameTooLong;
         const self = try allocator.create(DirServer);
         errdefer allocator.destroy(self);
         self.* = .{
@@ -180,6 +184,7 @@ pub const DirServer = struct {
             .mime = mime,
             .varies = varies,
             .cache_control = self.config.cache_control,
+            .type_text = if (Mime.isKnown(file.name.slice())) null else self.config.default_type,
         };
         if (varies) if (try self.serveSibling(request, response, file, about)) return true;
         self.give(request, response, file, request.getPath(), about) catch |err| switch (err) {

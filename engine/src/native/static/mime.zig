@@ -125,6 +125,11 @@ pub const Mime = enum {
         return find(std.fs.path.extension(path)) orelse .application_octet_stream;
     }
 
+    /// Whether a file's extension says of what type it is.
+    pub fn isKnown(path: []const u8) bool {
+        return find(std.fs.path.extension(path)) != null;
+    }
+
     /// Whether files of this type are text, whose encoding a client wants to know.
     pub fn isText(mime: Mime) bool {
         return std.mem.startsWith(u8, mime.toString(), "text/");

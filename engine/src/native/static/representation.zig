@@ -25,6 +25,8 @@ pub const About = struct {
     varies: bool = false,
     /// Cache-Control; null: none.
     cache_control: ?[]const u8 = null,
+    /// Content-Type in place of `mime`, of at most `type_bytes_max`.
+    type_text: ?[]const u8 = null,
 };
 
 /// Why a representation cannot be put into a response.
@@ -256,9 +258,11 @@ fn addValidators(response: *Response, validators: conditional.Validators, about:
     if (about.varies) try response.addNewHeader("Vary", "Accept-Encoding");
 }
 
-const type_bytes_max = 128;
+/// The longest Content-Type, in bytes.
+pub const type_bytes_max = 128;
 
 fn typeOf(about: About, buffer: *[type_bytes_max]u8) []const u8 {
+    if (about.type_text) |text| return text;
     const charset = if (about.mime.isText()) "; charset=utf-8" else "";
     return std.fmt.bufPrint(buffer, "{s}{s}", .{ about.mime.toString(), charset }) catch unreachable;
 }

@@ -125,6 +125,15 @@ my @SECTIONS = (
                     . " is the application's.",
             },
             {
+                name  => 'x_sendfile',
+                type  => 'string',
+                arg   => 'DIRECTORY',
+                shown => 'none',
+                about =>
+                    'The header C<X-Sendfile> of a response names a file below this directory that is sent'
+                    . ' in place of its content, see L<PAGI::Server::SendFile>.',
+            },
+            {
                 name     => 'on_error',
                 flag     => '',
                 type     => 'code',

@@ -23,7 +23,7 @@ sub _attach {
 sub _psgi_settings {
     my ($self, $app) = @_;
     return (
-        app          => $app,
+        app          => $self->_sends_files(psgi => $app),
         root_path    => $self->{options}{root_path},
         server       => $self,
         loop         => $self->loop,
