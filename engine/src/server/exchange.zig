@@ -239,7 +239,10 @@ pub const Exchange = struct {
             assert(intake.ticket == exchange.ticket);
             assert(if (exchange.unannounced) exchange.status == 0 else exchange.input == .complete);
         }
-        if (exchange.openWebSocket() != null) assert(exchange.input == .complete and exchange.status == 101);
+        if (exchange.openWebSocket() != null) {
+            const status: u16 = if (exchange.connection.carrier == null) 101 else 200;
+            assert(exchange.input == .complete and exchange.status == status);
+        }
         if (exchange.input == .complete) {
             assert(exchange.websocket != null or session.inputComplete(exchange.stream));
         }
@@ -278,8 +281,11 @@ pub const Exchange = struct {
     /// Queues the start of the response. On an error nothing has changed.
     pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
         if (exchange.connection.carrier) |carrier| {
-            const has_content = try startStream(exchange.connection, carrier, pool, response, date);
-            exchange.status = response.status;
+            var head = response;
+            // With success a client would take its WebSocket for accepted.
+            if (exchange.websocket != null and response.status < 300) head.status = 501;
+            const has_content = try startStream(exchange.connection, carrier, pool, head, date);
+            exchange.status = head.status;
             exchange.body_bytes = if (has_content) response.body.len else 0;
             exchange.ended = response.end;
             if (response.close) exchange.connection.session.closeAfterResponse();
@@ -526,10 +532,19 @@ pub const Exchange = struct {
         exchange.ended = true;
     }
 
+    /// What a head with these fields takes at most, in bytes.
+    fn startSize(exchange: *const Exchange, fields: []const Field) usize {
+        return if (exchange.connection.carrier == null)
+            session_file.startSize(fields)
+        else
+            Multiplexed.startSize(fields);
+    }
+
     /// Why a 101 is not queued.
     pub const SwitchError = StartError || error{ReservedField};
 
-    /// Queues the 101 that completes a WebSocket handshake. On an error nothing has changed.
+    /// Queues the 101 that completes a WebSocket handshake, or what does on a stream. On an error nothing has
+    /// changed.
     pub fn switchProtocols(
         exchange: *Exchange,
         pool: *Pool,
@@ -537,7 +552,8 @@ pub const Exchange = struct {
         subprotocol: ?[]const u8,
         extra: []const Field,
     ) SwitchError!void {
-        const outbox = exchange.out();
+        const outbox = exchange.headOut();
+        const on_stream = exchange.connection.carrier != null;
         for (extra, 0..) |field, index| if (handshake.ownsField(field.name())) {
             exchange.connection.session.noteBadField(index);
             return error.ReservedField;
@@ -546,9 +562,12 @@ pub const Exchange = struct {
         const scratch = try pool.take((extra.len + own_max) * @sizeOf(Field));
         defer pool.give(scratch);
         const fields: []Field = @ptrCast(scratch[0 .. (extra.len + own_max) * @sizeOf(Field)]);
-        fields[0] = .init("Upgrade", "websocket");
-        fields[1] = .init("Sec-WebSocket-Accept", &websocket.accept);
-        var count: usize = 2;
+        var count: usize = 0;
+        if (!on_stream) {
+            fields[0] = .init("Upgrade", "websocket");
+            fields[1] = .init("Sec-WebSocket-Accept", &websocket.accept);
+            count = 2;
+        }
         if (subprotocol) |name| {
             fields[count] = .init("Sec-WebSocket-Protocol", name);
             count += 1;
@@ -560,22 +579,18 @@ pub const Exchange = struct {
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];
-        const space = try outbox.reserve(pool, try bounded(session_file.startSize(all)));
+        const space = try outbox.reserve(pool, try bounded(exchange.startSize(all)));
         errdefer outbox.cancel(pool);
         const session = &exchange.connection.session;
         errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
         outbox.commit(try session.switchProtocols(exchange.stream, all, space));
-        exchange.status = 101;
+        exchange.status = if (on_stream) 200 else 101;
     }
 
     /// Queues an interim response. On an error nothing has changed.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
         const outbox = exchange.headOut();
-        const size = if (exchange.connection.carrier == null)
-            session_file.startSize(fields)
-        else
-            Multiplexed.startSize(fields);
-        const space = try outbox.reserve(pool, try bounded(size));
+        const space = try outbox.reserve(pool, try bounded(exchange.startSize(fields)));
         errdefer outbox.cancel(pool);
         outbox.commit(try exchange.connection.session.informational(exchange.stream, status, fields, space));
     }

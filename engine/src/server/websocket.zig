@@ -81,7 +81,7 @@ pub const WebSocket = struct {
 
     /// For a handshake that was found right; `text` and `fields` are its head.
     pub fn init(
-        key: *const [ws.handshake.key_bytes]u8,
+        key: ?*const [ws.handshake.key_bytes]u8,
         text: []const u8,
         fields: []const FieldSpan,
         config: *const Config,
@@ -99,7 +99,7 @@ pub const WebSocket = struct {
             .compression = compression,
             .deflate_bytes_min = config.deflate_bytes_min,
         };
-        ws.handshake.acceptKey(key, &websocket.accept);
+        if (key) |one| ws.handshake.acceptKey(one, &websocket.accept);
         return websocket;
     }
 

@@ -321,6 +321,9 @@ const Reader = struct {
             if (head.method != .CONNECT) return .{ .malformed = ":protocol without CONNECT" };
             if (!reader.bounds.extended_connect) return .{ .malformed = "unknown pseudo-header field" };
             if (!syntax.isToken(reader.of(protocol))) return .{ .malformed = "malformed :protocol" };
+            if (!std.ascii.eqlIgnoreCase(reader.of(protocol), "websocket")) {
+                return .{ .refused = .{ .status = 501, .detail = "unknown :protocol" } };
+            }
         }
         const scheme = reader.of(reader.scheme orelse return .{ .malformed = "no :scheme" });
         head.target = reader.path orelse return .{ .malformed = "no :path" };

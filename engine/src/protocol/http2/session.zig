@@ -1156,6 +1156,13 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
+    /// So many bytes wait in the queue of a stream, if that is a tunnel; with `last` none follow.
+    pub fn pourAll(s: *Session, id: StreamId, total: u64, last: bool) void {
+        const stream = s.streams.find(id) orelse return;
+        if (stream.order != .tunnel) return;
+        if (last or total > stream.queued) s.pour(id, total - stream.queued, last);
+    }
+
     /// Says what is to be sent next: first what is owed, then what matters most. `out` holds at least
     /// emission_bytes_max. Content is at most `budget` bytes, more than 0. Null: nothing can be sent now.
     pub fn emit(s: *Session, out: []u8, budget: usize) ?Emission {

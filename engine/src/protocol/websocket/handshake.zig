@@ -12,8 +12,9 @@ const FieldSpan = header.FieldSpan;
 pub const Request = struct {
     /// Method as received; methods are case-sensitive.
     method: []const u8,
-    /// HTTP/1.1. An older request cannot upgrade; a newer one (RFC 8441) does not come here.
-    http_1_1: bool,
+    /// How it asks to be no request any more: by fields of HTTP/1.1, or as a stream does (RFC 8441), whose
+    /// session has looked at what says so. An older request cannot.
+    way: enum { upgrade, connect, none },
     /// Text that the spans of `fields` refer to.
     text: []const u8,
     fields: []const FieldSpan,
@@ -24,8 +25,8 @@ pub const Result = union(enum) {
     /// The request asks for no WebSocket: serve it as HTTP.
     not_websocket,
     accepted: struct {
-        /// The Sec-WebSocket-Key, for `acceptKey`. Borrowed from `Request.text`.
-        key: *const [key_bytes]u8,
+        /// The Sec-WebSocket-Key, for `acceptKey`. Borrowed from `Request.text`. Null: a stream has none.
+        key: ?*const [key_bytes]u8,
     },
     refused: Refusal,
 };
@@ -56,20 +57,37 @@ pub const version = "13";
 /// Judges a request. `accepted` also means that every Sec-WebSocket-Protocol and Sec-WebSocket-Extensions
 /// field is well formed, so that `Subprotocols` and `Extensions` will not fail on it.
 pub fn check(request: Request) Result {
-    if (!request.http_1_1 or !hasToken(request, .upgrade, "websocket")) return .not_websocket;
+    switch (request.way) {
+        .none => return .not_websocket,
+        .connect => return checkOffer(request, null),
+        .upgrade => {},
+    }
+    if (!hasToken(request, .upgrade, "websocket")) return .not_websocket;
     if (!std.mem.eql(u8, request.method, "GET")) {
         return refuse(405, "A WebSocket handshake uses GET.", &method_fields);
     }
     if (!hasToken(request, .connection, "upgrade")) {
         return refuse(400, "Connection does not name upgrade.", &.{});
     }
-    const asked = single(request, .sec_websocket_version);
-    if (asked == null or !std.mem.eql(u8, asked.?, version)) {
+    if (!versionFits(request)) {
         return refuse(426, "Only WebSocket version 13 is spoken here.", &version_fields);
     }
     const key = single(request, .sec_websocket_key) orelse
         return refuse(400, "There must be one Sec-WebSocket-Key.", &.{});
     if (!keyValid(key)) return refuse(400, "Sec-WebSocket-Key is not the base64 of 16 bytes.", &.{});
+    return checkOffer(request, key[0..key_bytes]);
+}
+
+fn versionFits(request: Request) bool {
+    const asked = single(request, .sec_websocket_version) orelse return false;
+    return std.mem.eql(u8, asked, version);
+}
+
+fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
+    // There is nothing to upgrade to on a stream, so that the status is that of a plain mistake.
+    if (key == null and !versionFits(request)) {
+        return refuse(400, "Only WebSocket version 13 is spoken here.", version_fields[0..1]);
+    }
     for (request.fields) |span| switch (span.id) {
         .sec_websocket_protocol => if (!tokensValid(span.value(request.text))) {
             return refuse(400, "Sec-WebSocket-Protocol is not a list of tokens.", &.{});
@@ -81,7 +99,7 @@ pub fn check(request: Request) Result {
         },
         else => {},
     };
-    return .{ .accepted = .{ .key = key[0..key_bytes] } };
+    return .{ .accepted = .{ .key = key } };
 }
 
 const method_fields = [_]Field{.init("allow", "GET")};
@@ -324,7 +342,7 @@ const Sample = struct {
     fn check(sample: *const Sample, method: []const u8, http_1_1: bool) Result {
         return handshakeCheck(.{
             .method = method,
-            .http_1_1 = http_1_1,
+            .way = if (http_1_1) .upgrade else .none,
             .text = &sample.text,
             .fields = sample.spans[0..sample.count],
         });
@@ -354,7 +372,7 @@ fn altered(id: header.Id, value: ?[]const u8) Result {
 test "a proper handshake is accepted and its key answered as in RFC 6455 section 1.3" {
     const result = altered(.other, "x");
     var out: [accept_bytes]u8 = undefined;
-    acceptKey(result.accepted.key, &out);
+    acceptKey(result.accepted.key.?, &out);
     try testing.expectEqualStrings("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", &out);
 }
 

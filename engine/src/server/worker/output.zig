@@ -506,7 +506,11 @@ pub fn Output(comptime W: type) type {
                 .open => |serving| if (!settleOpen(w, peer, serving)) return,
                 .multiplexed => |multiplex| if (!w.settleCarrier(peer, multiplex)) return,
                 .closing => if (connection.isFlushed()) {
-                    if (connection.carrier != null) return w.close(peer);
+                    if (connection.carrier != null) {
+                        // Its end has yet to be framed.
+                        if (connection.session.responseOpen()) return w.arm(peer);
+                        return w.close(peer);
+                    }
                     const tunnel = connection.tunnel orelse return linger(w, peer);
                     if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
                 },

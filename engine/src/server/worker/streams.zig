@@ -208,6 +208,10 @@ pub fn Streams(comptime W: type) type {
         fn noteEnd(w: *W, multiplex: *Multiplex, id: StreamId, with_trailers: bool) void {
             const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse return;
             const connection = &stream.connection;
+            // A WebSocket needs both directions.
+            if (connection.current()) |exchange| if (exchange.websocket != null) {
+                return w.peerEnded(stream, .eof);
+            };
             if (with_trailers) {
                 const kept = KeptHead.create(&w.pool, &w.head) catch return w.fail(stream, .server_error);
                 stream.trailers = kept;
@@ -261,6 +265,7 @@ pub fn Streams(comptime W: type) type {
                 if (!connection.touched) continue;
                 connection.touched = false;
                 pauseIfPulled(w, connection);
+                pour(connection, multiplex);
                 w.cork(parent(connection));
             }
         }
@@ -304,8 +309,8 @@ pub fn Streams(comptime W: type) type {
 
         /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
         fn pour(stream: *Connection, multiplex: *Multiplex) void {
-            _ = stream;
-            _ = multiplex;
+            const is_last = stream.phase == .closing;
+            multiplex.session.pourAll(stream.session.number(), stream.outbox.bytes, is_last);
         }
 
         /// What happens after output of a stream was queued: as `queued`.

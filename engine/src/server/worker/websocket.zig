@@ -22,7 +22,9 @@ pub fn Live(comptime W: type) type {
             const head = &w.head;
             const verdict = handshake.check(.{
                 .method = head.method_text.of(head.text),
-                .http_1_1 = head.version == .http_1_1,
+                .way = if (exchange.connection.carrier != null)
+                    .connect
+                else if (head.version == .http_1_1) .upgrade else .none,
                 .text = head.text,
                 .fields = head.fields,
             });
@@ -34,6 +36,9 @@ pub fn Live(comptime W: type) type {
                     const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
+                    // What follows on a stream are frames already.
+                    exchange.input = .complete;
+                    head.body = .none;
                     return null;
                 },
             }
@@ -70,6 +75,7 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
             w.noteAnswer(exchange);
             websocket.state = .open;
+            if (exchange.connection.carrier) |carrier| w.cork(@fieldParentPtr("connection", carrier));
             if (w.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
