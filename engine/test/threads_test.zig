@@ -213,6 +213,25 @@ test "the queue has an end, and clients may leave while threads work for them" {
     try expectAnswer(try running.ask("/?name=last"), "HTTP/1.1 200 OK\r\n", "\r\n\r\nlast:");
 }
 
+test "copies of requests have a bound" {
+    const threads: *per.Threads = try .init(testing.allocator, .{ .threads = 0, .queue_bytes_max = 1 });
+    defer threads.deinit();
+    var simulation: per.Simulation(Blocking) = try .initWith(
+        testing.allocator,
+        .{},
+        .{ .seed = 1 },
+        .{ .threads = threads },
+    );
+    defer simulation.deinit();
+    // One at a time is let through, whatever its size.
+    const answer = try simulation.request(.{ .method = "POST", .body = "body" });
+    try testing.expectEqualStrings("nobody:body", answer.body);
+    try testing.expectEqual(0, threads.held_bytes);
+    threads.held_bytes = 1;
+    defer threads.held_bytes = 0;
+    try testing.expectEqual(503, (try simulation.request(.{})).status);
+}
+
 test "threads that end while requests wait: the clients are told" {
     var running: Running = try .start(.{ .threads = 1 });
     const handler = running.server.handler();

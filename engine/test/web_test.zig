@@ -22,6 +22,7 @@ const App = struct {
         .on("PROPFIND", "/heads", showMethod),
         .post("/form", showForm),
         .get("/cookies", showCookies),
+        .post("/signed", leaveSigned),
         .get("/broken", broken),
         .get("/gone", gone),
         .group("/admin", &.{requireLogin}, &.{
@@ -107,6 +108,11 @@ const App = struct {
     fn showCookies(_: *App, context: *web.Context) !void {
         try context.setCookie(.{ .name = "seen", .value = context.cookie("seen") orelse "never" });
         try context.setCookie(.{ .name = "other", .max_age_s = 60 });
+    }
+
+    fn leaveSigned(_: *App, context: *web.Context) !void {
+        try context.setCookie(.{ .name = "signed", .value = "yes" });
+        try context.redirect(.see_other, "/?a=b");
     }
 
     fn broken(_: *App, _: *web.Context) !void {
@@ -274,6 +280,10 @@ test "forms of both kinds, and cookies" {
         set += 1;
     };
     try testing.expectEqual(2, set);
+    const sent_away = try bench.ask("POST", "/signed");
+    try testing.expectEqual(303, sent_away.status);
+    try testing.expectEqualStrings("/?a=b", sent_away.header("location").?);
+    try testing.expect(std.mem.startsWith(u8, sent_away.header("set-cookie").?, "signed=yes; "));
 }
 
 /// Takes uploads in pieces, everything else whole.
@@ -409,7 +419,13 @@ const Shared = struct {
         .origins = &.{ "https://a.example", "https://b.example" },
         .credentials = true,
         .expose = "X-Total",
-    })} }, &.{.get("/", nothing)});
+    })}, .not_found = explain }, &.{.get("/", nothing)});
+
+    fn explain(_: *Shared, context: *web.Context) !void {
+        if (!std.mem.eql(u8, context.request.getPath(), "/hidden")) return error.NotFound;
+        context.response.status = .not_found;
+        try context.text("not here");
+    }
 
     pub fn handleRequest(app: *Shared, request: *per.Request, response: *per.Response) !void {
         return Routes.handle(app, request, response);
@@ -441,6 +457,9 @@ test "CORS: preflights, answers and errors have the fields, for those who are al
         try testing.expectEqualStrings("https://b.example", answer.header("access-control-allow-origin").?);
         try testing.expectEqualStrings("X-Total", answer.header("access-control-expose-headers").?);
     }
+    const hidden = try client.request(.{ .target = "/hidden", .headers = &.{origin} });
+    try testing.expectEqual(404, hidden.status);
+    try testing.expectEqualStrings("not here", hidden.body);
     const stranger = try client.request(.{ .headers = &.{try .init("Origin", "https://c.example")} });
     try testing.expectEqual(200, stranger.status);
     try testing.expectEqual(null, stranger.header("access-control-allow-origin"));

@@ -38,6 +38,8 @@ pub const Threads = struct {
     last: ?*Job = null,
     /// Those in the list, and those that are about to be.
     waiting_count: u32 = 0,
+    /// Memory of all copies.
+    held_bytes: usize = 0,
     closing: bool = false,
 
     pub const Options = struct {
@@ -46,6 +48,9 @@ pub const Threads = struct {
         threads: u16 = 8,
         /// Requests that may wait for a thread; `run` refuses more (503).
         queue_max: u32 = 1024,
+        /// What the copies of requests may take together, bodies included, in bytes; more are refused
+        /// likewise, but for one.
+        queue_bytes_max: usize = 64 * 1024 * 1024,
         /// Stack of each thread, in bytes.
         stack_bytes: usize = 1024 * 1024,
         /// The largest response body, in bytes, if it is not written in pieces.
@@ -145,9 +150,10 @@ pub const Threads = struct {
                 if (has_started) reply.abort();
             }
         };
-        try threads.reserve();
-        const job = Job.create(threads.gpa, request, response) catch |err| {
-            threads.cancel();
+        const bytes = Job.sizeOf(request);
+        try threads.reserve(bytes);
+        const job = Job.create(threads.gpa, bytes, request, response) catch |err| {
+            threads.cancel(bytes);
             return err;
         };
         job.call = Call.call;
@@ -163,18 +169,23 @@ pub const Threads = struct {
         return threads.waiting_count;
     }
 
-    fn reserve(threads: *Threads) error{QueueFull}!void {
+    fn reserve(threads: *Threads, bytes: usize) error{QueueFull}!void {
         threads.lock();
         defer threads.unlock();
-        if (threads.idle == null and threads.runners.len > 0 and
-            threads.waiting_count >= threads.options.queue_max) return error.QueueFull;
+        const options = &threads.options;
+        const is_busy = threads.idle == null and threads.runners.len > 0;
+        if (is_busy and threads.waiting_count >= options.queue_max) return error.QueueFull;
+        const held = threads.held_bytes;
+        if (held > 0 and bytes > options.queue_bytes_max -| held) return error.QueueFull;
         threads.waiting_count += 1;
+        threads.held_bytes += bytes;
     }
 
-    fn cancel(threads: *Threads) void {
+    fn cancel(threads: *Threads, bytes: usize) void {
         threads.lock();
         defer threads.unlock();
         threads.waiting_count -= 1;
+        threads.held_bytes -= bytes;
     }
 
     fn put(threads: *Threads, job: *Job) void {
@@ -212,7 +223,7 @@ pub const Threads = struct {
     }
 
     fn doAtOnce(threads: *Threads, job: *Job) void {
-        threads.cancel();
+        threads.cancel(0);
         var pool: Pool = .init(threads.gpa);
         defer pool.deinit();
         job.may_wait = false;
@@ -225,7 +236,11 @@ pub const Threads = struct {
     }
 
     fn free(threads: *Threads, job: *Job) void {
+        const bytes = job.memory.len;
         threads.gpa.free(job.memory);
+        threads.lock();
+        defer threads.unlock();
+        threads.held_bytes -= bytes;
     }
 
     fn lock(threads: *Threads) void {
@@ -290,16 +305,21 @@ const Job = struct {
         assert(@alignOf(Job) <= alignment);
     }
 
+    /// The memory of a copy.
+    fn sizeOf(request: *const Request) usize {
+        return own_bytes + headBytes(request.head) +
+            (if (request.trailers) |trailers| headBytes(trailers) else 0) +
+            request.peer.len + request.body.len;
+    }
+
     /// Detaches the response; on an error it is as it was.
     fn create(
         gpa: std.mem.Allocator,
+        bytes: usize,
         request: *Request,
         response: *Response,
     ) error{ OutOfMemory, Closed }!*Job {
-        const len = own_bytes + headBytes(request.head) +
-            (if (request.trailers) |trailers| headBytes(trailers) else 0) +
-            request.peer.len + request.body.len;
-        const memory = try gpa.alignedAlloc(u8, .fromByteUnits(alignment), len);
+        const memory = try gpa.alignedAlloc(u8, .fromByteUnits(alignment), bytes);
         errdefer gpa.free(memory);
         const job: *Job = @ptrCast(memory.ptr);
         job.* = .{
@@ -430,7 +450,7 @@ const Job = struct {
             .bytes => |bytes| bytes,
             .shared => |shared| shared.bytes,
             .blocks, .request => unreachable, // `link` takes none
-            .file => error.OutOfOrder,
+            .file, .parts => error.OutOfOrder,
         };
     }
 

@@ -159,10 +159,12 @@ pub const Context = struct {
         try context.response.setBodyBorrowed(bytes);
     }
 
-    /// Sends the client elsewhere; `.see_other` after a form.
+    /// Sends the client elsewhere; `.see_other` after a form. Headers that the response has, cookies for
+    /// example, go along.
     pub fn redirect(context: *Context, status: per.Status, location: []const u8) AnswerError!void {
-        try context.response.answerStatus(status);
+        context.response.status = status;
         try context.response.addNewHeader("Location", location);
+        try context.text(status.toString());
     }
 
     /// Sets a cookie.
