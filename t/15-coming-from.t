@@ -19,6 +19,9 @@ my $home   = File::Temp->newdir;
 my $files  = Certificates->new;
 local $ENV{PERL5LIB} = join ':', @INC, $ENV{PERL5LIB} // ();
 $files->authority('ca')->issue('localhost');
+open my $variables, '>', "$home/app.env" or die "$home/app.env: $!";
+print {$variables} "COLOUR=blue\n";
+close $variables or die $!;
 
 # Our options of a part, with files and places that are there.
 sub ours ($part, $column) {
@@ -27,6 +30,7 @@ sub ours ($part, $column) {
     for my $i (1 .. $#words) {
         $words[$i] = $files->path($words[ $i - 1 ] =~ /cert/ ? 'localhost.pem' : 'localhost.key')
             if $words[$i] eq 'FILE';
+        $words[$i] = "$home/app.env"            if $words[$i] eq 'app.env';
         $words[$i] = "$home/socket"             if $words[$i] =~ /\.sock\z/;
         $words[$i] = '127.0.0.1:' . free_port() if $words[$i] =~ /:9100\z/;
     }
