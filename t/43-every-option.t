@@ -47,7 +47,6 @@ my %GOOD = (
     socket_group         => 0 + $(,
     disable_tls          => 0,
     x_sendfile           => '/tmp',
-    http2                => 0,
     h2_enable_push       => 0,
     max_header_count     => 50,
     write_high_watermark => 20_000,

@@ -528,8 +528,8 @@ off. B<--ktls>
 
 =item http2 => 0
 
-HTTP/2. Not there yet: only 0 is taken. 1: over TLS with clients that offer it (ALPN), and in the
-clear with clients that begin with its preface (prior knowledge), on the same ports. 0: not at all.
+HTTP/2, see L<PAGI::Server/HTTP/2>. 1: over TLS with clients that offer it (ALPN), and in the clear
+with clients that begin with its preface (prior knowledge), on the same ports. 0: not at all.
 B<--http2>
 
 =item h2_max_concurrent_streams => 100
@@ -1298,10 +1298,10 @@ The access log has objects of its own: C<access_log_format> C<json>.
     );
 
 TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only, unless C<cipher_list> says
-otherwise. ALPN agrees on C<http/1.1>. Sessions are resumed by tickets, also in processes that were forked
-from this one. A request without TLS is answered with a 400 that says so. Requests have the scheme C<https>
-or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls> describes it. To try it out, with a
-certificate of one's own:
+otherwise. ALPN agrees on C<http/1.1>, or on L<C<h2>|/HTTP/2>. Sessions are resumed by tickets, also in
+processes that were forked from this one. A request without TLS is answered with a 400 that says so.
+Requests have the scheme C<https> or C<wss>, and C<< $scope->{extensions}{tls} >> as L<PAGI::Spec::Tls>
+describes it. To try it out, with a certificate of one's own:
 
     openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout server.key -out server.pem \
         -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1
@@ -1405,6 +1405,29 @@ Certbot's own directory is root's alone. F<examples/certbot/deploy-hook> copies 
 C<cert_dir> that the server's user may read; no connection is closed, and nobody needs to tell the server:
 
     certbot renew --deploy-hook /usr/local/sbin/deploy-hook
+
+=head1 HTTP/2
+
+    my $server = PAGI::Server->new(app => $app, http2 => 1, ssl => { ... });
+
+With C<http2> the same ports serve HTTP/1 and HTTP/2 (RFC 9113): over TLS ALPN agrees on C<h2> with clients
+that offer it, unless the cipher is one that HTTP/2 does not allow; in the clear a connection that begins
+with HTTP/2's preface speaks it (prior knowledge: C<curl --http2-prior-knowledge>, C<grpc_pass> of nginx,
+C<proto h2> of HAProxy). C<Upgrade: h2c> is ignored, as RFC 9113 has it.
+
+An application sees a request as ever. C<http_version> is C<2>, C<:authority> is the field C<host>, several
+C<cookie> fields are one. Each stream has its own C<receive>, C<send>, C<pagi.connection> and
+C<pagi.transport>; what one of them waits for, or is reset for, is nobody else's business. A client may send
+so much of a body as fits into C<h2_initial_window_size>, and more when the application has taken some;
+C<$send> waits where the client's window does not let content out. Trailers go both ways. WebSockets come by
+CONNECT (RFC 8441). Priorities are those of RFC 9218: the field C<priority> and PRIORITY_UPDATE frames say
+what is sent first; those of RFC 7540 are ignored.
+
+Limits and deadlines hold for each stream as they do for a connection of HTTP/1, and the options above bound
+what a connection may ask for. A client that makes work and brings nothing (resets, pings, settings, empty
+frames, header blocks that mean far more than they are long) is told to calm down, and its connection ends
+(ENHANCE_YOUR_CALM). A server that stops, or a worker that is replaced, asks for no more streams (GOAWAY)
+and serves those that there are. The access log's C<%H> is C<HTTP/2.0>.
 
 =head1 METHODS
 

@@ -288,7 +288,7 @@ pub const Exchange = struct {
             exchange.status = head.status;
             exchange.body_bytes = if (has_content) response.body.len else 0;
             exchange.ended = response.end;
-            if (response.close) exchange.connection.session.closeAfterResponse();
+            // `close` is about a connection that has one exchange at a time: here it is that of others, too.
             return;
         }
         const session = &exchange.connection.session;

@@ -84,6 +84,7 @@ pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
         .streams_max = config.h2_streams_max,
         .stream_window_bytes = @intCast(config.h2_window_bytes),
         .connection_window_bytes = @intCast(config.h2_connection_window_bytes),
+        .frame_bytes_max = @intCast(config.h2_frame_bytes_max),
         .list_bytes_max = config.h2_list_bytes_max,
         .extended_connect = config.h2_connect,
         .resets = .{ .burst = config.h2_resets_max, .per_second = config.h2_resets_rate },

@@ -448,6 +448,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const queuedOnStream = streams.queuedOnStream;
         pub const sayOnStream = streams.sayOnStream;
         pub const announceEnd = streams.announceEnd;
+        pub const dissolveStreams = streams.dissolve;
         pub const refuse = input.refuse;
         pub const sayRefusal = input.sayRefusal;
         pub const sayAlive = input.sayAlive;

@@ -516,7 +516,7 @@ sub listeners {
 }
 
 sub has_tls   { return Peregrine::has_tls() ? 1 : 0 }
-sub has_http2 { return 0 }
+sub has_http2 { return 1 }
 
 sub is_running {
     my ($self) = @_;

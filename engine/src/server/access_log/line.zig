@@ -185,7 +185,7 @@ fn versionText(head: *const Head) []const u8 {
     return switch (head.version) {
         .http_1_0 => "HTTP/1.0",
         .http_1_1 => "HTTP/1.1",
-        .http_2 => "HTTP/2",
+        .http_2 => "HTTP/2.0",
     };
 }
 

@@ -6,6 +6,7 @@ const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const io_layer = @import("io");
 const tls = @import("tls");
+const alpn = @import("../alpn.zig");
 const Outbox = @import("../outbox.zig").Outbox;
 const Pool = @import("../pool.zig").Pool;
 const Tunnel = @import("../tunnel.zig").Tunnel;
@@ -141,6 +142,9 @@ pub fn Secure(comptime W: type) type {
 
         fn established(w: *W, peer: *Peer) error{OutOfMemory}!void {
             peer.connection.awaitRequest(w.now);
+            const agreed = peer.connection.tunnel.?.session.protocol();
+            // Those over the limit are told so on each of their streams.
+            if (alpn.isMultiplexed(agreed)) return w.beginStreams(peer);
             if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer, "");
         }
 
@@ -170,6 +174,7 @@ pub fn Secure(comptime W: type) type {
                 .handshake => noteFailure(w, peer, reason),
                 .open => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
                 .relaying => |relaying| w.leaveRelay(peer, relaying.other),
+                .multiplexed => w.dissolveStreams(peer, .protocol_error),
                 else => {},
             }
             beginClosing(w, peer, tunnel);

@@ -9,12 +9,11 @@ our $VERSION = '0.003000';
 my $SECTION = [
     'HTTP/2' => (
         {
-            name    => 'http2',
-            type    => 'boolean',
-            engine  => 'http2',
-            missing => 'HTTP/2 is not there yet',
-            about   =>
-                'HTTP/2. Not there yet: only 0 is taken. 1: over TLS with clients that offer it (ALPN), and in the'
+            name   => 'http2',
+            type   => 'boolean',
+            engine => 'http2',
+            about  =>
+                'HTTP/2, see L<PAGI::Server/HTTP/2>. 1: over TLS with clients that offer it (ALPN), and in the'
                 . ' clear with clients that begin with its preface (prior knowledge), on the same ports.'
                 . ' 0: not at all.',
         },
