@@ -24,12 +24,11 @@ class Cores:
     load: int
 
 
-def burst(process, cores, seconds, path="/", connections=64, depth=1):
-    """As many requests as the server answers, by wrk."""
+def burst(process, cores, seconds, path="/", connections=64, **requests):
+    """As many requests as the server answers, by wrk. `requests`: what they look like, see wrk.run."""
     url = f"http://127.0.0.1:{process.port}{path}"
-    wrk.run(url, cores.load, connections, WARM_UP_S, depth)
     before = process.cpu_seconds()
-    result = wrk.run(url, cores.load, connections, seconds, depth)
+    result = wrk.run(url, cores.load, connections, seconds, **requests)
     cpu_s = process.cpu_seconds() - before
     if not process.alive():
         raise CannotRun("died under load")
@@ -42,11 +41,13 @@ def burst(process, cores, seconds, path="/", connections=64, depth=1):
         "cpu_us": cpu_s * 1e6 / result.requests,
     }
     # wrk corrects its histogram as though one request were under way, so pipelined it means nothing.
-    return numbers | ({"p50_us": result.p50_us, "p99_us": result.p99_us} if depth == 1 else {})
+    alone = requests.get("depth", 1) == 1
+    return numbers | ({"p50_us": result.p50_us, "p99_us": result.p99_us} if alone else {})
 
 
 def latency(process, cores, seconds, path="/", connections=64):
     """At 70 % of what one core can do: the rate follows from the CPU time per request under full load."""
+    burst(process, cores, WARM_UP_S, path, connections)
     full = burst(process, cores, 1, path, connections)
     rate = LOAD * 1e6 / full["cpu_us"]
     with Generator(
@@ -110,7 +111,6 @@ def echo(process, cores, seconds, path="/ws", connections=64, size=64):
     with Generator(
         "echo", cores.load, port=process.port, path=path, connections=connections, bytes=size
     ) as load:
-        load.run(WARM_UP_S)
         before = process.cpu_seconds()
         result = load.run(seconds)
         cpu_s = process.cpu_seconds() - before

@@ -1,10 +1,13 @@
-"""Measures our servers and their peers, one at a time on one core, with the load on another.
+"""Measures our servers and their peers, on one core, with the load on another. Those of a scenario are alive
+all the time and are loaded in turns of a second, so that a machine whose speed changes changes all of them;
+where the load is not all that a server can take, they run one at a time.
 
 ROW is SCENARIO, SERVER or SCENARIO/SERVER; without one all rows are measured and docs/BENCHMARKS.md is
 written.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -44,10 +47,12 @@ def main():
         trouble = start.built(server)
         if trouble:
             results.fail(f"{scenario.name}/{server.name}", trouble, for_good=True)
-    for number in range(options.rounds):
-        for scenario in SCENARIOS:
-            servers = [server for server in scenario.servers if (scenario.name, server.name) in rows]
-            if number < (scenario.rounds_max or options.rounds):
+    for scenario in SCENARIOS:
+        servers = [server for server in scenario.servers if (scenario.name, server.name) in rows]
+        if scenario.in_turns:
+            all_turns(scenario, servers, settings, results)
+        else:
+            for number in range(min(options.rounds, scenario.rounds_max or options.rounds)):
                 one_round(scenario, servers, number, settings, results)
     text = page(options.rows, settings, results)
     print(text, end="")
@@ -94,28 +99,68 @@ def chosen(parser, words):
     return [pair for pair in pairs if pair in wanted]
 
 
+TROUBLES = (OSError, RuntimeError, ValueError, CannotRun, subprocess.SubprocessError)
+
+
+def all_turns(scenario, servers, settings, results):
+    """All servers at once, each loaded for a second in each turn; the first turn warms them up."""
+    with contextlib.ExitStack() as stack:
+        alive = {}
+        for server in servers:
+            row = f"{scenario.name}/{server.name}"
+            if row in results.hopeless:
+                continue
+            try:
+                alive[server] = stack.enter_context(start.started(server, settings["cores"].server))
+            except TROUBLES as error:
+                failed(row, error, results)
+        turns = settings["rounds"] * settings["seconds"]
+        say(f"{scenario.name}: {turns} turns of {', '.join(server.name for server in alive)}")
+        for number in range(-1, turns):
+            for server in rotated([server for server in servers if server in alive], number):
+                row = f"{scenario.name}/{server.name}"
+                try:
+                    numbers = measured(scenario, server, alive[server], settings, 1)
+                except TROUBLES as error:
+                    failed(row, error, results)
+                    if not alive[server].alive():
+                        del alive[server]
+                else:
+                    if number >= 0:
+                        results.add(row, number, numbers)
+
+
 def one_round(scenario, servers, number, settings, results):
-    """Each server once, in another order each time, so that a machine whose mood changes troubles all
-    alike."""
-    turn = number % max(len(servers), 1)
-    for server in servers[turn:] + servers[:turn]:
+    """Each server once, alone."""
+    for server in rotated(servers, number):
         row = f"{scenario.name}/{server.name}"
         if row in results.hopeless:
             continue
         say(f"round {number + 1}/{settings['rounds']}: {row}")
         try:
             with start.started(server, settings["cores"].server) as process:
-                options = scenario.options | scenario.by_server.get(server.name, {})
-                numbers = scenario.measure(
-                    process,
-                    settings["cores"],
-                    settings["seconds"],
-                    **({"path": server.path} if server.path != "/" else {}) | options,
+                results.add(
+                    row, number, measured(scenario, server, process, settings, settings["seconds"])
                 )
-            results.add(row, number, numbers)
-        except (OSError, RuntimeError, ValueError, CannotRun, subprocess.SubprocessError) as error:
-            results.fail(row, str(error) or type(error).__name__, for_good=isinstance(error, NotInstalled))
-            say(f"  failed: {error}")
+        except TROUBLES as error:
+            failed(row, error, results)
+
+
+def rotated(servers, number):
+    """In another order each time: none always comes after the same one."""
+    turn = number % max(len(servers), 1)
+    return servers[turn:] + servers[:turn]
+
+
+def measured(scenario, server, process, settings, seconds):
+    options = scenario.options | scenario.by_server.get(server.name, {})
+    path = {"path": server.path} if server.path != "/" else {}
+    return scenario.measure(process, settings["cores"], seconds, **path | options)
+
+
+def failed(row, error, results):
+    results.fail(row, str(error) or type(error).__name__, for_good=isinstance(error, NotInstalled))
+    say(f"{row} failed: {error}")
 
 
 def page(rows, settings, results):

@@ -29,6 +29,7 @@ class Scenario:
     columns: tuple[Column, ...]
     options: dict = field(default_factory=dict)  # of measure
     by_server: dict = field(default_factory=dict)  # options of one server
+    in_turns: bool = True  # all servers are alive, and loaded second by second
     rounds_max: int | None = None
 
 
@@ -40,6 +41,9 @@ _RSS = Column("rss", "RSS MiB", ".1f", 2**20)
 _CPU = Column("cpu_us", "CPU µs/request", ".2f", spread=True)
 _RATIO = Column("ratio", "× yardstick", ".2f", spread=True)
 _BURST = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU, _RATIO)
+_UPLOAD = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU)
+
+_UPLOADS = {"connections": 8, "body": s.UPLOAD_BYTES}
 
 SCENARIOS = (
     Scenario(
@@ -49,6 +53,43 @@ SCENARIOS = (
         s.HELLOS,
         measure.burst,
         _BURST,
+    ),
+    Scenario(
+        "single",
+        "Hello, one connection",
+        "One request at a time: what a server does between two of them is not shared with others.",
+        s.HELLOS_ALONE,
+        measure.burst,
+        _BURST,
+        {"connections": 1},
+    ),
+    Scenario(
+        "json",
+        "JSON, 64 connections, requests with 15 header fields",
+        "An object of one string, encoded for each request; a browser's header fields. The yardstick says"
+        " its constant hello.",
+        s.JSONS,
+        measure.burst,
+        _BURST,
+        {"headers": "browser"},
+    ),
+    Scenario(
+        "upload-echo",
+        "A request body of 1 MB, echoed, 8 connections",
+        "The body is read to its end, then sent back.",
+        s.ECHOES,
+        measure.burst,
+        _UPLOAD,
+        _UPLOADS,
+    ),
+    Scenario(
+        "upload-drop",
+        "A request body of 1 MB, dropped, 8 connections",
+        "The body is read to its end. The yardstick reads it, too, and counts its bytes.",
+        s.DROPS,
+        measure.burst,
+        (*_UPLOAD, _RATIO),
+        _UPLOADS,
     ),
     Scenario(
         "pipeline",
@@ -92,6 +133,7 @@ SCENARIOS = (
             Column("aside_permille", "set aside %", ".1f", 10),
             _ERRORS,
         ),
+        in_turns=False,
     ),
     Scenario(
         "idle",
@@ -107,6 +149,7 @@ SCENARIOS = (
             Column("idle_cpu", "CPU % of a core", ".2f", 0.01),
         ),
         by_server={"zig": {"memory_path": "/memory"}},
+        in_turns=False,
         rounds_max=3,
     ),
     Scenario(
@@ -138,6 +181,7 @@ SCENARIOS = (
             Column("rss_late", "RSS KiB late", ",.0f", 1024),
             Column("growth", "growth KiB", ",.0f", 1024),
         ),
+        in_turns=False,
         rounds_max=1,
     ),
 )
@@ -159,14 +203,21 @@ class Goal:
 GOALS = (
     Goal("keepalive/zig", "cpu_us", 1.05, "keepalive/yardstick"),
     Goal("keepalive/uring", "cpu_us", 0.95, "keepalive/zig"),
-    Goal("keepalive/pagi", "cpu_us", 2.2, "keepalive/yardstick"),
+    Goal("keepalive/pagi", "cpu_us", 1.6, "keepalive/yardstick"),
     Goal("keepalive/pagi", "cpu_us", 0.65, "keepalive/granian"),
     Goal("keepalive/pagi-log", "cpu_us", 1.03, "keepalive/pagi"),
     Goal("keepalive/pagi-thread", "cpu_us", 1.25, "keepalive/pagi"),
     Goal("keepalive/psgi", "cpu_us", 1.5, "keepalive/yardstick"),
     Goal("keepalive/psgi-process", "cpu_us", 1.85, "keepalive/yardstick"),
     Goal("pipeline/psgi", "cpu_us", 0.8, "pipeline/nginx"),
+    Goal("single/zig", "cpu_us", 1.12, "single/yardstick"),
+    Goal("single/pagi", "cpu_us", 1.9, "single/yardstick"),
+    Goal("json/pagi", "cpu_us", 1.8, "json/yardstick"),
+    Goal("upload-echo/zig", "cpu_us", 1.0, "upload-echo/fasthttp"),
+    Goal("upload-echo/pagi", "cpu_us", 0.9, "upload-echo/granian"),
+    Goal("upload-drop/pagi", "cpu_us", 1.5, "upload-drop/yardstick"),
     Goal("pipeline/zig", "cpu_us", 0.15, "pipeline/nginx"),
+    Goal("pipeline/zig", "cpu_us", 1.0, "pipeline/may"),
     Goal("body/zig", "cpu_us", 0.95, "body/h2o"),
     Goal("body/zig", "cpu_us", 0.6, "body/nginx"),
     Goal("body/dirserver", "cpu_us", 1.0, "body/h2o"),

@@ -1,8 +1,8 @@
 """The servers of the benchmark: how each is started. Adding one adds an entry here and its name to
 scenarios.py.
 
-In commands and files, @PORT@, @WORK@ (a fresh directory) and @ROOT@ are replaced. Each server runs as it
-would be told to run for speed: one process for the event-driven, one per connection for the preforking,
+In commands and files, @PORT@, @WORK@ (a fresh directory), @STATE@ and @ROOT@ are replaced. Each server runs
+as it would be told to run for speed: one process for the event-driven, one per connection for the preforking,
 which otherwise leave the other keep-alive connections waiting.
 """
 
@@ -189,5 +189,44 @@ STARMAN = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
 )
+UPLOAD_BYTES = 1_000_000
+
+
+def _asked_for(server, path, proof):
+    """The same server asked for another page."""
+    return replace(server, path=path, proof=proof)
+
+
+# Peers that script/bench --install builds or fetches into @STATE@.
+HYPER = Server("hyper", "hyper with tokio (Rust)", ("@STATE@/rust/hyper", "@PORT@"))
+MAY = Server("may", "may_minihttp (Rust)", ("@STATE@/rust/may", "@PORT@"))
+NTEX = Server("ntex", "ntex (Rust)", ("@STATE@/rust/ntex", "@PORT@"))
+FASTHTTP = Server("fasthttp", "fasthttp (Go)", ("@STATE@/go/fasthttp", "@PORT@"))
+BUN = Server(
+    "bun",
+    "Bun (JavaScript)",
+    ("@STATE@/npm/node_modules/.bin/bun", "@WORK@/bun.js", "@PORT@"),
+    files=("bun.js",),
+    version=("@STATE@/npm/node_modules/.bin/bun", "--version"),
+)
+_FETCHED = (HYPER, MAY, NTEX, FASTHTTP, BUN)
+
+PAGI_REQUESTS = replace(
+    PAGI,
+    command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/requests.pagi.pl"),
+    files=("requests.pagi.pl",),
+)
+_WITH_PAGES = (ZIG_BENCH, PAGI_REQUESTS, HYPER, NTEX, FASTHTTP, BUN, GRANIAN, UVICORN)
+JSONS = (YARDSTICK, *(_asked_for(server, "/json", b"ello") for server in (*_WITH_PAGES, MAY)))
+# Without a body there is nothing to echo.
+ECHOES = tuple(_asked_for(server, "/echo", None) for server in _WITH_PAGES)
+DROPS = (
+    replace(YARDSTICK, command=(*YARDSTICK.command, str(UPLOAD_BYTES)), proof=None),
+    *(_asked_for(server, "/drop", b"ello") for server in _WITH_PAGES),
+)
 _OURS = (ZIG, ZIG_UNCHECKED, URING, PAGI, PAGI_LOG, PAGI_THREAD, PSGI, PSGI_PROCESS)
-HELLOS = (YARDSTICK, *_OURS, NGINX, H2O, GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN)
+HELLOS = (
+    *(YARDSTICK, *_OURS, NGINX, H2O, *_FETCHED),
+    *(GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN),
+)
+HELLOS_ALONE = (YARDSTICK, ZIG, PAGI, PAGI_THREAD, PSGI, NGINX, H2O, *_FETCHED, GRANIAN, UVICORN)

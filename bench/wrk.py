@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipeline.lua")
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "requests.lua")
 GRACE_S = 20  # wrk ends by itself; this is for the day it does not
 
 
@@ -29,7 +29,8 @@ class Burst:
         return self.status + self.socket + self.timeout
 
 
-def run(url, core, connections, seconds, depth=1):
+def run(url, core, connections, seconds, depth=1, body=0, headers="few"):
+    """`body`: bytes of each request's; `headers`: "browser" for those that one sends."""
     if not shutil.which("wrk"):
         raise Failed("wrk is not installed; run script/bench --install")
     command = [
@@ -43,6 +44,8 @@ def run(url, core, connections, seconds, depth=1):
         url,
         "--",
         str(depth),
+        str(body),
+        headers,
     ]
     done = subprocess.run(
         command,

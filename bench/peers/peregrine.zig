@@ -1,6 +1,7 @@
 //! Peregrine's Zig face under measurement: `peregrine PORT`, one worker. /body answers with as many bytes as
-//! the file that others serve, /memory with what the engine has allocated, /ws is a WebSocket that echoes,
-//! everything else says hello.
+//! the file that others serve, /echo with the request's body, /drop when it has read that, /json with an
+//! object, /memory with what the engine has allocated; /ws is a WebSocket that echoes, everything else says
+//! hello.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -33,6 +34,17 @@ const Handler = struct {
         const path = request.getPath();
         if (std.mem.eql(u8, path, "/ws")) {
             return per.ws.upgrader.handleUpgrade(self.allocator, request, response);
+        }
+        if (std.mem.eql(u8, path, "/echo")) {
+            try response.addNewHeader("Content-Type", "application/octet-stream");
+            _ = try response.setBody(request.body);
+            return;
+        }
+        if (std.mem.eql(u8, path, "/json")) {
+            try response.addNewHeader("Content-Type", "application/json");
+            const message = std.json.fmt(.{ .message = "Hello, World!" }, .{});
+            _ = try response.setBody(try std.fmt.allocPrint(request.arena, "{f}", .{message}));
+            return;
         }
         try response.addNewHeader("Content-Type", "text/plain");
         if (std.mem.eql(u8, path, "/memory")) {

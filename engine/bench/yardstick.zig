@@ -1,8 +1,9 @@
-//! The yardstick: `yardstick PORT`. A bare epoll loop that answers each request head with the same bytes,
-//! so that a server's cost can be told as a multiple of what the kernel alone takes on this machine. One
-//! read and one write for whatever arrived. Does not know: HTTP beyond the empty line that ends a head (RFC
-//! 9112, section 2.1), deadlines, limits, short writes. It is no server: it must only be pointed at a
-//! benchmark on loopback.
+//! The yardstick: `yardstick PORT [BODY]`. A bare epoll loop that answers each request head with the same
+//! bytes, so that a server's cost can be told as a multiple of what the kernel alone takes on this machine.
+//! One read and one write for whatever arrived. With BODY so many bytes follow each head, which are read and
+//! forgotten before the answer. Does not know: HTTP beyond the empty line that ends a head (RFC 9112, section
+//! 2.1), deadlines, limits, short writes. It is no server: it must only be pointed at a benchmark on
+//! loopback.
 const std = @import("std");
 const linux = std.os.linux;
 const assert = std.debug.assert;
@@ -17,8 +18,14 @@ const read_bytes = 16 * 1024;
 /// Answers that one read can ask for: a head has at least a request line besides its end.
 const answers_max = read_bytes / 16;
 const connections_max = 4096;
+/// What is read of a body at once.
+const body_read_bytes = 256 * 1024;
 
-const Peer = struct { carry: [carry_bytes]u8 = @splat(0) };
+const Peer = struct {
+    carry: [carry_bytes]u8 = @splat(0),
+    /// Of a body that is being read; 0: a head is.
+    left: usize = 0,
+};
 
 /// Indexed by descriptor.
 var peers: [connections_max]Peer = @splat(.{});
@@ -28,10 +35,11 @@ var output: [answers_max * answer.len]u8 = undefined;
 
 pub fn main(init: std.process.Init) !void {
     const args = try init.minimal.args.toSlice(init.arena.allocator());
-    if (args.len != 2) {
-        std.debug.print("usage: yardstick PORT\n", .{});
+    if (args.len != 2 and args.len != 3) {
+        std.debug.print("usage: yardstick PORT [BODY]\n", .{});
         std.process.exit(2);
     }
+    const body = if (args.len == 3) try std.fmt.parseInt(usize, args[2], 10) else 0;
     for (0..answers_max) |i| output[i * answer.len ..][0..answer.len].* = answer.*;
     const listener = try listen(try std.fmt.parseInt(u16, args[1], 10));
     const poll = try descriptor(linux.epoll_create1(linux.EPOLL.CLOEXEC));
@@ -42,7 +50,9 @@ pub fn main(init: std.process.Init) !void {
         if (linux.errno(rc) == .INTR) continue;
         try check(rc);
         for (events[0..rc]) |event| {
-            if (event.data.fd == listener) try accept(poll, listener) else serve(event.data.fd);
+            if (event.data.fd == listener) {
+                try accept(poll, listener);
+            } else if (body > 0) serveBody(event.data.fd, body) else serve(event.data.fd);
         }
     }
 }
@@ -64,6 +74,23 @@ fn serve(fd: linux.fd_t) void {
     // A full socket buffer would need an outbox, which is what a yardstick has not: give up on that peer.
     if (linux.write(fd, due.ptr, due.len) != due.len) close(fd);
 }
+
+/// Reads once: a head that comes in one piece, with what of its body is there, or more of the body. Who sends
+/// no body, to see whether somebody is there, is answered at once.
+fn serveBody(fd: linux.fd_t, body: usize) void {
+    const peer = &peers[@intCast(fd)];
+    const received = linux.read(fd, &body_input, body_input.len);
+    if (linux.errno(received) == .AGAIN) return;
+    if (linux.errno(received) != .SUCCESS or received == 0) return close(fd);
+    if (peer.left == 0) {
+        const bytes = body_input[0..received];
+        const head = (std.mem.find(u8, bytes, head_end) orelse return close(fd)) + head_end.len;
+        peer.left = if (bytes[0] == 'P') body -| (received - head) else 0;
+    } else peer.left -|= received;
+    if (peer.left == 0 and linux.write(fd, answer, answer.len) != answer.len) close(fd);
+}
+
+var body_input: [body_read_bytes]u8 = undefined;
 
 fn countHeads(bytes: []const u8) usize {
     var count: usize = 0;

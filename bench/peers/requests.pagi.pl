@@ -1,0 +1,58 @@
+# What the rows about request bodies and JSON ask of PAGI: /echo sends a body back, /drop reads it and lets
+# go of it, /json answers with an object, everything else says hello.
+use strict;
+use warnings;
+
+use Cpanel::JSON::XS ();
+use Future::AsyncAwait;
+
+my $json = Cpanel::JSON::XS->new->utf8;
+
+async sub answer {
+    my ($send, $type, $body) = @_;
+    await $send->({
+        type    => 'http.response.start',
+        status  => 200,
+        headers => [ [ 'content-type', $type ], [ 'content-length', length $body ] ],
+    });
+    await $send->({ type => 'http.response.body', body => $body });
+    return;
+}
+
+async sub echo {
+    my ($receive, $send) = @_;
+    my $event = await $receive->();
+    my $body  = delete $event->{body};
+    while ($event->{more}) {
+        $event = await $receive->();
+        $body .= $event->{body};
+    }
+    await answer($send, 'application/octet-stream', $body);
+    return;
+}
+
+async sub drop {
+    my ($receive, $send) = @_;
+    my $more = 1;
+    while ($more) {
+        my $event = await $receive->();
+        $more = $event->{more};
+    }
+    await answer($send, 'text/plain', "Hello, World!\n");
+    return;
+}
+
+my %pages = (
+    '/echo' => \&echo,
+    '/drop' => \&drop,
+    '/json' => sub { answer($_[1], 'application/json', $json->encode({ message => 'Hello, World!' })) },
+);
+
+sub app {
+    my ($scope, $receive, $send) = @_;
+    die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
+    my $page = $pages{ $scope->{path} };
+    return $page ? $page->($receive, $send) : answer($send, 'text/plain', "Hello, World!\n");
+}
+
+\&app;
