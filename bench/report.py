@@ -111,8 +111,9 @@ def head(command, settings):
         f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {machine()}, load before the"
         f" run {settings['load']:.2f}.",
         f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of"
-        f" {settings['seconds']} s each; servers one at a time on core {settings['cores'].server}, the load"
-        f" on core {settings['cores'].load}.",
+        f" {settings['seconds']} s each; servers on core {settings['cores'].server}, the load on core"
+        f" {settings['cores'].load}. Those of a scenario are alive together and loaded in turns of a second,"
+        " which are its rounds; for latency, idle connections and growth they run one at a time.",
         "",
         "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed."
         " CPU is that of all the server's processes, the kernel's work for them included. RSS counts shared"

@@ -49,6 +49,8 @@ def main():
             results.fail(f"{scenario.name}/{server.name}", trouble, for_good=True)
     for scenario in SCENARIOS:
         servers = [server for server in scenario.servers if (scenario.name, server.name) in rows]
+        if not servers:
+            continue
         if scenario.in_turns:
             all_turns(scenario, servers, settings, results)
         else:

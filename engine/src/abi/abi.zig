@@ -191,6 +191,7 @@ fn newHandle(config: *const peregrine.Config) !*Handle {
     const handle = try gpa.create(Handle);
     errdefer gpa.destroy(handle);
     fork.watch();
+    Host.prepareHeap();
     handle.* = .{ .worker = undefined, .host = try .init(gpa), .forks = fork.count() };
     errdefer handle.host.abandon();
     handle.worker = try .init(gpa, config.*, &handle.host, .{});

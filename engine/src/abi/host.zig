@@ -428,6 +428,19 @@ pub const Host = struct {
         _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
+    /// glibc maps a large block for itself, whose pages are cleared each time, until one as large was freed:
+    /// then blocks of that size come from the heap, and twice as much stays there when it is free
+    /// (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). Bodies, and the strings that they become, are
+    /// such blocks; what a burst leaves behind, `relieve` gives back.
+    pub fn prepareHeap() void {
+        if (!builtin.target.isGnuLibC()) return;
+        const block = std.c.malloc(large_block_bytes);
+        std.mem.doNotOptimizeAway(block);
+        std.c.free(block);
+    }
+
+    const large_block_bytes = 4 * 1024 * 1024;
+
     /// The C library's heap, which is that of the whole process, gives back what is free.
     pub fn relieve(_: *Host) void {
         if (builtin.target.isGnuLibC()) _ = malloc_trim(0);
