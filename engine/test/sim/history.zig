@@ -7,6 +7,7 @@ const host_file = @import("host.zig");
 const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
+const StreamsClient = @import("streams_client.zig").StreamsClient;
 const Flaky = @import("flaky.zig").Flaky;
 /// One host that pulls, and one beside one that pushes and one that wants whole bodies.
 const Alone = host_file.Cast(&.{host_file.Host});
@@ -50,6 +51,7 @@ const Scene = struct {
             },
             .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
             .config = .{
+                .http2 = true,
                 .receive_bytes = ([_]u32{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
                 .frame_bytes_max = 1 << 20,
                 .write_high_bytes = 8_000,
@@ -84,6 +86,8 @@ const Retirement = struct {
     ends_sockets_in: ?usize,
     /// How many requests there may be in all: each connection has one more.
     requests_max: ?u64 = null,
+    /// Those on streams, which may all have been sent before their client knows.
+    on_streams: u64 = 0,
 
     fn draw(random: std.Random) Retirement {
         const round = random.uintLessThan(usize, ([_]usize{ 3, 30, 300 })[random.uintLessThan(usize, 3)]);
@@ -100,7 +104,7 @@ const Retirement = struct {
 
     fn begin(retirement: *Retirement, worker: anytype) void {
         if (retirement.requests_max != null) return;
-        retirement.requests_max = worker.stats.requests + worker.peers.count;
+        retirement.requests_max = worker.stats.requests + worker.peers.count + retirement.on_streams;
         worker.retire();
     }
 };
@@ -108,6 +112,7 @@ const Retirement = struct {
 const Actor = union(enum) {
     http: HttpClient,
     socket: SocketClient,
+    streams: StreamsClient,
 
     fn client(actor: *Actor) *Client {
         return switch (actor.*) {
@@ -152,6 +157,9 @@ fn play(comptime Cast: type, seed: u64) !void {
     for (actors) |*actor| exchanges += try enter(actor, try worker.io.connect(listener), random, exchanges);
     defer for (actors) |*actor| switch (actor.*) {
         inline else => |*one| one.deinit(),
+    };
+    if (scene.retirement) |*retirement| for (actors) |*actor| {
+        if (actor.* == .streams) retirement.on_streams += actor.streams.count;
     };
     var ends: [clients_max]per.io.SimPeer = undefined;
     for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().peer;
@@ -209,6 +217,7 @@ fn judge(actors: []Actor, scene: *const Scene, unaccepted: usize, has_stopped: b
                 try one.checkDismissed()
             else
                 try one.check(broken),
+            .streams => |*one| try one.check(broken or has_stopped),
             // A worker that stops adds to its answers that the connection closes.
             .http => |*one| if (has_stopped) {} else if (retirement == null)
                 try one.check(broken)
@@ -253,8 +262,13 @@ fn enter(actor: *Actor, peer: per.io.SimPeer, random: std.Random, first_id: usiz
         try actor.socket.plan(random, first_id);
         return 1;
     }
-    actor.* = .{ .http = .{ .client = client } };
     const count = random.intRangeAtMost(usize, 1, HttpClient.requests_max);
+    if (random.uintLessThan(u8, 3) == 0) {
+        actor.* = .{ .streams = .{ .client = client } };
+        try actor.streams.plan(random, first_id, count);
+        return count;
+    }
+    actor.* = .{ .http = .{ .client = client } };
     try actor.http.plan(random, first_id, count);
     return count;
 }

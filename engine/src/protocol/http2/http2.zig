@@ -7,6 +7,7 @@ pub const hpack = struct {
     pub const Decoder = decoder.Decoder;
     pub const table_bytes_max = decoder.table_bytes_max;
     pub const Encoder = encoder.Encoder;
+    pub const stateless = encoder.stateless;
     pub const field_overhead = encoder.field_overhead;
     pub const block_overhead = encoder.block_overhead;
     pub const huffman = @import("hpack/huffman.zig");
