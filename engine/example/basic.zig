@@ -27,7 +27,8 @@ const Handler = struct {
 pub fn main() !void {
     var gpa: std.heap.DebugAllocator(.{}) = .init;
     defer _ = gpa.deinit();
-    const srv = try per.Server(Handler).init(gpa.allocator(), 3000, .{});
+    const srv = per.Server(Handler).init(gpa.allocator(), 3000, .{}) catch
+        std.process.exit(1); // the log says why
     std.debug.print("listening on 0.0.0.0:3000\n", .{});
-    try srv.start(); // Blocks if there is no error
+    srv.start() catch std.process.exit(1); // blocks if there is no error
 }

@@ -35,7 +35,8 @@ pub fn main(init: std.process.Init) !void {
     folder = try std.Io.Dir.cwd().realPathFileAlloc(init.io, if (args.len > 1) args[1] else ".", arena);
     const port = if (args.len > 2) try std.fmt.parseInt(u16, args[2], 10) else 3000;
     const threads = if (args.len > 3) try std.fmt.parseInt(usize, args[3], 10) else 0;
-    const server = try per.Server(Handler).init(init.gpa, port, .{ .worker_thread_count = threads });
+    const server = per.Server(Handler).init(init.gpa, port, .{ .worker_thread_count = threads }) catch
+        std.process.exit(1); // the log says why
     std.debug.print("serving {s} on http://127.0.0.1:{d}/\n", .{ folder, server.port() });
-    try server.start();
+    server.start() catch std.process.exit(1);
 }

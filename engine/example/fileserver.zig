@@ -33,7 +33,8 @@ pub fn main(init: std.process.Init) !void {
     const args = try init.minimal.args.toSlice(arena);
     path = try std.Io.Dir.cwd().realPathFileAlloc(init.io, if (args.len > 1) args[1] else "build.zig", arena);
     const port = if (args.len > 2) try std.fmt.parseInt(u16, args[2], 10) else 3000;
-    const server = try per.Server(Handler).init(init.gpa, port, .{});
+    const server = per.Server(Handler).init(init.gpa, port, .{}) catch
+        std.process.exit(1); // the log says why
     std.debug.print("serving {s} on http://127.0.0.1:{d}/\n", .{ path, server.port() });
-    try server.start();
+    server.start() catch std.process.exit(1);
 }

@@ -39,7 +39,8 @@ pub fn main(init: std.process.Init) !void {
         pair[0] = .{ .cert_file = args[3], .key_file = args[4] };
         config.tls = .{ .certificates = &pair };
     }
-    const server = try per.Server(Handler).init(init.gpa, port, config);
+    const server = per.Server(Handler).init(init.gpa, port, config) catch
+        std.process.exit(1); // the log says why
     std.debug.print("listening on 127.0.0.1:{d}\n", .{server.port()});
-    try server.start();
+    server.start() catch std.process.exit(1);
 }

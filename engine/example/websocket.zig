@@ -55,7 +55,8 @@ const Handler = struct {
 };
 
 pub fn main(init: std.process.Init) !void {
-    const server = try per.Server(Handler).init(init.gpa, 3000, .{});
+    const server = per.Server(Handler).init(init.gpa, 3000, .{}) catch
+        std.process.exit(1); // the log says why
     std.debug.print("listening on http://127.0.0.1:{d}/\n", .{server.port()});
-    try server.start();
+    server.start() catch std.process.exit(1);
 }

@@ -44,6 +44,7 @@ test {
     _ = @import("detached.zig");
     _ = @import("event_stream.zig");
     _ = @import("handler.zig");
+    _ = @import("job.zig");
     _ = @import("host.zig");
     _ = @import("query.zig");
     _ = @import("registry.zig");
