@@ -126,7 +126,8 @@ pub fn Server(comptime Handler: type) type {
             };
         }
 
-        /// Counters and sizes of all workers together, each as of its last round. From any thread.
+        /// Counters and sizes of all workers together: each worker's as of its last round, its memory as of
+        /// the last second in which it did something. From any thread.
         pub fn statistics(self: *const Self) Stats {
             return switch (self.running) {
                 inline else => |server| server.statistics(),

@@ -74,6 +74,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             taken: u64 = 0,
             /// The worker's statistics as of its last round, for other threads.
             published: Published = @splat(.init(0)),
+            published_seconds: u64 = 0,
             /// What this worker has made of `stopping`.
             stop_seen: Stop = .no,
             /// When a stopping server cuts the connections that are left.
@@ -82,10 +83,26 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             const stats_fields = @typeInfo(engine.Stats).@"struct".field_names;
             const Published = [stats_fields.len]std.atomic.Value(u64);
 
-            fn publish(unit: *Unit) void {
+            /// What is counted is told after each round. Sizes take longer to add up: once a second.
+            inline fn publish(unit: *Unit) void {
+                const worker = &unit.worker;
+                if (worker.wall_seconds != unit.published_seconds) return unit.publishAll();
+                inline for (.{ "accepted", "rejected", "requests", "refused", "shed" }) |name| {
+                    unit.tell(name, @field(worker.stats, name));
+                }
+                unit.tell("connections", worker.peers.count);
+                unit.tell("exchanges", worker.exchanges.count);
+            }
+
+            noinline fn publishAll(unit: *Unit) void {
+                unit.published_seconds = unit.worker.wall_seconds;
                 const stats = unit.worker.statistics();
-                inline for (stats_fields, &unit.published) |name, *word| {
-                    word.store(@field(stats, name), .monotonic);
+                inline for (stats_fields) |name| unit.tell(name, @field(stats, name));
+            }
+
+            inline fn tell(unit: *Unit, comptime name: []const u8, value: u64) void {
+                inline for (stats_fields, &unit.published) |field, *word| {
+                    if (comptime std.mem.eql(u8, field, name)) word.store(value, .monotonic);
                 }
             }
 
@@ -276,7 +293,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             };
         }
 
-        /// Counters and sizes of all workers together, each as of its last round. From any thread.
+        /// Counters and sizes of all workers together: each worker's as of its last round, its memory as of
+        /// the last second in which it did something. From any thread.
         pub fn statistics(self: *const Self) engine.Stats {
             var all: engine.Stats = .{};
             for (self.units) |*unit| {
