@@ -116,6 +116,29 @@ subtest 'a request that waits for too long' => sub {
     is($server->stop,                     0,   'it stops');
 };
 
+subtest 'a request that takes too long, and limits of addresses' => sub {
+    unlink "$dir/go";
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(-S plackup -s Peregrine -E deployment --engine process --workers 2 --request-kill-timeout 0.5),
+        qw(--max-connections-per-address 3 --listen 127.0.0.1:0), $psgi
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    my $kept = TestClient->new($port);
+    is(asked($kept, '/wait')->{status}, 504, 'the client is told');
+    is(asked($kept, '/')->{status},     200, '... and its connection is served on');
+    like(
+        $server->log,
+        qr{is stuck in request 1-1 GET /wait.* at \S+app\.psgi line \d+},
+        '... and the log says where'
+    );
+    my @more = map { TestClient->new($port) } 1, 2;
+    is(asked($_, '/')->{status}, 200, 'as many connections of an address as are allowed') for @more;
+    is(asked(TestClient->new($port), '/')->{status}, 429, '... and not one more');
+    is($server->stop, 0, 'it stops');
+};
+
 my $pagi = write_file('app.pl', <<'APP');
 use Future::AsyncAwait;
 async sub {

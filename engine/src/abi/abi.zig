@@ -504,6 +504,10 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
 
 pub export fn peregrine_give_up(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
+    if (handle.interpreter) |interpreter| {
+        interpreter.giveUp(ticket);
+        return Code.ok;
+    }
     const channel = handle.channel orelse return Code.out_of_order;
     if (channel.thread == null) return Code.out_of_order;
     channel.giveUp(ticket);

@@ -107,6 +107,13 @@ pub const Interpreter = struct {
         if (self.state.cmpxchgStrong(.over, .cut, .acq_rel, .monotonic) == null) self.raise();
     }
 
+    /// The engine answers a request that nobody will answer. Touches nothing that the application may be in
+    /// the middle of: may be called in a signal handler.
+    pub fn giveUp(self: *Interpreter, ticket: types.Ticket) void {
+        self.shared.words.given_up.store(ticket, .release);
+        self.wakeEngine();
+    }
+
     /// Whatever is open ends now.
     pub fn cut(self: *Interpreter) void {
         self.end.flush();

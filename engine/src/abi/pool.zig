@@ -196,6 +196,7 @@ pub const Pool = struct {
     /// Does what it wants beside commands.
     fn grant(pool: *Pool, seat: *Seat) void {
         if (seat.end.broken.load(.monotonic)) return pool.bury(seat, "does not keep to the rules");
+        pool.answerFor(seat);
         const wishes = seat.shared.words.wishes.load(.acquire);
         if (wishes == 0) return;
         if (wishes & Wish.cut != 0) {
@@ -204,6 +205,17 @@ pub const Pool = struct {
         }
         if (wishes & Wish.end_websockets != 0) pool.endWebSockets(seat);
         if (wishes & Wish.leave != 0) pool.letLeave(seat);
+    }
+
+    /// An interpreter is about to be killed that is stuck in a request.
+    fn answerFor(pool: *Pool, seat: *Seat) void {
+        const given_up = &seat.shared.words.given_up;
+        if (given_up.load(.monotonic) == 0) return;
+        const exchange = pool.worker.find(@fromBackingInt(given_up.swap(0, .acquire))) orelse return;
+        if (exchange.seat != seat.number) return;
+        seat.noteOver(exchange);
+        pool.dismiss(exchange);
+        unanswered.fail(pool.worker, exchange, 504, "The application takes too long.\n");
     }
 
     fn letLeave(pool: *Pool, seat: *Seat) void {

@@ -18,6 +18,8 @@ pub const Words = extern struct {
     broken: platform.Atomic(u32) align(std.atomic.cache_line),
     /// Set by the application: what it wants of the engine, bits of `Wish`.
     wishes: platform.Atomic(u32) align(std.atomic.cache_line),
+    /// Set by the application: the ticket of a request that it will never answer; 0: none.
+    given_up: platform.Atomic(u64),
     /// Somebody counts how long requests wait.
     counts: u32,
     /// The engine's limits when the channel was made, in the order of `Config`.

@@ -464,7 +464,7 @@ sub _for_worker {
     my ($self, $number) = @_;
     my $options = $self->{options};
     my $server  = ref($self)->new(app => $options->{app}, quiet => 1);
-    $server->{options}    = { %$options, _share($options, $self->effective_memory_max) };
+    $server->{options}    = { %$options, $self->_share($options) };
     $server->{worker_num} = $number;
     @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};
     $server->{log}
@@ -474,11 +474,13 @@ sub _for_worker {
     return $server;
 }
 
-# Which worker a client comes to is chance, so each one lets a part of what is allowed in, rounded up.
+# Which worker a client comes to is chance, so each one lets a part of what is allowed in, rounded up. An
+# engine in a process of its own lets all of it in.
 sub _share {
-    my ($options, $memory) = @_;
-    my $count = $options->{workers};
-    my %share = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
+    my ($self, $options) = @_;
+    my $memory = $self->effective_memory_max;
+    my $count  = $self->has_engine_process ? 1 : $options->{workers};
+    my %share  = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
     $share{memory_max} = $memory if $memory;
     return %share;
 }
