@@ -129,12 +129,16 @@ for my $kind (sort keys %kinds) {
         my $round  = sub { $ends{$end}->(TestClient->new($port, @narrow), $kind) };
         $round->() for 1 .. 3;
         usage() for 1 .. 2;
-        my $before = usage();
-        $round->() for 1 .. 10;
-        usage();
-        my $after;
-        # A thread may still be at a file that nobody waits for any more.
-        wait_for(sub { $after = usage(); $after->{descriptors} <= $before->{descriptors} });
+        my ($before, $after);
+        # What serves several requests at once is kept for the next ones: that grows once, a leak again.
+        for (1 .. 4) {
+            $before = usage();
+            $round->() for 1 .. 10;
+            usage();
+            # A thread may still be at a file that nobody waits for any more.
+            wait_for(sub { $after = usage(); $after->{descriptors} <= $before->{descriptors} });
+            last if $after->{values} - $before->{values} < 10;
+        }
         my ($text) = get($port, '/usage')->{body} =~ /bodies=(\d+)/;
         is $after->{descriptors}, $before->{descriptors}, "$kind, $end: no descriptor";
         cmp_ok $after->{values} - $before->{values}, '<', 10, "$kind, $end: no live value";

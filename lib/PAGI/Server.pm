@@ -650,6 +650,13 @@ longer one is in a temporary file. From 1 to 1073741824. B<--body-buffer-size>
 What the temporary files of all request bodies may hold, in each process (507). 0: no limit but the
 disk. From 0 to 1125899906842624. B<--max-body-spool>
 
+=item response_buffer => 67108864
+
+Applications of PSGI with C<--engine thread> or C<process>: what of one response waits for its
+client in a temporary file, behind a mebibyte in memory, so that the application is done with it,
+however slow the client. These files count for C<max_body_spool>. 0: there are none. From 0 to
+1125899906842624. B<--response-buffer>
+
 =item body_folder
 
 Where those files are. They have no name, so that nothing is left behind. Default: what C<TMPDIR>

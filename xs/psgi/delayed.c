@@ -125,6 +125,7 @@ void psgi_writer_go_on(pTHX_ psgi_exchange *exchange) {
         SvREFCNT_dec(px_call(aTHX_ callback, NULL, writer, NULL, &error));
         if (error) psgi_exchange_fail(aTHX_ exchange, error, "in a callback of its writer");
         if (!exchange->wrote || !psgi_delivers(exchange)) break;
+        if (psgi_spool_is_wanted(exchange)) continue;
         const int code = peregrine_flush(exchange->base.worker->engine, exchange->base.ticket);
         if (code == PEREGRINE_BLOCKED) exchange->drains = true;
         else if (code < 0) break;

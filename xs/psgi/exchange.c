@@ -48,6 +48,7 @@ void psgi_exchange_open(psgi_exchange *exchange) {
     exchange->abandoned = false;
     exchange->has_io = false;
     exchange->has_chunks = false;
+    exchange->spool = (psgi_spool){.open = false};
 }
 
 void psgi_exchange_clear(pTHX_ px_exchange *base) {
@@ -175,6 +176,7 @@ void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     px_exchange_hold(&exchange->base);
     worker->refs++;
     exchange->state = PSGI_OVER;
+    psgi_spool_forget(exchange);
     psgi_body_close(aTHX_ exchange);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);

@@ -8,6 +8,11 @@ static bool is_set(pTHX_ HV *settings, const char *name) {
     return value && SvTRUE(value);
 }
 
+static UV number_of(pTHX_ HV *settings, const char *name) {
+    SV *value = px_setting(aTHX_ settings, name);
+    return value ? SvUV(value) : 0;
+}
+
 /* [1, 1], for all environments. */
 static AV *make_version(pTHX) {
     AV *version = px_pair(aTHX_ newSViv(1), newSViv(1));
@@ -16,8 +21,8 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, path, root_path, host, server, loop, multiprocess, harakiri, underscores. Nothing has
- * changed if one of them is wrong. */
+/* Settings: app, path, root_path, host, server, loop, multiprocess, harakiri, underscores; and
+ * response_buffer, max_spool, folder, for spool.c. Nothing has changed if one of them is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
@@ -34,12 +39,16 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->multiprocess = is_set(aTHX_ settings, "multiprocess");
     app->harakiri = is_set(aTHX_ settings, "harakiri");
     app->underscores = is_set(aTHX_ settings, "underscores");
+    app->spool_max = number_of(aTHX_ settings, "response_buffer");
+    app->spools_max = number_of(aTHX_ settings, "max_spool");
+    SV *folder = px_setting(aTHX_ settings, "folder");
+    app->folder = folder ? newSVsv(folder) : newSVpvs("/tmp");
     px_worker_attach(aTHX_ worker, route, &psgi_face, app, settings);
 }
 
 static void drop_application(pTHX_ void *application) {
     psgi_app *app = (psgi_app *)application;
-    SV *owned[] = {app->code, app->no_input, (SV *)app->version};
+    SV *owned[] = {app->code, app->no_input, (SV *)app->version, app->folder};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     Safefree(app);
 }
@@ -74,6 +83,20 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
 
 /* The peer takes more content. */
 static void go_on(pTHX_ psgi_exchange *exchange) {
+    if (psgi_spool_is_open(exchange) && psgi_delivers(exchange)) {
+        const int code = psgi_spool_flow(aTHX_ exchange);
+        if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+        else if (code < 0) {
+            const char *why = code == PEREGRINE_E_SYSTEM ? "its temporary file cannot be read"
+                                                         : peregrine_error_text(code);
+            psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(why, 0)));
+            return;
+        }
+        if (psgi_spool_is_open(exchange)) {
+            exchange->drains = psgi_spool_is_full(exchange);
+            if (exchange->drains) return;
+        }
+    }
     if (exchange->source) psgi_body_go_on(aTHX_ exchange);
     else psgi_writer_go_on(aTHX_ exchange);
 }

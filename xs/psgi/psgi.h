@@ -84,6 +84,10 @@ typedef struct psgi_app {
     bool multiprocess;
     bool harakiri; /* the process is replaced when it asks for it */
     bool underscores; /* header names may have them */
+    UV spool_max;  /* bytes of a response that may wait in a file; 0: there are no files */
+    UV spools_max; /* the same of all responses */
+    UV spooled;    /* what there is */
+    SV *folder;    /* where these files are */
 } psgi_app;
 
 /* Values of environments that mostly are what they were in the last one. */
@@ -111,6 +115,13 @@ typedef struct psgi_chunks {
     size_t left; /* bytes of the chunk */
 } psgi_chunks;
 
+/* Content in a temporary file; see spool.c. */
+typedef struct psgi_spool {
+    bool open;
+    int fd;
+    UV size, sent; /* bytes that it got, and those of them that the engine has */
+} psgi_spool;
+
 /* One request and its response. */
 typedef struct psgi_exchange {
     px_exchange base; /* first; base.given is the environment */
@@ -125,6 +136,7 @@ typedef struct psgi_exchange {
     bool has_io;     /* the application was given psgix.io */
     bool has_chunks; /* the response's content comes in chunks */
     psgi_chunks chunks;
+    psgi_spool spool;
     CV *informational, *disconnected; /* ours until the exchange is let go */
     AV *cleanup;                      /* likewise; empty */
     SV *kept[PSGI_KEPT_COUNT];        /* likewise; values of its last environment, see kept.c */
@@ -161,6 +173,18 @@ HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
 
 /* input.c */
 bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event);
+
+/* spool.c */
+bool psgi_spool_is_open(const psgi_exchange *exchange);
+bool psgi_spool_is_wanted(const psgi_exchange *exchange);
+bool psgi_spool_open(pTHX_ psgi_exchange *exchange);
+size_t psgi_spool_room(const psgi_exchange *exchange);
+bool psgi_spool_is_full(const psgi_exchange *exchange);
+bool psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len);
+void psgi_spool_close(psgi_exchange *exchange);
+void psgi_spool_forget(psgi_exchange *exchange);
+int psgi_spool_flow(pTHX_ psgi_exchange *exchange);
+int psgi_spool_end(psgi_exchange *exchange);
 
 /* io.c */
 void psgi_io_give(pTHX_ psgi_exchange *exchange);

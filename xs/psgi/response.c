@@ -209,6 +209,29 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
     (void)start(aTHX_ exchange, head, PEREGRINE_END, bytes, len);
 }
 
+/* Puts content into the file; what is wrong, if something is. */
+static const char *spool(psgi_exchange *exchange, const char *bytes, size_t len) {
+    if (!psgi_spool_add(exchange, bytes, len)) return "its temporary file cannot be written";
+    exchange->drains = psgi_spool_is_full(exchange);
+    return NULL;
+}
+
+/* Gives content to the engine, or to the file if there is one, or should be. */
+static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const char *bytes, size_t len) {
+    if (psgi_spool_is_open(exchange)) return spool(exchange, bytes, len);
+    const bool spools = psgi_spool_is_wanted(exchange);
+    const size_t room = spools ? psgi_spool_room(exchange) : len;
+    const size_t now = len <= room || !psgi_spool_open(aTHX_ exchange) ? len : room;
+    if (now > 0) {
+        const int code = px_loan_write(aTHX_ &exchange->base, now == len ? piece : NULL, bytes, now, 0);
+        if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+        else if (code < 0) return peregrine_error_text(code);
+        else if (code == PEREGRINE_BLOCKED && (!spools || (now == len && psgi_spool_room(exchange) == 0)))
+            exchange->drains = !spools || !psgi_spool_open(aTHX_ exchange);
+    }
+    return now < len && psgi_delivers(exchange) ? spool(exchange, bytes + now, len - now) : NULL;
+}
+
 /* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
     STRLEN len;
@@ -226,10 +249,7 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
         SvCUR_set(piece, len);
         if (len == 0) return;
     }
-    const int code = px_loan_write(aTHX_ &exchange->base, piece, bytes, len, 0);
-    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
-    else if (code < 0) *wrong = peregrine_error_text(code);
-    else if (code == PEREGRINE_BLOCKED) exchange->drains = true;
+    *wrong = send_content(aTHX_ exchange, piece, bytes, len);
     px_worker_queued(aTHX_ exchange->base.worker);
 }
 
@@ -239,7 +259,9 @@ void psgi_response_end(pTHX_ psgi_exchange *exchange) {
         psgi_exchange_reject(aTHX_ exchange, newSVpvs_flags("its last chunk is missing", SVs_TEMP));
         return;
     }
-    const int code = px_loan_write(aTHX_ &exchange->base, NULL, "", 0, PEREGRINE_END);
+    const int code = psgi_spool_is_open(exchange)
+                         ? psgi_spool_end(exchange)
+                         : px_loan_write(aTHX_ &exchange->base, NULL, "", 0, PEREGRINE_END);
     if (code == PEREGRINE_E_GONE) {
         px_exchange_lost(&exchange->base);
     } else if (code < 0) {

@@ -81,7 +81,8 @@ that runs in the process's L<IO::Async::Loop>, while other requests are served.
 C<--engine process --workers 8> (Linux) is for applications that block, as most do: one process accepts, reads
 and sends, and gives each request to the worker that has the least to do, as soon as its body is complete.
 Requests that find all workers busy wait in one queue, a thousand for half a minute; more are refused (503). A
-worker is free for the next request when it has handed over its response, however slow the client. One that
+worker is free for the next request when it has handed over its response, however slow the client: what the
+engine does not keep in memory waits in a temporary file, up to C<response_buffer>. A worker that
 dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers replace
 workers without closing a connection.
 

@@ -301,6 +301,18 @@ my @SECTIONS = (
                     . ' limit but the disk.',
             },
             {
+                name    => 'response_buffer',
+                type    => 'bytes',
+                default => 64 << 20,
+                min     => 0,
+                max     => 1 << 50,
+                about   =>
+                    'Applications of PSGI with C<--engine thread> or C<process>: what of one response waits'
+                    . ' for its client in a temporary file, behind a mebibyte in memory, so that the'
+                    . ' application is done with it, however slow the client. These files count for'
+                    . ' C<max_body_spool>. 0: there are none.',
+            },
+            {
                 name  => 'body_folder',
                 type  => 'string',
                 about =>

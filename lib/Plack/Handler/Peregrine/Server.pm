@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use parent qw(PAGI::Server::Base);
 
+use File::Spec ();
 use PAGI::Server::Exception;
 use Plack::Handler::Peregrine::Values;
 use Plack::Handler::Peregrine::Writer;
@@ -19,17 +20,23 @@ sub _attach {
     return;
 }
 
-# How the engine's worker is to serve an application.
+# How the engine's worker is to serve an application. Responses wait in files where others can be served
+# meanwhile.
 sub _psgi_settings {
     my ($self, $app) = @_;
+    my $options = $self->{options};
+    my $buffer  = $options->{engine} eq 'inline' ? 0 : $options->{response_buffer};
     return (
-        app          => $self->_sends_files(psgi => $app),
-        root_path    => $self->{options}{root_path},
-        server       => $self,
-        loop         => $self->loop,
-        multiprocess => $self->{options}{workers},
-        harakiri     => $self->{on_replace},
-        underscores  => $self->{options}{underscores_in_headers},
+        response_buffer => $buffer,
+        max_spool       => $options->{max_body_spool} || ~0,
+        folder          => $options->{body_folder} // File::Spec->tmpdir,
+        app             => $self->_sends_files(psgi => $app),
+        root_path       => $self->{options}{root_path},
+        server          => $self,
+        loop            => $self->loop,
+        multiprocess    => $self->{options}{workers},
+        harakiri        => $self->{on_replace},
+        underscores     => $self->{options}{underscores_in_headers},
     );
 }
 

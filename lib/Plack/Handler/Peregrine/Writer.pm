@@ -36,7 +36,8 @@ Plack::Handler::Peregrine::Writer - sends the content of a streaming response
 
     $writer->write($bytes);
 
-Sends bytes. It never waits: what the client does not take at once is kept in memory. After the client has
+Sends bytes. It never waits: what the client does not take at once is kept in memory, or in a temporary file
+(C<response_buffer>). After the client has
 gone it does nothing. Dies of wide characters, and of more than Content-Length promised; then the
 connection is cut.
 
@@ -51,7 +52,8 @@ Ends the response. A writer that nobody holds any more is closed, too.
     $writer->poll_cb(sub { my ($writer) = @_; $writer->write(next_piece()) });
 
 The function is called now, and again whenever the client has taken what it wrote, until the writer is closed
-or the client has gone.
+or the client has gone. With C<--engine thread> or C<process> it is called ahead of that, for as much as
+C<response_buffer> says.
 
 =head1 LICENSE
 

@@ -1,0 +1,119 @@
+/* spool.c - content of a response that its client has yet to take, in a temporary file, where the engine is
+ * on a thread or in a process of its own: the application is done with a response when all of it is there or
+ * with the engine, however slow the client. What has come last in the file, which has no name, goes out when
+ * what is before it is sent; once the content is complete the kernel sends the rest from the file. */
+#include "psgi/psgi.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* What the engine keeps in memory before that. */
+#define MEMORY_MAX (1024 * 1024)
+/* Bytes that are read back at once. */
+#define PIECE_BYTES (64 * 1024)
+
+/* Whether there is a file. */
+bool psgi_spool_is_open(const psgi_exchange *exchange) {
+    return exchange->spool.open;
+}
+
+/* Whether content may go to a file. */
+bool psgi_spool_is_wanted(const psgi_exchange *exchange) {
+    return exchange->app->spool_max > 0;
+}
+
+static int new_file(pTHX_ const char *folder) {
+#ifdef O_TMPFILE
+    const int fd = PerlLIO_open3(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0) return fd;
+#endif
+    SV *name = sv_2mortal(newSVpvf("%s/peregrine-XXXXXX", folder));
+    const int other = mkstemp(SvPVX(name));
+    if (other < 0) return -1;
+    (void)unlink(SvPVX(name));
+    (void)fcntl(other, F_SETFD, FD_CLOEXEC);
+    return other;
+}
+
+/* Content goes to a file from now on if the engine has enough of it. False: there is none. */
+bool psgi_spool_open(pTHX_ psgi_exchange *exchange) {
+    psgi_app *app = exchange->app;
+    if (app->spooled >= app->spools_max) return false;
+    const int fd = new_file(aTHX_ SvPV_nolen_const(app->folder));
+    if (fd < 0) return false;
+    exchange->spool = (psgi_spool){.open = true, .fd = fd};
+    return true;
+}
+
+/* How much more the engine takes before a file is opened. */
+size_t psgi_spool_room(const psgi_exchange *exchange) {
+    const size_t buffered = peregrine_buffered(exchange->base.worker->engine, exchange->base.ticket);
+    return buffered < MEMORY_MAX ? MEMORY_MAX - buffered : 0;
+}
+
+/* Whether nothing more is asked of the application for now. */
+bool psgi_spool_is_full(const psgi_exchange *exchange) {
+    const psgi_app *app = exchange->app;
+    return exchange->spool.size - exchange->spool.sent >= app->spool_max || app->spooled >= app->spools_max;
+}
+
+/* Puts content behind that of the file; false with errno. */
+bool psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
+    while (len > 0) {
+        const ssize_t written = pwrite(exchange->spool.fd, bytes, len, (off_t)exchange->spool.size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        exchange->spool.size += (UV)written;
+        exchange->app->spooled += (UV)written;
+        bytes += written;
+        len -= (size_t)written;
+    }
+    return true;
+}
+
+/* The file is not needed any more; the engine may have a descriptor of its own. */
+void psgi_spool_close(psgi_exchange *exchange) {
+    if (!exchange->spool.open) return;
+    (void)close(exchange->spool.fd);
+    exchange->spool.open = false;
+}
+
+/* What it held counts no more. */
+void psgi_spool_forget(psgi_exchange *exchange) {
+    psgi_spool_close(exchange);
+    exchange->app->spooled -= exchange->spool.size;
+    exchange->spool.size = 0;
+}
+
+/* The client takes more: sends what comes next in the file. All of it: the file is gone, and what follows
+ * goes to the engine again. A code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be read. */
+int psgi_spool_flow(pTHX_ psgi_exchange *exchange) {
+    psgi_spool *spool = &exchange->spool;
+    int code = PEREGRINE_OK;
+    char *piece;
+    Newx(piece, PIECE_BYTES, char);
+    while (spool->sent < spool->size && code == PEREGRINE_OK) {
+        const UV left = spool->size - spool->sent;
+        const ssize_t got = pread(spool->fd, piece, left < PIECE_BYTES ? left : PIECE_BYTES,
+                                  (off_t)spool->sent);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            code = PEREGRINE_E_SYSTEM;
+            break;
+        }
+        code = peregrine_write(exchange->base.worker->engine, exchange->base.ticket, piece, (size_t)got, 0);
+        if (code >= 0) spool->sent += (UV)got;
+    }
+    Safefree(piece);
+    if (code >= 0 && spool->sent == spool->size) psgi_spool_forget(exchange);
+    return code;
+}
+
+/* The content is complete: the kernel sends the rest of the file. A code of the engine's. */
+int psgi_spool_end(psgi_exchange *exchange) {
+    psgi_spool *spool = &exchange->spool;
+    const int code = peregrine_write_file(exchange->base.worker->engine, exchange->base.ticket, spool->fd,
+                                          spool->sent, (int64_t)(spool->size - spool->sent));
+    psgi_spool_close(exchange);
+    return code;
+}
