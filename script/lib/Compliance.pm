@@ -49,7 +49,8 @@ my @JUDGES = (
             . ' the server\'s (the authority of a certificate that was made for the test, fields that an'
             . ' application sends) do not count.',
         lines => qr/^(?:(?:ecdsa|rsa): .*|  [A-Z]+ \S+: .*)/,
-        by    => sub { (_said(qw(testssl --version)) =~ /(testssl\.sh \S+)/)[0] },
+        by    =>
+            sub { 'testssl.sh ' . (_said(qw(testssl --version)) =~ /testssl(?:\.sh)?\s+(\d\S+)/ ? $1 : '') },
     },
     metrics => {
         title => 'Metrics',
@@ -74,7 +75,7 @@ sub record ($judge, $status, $log) {
     my $changed = qx(git status --porcelain --untracked-files=no -- . ':!docs' ':!$PAGE') ne '';
     my %record  = (
         judge    => $judge,
-        by       => $about->{by}->(),
+        by       => scalar $about->{by}->() // 'unknown',
         passed   => $status == 0 ? JSON::PP::true : JSON::PP::false,
         result   => \@lines,
         date     => POSIX::strftime('%Y-%m-%d', gmtime),
