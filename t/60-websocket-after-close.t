@@ -88,7 +88,7 @@ my %handlers = (
 
 sub says {
     my ($server, $path, $when, $expected, $name) = @_;
-    is $server->wait_for_log(qr/^\Q$path\E $when: (.*)$/m), $expected, $name;
+    is $server->wait_for_log(qr/^\Q$path\E $when: (.*)\n/m), $expected, $name;    # whole lines only
     return;
 }
 

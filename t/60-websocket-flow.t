@@ -192,7 +192,7 @@ subtest 'a peer that does not read' => sub {
         $wrong++ if unpack('N', $frame->[1]) != $number || length $frame->[1] != 10_000;
     }
     is($wrong, 0, 'when it reads, it gets every message in its order');
-    my $text = $server->wait_for_log(qr/^stream: (.*)$/m);
+    my $text = $server->wait_for_log(qr/^stream: (.*)\n/m);
     my ($waits, $high, $drained, $most) = $text =~ /waits=(\d+) high=(\d+) drained=(\d+) most=(\d+)/;
     cmp_ok($waits, '>', 1, "\$send waited $waits times");
     is($high,    $waits, 'on_high_water was called each time');

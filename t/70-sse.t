@@ -517,7 +517,7 @@ subtest 'mistakes' => sub {
         my ($when, undef, $expected) = @{ $mistakes{$name} };
         my $query  = $name =~ s/ /%20/gr;
         my $stream = TestStream->open($port, "/mistake?$query");
-        ok($server->wait_for_log(qr/^mistake \Q$query\E: (.*)$/m), "$name fails");
+        ok($server->wait_for_log(qr/^mistake \Q$query\E: (.*)\n/m), "$name fails");
         my ($text) = $server->log =~ /^mistake \Q$query\E: (.*)$/m;
         like($text,                    $expected,                        '... with a message');
         like($text,                    qr/ at \S+70-sse\.t line \d+\.$/, '... and the place');
