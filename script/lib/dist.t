@@ -2,6 +2,7 @@
 # builds and passes the first tests. Zig's cache of this tree is lent, so that files which are the same need
 # not be compiled again.
 use v5.36;
+use Config;
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
 use File::Path qw(make_path);
@@ -68,6 +69,22 @@ is $status, 0, 'make' or diag $said;
 ($status, $said) = run('make', 'test', 'TEST_FILES=t/00-load.t t/10-hello.t t/41-manual.t');
 is $status, 0, 'make test' or diag $said;
 like $said, qr/^Result: PASS/m, '... ran tests';
+
+# Where the tarball has the engine's library for this machine, nobody looks for Zig.
+SKIP: {
+    my ($machine) = $Config{archname} =~ /\A(x86_64|aarch64)-linux/;
+    skip 'no library is made for this machine', 3 if !$machine || !$Config{gnulibc_version};
+    delete local @ENV{qw(PEREGRINE_ZIG PEREGRINE_ZIG_FLAGS)};
+    local $ENV{PATH} = '/usr/bin:/bin';
+    my $place = "prebuilt/$machine-linux-gnu";
+    make_path($place);
+    copy('.peregrine/engine/lib/libperegrine.a', "$place/libperegrine.a") or die "$place: $!";
+    ($status, $said) = run($^X, 'Makefile.PL');
+    is $status, 0, "perl Makefile.PL with the engine's library" or diag $said;
+    like $said, qr{library is in the tarball: \Q$place\E/libperegrine\.a}, '... takes that';
+    is qx(grep -c 'build abi' Makefile), "0\n", '... and builds none';
+    unlink "$place/libperegrine.a" or die $!;
+}
 
 # Middleware that another distribution has installed is not installed over.
 make_path("$folder/other/PAGI");
