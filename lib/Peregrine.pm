@@ -281,6 +281,12 @@ is on a thread or in another process. -1: no more.
 Handles what the worker has to do, after waiting for it so long at most (-1: for ever). True: the descriptor
 is readable, or there was a signal. C<undef>: the worker is closed, or another process's.
 
+=head2 turns
+
+    my $is_due = $worker->turns($loop);
+
+The same again and again, until an L<IO::Async::Loop::Peregrine> is stopped or has something to do itself.
+
 =head2 dispatch
 
     $worker->dispatch;

@@ -712,6 +712,19 @@ OUTPUT:
     RETVAL
 
 SV *
+turns(self, loop)
+    SV *self
+    SV *loop
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = any_worker(aTHX_ self);
+    if (px_is_foreign(worker) || !worker->engine) XSRETURN_UNDEF;
+    RETVAL = boolSV(px_loop_turns(aTHX_ worker, hash_argument(aTHX_ loop, "loop")));
+OUTPUT:
+    RETVAL
+
+SV *
 dispatcher(self)
     SV *self
 PREINIT:

@@ -259,6 +259,9 @@ void px_worker_wake(px_worker *worker);
 void px_worker_leave_loop(pTHX_ px_worker *worker);
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second);
 
+/* loop.c */
+bool px_loop_turns(pTHX_ px_worker *worker, HV *loop);
+
 /* turn.c */
 /* What one exchange may send in one dispatch before it has to wait for the next one: so many events. Bytes
  * have a limit already: what the kernel does not take at once is waited for. */

@@ -17,7 +17,7 @@ use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
 
-# Signals are let in once in so many turns that do not wait.
+# Signals are let in once in so many turns that may not have waited.
 use constant SIGNAL_TURNS => 64;
 
 # A timer is [ when, what ]; they lie in the order of their times, those of one time in the
@@ -118,6 +118,21 @@ sub let_signals_in {
     return;
 }
 
+# While only the engine has something to do, its turns need no Perl code.
+sub run {
+    my ($self) = @_;
+    local $self->{running} = 1;
+    local $self->{result}  = [];
+    while ($self->{running}) {
+        my $engine = $self->{peregrine_engine};
+        my $is_due = $engine ? $engine->turns($self) : undef;
+        if    (!$self->{running}) { last }
+        elsif (defined $is_due)   { $self->_after_wait($is_due) }
+        else                      { $self->loop_once }
+    }
+    return wantarray ? @{ $self->{result} } : $self->{result}[0];
+}
+
 # The epoll loop's own turn follows only if there is something for it.
 sub loop_once {
     my ($self, $timeout) = @_;
@@ -126,13 +141,27 @@ sub loop_once {
     my $left   = $timeout;
     $self->_adjust_timeout(\$left);
     my $is_due = $engine->wait($due ? 0 : defined $left ? POSIX::ceil($left * 1000) : -1);
-    if (!defined $is_due) {            # in a fork the loop has no engine
+    if (!defined $is_due) {    # in a fork the loop has no engine
         delete $self->{peregrine_engine};
         return $self->_own_turn($timeout);
     }
-    return 1 + $self->_manage_queues if !$is_due && !$due && !$self->{peregrine_signals};
-    delete $self->{processing_start};    # it would count the wait, too
+    return $self->_after_wait($is_due || $due);
+}
+
+sub _after_wait {
+    my ($self, $is_due) = @_;
+    if (!$is_due && !%{ $self->{fakeevents} }) {
+        $self->_note_turn;
+        return 1 + $self->_manage_queues if !$self->{peregrine_signals};
+    }
+    delete @{$self}{qw(peregrine_signals processing_start)};    # that would count the wait, too
     return $self->_own_turn(0);
+}
+
+sub _note_turn {
+    my ($self) = @_;
+    $self->let_signals_in if ++$self->{peregrine_busy} % SIGNAL_TURNS == 0 && %{ $self->{signals} };
+    return;
 }
 
 # Callbacks may turn the loop themselves; what unwatch_signal keeps is for the outermost turn.
@@ -190,8 +219,7 @@ sub _adjust_timeout {
         $left     = 0     if $left < 0;
         $$timeout = $left if !defined $$timeout || $left < $$timeout;
     }
-    return                if !defined $$timeout || $$timeout > 0;
-    $self->let_signals_in if ++$self->{peregrine_busy} % SIGNAL_TURNS == 0 && %{ $self->{signals} };
+    $self->_note_turn if defined $$timeout && $$timeout <= 0;
     return;
 }
 
@@ -274,6 +302,11 @@ if the engine cannot do so, or if the loop has another engine. The loop keeps ne
 
 Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does so only when it is idle. This
 loop does it by itself when it has been busy for 64 turns.
+
+=head2 run
+
+As L<IO::Async::Loop> has it. While only the engine has something to do, its turns run no Perl code of the
+loop.
 
 =head2 loop_once
 

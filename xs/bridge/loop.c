@@ -1,0 +1,53 @@
+/* loop.c - the turns of an event loop that waits in the engine (IO::Async::Loop::Peregrine), for as long as
+ * only the engine has something to do: then no Perl code runs for a turn. */
+#include <math.h>
+#include <time.h>
+
+#include "bridge/bridge.h"
+
+static SV *member(pTHX_ HV *loop, const char *name, I32 len) {
+    SV **found = hv_fetch(loop, name, len, 0);
+    return found ? *found : NULL;
+}
+
+/* What a member refers to, if that is of the type. */
+static SV *referent(pTHX_ HV *loop, const char *name, I32 len, svtype type) {
+    SV *reference = member(aTHX_ loop, name, len);
+    return reference && SvROK(reference) && SvTYPE(SvRV(reference)) == type ? SvRV(reference) : NULL;
+}
+
+/* Milliseconds until the loop has something to do itself; 0: now, -1: nothing is planned. */
+static int left_ms(pTHX_ HV *loop) {
+    AV *idle = (AV *)referent(aTHX_ loop, "peregrine_idle", 14, SVt_PVAV);
+    AV *timers = (AV *)referent(aTHX_ loop, "peregrine_timers", 16, SVt_PVAV);
+    HV *ready = (HV *)referent(aTHX_ loop, "fakeevents", 10, SVt_PVHV);
+    if (!idle || !timers || av_len(idle) >= 0 || (ready && HvUSEDKEYS(ready) > 0)) return 0;
+    if (member(aTHX_ loop, "peregrine_signals", 17)) return 0;
+    SV **first = av_fetch(timers, 0, 0);
+    if (!first) return -1;
+    SV **at = SvROK(*first) && SvTYPE(SvRV(*first)) == SVt_PVAV ? av_fetch((AV *)SvRV(*first), 0, 0) : NULL;
+    if (!at) return 0;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const double left = ceil((SvNV(*at) - (double)now.tv_sec) * 1e3 - (double)now.tv_nsec / 1e6);
+    return left <= 0 ? 0 : left >= INT32_MAX ? INT32_MAX : (int)left;
+}
+
+static bool is_running(pTHX_ HV *loop) {
+    SV *running = member(aTHX_ loop, "running", 7);
+    return running && SvTRUE(running);
+}
+
+/* Waits in the engine and handles what that has, until the loop is stopped or has something to do itself.
+ * Whether that is to look at what it watches. */
+bool px_loop_turns(pTHX_ px_worker *worker, HV *loop) {
+    bool is_due;
+    int left;
+    worker->refs++;
+    do {
+        left = left_ms(aTHX_ loop);
+        is_due = px_worker_wait(aTHX_ worker, left);
+    } while (left != 0 && !is_due && !PL_sig_pending && worker->engine && is_running(aTHX_ loop));
+    px_worker_release(aTHX_ worker);
+    return is_due;
+}
