@@ -848,6 +848,50 @@ add(self, at, value)
 CODE:
     __atomic_fetch_add(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_ACQ_REL);
 
+MODULE = Peregrine  PACKAGE = Peregrine::Coder
+
+SV *
+new(class, name)
+    const char *class
+    const char *name
+PREINIT:
+    px_coder *coder;
+CODE:
+    coder = px_coder_new(name);
+    if (!coder) XSRETURN_UNDEF;
+    RETVAL = sv_setref_pv(newSV(0), class, coder);
+OUTPUT:
+    RETVAL
+
+SV *
+code(self, bytes, last = 0)
+    SV *self
+    SV *bytes
+    int last
+PREINIT:
+    const char *text;
+    STRLEN len;
+CODE:
+    if (!sv_isobject(self) || !SvIOK(SvRV(self))) croak("Peregrine::Coder: not an object of this thread");
+    text = SvPVbyte(bytes, len);
+    RETVAL = px_coder_code(aTHX_ INT2PTR(px_coder *, SvIV(SvRV(self))), text, len, last != 0);
+OUTPUT:
+    RETVAL
+
+void
+DESTROY(self)
+    SV *self
+CODE:
+    if (SvROK(self) && SvIOK(SvRV(self))) px_coder_free(INT2PTR(px_coder *, SvIV(SvRV(self))));
+
+int
+CLONE_SKIP(...)
+CODE:
+    PERL_UNUSED_VAR(items);
+    RETVAL = 1;
+OUTPUT:
+    RETVAL
+
 MODULE = Peregrine  PACKAGE = Peregrine::TLS
 
 SV *

@@ -100,7 +100,7 @@ sub _pagi_settings {
     my $options = $self->{options};
     my ($lifespan) = grep { $_->is_of($app) } @{ $self->{lifespans} };
     return (
-        app         => $self->_sends_files(pagi => $app),
+        app         => $self->_around(pagi => $app),
         root_path   => $options->{root_path},
         server      => $self,
         loop        => $self->loop,
@@ -409,6 +409,21 @@ reference of C</static=public> and the like. What is not there is the applicatio
 
 The header C<X-Sendfile> of a response names a file below this directory that is sent in place of
 its content, see L<PAGI::Server::SendFile>. B<--x-sendfile>
+
+=item compress => 0
+
+Responses are compressed for clients that accept it, with gzip, and with br and zstd where the
+system has them, see L<PAGI::Server::Compression>. B<--compress>
+
+=item compress_min_size => 1024
+
+Bytes from which on a response is compressed, if its length is known; below, it would hardly get
+shorter. From 0 to 1073741824. B<--compress-min-size>
+
+=item compress_authenticated => 0
+
+Also of requests with C<Cookie> or C<Authorization>, and responses with C<Set-Cookie>: their length
+may then tell of what is secret in them (BREACH). B<--compress-authenticated>
 
 =item on_error => none
 

@@ -230,6 +230,13 @@ struct px_face {
     void (*let_go)(pTHX_ px_exchange *exchange);
 };
 
+/* coder.c */
+typedef struct px_coder px_coder;
+typedef struct px_coding px_coding;
+px_coder *px_coder_new(const char *name);
+void px_coder_free(px_coder *coder);
+SV *px_coder_code(pTHX_ px_coder *coder, const char *bytes, STRLEN len, bool last);
+
 /* files.c */
 SV *px_look_up_file(pTHX_ HV *hash);
 

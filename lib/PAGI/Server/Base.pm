@@ -341,12 +341,17 @@ sub _start {
     return;
 }
 
-# An application whose responses may name a file.
-sub _sends_files {
+# An application whose responses may name a file, and are compressed.
+sub _around {
     my ($self, $kind, $app) = @_;
-    my $root = $self->{options}{x_sendfile} // return $app;
-    require PAGI::Server::SendFile;
-    return PAGI::Server::SendFile->$kind($app, $root);
+    my $options = $self->{options};
+    if (defined $options->{x_sendfile}) {
+        require PAGI::Server::SendFile;
+        $app = PAGI::Server::SendFile->$kind($app, $options->{x_sendfile});
+    }
+    return $app if !$options->{compress};
+    require PAGI::Server::Compression;
+    return PAGI::Server::Compression->new(%$options, loop => $self->loop)->$kind($app);
 }
 
 # Before the first connection comes.

@@ -134,6 +134,31 @@ my @SECTIONS = (
                     . ' in place of its content, see L<PAGI::Server::SendFile>.',
             },
             {
+                name    => 'compress',
+                type    => 'boolean',
+                default => 0,
+                about   =>
+                    'Responses are compressed for clients that accept it, with gzip, and with br and zstd'
+                    . ' where the system has them, see L<PAGI::Server::Compression>.',
+            },
+            {
+                name    => 'compress_min_size',
+                type    => 'bytes',
+                default => 1024,
+                min     => 0,
+                max     => 1 << 30,
+                about   =>
+                    'Bytes from which on a response is compressed, if its length is known; below, it would'
+                    . ' hardly get shorter.',
+            },
+            {
+                name    => 'compress_authenticated',
+                type    => 'boolean',
+                default => 0,
+                about   => 'Also of requests with C<Cookie> or C<Authorization>, and responses with'
+                    . ' C<Set-Cookie>: their length may then tell of what is secret in them (BREACH).',
+            },
+            {
                 name     => 'on_error',
                 flag     => '',
                 type     => 'code',

@@ -30,7 +30,7 @@ sub _psgi_settings {
         response_buffer => $buffer,
         max_spool       => $options->{max_body_spool} || ~0,
         folder          => $options->{body_folder} // File::Spec->tmpdir,
-        app             => $self->_sends_files(psgi => $app),
+        app             => $self->_around(psgi => $app),
         root_path       => $self->{options}{root_path},
         server          => $self,
         loop            => $self->loop,

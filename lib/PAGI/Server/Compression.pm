@@ -1,0 +1,384 @@
+package PAGI::Server::Compression;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future::AsyncAwait;
+use PAGI::Server::Compression::Coder;
+use Scalar::Util qw(blessed reftype);
+
+use constant {
+    SLICE_BYTES => 262_144,      # coded at a time
+    LIST_BYTES  => 1_048_576,    # of a list in a response of PSGI that is coded at once
+};
+
+# Types that shrink; with text/*, *+json, *+xml.
+my %SHRINKS = map { $_ => 1 } qw(
+    application/javascript application/json application/manifest+json application/postscript application/rtf
+    application/sql application/toml application/vnd.ms-fontobject application/wasm
+    application/x-javascript application/x-ndjson application/xml font/otf font/ttf image/bmp image/svg+xml
+    image/vnd.microsoft.icon image/x-icon model/obj
+);
+
+# What a response must not have: it is coded, is a part, or was signed as it is.
+my %FORBIDS = map { $_ => 1 }
+    qw(content-encoding content-range content-md5 digest content-digest repr-digest transfer-encoding);
+
+sub new {
+    my ($class, %options) = @_;
+    return bless {
+        min_size      => $options{compress_min_size},
+        authenticated => $options{compress_authenticated},
+        loop          => $options{loop},
+        codings       => [ PAGI::Server::Compression::Coder->names ],
+    }, $class;
+}
+
+# ---- What is coded, and how ----------------------------------------------------------------------
+
+# Whether a response may be coded at all, whoever asks.
+sub _is_fit {
+    my ($self, $status, $pairs) = @_;
+    return 0 if $status !~ /\A[2-5][0-9]{2}\z/ || $status =~ /\A(?:204|205|206|304)\z/;
+    my $type = '';
+    for my $pair (@$pairs) {
+        my ($name, $value) = (lc $pair->[0], $pair->[1] // '');
+        return 0       if $FORBIDS{$name} || ($name eq 'cache-control' && $value =~ /\bno-transform\b/i);
+        return 0       if $name eq 'content-length' && ($value !~ /\A[0-9]+\z/ || $value < $self->{min_size});
+        return 0       if $name eq 'set-cookie'     && !$self->{authenticated};
+        $type = $value if $name eq 'content-type';
+    }
+    $type = lc $type =~ s/\s*;.*//sr;
+    return 0 if $type eq 'text/event-stream';
+    return $type =~ m{\Atext/|\+(?:json|xml)\z} || $SHRINKS{$type} ? 1 : 0;
+}
+
+# The coding that a client likes best, of those that are there; nothing if it likes none. Who shows who they
+# are may be made to ask for what an attacker has put into a page, and its length would tell of the rest
+# (BREACH).
+sub _wanted {
+    my ($self, %request) = @_;
+    return if !length($request{accept} // '');
+    return if !$self->{authenticated} && ($request{cookie} || $request{authorization});
+    my %weight;
+    for my $item (split /,/, lc $request{accept}) {
+        my ($name, $weight) = $item =~ /\A\s*([^\s;]+)\s*(?:;\s*q=([01](?:\.[0-9]{0,3})?))?\s*\z/ or next;
+        $weight{ $name eq 'x-gzip' ? 'gzip' : $name } = $weight // 1;
+    }
+    my ($best, $most) = (undef, 0);
+    for my $name (@{ $self->{codings} }) {
+        my $weight = $weight{$name} // $weight{'*'} // 0;
+        ($best, $most) = ($name, $weight) if $weight > $most;
+    }
+    return $best;
+}
+
+# The headers of a response that could be coded; with a coding those of one that is.
+sub _headers {
+    my ($pairs, $coding, $length) = @_;
+    my ($vary, @kept);
+    for my $pair (@$pairs) {
+        my ($name, $value) = (lc $pair->[0], $pair->[1]);
+        if ($name eq 'vary') {
+            $vary = defined $vary ? "$vary, $value" : $value;
+            next;
+        }
+        next if defined $coding && $name =~ /\A(?:content-length|accept-ranges)\z/;
+        my $is_strong = defined $coding && $name eq 'etag' && $value =~ /\A"/;
+        push @kept, $is_strong ? [ $pair->[0], "W/$value" ] : $pair;
+    }
+    $vary = defined $vary ? "$vary, Accept-Encoding" : 'Accept-Encoding'
+        if ($vary // '') !~ /(?:\A|[\s,])(?:\*|accept-encoding)(?:[\s,]|\z)/i;
+    push @kept, [ vary               => $vary ];
+    push @kept, [ 'content-encoding' => $coding ] if defined $coding;
+    push @kept, [ 'content-length'   => $length ] if defined $length;
+    return \@kept;
+}
+
+# A whole body, coded if that makes it shorter: its headers and its bytes.
+sub _whole {
+    my ($self, $pairs, $coding, $bytes) = @_;
+    if (defined $coding && length $bytes >= $self->{min_size}) {
+        my $coded = PAGI::Server::Compression::Coder->new($coding)->code($bytes, 1);
+        return (_headers($pairs, $coding, length $coded), $coded) if length $coded < length $bytes;
+    }
+    return (_headers($pairs), $bytes);
+}
+
+# ---- PAGI ----------------------------------------------------------------------------------------
+
+sub pagi {
+    my ($self, $app) = @_;
+    return sub {
+        my ($scope, $receive, $send, @more) = @_;
+        return $app->(@_) if $scope->{type} ne 'http';
+        my $coding = $self->_wanted(_of_scope($scope));
+        my ($start, $coder, $passes);
+        my $own = sub {
+            my ($event) = @_;
+            return $send->(@_) if $passes || !ref $event || reftype $event ne 'HASH';
+            my $type = $event->{type} // '';
+            if ($type eq 'http.response.start') {
+                my $fits = !$start && ref $event->{headers} eq 'ARRAY' && !grep { ref ne 'ARRAY' }
+                    @{ $event->{headers} };
+                if (!$fits || !$self->_is_fit($event->{status} // 0, $event->{headers})) {
+                    $passes = 1;
+                    return $send->(@_);
+                }
+                $start = $event;
+                return Future->done;
+            }
+            return $send->(@_) if !$start || $type !~ /\Ahttp\.(?:response\.(?:body|trailers)|fullflush)\z/;
+            my $body = $event->{body};
+            return $self->_piece($send, $coder, $body, $event->{more})
+                if $coder && $type eq 'http.response.body';
+            return $send->(@_) if $coder;
+            $passes = 1;
+            my $promised =
+                (map { $_->[1] } grep { lc $_->[0] eq 'content-length' } @{ $start->{headers} })[0];
+            my $is_body = $type eq 'http.response.body';
+            my $codes =
+                   defined $coding
+                && $type ne 'http.response.trailers'
+                && !defined $event->{file}
+                && !defined $event->{fh};
+            my $is_whole = $is_body && !$event->{more} && length($body // '') <= SLICE_BYTES;
+
+            if ($codes && (!$is_whole || $scope->{method} eq 'HEAD' && $promised)) {
+                $passes = 0;
+                $coder  = PAGI::Server::Compression::Coder->new($coding);
+                my $headers = _headers($start->{headers}, $coding);
+                return $send->({ %$start, headers => $headers })->then(sub {
+                    return $is_body ? $self->_piece($send, $coder, $body, $event->{more}) : $send->($event);
+                });
+            }
+            if (!$codes || $start->{trailers}) {
+                my $headers = _headers($start->{headers});
+                return $send->({ %$start, headers => $headers })->then(sub { return $send->($event) });
+            }
+            my ($headers, $bytes) = eval { $self->_whole($start->{headers}, $coding, $body // '') }
+                or return Future->fail($@);
+            return $send->({ %$start, headers => $headers })
+                ->then(sub { return $send->({ %$event, body => $bytes }) });
+        };
+        return $app->($scope, $receive, $own, @more);
+    };
+}
+
+sub _of_scope {
+    my ($scope) = @_;
+    my %about;
+    for my $pair (@{ $scope->{headers} }) {
+        my ($name, $value) = @$pair;
+        if    ($name eq 'accept-encoding') { $about{accept} = join ', ', $about{accept} // (), $value }
+        elsif ($name eq 'cookie' || $name eq 'authorization') { $about{$name} = 1 }
+    }
+    return %about;
+}
+
+# Codes and sends a piece of a body, a slice at a time: the loop has its turn between them.
+async sub _piece {
+    my ($self, $send, $coder, $bytes, $more) = @_;
+    $bytes //= '';
+    die "http.response.body: body must be a string of bytes\n" if ref $bytes || !utf8::downgrade($bytes, 1);
+    my $at = 0;
+    do {
+        my $slice = substr $bytes, $at, SLICE_BYTES;
+        $at += SLICE_BYTES;
+        my $goes_on = $at < length $bytes;
+        my $coded   = $coder->code($slice, !$goes_on && !$more);
+        await $send->({ type => 'http.response.body', body => $coded, more => $goes_on || $more ? 1 : 0 });
+        await $self->{loop}->later if $goes_on && $self->{loop};
+    } while ($at < length $bytes);
+    return;
+}
+
+# ---- PSGI ----------------------------------------------------------------------------------------
+
+sub psgi {
+    my ($self, $app) = @_;
+    return sub {
+        my ($env)    = @_;
+        my $response = $app->($env);
+        my $is_list  = ref $response && !blessed $response && reftype $response eq 'ARRAY';
+        return $self->_response($env, $response) if $is_list;
+        return $response                         if ref $response ne 'CODE';
+        return sub {
+            my ($respond) = @_;
+            return $response->(sub {
+                my ($given) = @_;
+                return $respond->($self->_response($env, $given)) if @$given != 2;
+                my ($coding, $pairs) = $self->_coding($env, $given);
+                return $respond->($given) if !$pairs;
+                my $writer = $respond->([ $given->[0], [ map { @$_ } @{ _headers($pairs, $coding) } ] ]);
+                return $writer if !defined $coding;
+                return PAGI::Server::Compression::Writer->new($writer, $coding);
+            });
+        };
+    };
+}
+
+# The coding that a response gets, if it gets one, and its headers as pairs; nothing if it is not fit.
+sub _coding {
+    my ($self, $env, $response) = @_;
+    my ($status, $headers) = @$response;
+    return if ref $headers ne 'ARRAY' || @$headers % 2;
+    my @pairs = map { [ @{$headers}[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. @$headers / 2 - 1;
+    return if !$self->_is_fit($status, \@pairs);
+    my $coding = $self->_wanted(
+        accept        => $env->{HTTP_ACCEPT_ENCODING},
+        cookie        => $env->{HTTP_COOKIE},
+        authorization => $env->{HTTP_AUTHORIZATION},
+    );
+    return ($coding, \@pairs);
+}
+
+sub _response {
+    my ($self,   $env,     $response) = @_;
+    my ($status, $headers, $body)     = @$response;
+    my ($coding, $pairs) = $self->_coding($env, $response);
+    return $response if !$pairs;
+    my $flat = sub {
+        return [ map { @$_ } @{ $_[0] } ];
+    };
+    if (ref $body eq 'ARRAY') {
+        my $length = 0;
+        $length += length($_ // '') for @$body;
+        return [ $status, $flat->(_headers($pairs)), $body ]
+            if !defined $coding || $length < $self->{min_size};
+        if ($length <= LIST_BYTES) {
+            my ($new, $bytes) = $self->_whole($pairs, $coding, join '', map { $_ // '' } @$body);
+            return [ $status, $flat->($new), [$bytes] ];
+        }
+        my @pieces = @$body;
+        $body = PAGI::Server::Compression::Body->new($coding, sub { return shift @pieces });
+        return [ $status, $flat->(_headers($pairs, $coding)), $body ];
+    }
+    # A file is the kernel's to send.
+    my $fd =
+        ref $body && (reftype $body eq 'GLOB' || eval { $body->can('fileno') })
+        ? eval { fileno $body }
+        : undef;
+    return [ $status, $flat->(_headers($pairs)), $body ]
+        if !defined $coding || defined $fd && $fd >= 0 || !eval { $body->can('getline') };
+    my $coded = PAGI::Server::Compression::Body->new(
+        $coding,
+        sub { local $/ = \65_536; return $body->getline },
+        sub { return $body->close }
+    );
+    return [ $status, $flat->(_headers($pairs, $coding)), $coded ];
+}
+
+package PAGI::Server::Compression::Body;
+
+sub new {
+    my ($class, $coding, $next, $close) = @_;
+    return bless {
+        coder => PAGI::Server::Compression::Coder->new($coding),
+        next  => $next,
+        close => $close
+            || sub { }
+    }, $class;
+}
+
+sub getline {
+    my ($self) = @_;
+    my $coder  = $self->{coder} or return;
+    my $piece  = $self->{next}->();
+    return $coder->code($piece) if defined $piece;
+    delete $self->{coder};
+    return $coder->code('', 1);
+}
+
+sub close { return $_[0]{close}->() }    ## no critic
+
+package PAGI::Server::Compression::Writer;
+
+sub new {
+    my ($class, $writer, $coding) = @_;
+    return bless { writer => $writer, coder => PAGI::Server::Compression::Coder->new($coding) }, $class;
+}
+
+sub write {    ## no critic
+    my ($self, $bytes) = @_;
+    return $self->{writer}->write($self->{coder}->code($bytes));
+}
+
+sub close {    ## no critic
+    my ($self) = @_;
+    my $coder = delete $self->{coder} or return;
+    $self->{writer}->write($coder->code('', 1));
+    return $self->{writer}->close;
+}
+
+sub poll_cb {
+    my ($self, $callback) = @_;
+    return $self->{writer}->poll_cb($callback && sub { return $callback->($self) });
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Compression - compresses responses
+
+=head1 SYNOPSIS
+
+    pagi-server --compress app.pl
+
+=head1 DESCRIPTION
+
+What the option C<compress> of L<PAGI::Server> does, which is off unless it is given; then it costs nothing.
+
+=over
+
+=item How
+
+C<gzip>; C<br> and C<zstd> where the system has libbrotlienc and libzstd
+(C<PAGI::Server::Compression::Coder>). The client decides (C<Accept-Encoding> with its weights); of what it
+likes as well C<br> comes before C<zstd>, and that before C<gzip>. A response that is sent in pieces is
+compressed in pieces, and each is flushed, so that it arrives when it was sent; the head leaves with the
+first of them. A response has one encoder of at most 2 MB, and a large body is compressed 256 KiB at a time,
+between which others have their turn (PAGI).
+
+=item What
+
+Text, JSON, XML, JavaScript, SVG and other types that shrink, from C<compress_min_size> on. What does not
+get shorter goes out as it is. Never event streams; parts (206); what has a C<Content-Encoding>, a digest or
+C<Cache-Control: no-transform>; files that the kernel sends (precompressed ones: L<PAGI::Server::Folders>).
+
+=item BREACH
+
+Who can put text into a page and see its length can find out what else is in it. So requests with C<Cookie>
+or C<Authorization>, and responses with C<Set-Cookie>, are not compressed unless C<compress_authenticated>
+says so.
+
+=item Headers
+
+C<Vary: Accept-Encoding> for all that could be compressed; a strong C<ETag> becomes a weak one;
+C<Accept-Ranges> goes, and C<Content-Length> says the new length where that is known.
+
+=back
+
+=head1 METHODS
+
+=head2 new
+
+    my $compression = PAGI::Server::Compression->new(%options, loop => $loop);
+
+=head2 pagi, psgi
+
+    my $wrapped = $compression->pagi($app);
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
