@@ -11,7 +11,9 @@ use Peregrine;
 # 32 KiB of history, and 256 KiB of memory.
 use constant { LEVEL => 6, WINDOW => WANT_GZIP };
 
-sub names { return ((grep { Peregrine::Coder->new($_) } qw(br zstd)), 'gzip') }
+sub names {
+    return ((grep { Peregrine::Coder->new($_) } qw(br zstd)), 'gzip');
+}
 
 sub new {
     my ($class, $coding) = @_;
@@ -52,8 +54,8 @@ PAGI::Server::Compression::Coder - compresses a body, piece by piece
 
 =head2 names
 
-The codings that are there, the one that we like best first: C<gzip>, and C<br> and C<zstd> if the system has their
-libraries.
+The codings that are there, the one that we like best first: C<gzip>, and C<br> and C<zstd> if the system
+has their libraries.
 
 =head2 new
 
