@@ -226,6 +226,9 @@ int peregrine_host_loop_due(peregrine_worker *worker);
 /* Sends what was answered since the last peregrine_poll(), for a host that does something else before the
  * next one. */
 void peregrine_send_all(peregrine_worker *worker);
+/* 1: requests have come behind those that were answered since the last peregrine_poll(): the next one gives
+ * them without a wait, and then all answers leave together; 0: not so. */
+int peregrine_goes_on(peregrine_worker *worker);
 /* Makes peregrine_fd() readable; from any thread. */
 void peregrine_wake(peregrine_worker *worker);
 

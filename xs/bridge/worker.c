@@ -458,9 +458,19 @@ static void name_all(px_worker *worker) {
         px_exchange_name(exchange);
 }
 
-/* Handles what the engine has, for a bounded number of polls, of which the first one waits for it. The engine
- * sends what was answered when it is polled again. */
+/* The polls that a dispatch is to make are done. Whether it makes one more all the same. */
+static bool goes_on(px_worker *worker, int polls) {
+    if (worker->host_loop && polls <= PX_ROUNDS_MAX && peregrine_goes_on(worker->engine)) return true;
+    if (worker->host_loop) peregrine_send_all(worker->engine);
+    else px_worker_wake(worker);
+    return false;
+}
+
+/* Handles what the engine has, for `rounds` polls, of which the first one waits for it. The engine sends what
+ * was answered when it is polled again; for a loop that waits in the engine it does so before the loop turns
+ * to what it watches, and requests that had come behind others are handled first, up to a bound. */
 static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
+    int polls = 0;
     worker->refs++;
     worker->depth++;
     ENTER;
@@ -470,11 +480,7 @@ static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     for (;;) {
         run_batch(aTHX_ worker);
         if (!worker->engine) break;
-        if (rounds-- == 0) {
-            if (worker->host_loop) peregrine_send_all(worker->engine);
-            else px_worker_wake(worker);
-            break;
-        }
+        if (polls++ >= rounds && !goes_on(worker, polls)) break;
         if (worker->depth > 1) name_all(worker);
         if (worker->woken) timeout_ms = 0;
         worker->woken = false;

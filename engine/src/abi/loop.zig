@@ -31,6 +31,11 @@ pub export fn peregrine_send_all(handle: *Handle) callconv(.c) void {
     handle.worker.sendCorked();
 }
 
+pub export fn peregrine_goes_on(handle: *Handle) callconv(.c) c_int {
+    if (handle.isElsewhere() or handle.channel != null) return 0;
+    return @intFromBool(handle.worker.goesOn());
+}
+
 fn fail(err: anyerror) c_int {
     errors.setErrnoOf(err);
     return Code.system;

@@ -545,6 +545,16 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             turns.uncork(w);
         }
 
+        /// Whether the next round brings requests that have come behind those that were answered in this
+        /// one: their answers then leave together.
+        pub fn goesOn(w: *Self) bool {
+            for (w.corked.items) |ticket| {
+                const peer = w.peers.get(ticket) orelse continue;
+                if (peer.connection.mayGoOn()) return true;
+            }
+            return false;
+        }
+
         /// After a burst, whoever allocates memory gives back to the system what is free.
         fn relieve(w: *Self) void {
             const due = w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now);
