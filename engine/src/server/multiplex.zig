@@ -130,7 +130,8 @@ pub const Multiplex = struct {
         switch (multiplex.debt) {
             // The streams look after that.
             .nothing, .content => {},
-            .opening, .frame, .acknowledgement => {
+            // While it is not read, it may have said so long ago.
+            .opening, .frame, .acknowledgement => if (connection.wantsReceive()) {
                 first = earlier(first, .{ .at = multiplex.debt_since + config.head_ms, .due = .debt });
             },
         }
@@ -165,3 +166,44 @@ pub const Multiplex = struct {
         assert(count == multiplex.count);
     }
 };
+
+const testing = std.testing;
+
+test "a connection of streams is due when it owes something, when nobody asks, and when it was asked to end" {
+    const room = try testing.allocator.alloc(u8, Multiplexed.roomBytes(&.{}));
+    defer testing.allocator.free(room);
+    var limits: @import("protocol").Limits = undefined;
+    const allowed: Multiplexed.Config = .{};
+    const config: Config = .{ .idle_ms = 500, .head_ms = 100, .linger_ms = 30 };
+    const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
+    defer multiplex.destroy(testing.allocator);
+    var connection: Connection = .{
+        .ticket = .none,
+        .session = .init(&limits),
+        .phase = .{ .multiplexed = multiplex },
+        .number = 1,
+        .listener = 0,
+    };
+    // It has not said what such connections begin with: saying some of it does not help.
+    try testing.expectEqual(1100, connection.deadline(&config));
+    multiplex.noteReading(10, 0, 1050);
+    try testing.expectEqual(1100, connection.deadline(&config));
+    try testing.expectEqual(.debt, multiplex.due(&connection, &config));
+    // What is not read may have come.
+    connection.yielded = true;
+    try testing.expectEqual(1500, connection.deadline(&config));
+    connection.yielded = false;
+    multiplex.debt = .nothing;
+    try testing.expectEqual(1500, connection.deadline(&config));
+    try testing.expectEqual(.end, multiplex.due(&connection, &config));
+    multiplex.announced_at = 1200;
+    try testing.expectEqual(1230, connection.deadline(&config));
+    try testing.expectEqual(.last_streams, multiplex.due(&connection, &config));
+    multiplex.announced_at = 0;
+    var stream: Connection = connection;
+    stream.phase = .{ .open = .{ .idle = .{ .since = 0 } } };
+    multiplex.add(&stream);
+    try testing.expectEqual(Timer.never, connection.deadline(&config));
+    multiplex.remove(&stream, 2000);
+    try testing.expectEqual(2500, connection.deadline(&config));
+}

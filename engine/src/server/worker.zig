@@ -710,9 +710,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.
         pub fn arm(w: *Self, peer: *Peer) void {
-            if (peer.connection.carrier != null) output.noteWaiting(w, peer);
+            if (peer.connection.carrier != null) return streams.armStream(w, peer);
             w.wheel.set(&peer.timer, peer.connection.attentionAt(&w.config));
-            if (peer.connection.carrier != null) return; // it has no socket
             const pause = !peer.connection.wantsReceive();
             if (pause == peer.connection.paused) return;
             peer.connection.paused = pause;

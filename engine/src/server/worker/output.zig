@@ -216,16 +216,6 @@ pub fn Output(comptime W: type) type {
             sever(w, peer, .write_timeout);
         }
 
-        /// A stream's peer has its time from the end of the round on in which output waits.
-        pub fn noteWaiting(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
-            if (connection.outbox.isEmpty()) {
-                connection.output = .open;
-            } else if (connection.output == .open) {
-                connection.output = .{ .blocked = .begin(0, w.now) };
-            }
-        }
-
         /// Closes the socket of a connection: with a reset if its peer might take a part of a response for
         /// the whole, as it would where the end of the connection is the end of the response.
         pub fn closeSocket(w: *W, peer: *Peer) void {

@@ -448,6 +448,17 @@ pub fn Streams(comptime W: type) type {
             return true;
         }
 
+        /// Sets a stream's timer. Its peer has its time from the end of the round on in which output waits.
+        pub fn armStream(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            if (connection.outbox.isEmpty()) {
+                connection.output = .open;
+            } else if (connection.output == .open) {
+                connection.output = .{ .blocked = .begin(0, w.now) };
+            }
+            w.wheel.set(&peer.timer, connection.attentionAt(&w.config));
+        }
+
         /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
         pub fn sayOnStream(
             w: *W,
