@@ -8,6 +8,7 @@ use Cwd            qw(getcwd);
 use File::Temp     ();
 use IO::Socket::IP ();
 use PAGI::Server;
+use Peregrine::Threads;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -86,6 +87,15 @@ sub workers_of ($pid) {
     return scalar split ' ', content("/proc/$pid/task/$pid/children");
 }
 
+# Threads of its one child, beside its first and the engine's; without threads in Perl processes, beside the
+# engine's.
+sub interpreters_of ($pid) {
+    my @children = split ' ', content("/proc/$pid/task/$pid/children");
+    return @children - 1 if !Peregrine::Threads::are_possible();
+    return 0             if @children != 1;
+    return (() = glob "/proc/$children[0]/task/*") - 2;
+}
+
 for my $case (
     [ 'plackup -s EVHTP', 'the app', 8 ],
     [
@@ -108,9 +118,9 @@ for my $case (
         my $port = free_port();
         my ($server) = serving("$home", $line =~ s/ --port 5001//r . " --port $port");
         answers($port, $body, 'it serves');
-        wait_for(sub { workers_of($server->pid) == $workers }, 60);
-        is(workers_of($server->pid), $workers, "... by $workers workers");
-        is($server->stop,            0,        '... and ends well');
+        wait_for(sub { interpreters_of($server->pid) == $workers }, 60);
+        is(interpreters_of($server->pid), $workers, "... by $workers workers");
+        is($server->stop,                 0,        '... and ends well');
     };
 }
 

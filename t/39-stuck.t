@@ -60,7 +60,8 @@ my %START = (
     'preload_app' => sub { TestServer->command(qw(-E production --reuseport --preload-app),   @_, $app) },
     'PSGI'        => sub {
         my %options = map { s/\A--//r =~ tr/-/_/r } @_;
-        return TestServer->start(%options, reuseport => 1, psgi => 1, heartbeat_timeout => 0, app => $psgi);
+        my @as      = (engine => 'inline', reuseport => 1, psgi => 1, heartbeat_timeout => 0);
+        return TestServer->start(%options, @as, app => $psgi);
     },
 );
 
@@ -95,7 +96,7 @@ sub begin {
 sub has_thread {
     my ($mode) = @_;
     return 1 if $mode eq 'thread';
-    return $mode ne 'inline' && ($ENV{PEREGRINE_ENGINE} // '') eq 'thread' ? 1 : 0;
+    return $mode !~ /\A(?:inline|PSGI)\z/ && ($ENV{PEREGRINE_ENGINE} // '') eq 'thread' ? 1 : 0;
 }
 
 # It is replaced, the other one is not.

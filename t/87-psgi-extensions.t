@@ -78,7 +78,7 @@ subtest 'underscores' => sub {
 };
 
 subtest 'harakiri' => sub {
-    my $server = server(workers => 1);
+    my $server = server(workers => 1, engine => 'inline');
     my $port   = $server->port;
     my ($pid)  = get($port, '/pid')->{body} =~ /\Amay (\d+)\z/ or return fail 'no worker';
     is get($port, '/pid')->{body},   "may $pid", 'a worker';

@@ -221,9 +221,10 @@ for my $way (qw(inline thread)) {
     };
 }
 
-subtest 'in workers' => sub {
-    my $server = TestServer->start(psgi => 1, app => \&app, access_log => undef, workers => 1);
-    my $port   = $server->port;
+subtest 'in worker processes' => sub {
+    my $server =
+        TestServer->start(psgi => 1, app => \&app, access_log => undef, workers => 1, engine => 'inline');
+    my $port = $server->port;
     for my $name (sort keys %deadly) {
         my ($before) = get($port, '/')->{body} =~ /(\d+)/;
         my $response = eval { get($port, target($name)) };

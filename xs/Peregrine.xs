@@ -148,6 +148,7 @@ CODE:
     px_context_clone(aTHX);
     pagi_context_clone(aTHX);
     psgi_context_clone(aTHX);
+    px_clone_forget_skipped(aTHX);
 
 SV *
 look_up_file(question)
@@ -237,6 +238,11 @@ PPCODE:
     EXTEND(SP, (SSize_t)count + 1);
     PUSHs(bytes);
     for (i = 0; i < count; i++) mPUSHi(list[i]);
+
+void
+let_threads_fork()
+CODE:
+    px_let_threads_fork();
 
 void
 leave(status)
@@ -617,6 +623,15 @@ fail_stalled(self, exception)
     SV *exception
 CODE:
     RETVAL = px_worker_fail_stalled(aTHX_ open_worker(aTHX_ self), exception);
+OUTPUT:
+    RETVAL
+
+bool
+left_behind(self, exception)
+    SV *self
+    SV *exception
+CODE:
+    RETVAL = px_worker_left_behind(aTHX_ open_worker(aTHX_ self), exception);
 OUTPUT:
     RETVAL
 

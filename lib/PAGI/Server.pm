@@ -376,8 +376,10 @@ Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on 
 so that connections are accepted, TLS handshakes done, requests read and refused, pings and health
 checks answered, timeouts kept and output sent while the application computes or blocks. C<process>:
 in a process of its own, which gives each request to the worker that has the least to do (Linux,
-C<workers>); workers that die or are replaced close no connection. The environment variable
-C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>, C<process>. B<--engine>
+C<workers>); workers that die or are replaced close no connection. With C<thread>, workers of PSGI
+applications are interpreters in threads of one process, see L<Plack::Handler::EVHTP>. The
+environment variable C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>,
+C<process>. B<--engine>
 
 =item lifespan_mode => auto
 

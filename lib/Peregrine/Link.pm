@@ -16,13 +16,16 @@ use constant { TEXT_MAX => 16_384, LINE_MAX => 65_536, READ_MAX => 65_536 };
 # Descriptors in one message.
 use constant DESCRIPTORS_MAX => 250;
 
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
 sub pair {
     my ($class) = @_;
     socketpair my $here, my $there, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "socketpair: $!\n";
-    return map { $class->_of($_) } $here, $there;
+    return map { $class->of($_) } $here, $there;
 }
 
-sub _of {
+sub of {
     my ($class, $handle) = @_;
     $handle->blocking(0);
     Peregrine::hide_from_forks(fileno $handle, 1);
@@ -33,9 +36,10 @@ sub from_descriptor {
     my ($class, $descriptor) = @_;
     open my $handle, '+<&=', $descriptor or die "descriptor $descriptor: $!\n";
     fcntl $handle, F_SETFD, FD_CLOEXEC or die "descriptor $descriptor: $!\n";
-    return $class->_of($handle);
+    return $class->of($handle);
 }
 
+sub release    { return delete $_[0]{handle} }
 sub handle     { return $_[0]{handle} }
 sub descriptor { return fileno $_[0]{handle} }
 
@@ -194,6 +198,18 @@ at once by the other.
     my ($here, $there) = Peregrine::Link->pair;
 
 Two ends. Dies with a text if there is no descriptor left.
+
+=head2 of
+
+    my $link = Peregrine::Link->of($handle);
+
+The end whose handle it is.
+
+=head2 release
+
+    my $handle = $link->release;
+
+Takes the handle out of a link that nobody watches.
 
 =head2 from_descriptor
 

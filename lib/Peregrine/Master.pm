@@ -30,6 +30,9 @@ sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 # From the end of a worker's link to that of its process; then somebody else has taken note of that.
 use constant END_S => 1;
 
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
@@ -179,11 +182,10 @@ sub _start_worker {
         failure    => $failure,
         busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
     };
-    my $fork = $self->{templates} ? '_fork_from_template' : '_fork_here';
-    if (!$here || !eval { $self->$fork($worker, $there); 1 }) {
+    if (!$here || !eval { $self->_launch($worker, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
         $_->close for grep { defined } $here, $there;
-        $self->_log(error => "worker $number cannot be started: $reason");
+        $self->_log(error => $self->_kind . " $number cannot be started: $reason");
         $self->_give_back($worker);
         $self->_failed_start($number, $reason);
         return;
@@ -197,6 +199,17 @@ sub _start_worker {
         sub { $weak && $weak->_link_ended($worker) }
     );
     return $worker;
+}
+
+# What messages call one of them.
+sub _kind { return 'worker' }
+
+# Makes its process, which gets `$there`: the other end of its link.
+sub _launch {
+    my ($self, $worker, $there) = @_;
+    return $self->{templates}
+        ? $self->_fork_from_template($worker, $there)
+        : $self->_fork_here($worker, $there);
 }
 
 # What it had of memory that all processes share.
@@ -286,14 +299,14 @@ sub _gone {
     $self->_not_started($worker, $status) if $state eq 'starting';
     $self->_died($worker, $status)        if $state eq 'serving';
     # TERM is what it is told to leave with while it starts.
-    $self->_log(warn => _name($worker) . ', which was to leave, ' . _how_it_ended($status))
+    $self->_log(warn => $self->_name($worker) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
     $self->_balance;
     return;
 }
 
 sub _name {
-    my ($worker) = @_;
+    my ($self, $worker) = @_;
     return "worker $worker->{number} (" . ($worker->{pid} // 'not forked yet') . ')';
 }
 
@@ -311,7 +324,7 @@ sub _died {
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
     my $why = $worker->{killed} // _how_it_ended($status);
     $self->_count_restart($worker->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
-    $self->_log(warn => _name($worker) . " $why: another one takes its place");
+    $self->_log(warn => $self->_name($worker) . " $why: another one takes its place");
     $self->_back_off($worker->{number});
     return;
 }
@@ -333,7 +346,7 @@ sub _not_started {
         return;
     }
     # All of the first workers say the same, as a rule.
-    if (!$self->{told}{$reason}++) { $self->_log(error => "worker $number cannot start: $reason") }
+    if (!$self->{told}{$reason}++) { $self->_log(error => $self->_kind . " $number cannot start: $reason") }
     # Unless it was to stand in itself.
     if ($self->{stands_in} && !defined $worker->{failure}) { $self->_start_worker($number, undef, $reason) }
     else                                                   { $self->_failed_start($number, $reason) }
@@ -358,8 +371,9 @@ sub _back_off {
     my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
     $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
     $self->_log(error =>
-              "worker $number has failed $crashes times in a row, soon after its start: the next one starts"
-            . " in $wait s");
+              $self->_kind
+            . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
+    );
     weaken(my $weak = $self);
     $trouble->{timer} = $self->{loop}->watch_time(
         after => $wait,
@@ -476,7 +490,7 @@ sub renew {
     $self->_forget_failures;
     $self->{waiting} = {};
     for my $worker (grep { $_->{state} ne 'leaving' } $self->workers) {
-        _interrupt_start($worker);
+        $self->_interrupt_start($worker);
         $self->_tell_to_leave($worker, 'stop');
         $worker->{deadline} = _now() + $self->{stop_timeout}->('renew');
     }
@@ -487,7 +501,7 @@ sub renew {
 
 # One that loads code does not listen yet to what it is told.
 sub _interrupt_start {
-    my ($worker) = @_;
+    my ($self, $worker) = @_;
     kill TERM => $worker->{pid} if $worker->{state} eq 'starting';
     return;
 }
@@ -540,7 +554,7 @@ sub _replacement_failed {
     $trouble->{crashes}++;
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
         if ($self->{waiting}{$number} // '') eq 'restart';
-    $self->_log(error => "worker $number cannot be replaced, the old one goes on: $reason");
+    $self->_log(error => $self->_kind . " $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
     return;
 }
@@ -594,7 +608,7 @@ sub _end {
     $self->_forget_failures;
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
-    _interrupt_start($_) for $self->workers;
+    $self->_interrupt_start($_) for $self->workers;
     # One that is retiring already is to leave as the others.
     $self->_tell_to_leave($_, @message) for $self->workers;
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
@@ -707,7 +721,7 @@ sub _kill {
     return if $worker->{killed};
     $worker->{killed}    = "$why and was killed";
     $worker->{counts_as} = $counts_as // 'heartbeat';
-    $self->_log(warn => _name($worker) . " $why: SIGKILL")      if $worker->{state} eq 'leaving';
+    $self->_log(warn => $self->_name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
     return $worker->{template}->kill('has not forked a worker') if !$worker->{pid};
     return kill KILL => $worker->{pid} if $worker->{state} eq 'starting' || $self->{hurried};
     # It says what it is at, and ends.

@@ -12,6 +12,9 @@ use Peregrine::Notify;
 use POSIX        ();
 use Scalar::Util qw(blessed weaken);
 
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
 sub new {
     my ($class, %args) = @_;
     my $self = bless { %args{qw(loop log server name)}, on => $args{on} || {}, pid => $$ }, $class;

@@ -11,15 +11,18 @@ use Scalar::Util qw(weaken);
 # So many times a worker says that it lives before its master loses patience.
 use constant BEATS => 5;
 
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
 sub new {
     my ($class, %args) = @_;
-    my $self   = bless { %args{qw(link loop server log name)} }, $class;
+    my $self   = bless { %args{qw(link loop server log name is_thread)} }, $class;
     my $ignore = sub { };
     # The terminal's signals are for the master, which tells its workers.
     $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
         on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
     );
-    $self->{process}->attach_signals;
+    $self->{process}->attach_signals if !$args{is_thread};
     weaken(my $weak = $self);
     $self->{link}->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_orphaned });
     $self->_beat($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
@@ -33,6 +36,7 @@ my %HEAR = (
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
+    clones => sub { my ($self, $count) = @_; return $self->{server}->change_clones($count) },
 );
 
 sub _hear {
@@ -44,7 +48,9 @@ sub _hear {
 
 sub _orphaned {
     my ($self) = @_;
-    $self->{log}->error("$self->{name}: the master has gone: the worker stops");
+    # It was given up, as it did not come back.
+    my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
+    $self->{log}->error("$self->{name}: $why");
     return $self->{process}->stop_once;
 }
 
@@ -121,7 +127,7 @@ C<connection_count>.
 =head2 new
 
 See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck;
-0: it does not ask.
+0: it does not ask. C<is_thread>: it is a thread (L<Peregrine::Threads>), which gets no signals.
 
 =head2 ready
 

@@ -261,6 +261,7 @@ void px_worker_app_ended(pTHX_ px_worker *worker);
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving);
 int px_worker_trim(pTHX_ px_worker *worker);
 int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception);
+bool px_worker_left_behind(pTHX_ px_worker *worker, SV *exception);
 void px_worker_queued(pTHX_ px_worker *worker);
 void px_worker_wake(px_worker *worker);
 void px_worker_leave_loop(pTHX_ px_worker *worker);
@@ -294,11 +295,15 @@ static inline bool px_turn_spend(px_exchange *exchange) {
     return ++exchange->spent > PX_TURN_EVENTS;
 }
 
+/* clone.c */
+void px_clone_forget_skipped(pTHX);
+
 /* fork.c */
 bool px_is_foreign(const px_worker *worker);
 void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
 void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
 void px_leave(pTHX_ int status) __attribute__noreturn__;
+void px_let_threads_fork(void);
 
 /* words.c */
 px_words *px_words_new(pTHX_ size_t count);

@@ -271,6 +271,19 @@ int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
     return failed;
 }
 
+/* For an `exit` that has unwound the stack past a call of the application: its request fails. The frames in
+ * between, which are gone, give nothing back themselves. False: there was no such call. */
+bool px_worker_left_behind(pTHX_ px_worker *worker, SV *exception) {
+    px_exchange *exchange = worker->at;
+    for (; worker->depth > 0; worker->depth--) worker->refs--;
+    if (!exchange) return false;
+    exchange->mount->face->fail_stalled(aTHX_ exchange, NULL, exception);
+    worker->at = NULL;
+    worker->at_head = NULL;
+    px_exchange_unhold(aTHX_ exchange);
+    return true;
+}
+
 /* What could still name them is gone. */
 static void free_exchanges(px_worker *worker) {
     while (worker->freed) {

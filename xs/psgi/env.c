@@ -181,7 +181,7 @@ static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
              psgi_kept_reference(aTHX_ exchange, PSGI_KEPT_##name, (SV *)(target)))
     STORE_REFERENCE(VERSION, app->version);
     STORE_REFERENCE(ERRORS, PL_stderrgv);
-    STORE_FLAG(MULTITHREAD, false);
+    STORE_FLAG(MULTITHREAD, app->multithread);
     STORE_FLAG(MULTIPROCESS, app->multiprocess);
     STORE_FLAG(RUN_ONCE, false);
     STORE_FLAG(NONBLOCKING, true);

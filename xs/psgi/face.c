@@ -21,7 +21,7 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, path, root_path, host, server, loop, multiprocess, harakiri, underscores; and
+/* Settings: app, path, root_path, host, server, loop, multithread, multiprocess, harakiri, underscores; and
  * response_buffer, max_spool, folder, for spool.c. Nothing has changed if one of them is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
@@ -36,6 +36,7 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->cx = psgi_context_get(aTHX);
     app->code = newSVsv(code);
     app->version = make_version(aTHX);
+    app->multithread = is_set(aTHX_ settings, "multithread");
     app->multiprocess = is_set(aTHX_ settings, "multiprocess");
     app->harakiri = is_set(aTHX_ settings, "harakiri");
     app->underscores = is_set(aTHX_ settings, "underscores");
@@ -141,12 +142,15 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->cleans || (busy && base->ticket_live) ? PX_APP_BUSY : PX_APP_OVER;
 }
 
+/* Only what is on the stack can be left behind: no exception gets past a call of the application, but `exit`
+ * does. */
 static bool fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
-    PERL_UNUSED_CONTEXT;
-    PERL_UNUSED_ARG(base);
+    psgi_exchange *exchange = psgi_exchange_of(base);
     PERL_UNUSED_ARG(awaited);
-    PERL_UNUSED_ARG(exception);
-    return false;
+    if (base->worker->at != base) return false;
+    const char *stage = exchange->state == PSGI_CALLED ? "before its response" : "in its response";
+    psgi_exchange_fail(aTHX_ exchange, exception, stage);
+    return true;
 }
 
 const px_face psgi_face = {

@@ -81,6 +81,7 @@ typedef struct psgi_app {
     SV *code;
     SV *no_input;  /* the handle of an empty request body, for all requests; NULL: to be opened */
     AV *version;   /* [1, 1], read-only */
+    bool multithread; /* other interpreters of the process serve requests as well */
     bool multiprocess;
     bool harakiri; /* the process is replaced when it asks for it */
     bool underscores; /* header names may have them */

@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use parent qw(
     IO::Async::Notifier
-    PAGI::Server::EngineProcess PAGI::Server::Monitoring PAGI::Server::Prefork PAGI::Server::Reload
-    PAGI::Server::Reports PAGI::Server::Stop
+    PAGI::Server::Clones PAGI::Server::EngineProcess PAGI::Server::Monitoring PAGI::Server::Prefork
+    PAGI::Server::Reload PAGI::Server::Reports PAGI::Server::Stop
 );
 
 use Carp       qw(croak);
@@ -17,6 +17,7 @@ use Future;
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
+use PAGI::Server::Clones;
 use PAGI::Server::EngineProcess;
 use PAGI::Server::Folders;
 use PAGI::Server::Log;
@@ -27,6 +28,9 @@ use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Place;
 use Peregrine::Process;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
 
 # ---- What a kind of server says of its applications ---------------------------------------------
 
@@ -335,6 +339,7 @@ sub _start {
     $self->_serve_status;
     $self->{running} = 1;
     return                           if $self->{is_engine};
+    return                           if $self->{clone};
     return $self->_answer_when_stuck if $self->{worker_num};
     $self->_tell_service;
     $self->_tell_start;

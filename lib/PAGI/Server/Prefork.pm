@@ -47,14 +47,14 @@ sub load_app_in_workers {
 sub _open_for_workers {
     my ($self, $owner) = @_;
     PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner);
-    $self->{listeners}->open_for_all($self->has_engine_process ? 1 : $self->{options}{workers});
+    $self->{listeners}->open_for_all($self->_engine_count);
     $self->{pid} = $$;
     return $self;
 }
 
 sub _listen_with_workers {
     my ($self) = @_;
-    if (!eval { $self->open_listeners; 1 }) {
+    if (!eval { $self->_check_loop_type; $self->open_listeners; 1 }) {
         my $error = $@;
         $self->{listeners}->close;
         return Future->fail($error);
@@ -81,7 +81,7 @@ sub _make_master {
         loop              => $self->loop,
         log               => $self->{log},
         name              => $self->_name_in_log,
-        workers           => $options->{workers},
+        workers           => $self->_process_count,
         counters          => $self->{counters},
         heartbeat_timeout => $options->{heartbeat_timeout},
         busy_timeout      => $options->{request_kill_timeout},
@@ -185,12 +185,14 @@ sub _what_restarts {
 sub change_workers {
     my ($self, $by) = @_;
     my $master = $self->{master};
-    my $count  = $master->wanted + $by;
+    my $clones = $self->has_clones;
+    my $count  = $by + ($clones ? $self->{options}{workers} : $master->wanted);
     return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays') if $count < 1;
     return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
         if $count > WORKERS_MAX;
     $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
-    $master->set_workers($count);
+    if ($clones) { $self->change_clones($count); $master->tell(clones => $count) }
+    else         { $master->set_workers($count) }
     return;
 }
 
@@ -422,7 +424,10 @@ sub _serve_in_worker {
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
     if    ($self->{reload})   { $self->_load_again($server, $record) }
     elsif ($self->{load_app}) { $server->{options}{app} = $self->_load_in_worker($record->{number}) }
+    my $has_clones = $server->has_clones;
+    $server->_prepare_clones if $has_clones;
     $server->start or return 0;
+    $server->_start_clones || return 0 if $has_clones;
     $worker->ready;
     return defined $worker->run ? 1 : 0;
 }
@@ -433,7 +438,7 @@ sub _load_in_worker {
     my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
     local $SIG{TERM} = 'DEFAULT';
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $term, $blocked);
-    my $app   = eval { $self->{load_app}->($number) };
+    my $app   = eval { $self->has_clones ? $self->_load_for_clones($number) : $self->{load_app}->($number) };
     my $error = $@;
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
     die $error if !$app;
@@ -474,12 +479,12 @@ sub _for_worker {
     return $server;
 }
 
-# Which worker a client comes to is chance, so each one lets a part of what is allowed in, rounded up. An
-# engine in a process of its own lets all of it in.
+# Which of several engines a client comes to is chance, so each one lets a part of what is allowed in, rounded
+# up.
 sub _share {
     my ($self, $options) = @_;
     my $memory = $self->effective_memory_max;
-    my $count  = $self->has_engine_process ? 1 : $options->{workers};
+    my $count  = $self->_engine_count;
     my %share  = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
     $share{memory_max} = $memory if $memory;
     return %share;
@@ -489,7 +494,7 @@ sub _share {
 sub _memory_share {
     my ($self, $all) = @_;
     return $all if !$all || !$self->has_workers;
-    my $share = int $all / $self->{options}{workers};
+    my $share = int $all / $self->_engine_count;
     return $share < MEMORY_LEAST ? MEMORY_LEAST : $share;
 }
 

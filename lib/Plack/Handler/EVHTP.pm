@@ -7,10 +7,21 @@ our $VERSION = '0.003000';
 
 use parent qw(Plack::Handler::Peregrine);
 
+use PAGI::Server::Log;
+use Peregrine::Threads;
+
 # `--max-workers` of others, so that what is given as `--workers` wins.
 sub defaults {
     my ($self) = @_;
-    return defined $self->{workers} ? () : (max_workers => 8);
+    my %defaults = (engine => 'thread');
+    $defaults{max_workers} = 8 if !defined $self->{workers};
+    my $workers = $self->{workers} // $self->{max_workers} // $defaults{max_workers};
+    if ($workers && !defined $self->{engine} && !Peregrine::Threads::are_possible() && $^O eq 'linux') {
+        PAGI::Server::Log->new(name => 'Peregrine')
+            ->warn('PAGI: this Perl has no threads: the workers are processes');
+        $defaults{engine} = 'process';
+    }
+    return %defaults;
 }
 
 1;
@@ -21,7 +32,7 @@ __END__
 
 =head1 NAME
 
-Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in eight workers
+Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in interpreters that are threads
 
 =head1 SYNOPSIS
 
@@ -30,13 +41,85 @@ Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in eight worker
 
 =head1 DESCRIPTION
 
-L<Plack::Handler::Peregrine> with another default: eight workers. They are processes; interpreters that are
-cloned into threads of one process are not there yet, so that C<CLONE> is not called: a database handle is
-best opened at the first request of a worker.
+L<Plack::Handler::Peregrine> with other defaults: C<--engine thread> and eight workers, which are
+interpreters in threads of one process. The application is loaded once, by an interpreter that serves nothing
+itself; each worker is a clone of that. One engine, on a thread of its own, has all connections. It gives each
+request to the interpreter that has the least to do, as soon as its body is complete. A request waits behind
+no other one while an interpreter is idle, and a slow client holds up nobody.
 
-A worker that computes accepts no connections, so that new ones come to idle workers; requests on
-connections that it has wait. With C<--engine thread> a worker accepts and answers malformed requests
-while it computes, too.
+C<psgi.multithread> is true, C<psgi.multiprocess> is not.
+
+=head2 CLONE
+
+Each clone has its own copy of all data. What cannot be copied, such as a connection to a database, it makes
+itself, either at its first request or in C<CLONE>, which is called in each clone before that serves:
+
+    use DBI;
+
+    my $dbh;
+
+    sub CLONE {
+        $dbh = DBI->connect('dbi:SQLite:dbname=app.db', '', '', { RaiseError => 1 });
+    }
+
+The C<CLONE> of installed modules (DBI has one) is called first, then that of the application. Where one dies
+the clone cannot start: the log says why, and another attempt follows. An application that has made an
+L<IO::Async::Loop> when it was loaded is refused; in a request it finds that of its interpreter.
+
+Small applications of Catalyst, Dancer2, Mojolicious and Plack's middleware, of DBI and DBD::SQLite, are
+tested so. Modules that are written in C may not survive cloning, if their C<CLONE> does not care for it: then
+C<--engine process> is the right choice. EV is such a one, which has a single loop for the whole process.
+
+=head2 What a clone costs
+
+Time and memory of a clone depend on what the application has loaded. C<script/clones app.psgi>, in the
+repository, measures it: CPU time, and memory of a clone that waits. With Perl 5.36, on a virtual machine with
+two cores that was busy with other things:
+
+    Application                 milliseconds      MiB
+    hello                               19.4      5.6
+    hello, DBI, DBD::SQLite             23.9      6.6
+    Plack's middleware                  33.9      9.2
+    Mojolicious                         60.2     15.8
+    Dancer2                             64.6     16.3
+    Catalyst                            83.0     19.6
+
+While an interpreter is cloned the others serve. A process of C<--engine process> takes little of either, as
+it shares with the others what it does not change.
+
+=head2 What threads cannot do
+
+Interpreters in threads are not kept apart as processes are. For these C<--engine process> is there:
+
+=over
+
+=item *
+
+A crash in a library, C<POSIX::_exit> or C<kill KILL =E<gt> $$> ends the process, with all connections. The
+master starts another one.
+
+=item *
+
+A thread cannot be killed: an interpreter that never comes back from a request is left alone when it was to
+leave, and another one takes its place. After four of them a new process takes over.
+
+=item *
+
+What belongs to the process is shared: the current directory, C<umask>, the locale, C<%SIG>. An application
+that sets C<$SIG{TERM}> or C<$SIG{CHLD}>, C<local> or not, does so for the server as well. Signals come to no
+clone: all are blocked there, so that C<alarm> interrupts nothing. Programs that it starts begin with blocked
+signals, too; only C<KILL> and C<STOP> reach them then, unless they unblock others (C<POSIX::sigprocmask>).
+
+=item *
+
+C<%ENV> of a clone is its own, and programs that it starts by C<system>, C<exec> or backticks do not get what
+it changes there. Those that it starts after C<fork> do. C<exit> in a forked child ends it with status 0:
+C<POSIX::_exit> has a status.
+
+=back
+
+C<die> is answered with 500, as everywhere. So is C<exit>, which ends the interpreter that calls it, and no
+other one; another interpreter takes its place.
 
 =head1 OPTIONS
 
@@ -48,13 +131,23 @@ Those of L<Plack::Handler::Peregrine/OPTIONS>, with these defaults:
 
 =item --max-workers (8)
 
-Worker processes. 0: the application runs in the process of plackup.
+Interpreters. 0: the application runs in the process of plackup, with the engine on a thread beside it.
 
 =item --max-reqs-per-child (0)
 
-Requests after which a worker is replaced; 0: never.
+Requests after which an interpreter is replaced by a new clone, less one to ten percent; 0: never. The new one
+serves before the old one leaves.
+
+=item --engine (thread)
+
+C<process>: workers are processes, which is for applications that cannot be cloned, and for production where
+threads are not to be trusted. C<inline>: each worker is a process with an engine of its own.
 
 =back
+
+Where Perl has no threads (C<perl -V:useithreads>) the workers are processes (C<--engine process>), and the
+log says so. Other limits of workers, C<max_worker_age> and C<max_worker_rss>, are those of the process; so is
+C<HUP>, which replaces it by another one. C<TTIN> and C<TTOU> change the number of interpreters.
 
 =head1 LICENSE
 

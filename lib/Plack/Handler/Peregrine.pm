@@ -24,6 +24,7 @@ sub run {
     my %options = Plack::Handler::Peregrine::Options::of_server(%given);
     my $server  = eval { Plack::Handler::Peregrine::Server->new(access_log => undef, %options, app => $app) }
         or croak _about_us($@);
+    eval { $server->check_clones; 1 } or croak _about_us($@);
     $server->own_loop;
     $server->start or return;
     $ready->(_place($server)) if $ready;
@@ -87,6 +88,13 @@ dies costs the request that it had (502), and C<HUP>, C<max_requests> and the li
 workers without closing a connection.
 
 What is not there yet: what PAGI applications are told of TLS beside C<https>.
+
+=head2 Interpreters in threads
+
+C<--engine thread --workers 8> (Linux, and a Perl with threads) has one process, in which the engine has a
+thread and the workers are clones of the interpreter that has loaded the application: see
+L<Plack::Handler::EVHTP>, of which it is the default. Without C<--workers> there is one interpreter, beside
+the engine's thread.
 
 =head2 What applications see
 
@@ -169,7 +177,7 @@ Words of other handlers mean what they mean there, so that a change of server is
 
 =item --max-workers (Starlet, Gazelle, EVHTP), --pre-fork (Feersum)
 
-Worker processes: C<workers>.
+Workers: processes, or interpreters with C<--engine thread>: C<workers>.
 
 =item --max-reqs-per-child (Starlet, Gazelle, EVHTP), --max-requests-per-worker (Feersum)
 

@@ -22,6 +22,12 @@ sub _pagi_apps {
     return map { $_->{app} } grep { $_->{kind} eq 'pagi' } $self->_mounts;
 }
 
+# PAGI's have a life of their own in each interpreter.
+sub _can_be_cloned {
+    my ($self) = @_;
+    return !grep { $_->{kind} ne 'psgi' } $self->{load_app} ? $self->_planned_mounts : $self->_mounts;
+}
+
 # Where all block, each has one request at a time.
 sub _exchanges_at_once {
     my ($self) = @_;

@@ -20,6 +20,9 @@ sub _attach {
     return;
 }
 
+# Each request is one function call, in whichever interpreter.
+sub _can_be_cloned { return 1 }
+
 # How the engine's worker is to serve an application. Responses wait in files where others can be served
 # meanwhile.
 sub _psgi_settings {
@@ -34,7 +37,8 @@ sub _psgi_settings {
         root_path       => $self->{options}{root_path},
         server          => $self,
         loop            => $self->loop,
-        multiprocess    => $self->{options}{workers},
+        multiprocess    => $options->{workers} && !$self->{clone},
+        multithread     => $self->{clone},
         harakiri        => $self->{on_replace},
         underscores     => $self->{options}{underscores_in_headers},
     );

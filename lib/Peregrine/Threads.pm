@@ -1,0 +1,256 @@
+package Peregrine::Threads;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use parent qw(Peregrine::Master);
+
+use B ();
+use Config;
+use IO::Async::Loop;
+use IO::Handle ();
+use Peregrine;
+use Peregrine::Link;
+use POSIX ();
+
+# A loop is its interpreter's: a copy would close descriptors of the original, and undo its signal handlers.
+# So are the objects of a master, of its links, and of its server, which say the same of themselves.
+sub IO::Async::Loop::CLONE_SKIP { return 1 }
+
+sub are_possible { return $Config{useithreads} && $^O eq 'linux' ? 1 : 0 }
+
+# Modules look whether it is there to know whether there are several interpreters.
+sub prepare {
+    require threads;
+    return;
+}
+
+sub new {
+    my ($class, %args) = @_;
+    my $self = $class->SUPER::new(%args, hear => { exited => sub { $_[0]{exited} = 1 } });
+    @{$self}{qw(serve facts on_lost restarts)} = @args{qw(serve facts on_lost restarts)};
+    prepare();
+    _put_off('main::');
+    Peregrine::let_threads_fork();
+    return $self;
+}
+
+# ---- In the interpreter that is cloned ----------------------------------------------------------
+
+sub _kind { return 'interpreter' }
+
+sub _name {
+    my ($self, $worker) = @_;
+    return "interpreter $worker->{number}";
+}
+
+# Signals are for this thread alone: Perl's handlers, run by another one, would run in its interpreter.
+sub _launch {
+    my ($self, $worker, $there) = @_;
+    my $handle = $there->release;
+    my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
+    $all->fillset;
+    POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
+    my $thread = do {
+        local $IO::Async::Loop::ONE_TRUE_LOOP;
+        local $@;
+        my %how = (context => 'void', exit => 'threads_only');
+        eval { threads->create(\%how, \&_live, $handle, @{$self}{qw(serve facts)}, $worker->{number}) };
+    };
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
+    if (!$thread) {
+        Peregrine::hide_from_forks(fileno $handle, 0);
+        die "a thread cannot be made\n";
+    }
+    $thread->detach;
+    return;
+}
+
+sub _link_ended {
+    my ($self, $worker) = @_;
+    return $self->_gone($worker);
+}
+
+sub _interrupt_start { return }
+
+sub _count_restart {
+    my ($self, $reason) = @_;
+    $self->{restarts}->note_restart($reason) if $self->{restarts};
+    return;
+}
+
+# An application that calls `exit` in a request does what it wants to, however often.
+sub _died {
+    my ($self, $worker, $status) = @_;
+    return $self->SUPER::_died($worker, $status) if !$worker->{exited};
+    $self->_count_restart('exit');
+    $self->_log(info => $self->_name($worker) . ' has called exit: another one takes its place');
+    return;
+}
+
+# A thread cannot be killed. What it has is somebody else's from now on, or nobody's.
+sub _kill {
+    my ($self, $worker, $why) = @_;
+    return if $worker->{killed};
+    $worker->{killed} = "$why and is left alone";
+    $self->_log(warn => $self->_name($worker) . " $worker->{killed}") if $worker->{state} eq 'leaving';
+    $self->_gone($worker);
+    $self->{on_lost}->(++$self->{lost}) if $self->{on_lost} && $self->{phase} eq 'running';
+    return;
+}
+
+# Nobody waits for those that are left.
+sub abandon {
+    my ($self) = @_;
+    $self->_kill($_, 'has not left') for $self->workers;
+    return;
+}
+
+# ---- CLONE --------------------------------------------------------------------------------------
+
+# Perl calls what packages have as CLONE in any order, and where one dies the process ends. So that an
+# application can connect to its database there, which takes time and may fail, and needs what DBI's own does,
+# all that is Perl code is put off: the clone calls it in its own thread, first that of installed modules.
+my @LIBRARIES =
+    map  { "$_/" }
+    grep { defined && length }
+    @Config{qw(privlibexp archlibexp sitelibexp sitearchexp vendorlibexp vendorarchexp)};
+my %ORIGINAL;    # by package
+my @PUT_OFF;     # what is to be called: [package, class]
+
+sub _put_off {
+    my ($stash) = @_;
+    no strict 'refs';
+    no warnings 'redefine';
+    my ($package) = $stash =~ /\A(.*)::\z/s;
+    if (defined &{"${stash}CLONE"} && !B::svref_2object(\&{"${stash}CLONE"})->XSUB && !$ORIGINAL{$package}) {
+        $ORIGINAL{$package} = \&{"${stash}CLONE"};
+        *{"${stash}CLONE"} = sub { push @PUT_OFF, [ $package, @_ ]; return };
+    }
+    for my $name (grep { /::\z/ && $_ ne 'main::' && ref \${$stash}{$_} eq 'GLOB' } keys %{$stash}) {
+        _put_off($stash eq 'main::' ? $name : "$stash$name");
+    }
+    return;
+}
+
+sub _make_up {
+    no strict 'refs';
+    no warnings 'redefine';
+    *{"${_}::CLONE"} = $ORIGINAL{$_} for keys %ORIGINAL;
+    my %is_late = map { $_ => _is_installed($ORIGINAL{$_}) ? 0 : 1 } keys %ORIGINAL;
+    for my $call (sort { $is_late{ $a->[0] } <=> $is_late{ $b->[0] } } splice @PUT_OFF) {
+        my ($package, @class) = @$call;
+        $ORIGINAL{$package}->(@class);
+    }
+    return;
+}
+
+sub _is_installed {
+    my ($code) = @_;
+    my $file = B::svref_2object($code)->FILE;
+    return scalar grep { index($file, $_) == 0 } @LIBRARIES;
+}
+
+# ---- In a clone ---------------------------------------------------------------------------------
+
+sub _live {
+    my ($handle, $serve, $facts, $number) = @_;
+    my $link   = Peregrine::Link->of($handle);
+    my $at_end = Peregrine::Threads::AtEnd->new(sub {
+        undef $IO::Async::Loop::ONE_TRUE_LOOP;
+        $link->close;
+    });
+    undef $handle;
+    # What is unbuffered has a copy that is not.
+    STDERR->autoflush(1);
+    srand;
+    return if eval { _make_up(); $serve->({ %$facts, link => $link, number => $number }); 1 };
+    $link->say(failed => $@ =~ s/\s+\z//r);
+    return;
+}
+
+package Peregrine::Threads::AtEnd;
+
+# Calls a function when it goes: at the end of a block, however that ends.
+sub new {
+    my ($class, $code) = @_;
+    return bless \$code, $class;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    return $$self->();
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Threads - interpreters that are cloned into threads of this process
+
+=head1 SYNOPSIS
+
+    my $threads = Peregrine::Threads->new(
+        loop  => $loop, log => $log, name => 'Peregrine', workers => 8,
+        serve => \&serve, facts => { app => $app },
+        stop_timeout => sub { 60 },
+    );
+    $threads->start->await;
+
+=head1 DESCRIPTION
+
+A L<Peregrine::Master> whose workers are no processes: each is a clone of the interpreter that this is called
+in (L<threads>), which has loaded the application and serves nothing, in a thread of its own. They are
+replaced as worker processes are: a new one serves before the old one leaves. An interpreter is cloned while
+this one does nothing else, and ends in its own thread.
+
+Methods C<CLONE> are called in the new thread: those of installed modules first, then those of the
+application. If one dies the clone cannot start.
+
+A clone starts with all signals blocked: they belong to the thread that was there first. C<exit> ends the
+clone that calls it. One that does not come back cannot be killed: it is forgotten, and another one takes its
+place.
+
+=head1 METHODS
+
+Those of L<Peregrine::Master>, and:
+
+=head2 new
+
+C<serve> is a function with a name, which is called in each clone with a hash: C<facts>, the C<number> of the
+clone, and its C<link>, over which it says C<exited> if it ends because of an C<exit> that was meant. What it
+dies of is why the clone cannot start. C<on_lost> is called with how many clones could not be ended until now,
+and C<restarts> is told of replacements (C<note_restart> of L<Peregrine::Counters>).
+
+=head2 abandon
+
+    $threads->abandon;
+
+Does not wait any more for those that are to leave.
+
+=head1 FUNCTIONS
+
+=head2 are_possible
+
+    Peregrine::Threads::are_possible()
+
+Whether Perl has them (ithreads), and the engine can be joined: on Linux only.
+
+=head2 prepare
+
+    Peregrine::Threads::prepare();
+
+Loads L<threads>, which is best done before the application is loaded: modules look whether it is there.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

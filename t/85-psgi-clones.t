@@ -1,0 +1,267 @@
+# PSGI in interpreters that are cloned into threads of one process (plackup -s EVHTP, --engine thread): what
+# each has of its own, what its end costs, and who gets signals.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Peregrine::Threads;
+use Plack::Handler::EVHTP;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools   qw(wait_for);
+use TestWorkers qw(are_gone children directory write_file);
+
+plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
+
+my $dir = directory();
+
+# Answers with its process and its thread. /wait takes until there is a file; /dbi asks a database through a
+# handle that each interpreter has made for itself.
+my $psgi = write_file('app.psgi', <<"APP");
+use DBI;
+use IO::Async::Loop ();
+my (\$dbh, \$requests) = (undef, 0);
+our \@cloned;
+use POSIX ();
+sub connected { return DBI->connect('dbi:SQLite:dbname=$dir/db', '', '', { RaiseError => 1 }) }
+\$dbh = connected();
+\$dbh->do('CREATE TABLE IF NOT EXISTS calls (thread TEXT)');
+sub CLONE { \$dbh = connected(); push \@cloned, threads->tid }
+
+sub wait_here {
+    my (\$env) = \@_;
+    open my \$mark, '>', '$dir/waits.' . threads->tid or die \$!;
+    select undef, undef, undef, 0.02 until -e '$dir/go';
+    return 'waited';
+}
+
+my \@plain = ('Content-Type' => 'text/plain');
+my %DO = (
+    '/wait'  => \\&wait_here,
+    '/die'   => sub { die "on purpose\\n" },
+    '/exit'  => sub { exit 7 },
+    '/flags' => sub { join ' ', map { \$_[0]{"psgi.\$_"} ? 1 : 0 } qw(multithread multiprocess run_once) },
+    '/count' => sub { ++\$requests . ' ' . scalar \@cloned },
+    '/rand'  => sub { rand },
+    '/error' => sub { \$_[0]{'psgi.errors'}->print("told\\n"); 'ok' },
+    '/dbi'   => sub {
+        \$dbh->do('INSERT INTO calls VALUES (?)', undef, threads->tid);
+        return (\$dbh->selectrow_array('SELECT COUNT(*) FROM calls'))[0];
+    },
+    '/term'  => sub { kill TERM => \$\$; 'told' },
+    '/fork'  => sub {
+        pipe my \$in, my \$out or die \$!;
+        my \$pid = fork // die \$!;
+        if (!\$pid) {
+            open STDOUT, '>&', \$out or die \$!;
+            \$ENV{FROM_CLONE} = 'set';
+            exec 'echo \$FROM_CLONE' or POSIX::_exit(1);
+        }
+        close \$out;
+        waitpid \$pid, 0;
+        return readline \$in;
+    },
+    '/large' => sub { 'x' x 3_000_000 },
+    '/harakiri' => sub { \$_[0]{'psgix.harakiri.commit'} = 1; \$_[0]{'psgix.harakiri'} },
+);
+sub {
+    my (\$env) = \@_;
+    if (\$env->{PATH_INFO} eq '/later') {
+        return sub {
+            my (\$respond) = \@_;
+            IO::Async::Loop->new->watch_time(after => 0.05,
+                code => sub { \$respond->([ 200, [\@plain], [ "\$\$ " . threads->tid . ' later' ] ]) });
+        };
+    }
+    my \$do = \$DO{ \$env->{PATH_INFO} };
+    my \$said = \$do ? \$do->(\$env) : '';
+    return [ 200, [\@plain], [ "\$\$ ", threads->tid, " \$said" ] ];
+};
+APP
+
+sub start {
+    my (@options) = @_;
+    unlink glob "$dir/waits.* $dir/go";
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(-S plackup -E deployment --listen 127.0.0.1:0),
+        @options, $psgi
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    return ($server, $port);
+}
+
+# The response to a request on a connection that stays.
+sub asked {
+    my ($client, $path) = @_;
+    $client->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
+    return $client->response || { status => 'none', body => '', header => {} };
+}
+
+# Process, thread, and what else the application says.
+sub words { return split / /, asked(@_)->{body}, 3 }
+
+sub threads_of { my ($pid) = @_; return scalar(() = glob "/proc/$pid/task/*") }
+
+subtest 'plackup -s EVHTP' => sub {
+    my ($server, $port) = start(qw(-s EVHTP --max-workers 3 --retire-idle 0.2));
+    my @kept = map { TestClient->new($port) } 1 .. 4;
+    my ($pid) = words($kept[0], '/');
+    is((words($kept[0], '/flags'))[2], '1 0 0', 'psgi.multithread, and no psgi.multiprocess');
+    is_deeply [ map { (words($_, '/later'))[2] } @kept ], [ ('later') x 4 ], 'an interpreter has a loop';
+    is asked($kept[0], '/error')->{status}, 200, 'psgi.errors';
+    ok $server->wait_for_log(qr/^told$/m), '... is written at once';
+
+    $_->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n") for @kept[ 0 .. 1 ];
+    ok wait_for(sub { 2 == (() = glob "$dir/waits.*") }, 60), 'two requests block at the same time';
+    is asked($kept[3], '/')->{status}, 200, '... while the third interpreter serves' for 1 .. 10;
+    $kept[2]->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok wait_for(sub { 3 == (() = glob "$dir/waits.*") }, 60), 'all of them block';
+    $kept[3]->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    write_file('go', '');
+    my @waited = map { [ split / /, $_->response->{body} ] } @kept[ 0 .. 2 ];
+    is_deeply [ map { $_->[2] } @waited ], [ ('waited') x 3 ], '... and answer';
+    is $kept[3]->response->{status}, 200, '... as does one to a request that has waited';
+    my %in = map { $_->[1] => 1 } @waited;
+    is keys %in, 3, 'each in a thread of its own';
+    is_deeply [ map { $_->[0] } @waited ], [ ($pid) x 3 ], '... of one process';
+    my %cloned = map { my ($p, $t, $said) = words($kept[0], '/count'); ((split / /, $said)[1] => 1) } 1 .. 6;
+    is_deeply [ keys %cloned ], [1], 'CLONE has run once in each';
+
+    unlink "$dir/go", glob "$dir/waits.*";
+    my $body = asked($kept[0], '/fork')->{body};
+    like $body, qr/ set\n\z/, 'a program that the application starts gets the environment';
+    is asked($kept[0], '/die')->{status}, 500, 'an application that dies';
+    my $slow = TestClient->new($port, receive_buffer => 4096)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    my @slow = (
+        $slow,
+        map { TestClient->new($port, receive_buffer => 4096)->send("GET /large HTTP/1.1\r\nHost: h\r\n\r\n") }
+            1 .. 5
+    );
+    is asked($kept[1], '/')->{status}, 200, 'clients that do not read keep nobody from being served'
+        for 1 .. 5;
+    $_->close for @slow;
+
+    my $answer = asked($kept[0], '/exit');
+    is $answer->{status},              500, 'an application that calls exit';
+    is asked($kept[0], '/')->{status}, 200, '... its connection goes on';
+    ok $server->wait_for_log(qr/has called exit: another one takes its place/), '... and the log says so';
+    is((words($kept[0], '/'))[0], $pid, '... as does the process');
+    ok wait_for(sub { threads_of($pid) == 5 }, 60), '... with as many interpreters as before';
+
+    $server->signal('TTOU');
+    ok wait_for(sub { threads_of($pid) == 4 }, 60), 'TTOU: one interpreter less';
+    $server->signal('TTIN');
+    ok wait_for(sub { threads_of($pid) == 5 }, 60), 'TTIN: one more';
+
+    $server->signal('HUP');
+    ok wait_for(
+        sub { my ($now) = split / /, (get($port, '/') || { body => $pid })->{body}; $now != $pid }, 60
+        ),
+        'HUP: another process takes over';
+    $_->close for @kept;
+    ok wait_for(sub { are_gone($pid) }, 60), '... and the old one leaves';
+    my $last = TestClient->new($port);
+    ($pid) = words($last, '/');
+    $server->signal('TERM');
+    is $server->wait, 0, 'TERM ends all';
+    ok are_gone($pid), '... and nobody is left';
+    unlike $server->raw_log, qr/panic|Attempt to free|segfault|SIGSEGV|owned by thread/,
+        'nothing strange in the log';
+};
+
+subtest 'a database' => sub {
+    my ($server, $port) = start(qw(-s EVHTP --max-workers 4));
+    my @clients = map { TestClient->new($port) } 1 .. 4;
+    my %threads;
+    my $rounds = 0;
+    until (keys %threads == 4 || $rounds++ == 50) {
+        $_->send("GET /dbi HTTP/1.1\r\nHost: h\r\n\r\n")   for @clients;
+        $threads{ (split / /, $_->response->{body})[1] }++ for @clients;
+    }
+    my ($pid, $thread, $count) = words($clients[0], '/dbi');
+    my $sum = 1;
+    $sum += $_ for values %threads;
+    is $count, $sum, 'each interpreter uses the handle that it has made in CLONE';
+    cmp_ok keys %threads, '>', 1, '... of which there are several';
+    is $server->stop, 0, 'it stops';
+    unlike $server->raw_log, qr/died|owned by thread/, 'nothing in the log';
+};
+
+subtest 'interpreters are renewed' => sub {
+    my ($server, $port) = start(qw(-s EVHTP --max-workers 1 --max-reqs-per-child 1));
+    my $kept = TestClient->new($port);
+    my ($pid) = words($kept, '/');
+    my (%seen, %random);
+    ok wait_for(
+        sub {
+            my ($now, $thread) = words($kept, '/');
+            is($now, $pid, 'the process stays') if $now ne $pid;
+            $seen{$thread}++;
+            $random{ (words($kept, '/rand'))[2] }++;
+            return keys %seen >= 12;
+        },
+        60
+        ),
+        'after so many requests another one takes the place of each';
+    is((grep { $_ > 1 } values %random), 0, '... with random numbers of its own');
+    ok wait_for(sub { threads_of($pid) == 3 }, 60), 'the old one is gone in the end';
+    my @files  = glob "/proc/$pid/fd/*";
+    my $before = keys %seen;
+    ok wait_for(sub { $seen{ (words($kept, '/'))[1] }++; keys %seen >= $before + 20 }, 60),
+        '... again and again';
+    ok wait_for(sub { threads_of($pid) == 3 && @files >= (() = glob "/proc/$pid/fd/*") }, 60),
+        'no threads are left, and no descriptors';
+    is $server->stop, 0, 'it stops';
+    unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|left alone/, 'nothing strange in the log';
+};
+
+subtest 'plackup -s Peregrine --engine thread' => sub {
+    my ($server, $port) = start(qw(-s Peregrine --engine thread --workers 2));
+    my $kept = TestClient->new($port);
+    is((words($kept, '/flags'))[2], '1 0 0', 'the same');
+    my (undef, $before, $may) = words($kept, '/harakiri');
+    ok $may, 'psgix.harakiri';
+    # Of idle interpreters always the same one is asked.
+    ok wait_for(
+        sub {
+            !grep { (words($kept, '/'))[1] == $before } 1 .. 5;
+        },
+        60
+        ),
+        '... ends the interpreter';
+    my ($pid) = words($kept, '/term');
+    $kept->close;
+    ok wait_for(sub { my $now = get($port, '/'); $now && $now->{body} !~ /\A$pid / }, 60),
+        'TERM ends the process, which is replaced';
+    is $server->stop, 0, 'it stops';
+};
+
+subtest 'what cannot be cloned' => sub {
+    my $loop = write_file('loop.psgi',
+        "use IO::Async::Loop; my \$loop = IO::Async::Loop->new; sub { [ 200, [], [] ] }\n");
+    my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
+    my ($status, undef, $error) = TestServer->finish_at($plackup, qw(-s EVHTP --port 0), $loop);
+    isnt $status, 0, 'an application that makes a loop when it is loaded';
+    like $error, qr/made an IO::Async::Loop.*--engine process/, '... is refused';
+    ($status, undef, $error) = TestServer->finish_at($plackup, qw(-s EVHTP --port 0 --loop-type EV), $psgi);
+    isnt $status, 0, 'a loop that is one for all threads';
+    like $error, qr/option 'loop_type': EV cannot be in several threads/, '... is refused';
+};
+
+subtest 'a Perl without threads' => sub {
+    my @warned;
+    no warnings 'redefine';
+    local *Peregrine::Threads::are_possible = sub { 0 };
+    local $SIG{__WARN__} = sub { push @warned, @_ };
+    my $default = sub { my %of = Plack::Handler::EVHTP->new(@_)->defaults; return \%of };
+    is_deeply $default->(), { engine => 'process', max_workers => 8 }, 'the workers are processes';
+    like $warned[0], qr/no threads: the workers are processes/, '... which it says';
+    is $default->(max_workers => 0)->{engine}, 'thread', 'without workers nothing changes';
+    is_deeply $default->(workers => 2, engine => 'inline'), { engine => 'thread' },
+        'nor where somebody chooses';
+};
+
+done_testing;

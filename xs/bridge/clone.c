@@ -1,0 +1,49 @@
+/* clone.c - what has to be put right in an interpreter that was cloned for a new thread.
+ *
+ * An object whose class has a CLONE_SKIP becomes an undefined value in the clone. Perl (5.36) forgets there
+ * who points to it without counting as a reference: weak references, and the list that each package has of
+ * its globs. They would name a value that is freed soon; Perl panics when they go (`del_backref`,
+ * `magic_killbackrefs`). */
+#include "bridge/bridge.h"
+
+#ifndef HvHasAUX
+#define HvHasAUX(hv) SvOOK(hv)
+#endif
+
+/* Whether that is all which is left of an object. Whoever knows of a weak reference to it has more. */
+static bool is_skipped(const SV *sv) {
+    return SvTYPE(sv) == SVt_NULL;
+}
+
+static void forget_target(SV *reference) {
+    if (!is_skipped(SvRV(reference))) return;
+    SvRV_set(reference, NULL);
+    SvROK_off(reference);
+    SvWEAKREF_off(reference);
+}
+
+/* What points to a package: one value, or a list of them. */
+static void forget_members(HV *hv) {
+    AV **list = &HvAUX(hv)->xhv_backreferences;
+    if (!*list) return;
+    if (SvTYPE((SV *)*list) != SVt_PVAV) {
+        if (is_skipped((SV *)*list)) *list = NULL;
+        return;
+    }
+    for (SSize_t i = AvFILLp(*list); i >= 0; i--) {
+        if (AvARRAY(*list)[i] && is_skipped(AvARRAY(*list)[i]))
+            AvARRAY(*list)[i] = AvARRAY(*list)[AvFILLp(*list)--];
+    }
+}
+
+/* Forgets objects that were not cloned. To be called before anything else uses them: in CLONE. */
+void px_clone_forget_skipped(pTHX) {
+    for (SV *arena = PL_sv_arenaroot; arena; arena = (SV *)SvANY(arena)) {
+        const SV *end = &arena[SvREFCNT(arena)];
+        for (SV *sv = arena + 1; sv < end; sv++) {
+            if (SvIS_FREED(sv)) continue;
+            if (SvROK(sv) && SvWEAKREF(sv)) forget_target(sv);
+            else if (SvTYPE(sv) == SVt_PVHV && HvHasAUX((HV *)sv)) forget_members((HV *)sv);
+        }
+    }
+}
