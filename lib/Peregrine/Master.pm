@@ -370,8 +370,7 @@ sub _back_off {
     return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
     my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
     $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
-    $self->_log(error =>
-              $self->_kind
+    $self->_log(error => $self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
     );
     weaken(my $weak = $self);
@@ -722,7 +721,7 @@ sub _kill {
     $worker->{killed}    = "$why and was killed";
     $worker->{counts_as} = $counts_as // 'heartbeat';
     $self->_log(warn => $self->_name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
-    return $worker->{template}->kill('has not forked a worker') if !$worker->{pid};
+    return $worker->{template}->kill('has not forked a worker')   if !$worker->{pid};
     return kill KILL => $worker->{pid} if $worker->{state} eq 'starting' || $self->{hurried};
     # It says what it is at, and ends.
     kill Peregrine::stuck_signal() => $worker->{pid};

@@ -33,8 +33,8 @@ static void be_main_interpreter(void) {
     PERL_SET_INTERP(PERL_GET_THX);
 }
 
-/* Perl lets the environment be changed by the main interpreter only. In a child that a thread has forked there
- * is no other one than that thread's: it may change what the programs that it starts get. */
+/* Perl lets the environment be changed by the main interpreter only. In a child that a thread has forked
+ * there is no other one than that thread's: it may change what the programs that it starts get. */
 void px_let_threads_fork(void) {
     static bool is_done;
     if (!is_done) is_done = pthread_atfork(NULL, NULL, be_main_interpreter) == 0;

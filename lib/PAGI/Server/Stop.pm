@@ -37,8 +37,7 @@ sub _stop_by {
     $begin->();
     # The end of an application may come in a signal's callback, see Peregrine::Process/detach_signals.
     my $steps = $stopped->on_ready(sub { $self->_stop_waiting(qw(retiring drain_timer)) })
-        ->then(sub { $self->_end_clones })->then(sub { $self->_end_application })
-        ->then(sub { $loop->later });
+        ->then(sub { $self->_end_clones })->then(sub { $self->_end_application })->then(sub { $loop->later });
     $self->{steps} = $steps->on_ready(sub { $self->_finish_stop($_[0]->failure) });
     return $stopping;
 }
