@@ -261,8 +261,11 @@ sub app {
     return $code ? $code->($env) : [ 404, [@plain], [$path] ];
 }
 
-my $server = TestServer->start(psgi => 1, app => \&app, access_log => undef, max_body_size => '100M');
-my $port   = $server->port;
+# Further options, from t/85-psgi-in-a-clone.t.
+our %PLACEMENT;
+my $server =
+    TestServer->start(psgi => 1, app => \&app, access_log => undef, max_body_size => '100M', %PLACEMENT);
+my $port = $server->port;
 
 sub body {
     my ($path) = @_;
@@ -364,14 +367,14 @@ subtest 'the environment' => sub {
         HTTP_COOKIE            => 'c; d',
         HTTP_X_A_B             => 'real',
         'psgi.url_scheme'      => 'http',
-        'psgi.multithread'     => '',
+        'psgi.multithread'     => %PLACEMENT ? 1 : '',
         'psgi.multiprocess'    => '',
         'psgi.run_once'        => '',
         'psgi.nonblocking'     => 1,
         'psgi.streaming'       => 1,
         'psgix.input.buffered' => 1,
         'psgix.cleanup'        => 1,
-        'psgix.harakiri'       => '',
+        'psgix.harakiri'       => %PLACEMENT ? 1 : '',
     );
     is $env{$_}, $expected{$_}, $_ for sort keys %expected;
     ok !exists $env{$_}, "no $_" for qw(HTTP_PROXY CONTENT_LENGTH CONTENT_TYPE HTTP_CONTENT_LENGTH);

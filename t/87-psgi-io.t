@@ -158,6 +158,7 @@ my %placements = (
     inline  => [ '/waiting',  {} ],
     thread  => [ '/blocking', { engine => 'thread' } ],
     process => [ '/blocking', { engine => 'process', workers => 1 } ],
+    clone   => [ '/blocking', { engine => 'thread',  workers => 1 } ],
 );
 
 for my $placement (sort keys %placements) {
