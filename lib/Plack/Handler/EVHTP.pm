@@ -100,8 +100,9 @@ master starts another one.
 
 =item *
 
-A thread cannot be killed: an interpreter that never comes back from a request is left alone when it was to
-leave, and another one takes its place. After four of them a new process takes over.
+A thread cannot be killed: C<request_kill_timeout> has no effect. An interpreter that never comes back from a
+request is left alone when it was to leave, and another one takes its place. After four of them a new process
+takes over.
 
 =item *
 
