@@ -11,7 +11,6 @@
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build sim-channel  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
-//!     zig build http2-judged  a server of HTTP/2's state machine alone, for script/conformance http2
 //!     zig build elsewhere   compile the package with its examples, and the C API, for macOS and FreeBSD
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
 //!     zig build docs        the manual of the package's declarations, in zig-out/docs/
@@ -49,7 +48,6 @@ pub fn build(b: *std.Build) void {
         "Run a worker and an application behind the two ends of a simulated channel",
     ).dependOn(&channel.step);
     addFuzz(b, target);
-    addJudged(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
     consumer.setCwd(b.path("test/consumer"));
@@ -137,16 +135,6 @@ fn addWireTests(
         module.addImport("protocol", layers.protocol);
         step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
     }
-}
-
-/// HTTP/2's state machine behind a socket, for outside judges.
-fn addJudged(b: *std.Build, target: std.Build.ResolvedTarget) void {
-    const how: Layers.How = .{ .target = target, .optimize = .safe };
-    const module = Layers.layer(b, "test/http2/judged.zig", how);
-    module.addImport("protocol", Layers.layer(b, "src/protocol/protocol.zig", how));
-    const program = b.addExecutable(.{ .name = "http2-judged", .root_module = module });
-    const step = b.step("http2-judged", "Build a server of HTTP/2's state machine alone");
-    step.dependOn(&b.addInstallArtifact(program, .{}).step);
 }
 
 /// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised

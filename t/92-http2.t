@@ -15,6 +15,7 @@ use TestHPACK  qw(block);
 use TestHTTP2  qw(frame request_fields);
 use TestServer;
 use TestTools qw(wait_for);
+use TestWebSocket;
 
 my $json = JSON::PP->new->canonical->latin1;
 my $text = join '', map { chr(ord('a') + $_ % 26) } 1 .. 10_000;
@@ -109,8 +110,9 @@ async sub answer {
 
 async sub app {
     my ($scope, $receive, $send) = @_;
-    return await stream($send) if $scope->{type} eq 'sse';
-    die "no $scope->{type}\n"  if $scope->{type} ne 'http';
+    return await stream($send)                 if $scope->{type} eq 'sse';
+    return await talk($scope, $receive, $send) if $scope->{type} eq 'websocket';
+    die "no $scope->{type}\n"                  if $scope->{type} ne 'http';
     await $ACTIONS{ $scope->{path} }->($scope, $receive, $send);
 }
 
@@ -118,6 +120,18 @@ async sub stream {
     my ($send) = @_;
     await $send->({ type => 'sse.start' });
     for my $number (1 .. 3) { await $send->({ type => 'sse.send', data => "message $number" }) }
+}
+
+# Says what it hears.
+async sub talk {
+    my ($scope, $receive, $send) = @_;
+    await $receive->();
+    await $send->({ type => 'websocket.accept', subprotocol => $scope->{subprotocols}[0] });
+    while (1) {
+        my $event = await $receive->();
+        last if $event->{type} ne 'websocket.receive';
+        await $send->({ type => 'websocket.send', text => "$scope->{http_version} $event->{text}" });
+    }
 }
 
 # ---- Over every kind of connection ------------------------------------------------------------------
@@ -261,6 +275,36 @@ sub many {
     return;
 }
 
+# A WebSocket on a stream (RFC 8441), beside requests.
+sub websocket {
+    my ($connect) = @_;
+    my $h2        = $connect->();
+    my $id        = $h2->next_id;
+    my @fields    = (
+        request_fields('/talk', method => 'CONNECT'),
+        'sec-websocket-version'  => 13,
+        'sec-websocket-protocol' => 'chat'
+    );
+    $h2->send_frame(TestHTTP2::HEADERS, TestHTTP2::END_HEADERS,
+        $id, block(@fields[ 0, 1 ], ':protocol' => 'websocket', @fields[ 2 .. $#fields ]));
+    my $stream = $h2->stream($id);
+    ok $h2->until(sub { defined $stream->{status} || $stream->{reset} }), 'a handshake is answered';
+    is_deeply [ @{$stream}{qw(status reset)}, ($stream->{header} || {})->{'sec-websocket-protocol'} ],
+        [ 200, undef, 'chat' ], '... with 200';
+
+    for my $word (qw(one two)) {
+        delete $stream->{body};
+        $h2->data($id, TestWebSocket::frame(TestWebSocket::TEXT, $word));
+        ok $h2->until(sub { length($stream->{body} // '') >= 7 }), 'a message, and its answer';
+        is $stream->{body}, "\x81\x052 $word", '... is what was said';
+    }
+    is $h2->get('/ignore')->{body}, 'ignored', '... beside a request';
+    $h2->data($id, TestWebSocket::frame(TestWebSocket::CLOSE, pack 'n', 1000));
+    ok $h2->until(sub { $stream->{ended} || $stream->{reset} }), 'it ends';
+    is $h2->get('/ignore')->{body}, 'ignored', '... alone';
+    return;
+}
+
 # What applications hear of clients that leave.
 sub endings {
     my ($connect) = @_;
@@ -301,6 +345,9 @@ for my $engine (qw(inline thread)) {
         subtest 'many streams' => sub { many($in_clear) };
         subtest 'many streams, over TLS' => sub { many($over_tls) }
 
+            if $tls;
+        subtest 'WebSockets' => sub { websocket($in_clear) };
+        subtest 'WebSockets, over TLS' => sub { websocket($over_tls) }
             if $tls;
         subtest 'clients that leave' => sub { endings($in_clear) };
         subtest 'clients that leave, over TLS' => sub { endings($over_tls) }

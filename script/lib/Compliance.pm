@@ -38,7 +38,9 @@ my @JUDGES = (
     },
     http2 => {
         title => 'HTTP/2 (RFC 9113, RFC 7541)',
-        what  => 'h2spec, all of it and strict.',
+        what  =>
+            'h2spec, all of it and strict, over TLS and in the clear. There the same port speaks HTTP/1, which'
+            . ' answers who does not begin with the preface of HTTP/2: one question that is not asked for HTTP/2.',
         lines => qr/^\d+ tests, .*/,
         by    => sub { 'h2spec ' . _first('script/conformance', qr/h2spec\@(v[0-9.]+)/) },
     },

@@ -25,10 +25,11 @@ sub _program {
     return grep { -x "$_/$name" } split /:/, $ENV{PATH};
 }
 
+# `more`: further arguments of Chromium.
 sub start {
-    my ($class) = @_;
-    my $log     = File::Temp->new;
-    my $pid     = fork;
+    my ($class, @more) = @_;
+    my $log = File::Temp->new;
+    my $pid = fork;
     die "fork: $!" if !defined $pid;
     if (!$pid) {
         setpgrp;
@@ -46,7 +47,7 @@ sub start {
     $self->{base} = 'http://127.0.0.1:' . $self->_driver_port;
     my @arguments = (
         qw(--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage),
-        "--user-data-dir=$self->{folder}"
+        "--user-data-dir=$self->{folder}", @more
     );
     my $session = $self->_call(
         POST => '/session',
