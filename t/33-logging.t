@@ -117,9 +117,9 @@ subtest 'JSON for all that the command writes' => sub {
     is_deeply([ map { $_->{level} } @messages ], [qw(warn error)], 'its warning and its end are objects');
     is($messages[0]{message}, 'by the way', '... with their text');
     like($messages[1]{message}, qr/no good/, '... both');
-    ($status, undef, $error) = TestServer->finish('--log-format', 'json');
+    ($status, undef, $error) = TestServer->finish('--log-format', 'json', '--app', 'app.pl', '-e', 'sub { }');
     is($status, 2, 'a misuse');
-    like(JSON::PP::decode_json($error)->{message}, qr/no application/, '... is one as well');
+    like(JSON::PP::decode_json($error)->{message}, qr/both -e and --app/, '... is one as well');
     my $server =
         TestServer->command('--log-format', 'json', '--no-access-log', '-e',
         'sub { warn "in passing" ; die }');

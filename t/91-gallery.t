@@ -31,7 +31,8 @@ my $port   = $server->port;
 my $index = get($port, '/')->{body};
 my @names = $index =~ m{href="/about/([\w-]+)"}g;
 is_deeply([ sort @names ], [ sort keys %SHOWN ], 'the index has every example') or diag $index;
-my %shown   = map  { $_ eq 'psgi' ? 'hello' : $_ => 1 } @names;
+my %shown = map { $_ eq 'psgi' ? 'hello' : $_ => 1 } @names;
+$shown{grpc} = 1;    # browsers do not speak it
 my @missing = grep { !$shown{$_} } map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/';
 is("@missing", '', '... that there is');
 is(get($port, '/about/nothing')->{status},   404, 'another one is not there');

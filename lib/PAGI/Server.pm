@@ -646,7 +646,7 @@ B<--max-keepalive-requests>
 
 Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
 
-=item queue_max => 1000
+=item queue_max => 20000
 
 With C<--engine process>: requests that wait because all workers are busy. One more is answered with
 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>

@@ -222,6 +222,9 @@ pub const FilePart = extern struct {
 
 /// `peregrine_file_answer`.
 pub const FileAnswer = extern struct {
+    /// The most ranges of a file in one answer.
+    pub const parts_max = peregrine.util.ranges_max;
+
     size: u32,
     status: u16 = 0,
     reserved: u16 = 0,
@@ -231,9 +234,6 @@ pub const FileAnswer = extern struct {
     field_count: usize = 0,
     parts: ?[*]const FilePart = null,
     part_count: usize = 0,
-
-    /// The most ranges of a file in one answer.
-    pub const parts_max = peregrine.util.ranges_max;
 };
 
 /// `peregrine_unix_socket`.

@@ -88,9 +88,9 @@ pub const Config = struct {
     access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
     retry_after_s: u32 = 5,
-    /// Requests that wait for an interpreter while all are busy; one more is refused (503). At 20 ms each
-    /// and with four interpreters the last of them waits for five seconds.
-    queue_max: u32 = 1_000,
+    /// Requests that wait for an interpreter while all are busy; one more is refused (503). About as many as
+    /// there may be connections: what a user notices is how long one waits.
+    queue_max: u32 = 20_000,
     /// How long a request may wait so (503). A browser's user has given up by then.
     queue_ms: u32 = 30_000,
     /// One WebSocket frame's payload.

@@ -159,6 +159,7 @@ sub _enter_directory {
     my ($self) = @_;
     my $directory = $self->{options}{chdir} // return;
     return if ($self->{entered} // '') eq $directory;
+    require PAGI::App::Directory;    # while what leads to it from here, like -Iblib/lib, does
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
     $self->{entered} = $directory;
     return;

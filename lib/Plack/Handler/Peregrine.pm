@@ -87,8 +87,6 @@ engine does not keep in memory waits in a temporary file, up to C<response_buffe
 dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers replace
 workers without closing a connection.
 
-What is not there yet: what PAGI applications are told of TLS beside C<https>.
-
 =head2 Interpreters in threads
 
 C<--engine thread --workers 8> (Linux, and a Perl with threads) has one process, in which the engine has a

@@ -48,13 +48,14 @@ const Bench = struct {
     /// Reads in a thread of its own until the end, and wakes the io then.
     fn readToEnd(bench: *Bench, total: *usize) void {
         var buffer: [64 * 1024]u8 = undefined;
-        while (true) switch (sys.receive(bench.peer, &buffer)) {
-            .done => |count| {
-                total.* += count;
-                if (count == 0) return bench.uring.wake();
-            },
-            .blocked, .failed => return,
-        };
+        while (true) {
+            // Not sys.receive(), which does not wait.
+            const count = linux.read(bench.peer, &buffer, buffer.len);
+            if (linux.errno(count) == .INTR) continue;
+            if (linux.errno(count) != .SUCCESS) return;
+            total.* += count;
+            if (count == 0) return bench.uring.wake();
+        }
     }
 
     /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed
