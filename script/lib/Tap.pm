@@ -21,7 +21,7 @@ sub run ($options, @tests) {
     my @folders = (@{ $options->{before} // [] }, 'blib/lib', 'blib/arch');
     my $seconds = $options->{seconds} // $FILE_MAX;
     my $harness = TAP::Harness->new({
-        jobs  => 2,
+        jobs  => 3,
         timer => 1,
         exec  => [ 'timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders ],
     });
