@@ -12,7 +12,7 @@ use POSIX qw(mkfifo);
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
-use TestTools qw(patience refused);
+use TestTools qw(patience refused write_old_file);
 
 my $dir  = File::Temp->newdir;
 my $site = "$dir/site";
@@ -20,13 +20,7 @@ make_path("$site/sub", "$site/.git", "$site/.well-known", "$site/empty", "$site/
 
 sub spew {
     my ($name, $text) = @_;
-    open my $out, '>:raw', "$dir/$name" or die "$name: $!";
-    print {$out} $text;
-    close $out or die $!;
-    # The last second's changes have weak tags.
-    my $time = time - 3600;
-    utime $time, $time, "$dir/$name" or die $!;
-    return;
+    return write_old_file("$dir/$name", $text);
 }
 
 my $large = join '', map { pack 'N', $_ } 1 .. 50_000;

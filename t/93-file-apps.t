@@ -14,18 +14,14 @@ use PAGI::Middleware::Builder;
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
+use TestTools qw(write_old_file);
 
 my $dir = File::Temp->newdir;
 make_path("$dir/site/sub", "$dir/site/.git", "$dir/site/htm", "$dir/site/a b");
 
 sub spew {
     my ($name, $text) = @_;
-    open my $out, '>:raw', "$dir/$name" or die "$name: $!";
-    print {$out} $text;
-    close $out or die $!;
-    my $time = time - 3600;
-    utime $time, $time, "$dir/$name" or die $!;
-    return;
+    return write_old_file("$dir/$name", $text);
 }
 
 my $large = join '', map { pack 'N', $_ } 1 .. 50_000;

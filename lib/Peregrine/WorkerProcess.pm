@@ -93,6 +93,13 @@ sub run {
     return $self->{process}->run;
 }
 
+sub serve {
+    my ($self) = @_;
+    $self->{server}->start or return 0;
+    $self->ready;
+    return defined $self->run ? 1 : 0;
+}
+
 1;
 
 __END__
@@ -109,9 +116,7 @@ Peregrine::WorkerProcess - a worker's side of a Peregrine::Master
         link => $link, loop => $loop, server => $server, log => $log, name => 'worker 1',
         heartbeat_timeout => 50,
     );
-    $server->start;
-    $worker->ready;
-    my $exception = $worker->run;
+    exit $worker->serve;
 
 =head1 DESCRIPTION
 
@@ -128,6 +133,13 @@ C<connection_count>.
 
 See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck;
 0: it does not ask. C<is_thread>: it is a thread (L<Peregrine::Threads>), which gets no signals.
+
+=head2 serve
+
+    my $status = $worker->serve;
+
+Starts the server, says so, and runs the loop until the server has stopped. The status that a process ends
+with: 0, also if the server did not start and has said why; 1 if the loop was left by an exception.
 
 =head2 ready
 

@@ -13,7 +13,7 @@ use IO::Socket::IP ();
 use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content ended free_port has_ipv6 patience refused wait_for);
+our @EXPORT_OK = qw(content ended free_port has_ipv6 patience refused wait_for write_old_file);
 
 # How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as
 # under script/vm, PEREGRINE_PATIENCE says how many times as long.
@@ -60,6 +60,17 @@ sub content {
     local $/;
     my $text = <$in>;
     return defined $text ? $text : '';
+}
+
+# Writes a file that was changed an hour ago: the last second's changes have weak tags.
+sub write_old_file {
+    my ($path, $text) = @_;
+    open my $out, '>:raw', $path or die "$path: $!";
+    print {$out} $text;
+    close $out or die "$path: $!";
+    my $time = time - 3600;
+    utime $time, $time, $path or die "$path: $!";
+    return;
 }
 
 # A port for a server that has to be told one, at 127.0.0.1. It lies below those that the kernel gives to

@@ -47,7 +47,8 @@ bool px_loop_turns(pTHX_ px_worker *worker, HV *loop) {
     do {
         left = left_ms(aTHX_ loop);
         is_due = px_worker_wait(aTHX_ worker, left);
-    } while (left != 0 && !is_due && !PL_sig_pending && worker->engine && is_running(aTHX_ loop));
+    } while (left != 0 && !is_due && !PL_sig_pending && is_running(aTHX_ loop) && worker->engine &&
+             !px_is_foreign(worker));
     px_worker_release(aTHX_ worker);
     return is_due;
 }

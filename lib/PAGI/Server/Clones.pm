@@ -165,9 +165,7 @@ sub _serve_in_clone {
         is_thread         => 1,
     );
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
-    $server->start or return;
-    $worker->ready;
-    $worker->run;
+    $worker->serve;
     return;
 }
 

@@ -75,18 +75,14 @@ sub _serve_as_engine {
     @{$server}{qw(engine_door planned_mounts)} = @{$self}{qw(engine_door planned_mounts)};
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
-    my $loop    = $server->own_loop;
-    my $process = Peregrine::WorkerProcess->new(
+    return Peregrine::WorkerProcess->new(
         link              => $record->{link},
-        loop              => $loop,
+        loop              => $server->own_loop,
         server            => $server,
         log               => $server->{log},
         name              => $self->_name_in_log . ': the engine',
         heartbeat_timeout => 0,
-    );
-    $server->start or return 0;
-    $process->ready;
-    return defined $process->run ? 1 : 0;
+    )->serve;
 }
 
 # In place of an application.

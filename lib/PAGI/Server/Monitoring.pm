@@ -180,18 +180,14 @@ sub _run_status_process {
     my $status = $self->{status};
     # What it holds open nobody could close: clients would wait there for an answer.
     $self->{listeners}->close;
-    my $loop   = $status->own_loop;
-    my $worker = Peregrine::WorkerProcess->new(
+    return Peregrine::WorkerProcess->new(
         link              => $record->{link},
-        loop              => $loop,
+        loop              => $status->own_loop,
         server            => $status,
         log               => $self->{log},
         name              => 'PAGI: status',
         heartbeat_timeout => $self->{options}{heartbeat_timeout},
-    );
-    $status->start or return 0;
-    $worker->ready;
-    return defined $worker->run ? 1 : 0;
+    )->serve;
 }
 
 # In a worker: what it holds open nobody could close.

@@ -159,7 +159,8 @@ sub _enter_directory {
     my ($self) = @_;
     my $directory = $self->{options}{chdir} // return;
     return if ($self->{entered} // '') eq $directory;
-    require PAGI::App::Directory;    # while what leads to it from here, like -Iblib/lib, does
+    # While what leads to it from here, like -Iblib/lib, does.
+    require PAGI::App::Directory if !$self->_names_app;
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
     $self->{entered} = $directory;
     return;
@@ -194,11 +195,17 @@ sub _choose_app {
     return;
 }
 
+sub _names_app {
+    my ($self) = @_;
+    my $options = $self->{options};
+    return defined $options->{app} || defined $options->{code} || $options->{mount};
+}
+
 # Without an application the current directory is served.
 sub _need_app {
     my ($self) = @_;
+    return if $self->_names_app;
     my $options = $self->{options};
-    return if defined $options->{app} || defined $options->{code} || $options->{mount};
     return $options->{app} = \&_nothing_here if $options->{static};
     $options->{app} = 'PAGI::App::Directory';
     my %given = @{ $self->{arguments} || [] };

@@ -137,15 +137,14 @@ sub run {
 sub loop_once {
     my ($self, $timeout) = @_;
     my $engine = $self->{peregrine_engine} or return $self->_own_turn($timeout);
-    my $due    = delete $self->{peregrine_signals} || %{ $self->{fakeevents} };
-    my $left   = $timeout;
+    my $left   = $self->{peregrine_signals} || %{ $self->{fakeevents} } ? 0 : $timeout;
     $self->_adjust_timeout(\$left);
-    my $is_due = $engine->wait($due ? 0 : defined $left ? POSIX::ceil($left * 1000) : -1);
+    my $is_due = $engine->wait(defined $left ? POSIX::ceil($left * 1000) : -1);
     if (!defined $is_due) {    # in a fork the loop has no engine
         delete $self->{peregrine_engine};
         return $self->_own_turn($timeout);
     }
-    return $self->_after_wait($is_due || $due);
+    return $self->_after_wait($is_due);
 }
 
 sub _after_wait {
