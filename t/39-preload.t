@@ -214,7 +214,7 @@ sub kill_are_excused {
     my ($server, @clients) = @_;
     my %killed = map { $_ => 1 } $server->log =~ /\((\d+)\) was killed by SIGKILL/g;
     my @failed = map { @{ ($_->finish)[1] } } @clients;
-    return scalar grep { !$killed{ $_->[1] } && $_->[1] } @failed;
+    return scalar grep { !$killed{ $_->[2] } && $_->[2] } @failed;
 }
 
 subtest 'a template that dies' => sub {

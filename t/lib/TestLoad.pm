@@ -81,7 +81,8 @@ sub _has_come {
     return select $bits, undef, undef, 0;
 }
 
-# Ends the client: how many requests it has made, and [ time, process, text ] of each that failed.
+# Ends the client: how many requests it has made, and [ begun, failed, process, text ] of each that failed,
+# with the process whose connection it was, 0 while nobody knows.
 sub finish {
     my ($self) = @_;
     local $SIG{PIPE} = 'IGNORE';
@@ -90,8 +91,8 @@ sub finish {
     while (defined(my $line = readline $self->{here})) {
         chomp $line;
         if    ($line =~ /\Aasked (\d+)/) { $asked = $1 }
-        elsif ($line =~ /\Afailed (.*)/) { push @failures, [ split ' ', $1, 3 ] }
-        else                             { push @failures, [ time, 0, "the client: $line" ] }
+        elsif ($line =~ /\Afailed (.*)/) { push @failures, [ split ' ', $1, 4 ] }
+        else                             { push @failures, [ time, time, 0, "the client: $line" ] }
     }
     waitpid $self->{pid}, 0;
     return ($asked, \@failures);
@@ -104,6 +105,7 @@ sub _ask_until {
     until ($asked >= REQUESTS_MIN && $over->()) {
         my $first = int rand 60;
         my $size  = $asked % 50 == 49 ? 100_000 + int rand 100_000 : int rand 2000;
+        my $begun = time;
         $asked++;
         my $ok = eval {
             $process = 0 if !$socket;    # nobody knows yet whose connection it will be
@@ -115,7 +117,7 @@ sub _ask_until {
         };
         syswrite $tell, "begun\n" if $asked == 1;
         if (!$ok) {
-            push @failures, time . ' ' . ($process || 0) . ' ' . $@ =~ s/\s+/ /gr;
+            push @failures, join ' ', $begun, time, $process || 0, $@ =~ s/\s+/ /gr;
             undef $socket;
             last if @failures >= FAILURES_MAX;
         }
@@ -141,14 +143,14 @@ sub _compare {
 
 sub _connect {
     my ($port, $tls) = @_;
-    my $socket = IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port, Timeout => patience(10))
+    my $socket = IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port, Timeout => patience(30))
         or die "connect: $@\n";
     $socket->blocking(1);
     setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack 'i', 1;
-    setsockopt $socket, SOL_SOCKET, SO_RCVTIMEO, pack 'l!l!', patience(10), 0;
+    setsockopt $socket, SOL_SOCKET, SO_RCVTIMEO, pack 'l!l!', patience(30), 0;
     return $socket if !$tls;
     require IO::Socket::SSL;
-    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(10))
+    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(30))
         or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
     return $socket;
 }
