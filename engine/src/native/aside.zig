@@ -73,21 +73,9 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
 fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
     const ticket = exchange.ticket;
     response.addLength(exchange.connection.session.asksForHead(exchange.stream));
-    const is_whole = switch (response.body) {
-        .none, .bytes, .shared => true,
-        .blocks, .request, .file, .parts => false,
-    };
-    _ = try worker.start(exchange, .{
-        .status = response.status.code(),
-        .lines = &response.lines,
-        .body = switch (response.body) {
-            .bytes => |bytes| bytes,
-            .shared => |shared| shared.bytes,
-            .none, .blocks, .request, .file, .parts => "",
-        },
-        .end = is_whole,
-    });
-    if (is_whole) return;
+    const beginning = response.beginning();
+    _ = try worker.start(exchange, beginning);
+    if (beginning.end) return;
     const same = worker.find(ticket) orelse return; // its peer has gone
     switch (response.body) {
         .blocks => |*blocks| _ = try worker.writeBlocks(same, blocks, .{ .last = true }),

@@ -409,19 +409,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 if (len > promised) return error.TooLong;
             };
             response.addLength(head_method);
-            const start: Start = .{
-                .status = response.status.code(),
-                .lines = &response.lines,
-                .body = switch (response.body) {
-                    .bytes => |bytes| bytes,
-                    .shared => |shared| shared.bytes,
-                    .none, .blocks, .request, .file, .parts => "",
-                },
-                .end = switch (response.body) {
-                    .none, .bytes, .shared => true,
-                    .blocks, .request, .file, .parts => false,
-                },
-            };
+            const start = response.beginning();
             if (start.end) {
                 try host.finish(call, .{ .start = &start });
             } else {

@@ -409,6 +409,23 @@ pub const Response = struct {
         if (has_head_method and response.body == .none) return;
         response.lines.found.content_length = response.body.len();
     }
+
+    /// For the server: what starts an answer whose body is known. A body in one piece goes along and ends it;
+    /// one of another kind follows. Points into the response.
+    pub fn beginning(response: *Response) engine.Start {
+        const whole: ?[]const u8 = switch (response.body) {
+            .none => "",
+            .bytes => |bytes| bytes,
+            .shared => |shared| shared.bytes,
+            .blocks, .request, .file, .parts => null,
+        };
+        return .{
+            .status = response.status.code(),
+            .lines = &response.lines,
+            .body = whole orelse "",
+            .end = whole != null,
+        };
+    }
 };
 
 /// The digits of a number, at the end of a buffer.
