@@ -84,7 +84,8 @@ sub failure {
 
 subtest 'a request over TLS' => sub {
     my $server = start({});
-    ok($server->wait_for_log(qr{listening on https://127\.0\.0\.1:\d+/ .*tls: on}), 'the banner');
+    ok($server->wait_for_log(qr{listening on https://127\.0\.0\.1:\d+/ .*http2: over TLS, tls: on}),
+        'the banner');
     for my $version (qw(TLSv1_2 TLSv1_3)) {
         my $client = client(
             $server,
@@ -92,11 +93,11 @@ subtest 'a request over TLS' => sub {
             SSL_verify_mode     => 1,
             SSL_ca_file         => $ca,
             SSL_hostname        => 'localhost',
-            SSL_alpn_protocols  => [qw(h2 http/1.1)],
+            SSL_alpn_protocols  => ['http/1.1'],
             SSL_verifycn_name   => 'localhost',
             SSL_verifycn_scheme => 'http',
         );
-        is($client->socket->alpn_selected, 'http/1.1', "$version: ALPN chooses HTTP/1.1");
+        is($client->socket->alpn_selected, 'http/1.1', "$version: ALPN agrees on HTTP/1.1");
         my @fields = qw(
             cipher_suite client_cert_chain client_cert_error client_cert_name server_cert tls_version
         );

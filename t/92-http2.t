@@ -417,6 +417,21 @@ subtest 'off' => sub {
         'on, too: Upgrade: h2c is passed over';
 };
 
+subtest 'unless said otherwise' => sub {
+    my $server = start(http2 => undef, access_log => undef);
+    my ($plain, $secure) = ports($server);
+    my $client = TestClient->new($plain)->send(TestHTTP2::PREFACE . frame(TestHTTP2::SETTINGS, 0, 0));
+    is $client->response->{status}, 400, 'not in the clear';
+    return if !$tls;
+    my $h2 = TestHTTP2->new($secure, tls => {});
+    is $h2->get('/ignore')->{body}, 'ignored', 'over TLS';
+    for my $offered ([], ['http/1.1']) {
+        my $old = TestClient->new($secure, tls => { @$offered ? (SSL_alpn_protocols => $offered) : () });
+        is $old->send("GET /ignore HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body}, 'ignored',
+            "who offers '@$offered' gets HTTP/1.1";
+    }
+};
+
 subtest 'settings' => sub {
     my $server = start(
         access_log                 => undef,

@@ -34,7 +34,7 @@ pub fn main(init: std.process.Init) !void {
     var pair: [1]per.tls.CertificateFiles = undefined;
     if (args.len == 4 and std.mem.eql(u8, args[3], "uring")) config.io = .uring;
     // HTTP/2 without TLS, for clients that know that it is spoken here.
-    config.limits.http2 = true;
+    config.limits.http2 = .everywhere;
     if (args.len > 4) {
         pair[0] = .{ .cert_file = args[3], .key_file = args[4] };
         config.tls = .{ .certificates = &pair };

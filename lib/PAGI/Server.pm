@@ -543,11 +543,10 @@ off. B<--ktls>
 
 =over
 
-=item http2 => 0
+=item http2 => 1 over TLS, 0 in the clear
 
-HTTP/2, see L<PAGI::Server/HTTP/2>. 1: over TLS with clients that offer it (ALPN), and in the clear
-with clients that begin with its preface (prior knowledge), on the same ports. 0: not at all.
-B<--http2>
+HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS with clients that offer it (ALPN). 1: also
+in the clear with clients that begin with its preface (prior knowledge). 0: not at all. B<--http2>
 
 =item h2_max_concurrent_streams => 100
 
@@ -1432,12 +1431,14 @@ C<cert_dir> that the server's user may read; no connection is closed, and nobody
 
 =head1 HTTP/2
 
-    my $server = PAGI::Server->new(app => $app, http2 => 1, ssl => { ... });
+    my $server = PAGI::Server->new(app => $app, ssl => { ... });    # HTTP/1 and HTTP/2
 
-With C<http2> the same ports serve HTTP/1 and HTTP/2 (RFC 9113): over TLS ALPN agrees on C<h2> with clients
-that offer it, unless the cipher is one that HTTP/2 does not allow; in the clear a connection that begins
-with HTTP/2's preface speaks it (prior knowledge: C<curl --http2-prior-knowledge>, C<grpc_pass> of nginx,
-C<proto h2> of HAProxy). C<Upgrade: h2c> is ignored, as RFC 9113 has it.
+The same ports serve HTTP/1 and HTTP/2 (RFC 9113). Over TLS ALPN agrees on C<h2> with clients that offer it,
+as browsers and curl do, unless the cipher is one that HTTP/2 does not allow (RFC 9113 appendix A); with
+C<< http2 => 0 >> it does not. In the clear a connection that begins with HTTP/2's preface speaks it only with
+C<< http2 => 1 >> (prior knowledge: C<curl --http2-prior-knowledge>, C<grpc_pass> of nginx, C<proto h2> of
+HAProxy): a proxy in front that does not know HTTP/2 would pass requests along that it has not seen.
+C<Upgrade: h2c> is ignored, as RFC 9113 has it.
 
 An application sees a request as ever. C<http_version> is C<2>, C<:authority> is the field C<host>, several
 C<cookie> fields are one. Each stream has its own C<receive>, C<send>, C<pagi.connection> and

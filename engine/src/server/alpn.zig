@@ -11,7 +11,7 @@ const all = [_]tls.Protocol{
 
 /// What is offered, in order of preference. Static.
 pub fn offered(config: *const Config) []const tls.Protocol {
-    return all[@intFromBool(!config.http2)..];
+    return all[@intFromBool(config.http2 == .off)..];
 }
 
 /// Whether a name that was agreed on stands for many requests at a time.
@@ -21,8 +21,9 @@ pub fn isMultiplexed(name: ?[]const u8) bool {
 
 test "what is offered depends on an option, and is told apart afterwards" {
     var config: Config = .{};
-    for ([_]bool{ false, true }, [_][]const u8{ "http/1.1", "h2" }) |on, first| {
-        config.http2 = on;
+    const names = [_][]const u8{ "http/1.1", "h2", "h2" };
+    for ([_]Config.Multiplexing{ .off, .over_tls, .everywhere }, names) |where, first| {
+        config.http2 = where;
         try std.testing.expectEqualStrings(first, offered(&config)[0].name);
     }
     for (all, [_]bool{ true, false, false }) |protocol, expected| {

@@ -144,9 +144,9 @@ pub const Config = struct {
     /// are not compressed with.
     deflate_client_window_bits: u8 = 15,
 
-    /// HTTP/2: over TLS with clients that offer it, in the clear with clients that begin with its preface.
-    /// Off without TLS: proxies that do not know it pass requests along that they have not seen.
-    http2: bool = false,
+    /// HTTP/2. Not in the clear by default: proxies that do not know it pass requests along that they have
+    /// not seen.
+    http2: Multiplexing = .over_tls,
     /// Streams of an HTTP/2 connection that may be open at a time. RFC 9113 section 6.5.2 recommends no fewer
     /// than 100, and browsers open no more.
     h2_streams_max: u16 = 100,
@@ -169,6 +169,16 @@ pub const Config = struct {
     h2_resets_max: u32 = 1000,
     /// ...and per second. One more ends the connection (CVE-2023-44487).
     h2_resets_rate: u32 = 33,
+
+    /// Where connections may carry many requests at a time: where HTTP/2 is spoken (RFC 9113 section 3).
+    pub const Multiplexing = enum(i8) {
+        /// With clients that offer it over TLS (ALPN).
+        over_tls = -1,
+        /// With nobody.
+        off = 0,
+        /// Over TLS, and in the clear with clients that begin with its preface (prior knowledge).
+        everywhere = 1,
+    };
 
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
@@ -464,9 +474,10 @@ pub const Config = struct {
             .summary = "log2 of the window for WebSocket messages of clients",
         },
         .http2 = Rule{
+            .min = -1,
             .max = 1,
-            .unit = .boolean,
-            .summary = "HTTP/2, over TLS (ALPN) and in the clear (prior knowledge)",
+            .unit = .count,
+            .summary = "HTTP/2: -1 over TLS (ALPN), 1 in the clear as well (prior knowledge), 0 not at all",
         },
         .h2_streams_max = Rule{
             .min = 1,
@@ -550,7 +561,11 @@ pub const Config = struct {
                 const rule: Rule = @field(rules, field);
                 if (value < rule.min or value > rule.max) return error.OutOfRange;
                 const place = &@field(config, field);
-                place.* = if (@TypeOf(place.*) == bool) value != 0 else @intCast(value);
+                place.* = switch (@typeInfo(@TypeOf(place.*))) {
+                    .bool => value != 0,
+                    .@"enum" => @fromBackingInt(@intCast(value)), // its rule's range has no gaps
+                    else => @intCast(value),
+                };
                 return;
             }
         }
@@ -579,7 +594,11 @@ pub const Config = struct {
 
     /// More than any range allows stays so.
     fn number(value: anytype) i64 {
-        return if (@TypeOf(value) == bool) @intFromBool(value) else std.math.lossyCast(i64, value);
+        return switch (@typeInfo(@TypeOf(value))) {
+            .bool => @intFromBool(value),
+            .@"enum" => @backingInt(value),
+            else => std.math.lossyCast(i64, value),
+        };
     }
 };
 
@@ -609,6 +628,10 @@ test "set refuses unknown names and values out of range, and changes nothing the
     try std.testing.expect(!config.deflate);
     try std.testing.expectError(error.OutOfRange, config.set("deflate", 2));
     try std.testing.expectEqual(0, try config.get("deflate"));
+    try std.testing.expectEqual(-1, try config.get("http2"));
+    try config.set("http2", 1);
+    try std.testing.expectEqual(.everywhere, config.http2);
+    try std.testing.expectError(error.OutOfRange, config.set("http2", 2));
 }
 
 test "a value out of its range is found, in whatever field it was put" {
@@ -618,7 +641,7 @@ test "a value out of its range is found, in whatever field it was put" {
         inline for (.{ rule.min - 1, rule.max + 1 }) |value| {
             var config: Config = .{};
             const place = &@field(config, name);
-            if (@TypeOf(place.*) != bool) if (std.math.cast(@TypeOf(place.*), value)) |fits| {
+            if (@typeInfo(@TypeOf(place.*)) == .int) if (std.math.cast(@TypeOf(place.*), value)) |fits| {
                 place.* = fits;
                 const fault = config.outOfRange().?;
                 try std.testing.expectEqualStrings(name, fault.name);

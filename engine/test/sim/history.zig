@@ -51,7 +51,7 @@ const Scene = struct {
             },
             .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
             .config = .{
-                .http2 = true,
+                .http2 = .everywhere,
                 .receive_bytes = ([_]u32{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
                 .frame_bytes_max = 1 << 20,
                 .write_high_bytes = 8_000,

@@ -63,7 +63,7 @@ sub _details {
         "loop: $loop",
         "max_conn: $facts{connections_max}",
         'memory_max: ' . memory($facts{memory_max}),
-        'http2: ' . ($options->{http2} ? 'on' : 'off'),
+        'http2: ' . _http2_state($options, $facts{listeners}),
         'tls: ' . _tls_state($options, $facts{listeners}),
         'ktls: ' . _ktls_state($options, $facts{listeners}),
         'future_xs: ' . (Future->isa('Future::XS') || $INC{'Future/XS.pm'} ? 'on'       : 'off'),
@@ -88,6 +88,13 @@ sub versions {
         $library // 'no OpenSSL',
         sprintf('Perl %vd', $^V),
     );
+}
+
+# Over TLS unless said otherwise, in the clear only if it is asked for.
+sub _http2_state {
+    my ($options, $listeners) = @_;
+    return $options->{http2}                ? 'on'       : 'off' if defined $options->{http2};
+    return (grep { $_->{tls} } @$listeners) ? 'over TLS' : 'off';
 }
 
 sub _tls_state {

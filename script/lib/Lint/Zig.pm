@@ -32,7 +32,7 @@ my %MUST_NOT = (
     # An option may have its name.
     map {
         $_ => [
-            qr/(?<!config\.)\bhttp[123]\b(?!: bool\b| = Rule\b)/,
+            qr/(?<!config\.)\bhttp[123]\b(?!: (?:bool|Multiplexing)\b| = Rule\b)/,
             'version of a protocol (protocol/session.zig)'
         ]
     } qw(server native abi),

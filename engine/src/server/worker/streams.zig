@@ -65,8 +65,9 @@ pub fn Streams(comptime W: type) type {
 
         /// Whether what a connection begins with says that it carries many streams, and it may.
         pub fn asksForStreams(w: *const W, connection: *const Connection, unread: []const u8) bool {
-            return w.config.http2 and connection.request_count == 0 and connection.carrier == null and
-                connection.tunnel == null and unread.len > 0 and Multiplexed.begins(unread);
+            return w.config.http2 == .everywhere and connection.request_count == 0 and
+                connection.carrier == null and connection.tunnel == null and
+                unread.len > 0 and Multiplexed.begins(unread);
         }
 
         fn open(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) ?*Peer {

@@ -12,10 +12,11 @@ my $SECTION = [
             name   => 'http2',
             type   => 'boolean',
             engine => 'http2',
+            shown  => '1 over TLS, 0 in the clear',
             about  =>
-                'HTTP/2, see L<PAGI::Server/HTTP/2>. 1: over TLS with clients that offer it (ALPN), and in the'
-                . ' clear with clients that begin with its preface (prior knowledge), on the same ports.'
-                . ' 0: not at all.',
+                'HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS with clients that offer it (ALPN).'
+                . ' 1: also in the clear with clients that begin with its preface (prior knowledge). 0: not'
+                . ' at all.',
         },
         {
             name   => 'h2_max_concurrent_streams',
