@@ -47,13 +47,7 @@ static SV *key_of(pTHX_ const psgi_app *app, const char *text, const peregrine_f
 }
 
 /* A field that came before has its values joined: cookies as RFC 6265 has them, others as RFC 9110 5.3. */
-static void add_field(pTHX_ psgi_context *cx, HV *env, SV *key, const char *value, STRLEN len) {
-    HE *entry = hv_fetch_ent(env, key, 1, SvIsCOW_shared_hash(key) ? SvSHARED_HASH(key) : 0);
-    SV *slot = HeVAL(entry);
-    if (!SvOK(slot)) {
-        sv_setpvn(slot, value, len);
-        return;
-    }
+static void join(pTHX_ const psgi_context *cx, const SV *key, SV *slot, const char *value, STRLEN len) {
     const bool cookie = SvCUR(key) == SvCUR(PSGI_KEY(cx, COOKIE)) &&
                         memcmp(SvPVX_const(key), "HTTP_COOKIE", SvCUR(key)) == 0;
     if (cookie) sv_catpvs(slot, "; ");
@@ -61,139 +55,168 @@ static void add_field(pTHX_ psgi_context *cx, HV *env, SV *key, const char *valu
     sv_catpvn(slot, value, len);
 }
 
-static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+static void add_field(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request,
+                      const peregrine_field_span *field) {
     psgi_context *cx = exchange->app->cx;
-    for (uint32_t i = 0; i < request->field_count; i++) {
-        const peregrine_field_span *field = &request->fields[i];
-        SV *key = key_of(aTHX_ exchange->app, request->text, field);
-        if (key)
-            add_field(aTHX_ cx, env, key, request->text + field->value_at, field->value_len);
-        else if (is_chunked(request->text + field->name_at, field->name_len))
+    const char *value = request->text + field->value_at;
+    SV *key = key_of(aTHX_ exchange->app, request->text, field);
+    if (!key) {
+        if (is_chunked(request->text + field->name_at, field->name_len))
             px_store(aTHX_ env, PSGI_KEY(cx, CONTENT_LENGTH), newSVpvf("%" IVdf, (IV)request->body_length));
+        psgi_env_remember_field(aTHX_ exchange, 0, NULL);
+        return;
     }
+    const bool known = field->id != 0 && field->id < PSGI_HEADER_IDS;
+    SV *slot = HeVAL(hv_fetch_ent(env, key, 1, SvIsCOW_shared_hash(key) ? SvSHARED_HASH(key) : 0));
+    if (SvOK(slot)) {
+        join(aTHX_ cx, key, slot, value, field->value_len);
+        psgi_env_remember_field(aTHX_ exchange, 0, NULL);
+        return;
+    }
+    sv_setpvn(slot, value, field->value_len);
+    psgi_env_remember_field(aTHX_ exchange, known ? (uint8_t)field->id : 0, slot);
+}
+
+/* A string that was never used as anything else, and is that one already. */
+static bool is_same(const SV *sv, const char *text, STRLEN len) {
+    return (SvFLAGS(sv) & ~(U32)(SVTYPEMASK | SVf_IsCOW)) == (SVf_POK | SVp_POK) && SvCUR(sv) == len &&
+           memEQ(SvPVX_const(sv), text, len);
+}
+
+/* Sets the fields of an environment that has those of another request: most clients send the same ones in the
+ * same order. */
+static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+    int i = 0;
+    for (; i < exchange->field_count && i < (int)request->field_count; i++) {
+        const peregrine_field_span *field = &request->fields[i];
+        const char *value = request->text + field->value_at;
+        SV *slot = exchange->fields[i];
+        if (exchange->field_ids[i] != field->id) break;
+        if (is_same(slot, value, field->value_len)) continue;
+        SvUTF8_off(slot);
+        sv_setpvn(slot, value, field->value_len);
+    }
+    for (int old = i; old < exchange->field_count; old++) {
+        SV *key = exchange->app->cx->header_keys[exchange->field_ids[old]];
+        (void)hv_delete_ent(env, key, G_DISCARD, SvSHARED_HASH(key));
+    }
+    psgi_env_forget_fields(aTHX_ exchange, i);
+    for (; i < (int)request->field_count; i++) add_field(aTHX_ exchange, env, request, &request->fields[i]);
 }
 
 /* ---- The request line ------------------------------------------------------------------------ */
 
-static SV *method(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
+static void put_method(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
     const uint8_t id = request->method_id;
-    if (id == 0 || id >= PSGI_METHOD_IDS) return newSVpvn(text, len);
+    if (id == 0 || id >= PSGI_METHOD_IDS) {
+        psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_REQUEST_METHOD, text, len);
+        return;
+    }
     SV **known = &exchange->app->cx->method_names[id];
     if (!*known) *known = newSVpvn_share(text, (I32)len, 0);
-    return psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_METHOD, *known);
+    psgi_put_shared(aTHX_ exchange, env, PSGI_KEPT_REQUEST_METHOD, *known);
 }
 
-static SV *protocol(pTHX_ psgi_exchange *exchange, uint8_t version) {
-    psgi_context *cx = exchange->app->cx;
-    SV *name = version == 20   ? PSGI_KEY(cx, HTTP_2)
-               : version == 10 ? PSGI_KEY(cx, HTTP_1_0)
-                               : PSGI_KEY(cx, HTTP_1_1);
-    return psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_PROTOCOL, name);
+static SV *protocol(const psgi_context *cx, uint8_t version) {
+    return version == 20   ? PSGI_KEY(cx, HTTP_2)
+           : version == 10 ? PSGI_KEY(cx, HTTP_1_0)
+                           : PSGI_KEY(cx, HTTP_1_1);
 }
 
 /* What is behind the application's own part of the path, which the engine has compared: percent-decoded
  * bytes. Empty for the target "*", which is no path. */
-static SV *path_info(pTHX_ const psgi_exchange *exchange, const peregrine_request *request) {
+static void put_path_info(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const char *raw = request->text + request->path.at;
+    STRLEN len = request->path.len;
     const STRLEN own = px_prefix_len(&exchange->base);
-    if (request->path.len == 0 || raw[0] != '/') return newSVpvs("");
-    SV *path = newSVpvn(raw, request->path.len);
-    if (memchr(raw, '%', request->path.len)) {
-        const STRLEN decoded = peregrine_percent_decode(SvPVX(path), SvCUR(path));
-        SvPVX(path)[decoded] = '\0';
-        SvCUR_set(path, decoded);
+    if (len == 0 || raw[0] != '/') {
+        psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_PATH_INFO, "", 0);
+        return;
     }
-    if (own) sv_chop(path, SvPVX(path) + own);
-    return path;
-}
-
-/* Where clients see the application. */
-static SV *script_name(pTHX_ psgi_exchange *exchange) {
-    STRLEN len;
-    const char *root = px_root(&exchange->base, &len);
-    return psgi_kept_text(aTHX_ exchange, PSGI_KEPT_SCRIPT_NAME, root, len);
+    if (memchr(raw, '%', len)) {
+        char *path = SvPVX(newSVpvn_flags(raw, len, SVs_TEMP));
+        len = peregrine_percent_decode(path, len);
+        raw = path;
+    }
+    psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_PATH_INFO, raw + own, len - own);
 }
 
 /* Path and query as they came, without a scheme and a host. */
-static SV *request_uri(pTHX_ const peregrine_request *request) {
-    SV *uri = newSVpvn(request->text + request->path.at, request->path.len);
-    if (!request->has_query) return uri;
+static void put_request_uri(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
+    const char *path = request->text + request->path.at;
+    const STRLEN len = request->path.len;
+    if (!request->has_query) {
+        psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_REQUEST_URI, path, len);
+        return;
+    }
+    SV *uri = newSVpvn_flags(path, len, SVs_TEMP);
     sv_catpvs(uri, "?");
     sv_catpvn(uri, request->text + request->query.at, request->query.len);
-    return uri;
+    psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_REQUEST_URI, SvPVX_const(uri), SvCUR(uri));
 }
 
 /* ---- The environment ------------------------------------------------------------------------- */
 
-static SV *number(pTHX_ psgi_exchange *exchange, enum psgi_kept which, uint16_t port) {
+static void put_port(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, uint16_t port) {
     char text[8];
     char *at = text + sizeof(text);
     unsigned rest = port;
     do *--at = (char)('0' + rest % 10);
     while (rest /= 10);
-    return psgi_kept_text(aTHX_ exchange, which, at, (STRLEN)(text + sizeof(text) - at));
+    psgi_put_text(aTHX_ exchange, env, which, at, (STRLEN)(text + sizeof(text) - at));
 }
 
-static SV *text(pTHX_ psgi_exchange *exchange, enum psgi_kept which, const char *bytes) {
-    return psgi_kept_text(aTHX_ exchange, which, bytes, strlen(bytes));
+static void put_string(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, const char *text) {
+    psgi_put_text(aTHX_ exchange, env, which, text, strlen(text));
 }
 
 static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
-    psgi_context *cx = exchange->app->cx;
-    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_METHOD), method(aTHX_ exchange, request));
-    px_store(aTHX_ env, PSGI_KEY(cx, SCRIPT_NAME), script_name(aTHX_ exchange));
-    px_store(aTHX_ env, PSGI_KEY(cx, PATH_INFO), path_info(aTHX_ exchange, request));
-    px_store(aTHX_ env, PSGI_KEY(cx, REQUEST_URI), request_uri(aTHX_ request));
-    px_store(aTHX_ env, PSGI_KEY(cx, QUERY_STRING),
-             request->query.len ? newSVpvn(request->text + request->query.at, request->query.len)
-                                : px_copy(aTHX_ PSGI_KEY(cx, EMPTY)));
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PROTOCOL), protocol(aTHX_ exchange, request->version));
-    px_store(aTHX_ env, PSGI_KEY(cx, URL_SCHEME),
-             psgi_kept_shared(aTHX_ exchange, PSGI_KEPT_URL_SCHEME,
-                              request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP)));
+    const psgi_context *cx = exchange->app->cx;
+    STRLEN root_len;
+    const char *root = px_root(&exchange->base, &root_len); /* where clients see the application */
+    put_method(aTHX_ exchange, env, request);
+    psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_SCRIPT_NAME, root, root_len);
+    put_path_info(aTHX_ exchange, env, request);
+    put_request_uri(aTHX_ exchange, env, request);
+    psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_QUERY_STRING, request->text + request->query.at,
+                  request->query.len);
+    psgi_put_shared(aTHX_ exchange, env, PSGI_KEPT_SERVER_PROTOCOL, protocol(cx, request->version));
+    psgi_put_shared(aTHX_ exchange, env, PSGI_KEPT_URL_SCHEME,
+                    request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP));
 }
 
 /* A Unix socket has no name and no port of the kind that these keys have, which may not be empty. */
 static void add_addresses(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
-    psgi_context *cx = exchange->app->cx;
     const bool tcp = request->local_port != 0;
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_NAME),
-             text(aTHX_ exchange, PSGI_KEPT_SERVER_NAME, tcp ? request->local : "localhost"));
-    px_store(aTHX_ env, PSGI_KEY(cx, SERVER_PORT),
-             number(aTHX_ exchange, PSGI_KEPT_SERVER_PORT, request->local_port));
+    put_string(aTHX_ exchange, env, PSGI_KEPT_SERVER_NAME, tcp ? request->local : "localhost");
+    put_port(aTHX_ exchange, env, PSGI_KEPT_SERVER_PORT, request->local_port);
     if (!request->peer[0]) return;
-    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_ADDR),
-             text(aTHX_ exchange, PSGI_KEPT_REMOTE_ADDR, request->peer));
-    px_store(aTHX_ env, PSGI_KEY(cx, REMOTE_PORT),
-             number(aTHX_ exchange, PSGI_KEPT_REMOTE_PORT, request->peer_port));
+    put_string(aTHX_ exchange, env, PSGI_KEPT_REMOTE_ADDR, request->peer);
+    put_port(aTHX_ exchange, env, PSGI_KEPT_REMOTE_PORT, request->peer_port);
 }
 
 static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
     const psgi_app *app = exchange->app;
-    psgi_context *cx = app->cx;
-#define STORE_FLAG(name, value)                                                                              \
-    px_store(aTHX_ env, cx->keys[PSGI_KEY_##name],                                                           \
-             psgi_kept_flag(aTHX_ exchange, PSGI_KEPT_##name, value))
-#define STORE_REFERENCE(name, target)                                                                        \
-    px_store(aTHX_ env, cx->keys[PSGI_KEY_##name],                                                           \
-             psgi_kept_reference(aTHX_ exchange, PSGI_KEPT_##name, (SV *)(target)))
-    STORE_REFERENCE(VERSION, app->version);
-    STORE_REFERENCE(ERRORS, PL_stderrgv);
-    STORE_FLAG(MULTITHREAD, app->multithread);
-    STORE_FLAG(MULTIPROCESS, app->multiprocess);
-    STORE_FLAG(RUN_ONCE, false);
-    STORE_FLAG(NONBLOCKING, true);
-    STORE_FLAG(STREAMING, true);
-    STORE_FLAG(INPUT_BUFFERED, true);
-    STORE_FLAG(CLEANUP, true);
-    STORE_FLAG(HARAKIRI, app->harakiri);
-    STORE_REFERENCE(CLEANUP_HANDLERS, exchange->cleanup);
-    STORE_REFERENCE(INFORMATIONAL, exchange->informational);
-    STORE_REFERENCE(DISCONNECTED, exchange->disconnected);
-#undef STORE_FLAG
-#undef STORE_REFERENCE
+#define PUT_FLAG(name, value) psgi_put_flag(aTHX_ exchange, env, PSGI_KEPT_##name, value)
+#define PUT_REFERENCE(name, target)                                                                          \
+    psgi_put_reference(aTHX_ exchange, env, PSGI_KEPT_##name, (SV *)(target))
+    PUT_REFERENCE(VERSION, app->version);
+    PUT_REFERENCE(ERRORS, PL_stderrgv);
+    PUT_FLAG(MULTITHREAD, app->multithread);
+    PUT_FLAG(MULTIPROCESS, app->multiprocess);
+    PUT_FLAG(RUN_ONCE, false);
+    PUT_FLAG(NONBLOCKING, true);
+    PUT_FLAG(STREAMING, true);
+    PUT_FLAG(INPUT_BUFFERED, true);
+    PUT_FLAG(CLEANUP, true);
+    PUT_FLAG(HARAKIRI, app->harakiri);
+    PUT_REFERENCE(CLEANUP_HANDLERS, exchange->cleanup);
+    PUT_REFERENCE(INFORMATIONAL, exchange->informational);
+    PUT_REFERENCE(DISCONNECTED, exchange->disconnected);
+#undef PUT_FLAG
+#undef PUT_REFERENCE
 }
 
 /* Microseconds for which the request has waited since it was complete. */
@@ -204,15 +227,21 @@ static IV queue_us(const peregrine_request *request) {
     return now_us > request->complete_us ? (IV)(now_us - request->complete_us) : 0;
 }
 
-/* A new environment, but for psgi.input. */
+/* The environment of a request, but for psgi.input: that of the exchange's last request if it serves again,
+ * or a new one. */
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
-    HV *env = newHV();
-    HvMAX(env) = 63; /* one less than its buckets, of which there are none yet: enough for most */
+    HV *env = psgi_env_again(aTHX_ exchange, request);
+    exchange->shown = 0;
+    if (!env) {
+        env = newHV();
+        HvMAX(env) = 63; /* one less than its buckets, of which there are none yet: enough for most */
+        exchange->field_count = 0;
+        exchange->marks = 0;
+    }
     add_fields(aTHX_ exchange, env, request);
     add_line(aTHX_ exchange, env, request);
     add_addresses(aTHX_ exchange, env, request);
     add_server(aTHX_ exchange, env);
-    px_store(aTHX_ env, PSGI_KEY(exchange->app->cx, QUEUE_US),
-             psgi_kept_number(aTHX_ exchange, PSGI_KEPT_QUEUE_US, queue_us(request)));
+    psgi_put_number(aTHX_ exchange, env, PSGI_KEPT_QUEUE_US, queue_us(request));
     return env;
 }

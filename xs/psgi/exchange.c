@@ -35,7 +35,10 @@ bool psgi_exchange_is_reusable(const px_exchange *base) {
     const AV *list = exchange->cleanup;
     return base->handles == 2 && px_handle_is_only_ours((const SV *)exchange->informational, NULL, 2) &&
            px_handle_is_only_ours((const SV *)exchange->disconnected, NULL, 2) && SvREFCNT(list) == 2 &&
-           AvFILLp(list) < 0 && !SvMAGICAL(list) && !SvOBJECT(list) && psgi_kept_is_whole(exchange);
+           AvFILLp(list) < 0 && !SvMAGICAL(list) && !SvOBJECT(list) &&
+           psgi_kept_refers_to(exchange, PSGI_KEPT_INFORMATIONAL, exchange->informational) &&
+           psgi_kept_refers_to(exchange, PSGI_KEPT_DISCONNECTED, exchange->disconnected) &&
+           psgi_kept_refers_to(exchange, PSGI_KEPT_CLEANUP_HANDLERS, list);
 }
 
 /* A request begins. */
@@ -56,10 +59,12 @@ void psgi_exchange_clear(pTHX_ px_exchange *base) {
     px_clear(aTHX_ & exchange->source);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
+    psgi_env_settle(aTHX_ exchange);
 }
 
 void psgi_exchange_let_go(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
+    psgi_env_drop(aTHX_ exchange);
     for (int i = 0; i < PSGI_KEPT_COUNT; i++) px_clear(aTHX_ & exchange->kept[i]);
     px_clear(aTHX_ (SV **)&exchange->cleanup);
     px_clear(aTHX_ (SV **)&exchange->informational);

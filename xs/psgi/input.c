@@ -4,15 +4,17 @@
 
 #include <fcntl.h>
 
-/* The handle of all requests without a body. An application may have closed it. */
-static SV *no_input(pTHX_ psgi_exchange *exchange) {
+/* Gives the handle of all requests without a body. An application may have closed it. */
+static void give_no_input(pTHX_ psgi_exchange *exchange) {
     psgi_app *app = exchange->app;
+    HV *env = exchange->base.given;
     if (!app->no_input || !IoIFP(GvIOp((GV *)SvRV(app->no_input)))) {
         SvREFCNT_dec(app->no_input);
         app->no_input = psgi_call_values(aTHX_ "input", NULL, NULL, NULL);
-        if (!app->no_input) return newSV(0);
     }
-    return psgi_kept_reference(aTHX_ exchange, PSGI_KEPT_INPUT, SvRV(app->no_input));
+    if (app->no_input)
+        psgi_put_reference(aTHX_ exchange, env, PSGI_KEPT_INPUT, SvRV(app->no_input));
+    else px_store(aTHX_ env, PSGI_KEY(app->cx, INPUT), newSV(0));
 }
 
 /* A handle on a file that is the engine's: with a descriptor of our own. NULL: there is none, see *error. */
@@ -38,7 +40,8 @@ bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event
         SV *content = sv_2mortal(px_bytes(aTHX_ exchange->base.worker, event));
         handle = psgi_call_values(aTHX_ "input", content, NULL, &error);
     } else {
-        handle = no_input(aTHX_ exchange);
+        give_no_input(aTHX_ exchange);
+        return true;
     }
     if (!handle) {
         px_exchange_tell(aTHX_ & exchange->base, "_no_input", error ? error : &PL_sv_undef, "");

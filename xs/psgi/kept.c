@@ -1,6 +1,8 @@
 /* kept.c - scalars of an environment that serve the next one again, while its exchange does: most values are
  * the same for all requests, and to make and free a scalar costs three times what it costs to count its
- * references. One that somebody keeps, or has changed, is theirs, and another one takes its place. */
+ * references. One that somebody keeps, or has changed, is theirs, and another one takes its place.
+ *
+ * An environment may serve again itself (reuse.c). Then they are in it, and those that are right stay. */
 #include "psgi/psgi.h"
 
 #define NUMBER_FLAGS (SVt_IV | SVf_IOK | SVp_IOK)
@@ -8,71 +10,88 @@
 #define TEXT_FLAGS (SVt_PV | SVf_POK | SVp_POK)
 #define SHARED_FLAGS (TEXT_FLAGS | SVf_IsCOW)
 
-/* Whether a scalar is there and nobody else has it. */
-static inline bool is_free(const SV *sv, U32 flags) {
-    return sv && SvREFCNT(sv) == 1 && SvFLAGS(sv) == flags;
+/* The key of a value. */
+SV *psgi_kept_key(const psgi_exchange *exchange, enum psgi_kept which) {
+#define PSGI_KEPT_KEY(name) PSGI_KEY_##name,
+    static const uint8_t keys[] = {PSGI_KEPT(PSGI_KEPT_KEY)};
+#undef PSGI_KEPT_KEY
+    return exchange->app->cx->keys[keys[which]];
 }
 
-static SV *renew(pTHX_ SV **place, SV *fresh) {
-    SV *old = *place;
-    *place = fresh;
+/* Whether a scalar is there, and nobody has it but us and an environment that serves again. */
+static inline bool is_ours(const psgi_exchange *exchange, const SV *sv) {
+    return sv && SvREFCNT(sv) == (exchange->again ? 2 : 1);
+}
+
+static inline bool is_free(const psgi_exchange *exchange, const SV *sv, U32 flags) {
+    return is_ours(exchange, sv) && SvFLAGS(sv) == flags;
+}
+
+/* Puts the scalar that there is into the environment. */
+static inline void put(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which) {
+    exchange->shown |= (U32)1 << which;
+    if (!exchange->again)
+        px_store(aTHX_ env, psgi_kept_key(exchange, which), SvREFCNT_inc_simple_NN(exchange->kept[which]));
+}
+
+/* Puts another one there, which is taken over. */
+static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *fresh) {
+    SV *old = exchange->kept[which];
+    exchange->kept[which] = fresh;
+    exchange->marks = 0;
+    exchange->shown |= (U32)1 << which;
+    px_store(aTHX_ env, psgi_kept_key(exchange, which), SvREFCNT_inc_simple_NN(fresh));
     SvREFCNT_dec(old);
-    return SvREFCNT_inc_simple_NN(fresh);
 }
 
 /* A number, which may be another one each time. */
-SV *psgi_kept_number(pTHX_ psgi_exchange *exchange, enum psgi_kept which, IV number) {
+void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, IV number) {
     SV *sv = exchange->kept[which];
-    if (!is_free(sv, NUMBER_FLAGS)) return renew(aTHX_ &exchange->kept[which], newSViv(number));
+    if (!is_free(exchange, sv, NUMBER_FLAGS)) {
+        renew(aTHX_ exchange, env, which, newSViv(number));
+        return;
+    }
     SvIV_set(sv, number);
-    return SvREFCNT_inc_simple_NN(sv);
+    put(aTHX_ exchange, env, which);
 }
 
 /* True or false. */
-SV *psgi_kept_flag(pTHX_ psgi_exchange *exchange, enum psgi_kept which, bool value) {
-    SV *sv = exchange->kept[which];
-    const bool is_same = sv && SvREFCNT(sv) == 1 && SvPOK(sv) && SvIOK(sv) && !SvREADONLY(sv) &&
+void psgi_put_flag(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, bool value) {
+    const SV *sv = exchange->kept[which];
+    const bool is_same = is_ours(exchange, sv) && SvPOK(sv) && SvIOK(sv) && !SvREADONLY(sv) &&
                          !SvMAGICAL(sv) && SvIVX(sv) == (IV)value && SvCUR(sv) == (STRLEN)value;
-    return is_same ? SvREFCNT_inc_simple_NN(sv)
-                   : renew(aTHX_ &exchange->kept[which], newSVsv(boolSV(value)));
+    if (is_same) put(aTHX_ exchange, env, which);
+    else renew(aTHX_ exchange, env, which, newSVsv(boolSV(value)));
 }
 
 /* A reference to what lives longer than the exchange, or goes with it. */
-SV *psgi_kept_reference(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *target) {
-    SV *sv = exchange->kept[which];
-    if (is_free(sv, REFERENCE_FLAGS) && SvRV(sv) == target) return SvREFCNT_inc_simple_NN(sv);
-    return renew(aTHX_ &exchange->kept[which], newRV_inc(target));
+void psgi_put_reference(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *target) {
+    if (psgi_kept_refers_to(exchange, which, target)) put(aTHX_ exchange, env, which);
+    else renew(aTHX_ exchange, env, which, newRV_inc(target));
 }
 
 /* A string of which there is a shared scalar. */
-SV *psgi_kept_shared(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *shared) {
-    SV *sv = exchange->kept[which];
-    if (is_free(sv, SHARED_FLAGS) && SvPVX_const(sv) == SvPVX_const(shared))
-        return SvREFCNT_inc_simple_NN(sv);
-    return renew(aTHX_ &exchange->kept[which], px_copy(aTHX_ shared));
+void psgi_put_shared(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *shared) {
+    const SV *sv = exchange->kept[which];
+    if (is_free(exchange, sv, SHARED_FLAGS) && SvPVX_const(sv) == SvPVX_const(shared))
+        put(aTHX_ exchange, env, which);
+    else renew(aTHX_ exchange, env, which, px_copy(aTHX_ shared));
 }
 
-/* Any string. One that Perl shares with a copy of it does not change either. */
-SV *psgi_kept_text(pTHX_ psgi_exchange *exchange, enum psgi_kept which, const char *text, STRLEN len) {
+/* Any string. */
+void psgi_put_text(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, const char *text,
+                   STRLEN len) {
     SV *sv = exchange->kept[which];
-    if ((is_free(sv, TEXT_FLAGS) || is_free(sv, SHARED_FLAGS)) && SvCUR(sv) == len &&
-        memEQ(SvPVX_const(sv), text, len))
-        return SvREFCNT_inc_simple_NN(sv);
-    return renew(aTHX_ &exchange->kept[which], newSVpvn(text, len));
+    if (!is_free(exchange, sv, TEXT_FLAGS) && !is_free(exchange, sv, SHARED_FLAGS)) {
+        renew(aTHX_ exchange, env, which, newSVpvn(text, len));
+        return;
+    }
+    if (SvCUR(sv) != len || memNE(SvPVX_const(sv), text, len)) sv_setpvn(sv, text, len);
+    put(aTHX_ exchange, env, which);
 }
 
-/* Whether nobody has kept or changed the references to what is the exchange's own. */
-bool psgi_kept_is_whole(const psgi_exchange *exchange) {
-    const struct {
-        const SV *reference;
-        const void *target;
-    } own[] = {
-        {exchange->kept[PSGI_KEPT_INFORMATIONAL], exchange->informational},
-        {exchange->kept[PSGI_KEPT_DISCONNECTED], exchange->disconnected},
-        {exchange->kept[PSGI_KEPT_CLEANUP_HANDLERS], exchange->cleanup},
-    };
-    for (size_t i = 0; i < C_ARRAY_LENGTH(own); i++)
-        if (!is_free(own[i].reference, REFERENCE_FLAGS) || SvRV(own[i].reference) != own[i].target)
-            return false;
-    return true;
+/* Whether a reference is as it was made. */
+bool psgi_kept_refers_to(const psgi_exchange *exchange, enum psgi_kept which, const void *target) {
+    const SV *sv = exchange->kept[which];
+    return is_free(exchange, sv, REFERENCE_FLAGS) && (const void *)SvRV(sv) == target;
 }

@@ -91,15 +91,18 @@ typedef struct psgi_app {
     SV *folder;    /* where these files are */
 } psgi_app;
 
-/* Values of environments that mostly are what they were in the last one. */
+/* Values that every environment has, or most have, by the names of their keys. */
 #define PSGI_KEPT(X)                                                                                         \
-    X(METHOD) X(SCRIPT_NAME) X(SERVER_NAME) X(SERVER_PORT) X(PROTOCOL) X(REMOTE_ADDR) X(REMOTE_PORT)         \
-    X(URL_SCHEME) X(VERSION) X(INPUT) X(ERRORS) X(MULTITHREAD) X(MULTIPROCESS) X(RUN_ONCE)                   \
-    X(NONBLOCKING) X(STREAMING) X(INPUT_BUFFERED) X(CLEANUP) X(CLEANUP_HANDLERS) X(INFORMATIONAL)            \
-    X(HARAKIRI) X(DISCONNECTED) X(QUEUE_US)
+    X(REQUEST_METHOD) X(SCRIPT_NAME) X(PATH_INFO) X(REQUEST_URI) X(QUERY_STRING) X(SERVER_NAME)              \
+    X(SERVER_PORT) X(SERVER_PROTOCOL) X(REMOTE_ADDR) X(REMOTE_PORT) X(URL_SCHEME) X(VERSION) X(INPUT)        \
+    X(ERRORS) X(MULTITHREAD) X(MULTIPROCESS) X(RUN_ONCE) X(NONBLOCKING) X(STREAMING) X(INPUT_BUFFERED)       \
+    X(CLEANUP) X(CLEANUP_HANDLERS) X(INFORMATIONAL) X(HARAKIRI) X(DISCONNECTED) X(QUEUE_US)
 #define PSGI_KEPT_ENUM(name) PSGI_KEPT_##name,
 enum psgi_kept { PSGI_KEPT(PSGI_KEPT_ENUM) PSGI_KEPT_COUNT };
 #undef PSGI_KEPT_ENUM
+/* An environment with more header fields, or longer values, is not used again. */
+#define PSGI_KEEP_FIELDS 32
+#define PSGI_KEEP_BYTES 1024
 
 typedef enum {
     PSGI_CALLED,  /* the application has the request, and owes a response */
@@ -141,6 +144,13 @@ typedef struct psgi_exchange {
     CV *informational, *disconnected; /* ours until the exchange is let go */
     AV *cleanup;                      /* likewise; empty */
     SV *kept[PSGI_KEPT_COUNT];        /* likewise; values of its last environment, see kept.c */
+    U32 shown;   /* bits: those of them that the environment has */
+    HV *env;     /* between two requests: the last one's environment, if it serves again; see reuse.c */
+    bool again;  /* the environment has served before, or will serve again: the values are in it */
+    UV marks;    /* what it is recognized by; 0: not known */
+    int field_count; /* header fields of the environment; -1: those that do not serve again */
+    uint8_t field_ids[PSGI_KEEP_FIELDS];
+    SV *fields[PSGI_KEEP_FIELDS]; /* their values, ours as well */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* who is called when the peer takes more content, or NULL */
     SV *writer;     /* with this */
@@ -162,12 +172,21 @@ extern const px_face psgi_face;
 void psgi_attach(pTHX_ px_worker *worker, HV *settings);
 
 /* kept.c */
-SV *psgi_kept_number(pTHX_ psgi_exchange *exchange, enum psgi_kept which, IV number);
-SV *psgi_kept_flag(pTHX_ psgi_exchange *exchange, enum psgi_kept which, bool value);
-SV *psgi_kept_reference(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *target);
-SV *psgi_kept_shared(pTHX_ psgi_exchange *exchange, enum psgi_kept which, SV *shared);
-SV *psgi_kept_text(pTHX_ psgi_exchange *exchange, enum psgi_kept which, const char *text, STRLEN len);
-bool psgi_kept_is_whole(const psgi_exchange *exchange);
+void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, IV number);
+void psgi_put_flag(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, bool value);
+void psgi_put_reference(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *target);
+void psgi_put_shared(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *shared);
+void psgi_put_text(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, const char *text,
+                   STRLEN len);
+bool psgi_kept_refers_to(const psgi_exchange *exchange, enum psgi_kept which, const void *target);
+SV *psgi_kept_key(const psgi_exchange *exchange, enum psgi_kept which);
+
+/* reuse.c */
+void psgi_env_settle(pTHX_ psgi_exchange *exchange);
+HV *psgi_env_again(pTHX_ psgi_exchange *exchange, const peregrine_request *request);
+void psgi_env_drop(pTHX_ psgi_exchange *exchange);
+void psgi_env_forget_fields(pTHX_ psgi_exchange *exchange, int from);
+void psgi_env_remember_field(pTHX_ psgi_exchange *exchange, uint8_t id, SV *value);
 
 /* env.c */
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request);
