@@ -328,6 +328,22 @@ From now on that signal makes the process write to its standard error which requ
 of Perl functions, also while it waits inside a library, and kill itself (SIGKILL). The name begins the
 message.
 
+=head2 answer_when_thread_is_stuck
+
+    $worker->answer_when_thread_is_stuck('PAGI: interpreter 1');
+    $link->say(thread => Peregrine::thread_number());
+
+The same for a worker that has joined an engine and is one of several threads of this process. It does not
+end, for it cannot be killed: the engine answers for it (504; a response that has begun is cut) and hears
+nothing from it any more.
+
+=head2 ask_stuck_thread, thread_number
+
+    Peregrine::ask_stuck_thread($number) or warn 'it has ended';
+
+Functions. The first one makes the worker of that thread do so, if it is at a request. The other one gives the
+number of the calling thread; 0 where there is no such thing (only Linux has).
+
 =head2 show_busy_in
 
     $worker->show_busy_in($words, $at);

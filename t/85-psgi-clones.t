@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Fcntl qw(LOCK_EX LOCK_UN);
 use Peregrine::Threads;
 use Plack::Handler::EVHTP;
 use Test::More;
@@ -36,9 +37,17 @@ sub wait_here {
     return 'waited';
 }
 
+# Blocked inside a library, where no Perl function is called for a signal.
+sub wait_for_lock {
+    open my \$in, '<', '$dir/lock' or die \$!;
+    flock \$in, 2;
+    return 'locked';
+}
+
 my \@plain = ('Content-Type' => 'text/plain');
 my %DO = (
     '/wait'  => \\&wait_here,
+    '/lock'  => \\&wait_for_lock,
     '/die'   => sub { die "on purpose\\n" },
     '/exit'  => sub { exit 7 },
     '/flags' => sub { join ' ', map { \$_[0]{"psgi.\$_"} ? 1 : 0 } qw(multithread multiprocess run_once) },
@@ -72,6 +81,13 @@ sub {
             my (\$respond) = \@_;
             IO::Async::Loop->new->watch_time(after => 0.05,
                 code => sub { \$respond->([ 200, [\@plain], [ "\$\$ " . threads->tid . ' later' ] ]) });
+        };
+    }
+    if (\$env->{PATH_INFO} eq '/begun') {
+        return sub {
+            my \$writer = \$_[0]->([ 200, [\@plain] ]);
+            \$writer->write('begun');
+            \$writer->write(wait_for_lock());
         };
     }
     my \$do = \$DO{ \$env->{PATH_INFO} };
@@ -240,6 +256,48 @@ subtest 'plackup -s Peregrine --engine thread' => sub {
     ok wait_for(sub { my $now = get($port, '/'); $now && $now->{body} !~ /\A$pid / }, 60),
         'TERM ends the process, which is replaced';
     is $server->stop, 0, 'it stops';
+};
+
+# In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
+my $PATIENCE = 3;
+
+subtest 'interpreters that do not come back' => sub {
+    open my $lock, '<', write_file('lock', '') or die $!;
+    flock $lock, LOCK_EX or die $!;
+    my ($server, $port) = start(qw(-s EVHTP --max-workers 3 --request-kill-timeout), $PATIENCE);
+    my @kept = map { TestClient->new($port) } 1 .. 3;
+    my ($pid) = words($kept[2], '/');
+    $kept[0]->send("GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    $kept[1]->send("GET /begun HTTP/1.1\r\nHost: h\r\n\r\n");
+    is asked($kept[2], '/')->{status}, 200, 'the third interpreter serves' for 1 .. 3;
+    my $answer = $kept[0]->response;
+    is $answer->{status},              504, 'a request that keeps an interpreter for too long';
+    is $kept[1]->response->{complete}, 0,   '... one whose response has begun is cut';
+    my $where =
+        qr/GET \/lock\?x=1, which came \d+\.\d s ago, at .+ line \d+\n    \S+::wait_for_lock called at/;
+    ok $server->wait_for_log(qr/interpreter \d is stuck in request \d+-\d+ $where/), 'the log says where';
+    ok $server->wait_for_log(qr/is stuck in request \d+-\d+ GET \/begun/),           '... of both';
+    my $left =
+        qr/interpreter \d has been at one request for $PATIENCE s and is left alone: another one takes/;
+    ok wait_for(sub { 2 == (() = $server->raw_log =~ /$left/g) }, 60),
+        '... and that others take their places';
+    is((words($kept[0], '/'))[0], $pid, 'the connection goes on, as does the process');
+    ok wait_for(sub { threads_of($pid) == 7 }, 60), 'there are three interpreters beside those two';
+    flock $lock, LOCK_UN;
+    ok wait_for(sub { threads_of($pid) == 5 }, 60), '... which end when they come back';
+
+    flock $lock, LOCK_EX or die $!;
+    my @stuck = map { TestClient->new($port)->send("GET /lock HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 4;
+    is_deeply [ map { ($_->response || { status => 'none' })->{status} } @stuck ], [ (504) x 4 ], 'four more';
+    ok $server->wait_for_log(qr/interpreters that do not come back: 4: a new process takes over/),
+        '... are too many';
+    $_->close for @kept, @stuck;
+    ok wait_for(
+        sub { my $now = get($port, '/'); $now && $now->{body} =~ /\A\d+ / && $now->{body} !~ /\A$pid / }, 60),
+        'another process takes over';
+    ok wait_for(sub { are_gone($pid) }, 60), '... and the old one ends';
+    is $server->stop, 0, 'it stops';
+    unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|active threads/, 'nothing strange in the log';
 };
 
 subtest 'what cannot be cloned' => sub {

@@ -95,7 +95,15 @@ static int words_free(pTHX_ SV *sv, MAGIC *mg) {
     return 0;
 }
 
-static const MGVTBL words_vtbl = {.svt_free = words_free, .svt_dup = worker_dup};
+/* Clones of an interpreter share them. */
+static int words_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(params);
+    if (mg->mg_ptr) (void)px_words_share((px_words *)mg->mg_ptr);
+    return 0;
+}
+
+static const MGVTBL words_vtbl = {.svt_free = words_free, .svt_dup = words_dup};
 
 static px_words *words_of(pTHX_ SV *object) {
     px_words *words = (px_words *)pointer_of(aTHX_ object, &words_vtbl);
@@ -254,6 +262,21 @@ int
 stuck_signal()
 CODE:
     RETVAL = px_stuck_signal();
+OUTPUT:
+    RETVAL
+
+long
+thread_number()
+CODE:
+    RETVAL = px_stuck_thread();
+OUTPUT:
+    RETVAL
+
+bool
+ask_stuck_thread(thread)
+    long thread
+CODE:
+    RETVAL = px_stuck_ask_thread(thread) == 0;
 OUTPUT:
     RETVAL
 
@@ -654,6 +677,14 @@ answer_when_stuck(self, name)
     const char *name
 CODE:
     if (px_stuck_watch(aTHX_ open_worker(aTHX_ self), name) != 0) croak("sigaction: %s", Strerror(errno));
+
+void
+answer_when_thread_is_stuck(self, name)
+    SV *self
+    const char *name
+CODE:
+    if (px_stuck_watch_thread(aTHX_ open_worker(aTHX_ self), name) != 0)
+        croak("sigaction: %s", Strerror(errno));
 
 void
 show_busy_in(self, words, at)

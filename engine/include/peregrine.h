@@ -305,8 +305,10 @@ int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t cou
  * `application_time`. Who never calls this has all of that counted as the latter. */
 int peregrine_take(peregrine_worker *worker, peregrine_ticket ticket);
 /* The caller, which works on a request, will never come back to it, because the process is about to be
- * killed: after peregrine_use_thread(), and where it has joined an engine, that answers it soon, with 504, or
- * cuts its connection if a response has begun. Returns at once; may be called in a signal handler.
+ * killed, or the thread is left alone: after peregrine_use_thread(), and where it has joined an engine, that
+ * answers it soon, with 504, or cuts its connection if a response has begun. An engine that was joined hears
+ * nothing more from the caller: what else that had is answered with 502, or cut, and its end looks as if the
+ * engine had gone. Returns at once; may be called in a signal handler.
  * PEREGRINE_E_OUT_OF_ORDER: there is nobody who would. */
 int peregrine_give_up(peregrine_worker *worker, peregrine_ticket ticket);
 

@@ -887,7 +887,8 @@ answered with C<Connection: close>. From 0 to 86400. B<--retire-idle>
 How long one request may keep its worker process, in Perl or blocked in a library, before that
 worker is killed and another one takes its place; the log has the request and the stack of Perl
 functions. What an application awaits meanwhile does not count. It is looked at twice a second. 0:
-for ever. See L<PAGI::Server/Workers that are stuck>. From 0 to 86400. B<--request-kill-timeout>
+for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that are threads
+L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-kill-timeout>
 
 =item heartbeat_timeout => 50
 
@@ -1095,8 +1096,10 @@ request it is at, with method, path and age, and where each Perl function on the
 
 The connections of that worker are lost, as with any worker that dies: its clients get no answer, and those
 that were in the middle of one are cut off. With C<< engine => 'thread' >> the engine answers that request
-first, with 504 (Gateway Timeout), unless a response has begun. Without workers nobody is there to replace the
-process, so that neither has an effect.
+first, with 504 (Gateway Timeout), unless a response has begun; with C<< engine => 'process' >> it does, too,
+and no connection is lost but that of a response that has begun. Workers that are threads cannot be killed:
+L<Plack::Handler::EVHTP/What threads cannot do> says what becomes of them. Without workers nobody is there to
+replace the process, so that neither has an effect.
 
 =item Replacing workers
 

@@ -153,6 +153,13 @@ sub watch {
     return;
 }
 
+# The other end sees the end, whoever else in this process has a copy of the handle.
+sub cut {
+    my ($self) = @_;
+    shutdown $self->{handle}, 1 if $self->{handle};
+    return;
+}
+
 sub close {
     my ($self) = @_;
     my $handle = delete $self->{handle} or return;
@@ -273,6 +280,12 @@ Whether there is something to read, or nothing will come any more. Never waits.
     $link->watch($loop, $on_line, $on_end);
 
 Calls C<$on_line> with word and text of each message, and C<$on_end> once when the other end is closed.
+
+=head2 cut
+
+    $link->cut;
+
+The other end sees the end, also while copies of this one are open.
 
 =head2 close
 

@@ -29,8 +29,13 @@ sub prepare {
 
 sub new {
     my ($class, %args) = @_;
-    my $self = $class->SUPER::new(%args, hear => { exited => sub { $_[0]{exited} = 1 } });
+    my %hear = (
+        exited => sub { $_[0]{exited} = 1 },
+        thread => sub { $_[0]{tid}    = $_[1] },
+    );
+    my $self = $class->SUPER::new(%args, hear => \%hear);
     @{$self}{qw(serve facts on_lost restarts)} = @args{qw(serve facts on_lost restarts)};
+    $self->{lost} = [];
     prepare();
     _put_off('main::');
     Peregrine::let_threads_fork();
@@ -50,6 +55,8 @@ sub _name {
 sub _launch {
     my ($self, $worker, $there) = @_;
     my $handle = $there->release;
+    my %facts  = (%{ $self->{facts} }, number => $worker->{number});
+    $facts{busy} = [ $self->busy_words, $worker->{busy} ] if defined $worker->{busy};
     my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
@@ -57,13 +64,14 @@ sub _launch {
         local $IO::Async::Loop::ONE_TRUE_LOOP;
         local $@;
         my %how = (context => 'void', exit => 'threads_only');
-        eval { threads->create(\%how, \&_live, $handle, @{$self}{qw(serve facts)}, $worker->{number}) };
+        eval { threads->create(\%how, \&_live, $handle, $self->{serve}, \%facts) };
     };
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     if (!$thread) {
         Peregrine::hide_from_forks(fileno $handle, 0);
         die "a thread cannot be made\n";
     }
+    # An object that stays would keep what the thread has until its own end.
     $thread->detach;
     return;
 }
@@ -90,15 +98,30 @@ sub _died {
     return;
 }
 
-# A thread cannot be killed. What it has is somebody else's from now on, or nobody's.
+# A thread cannot be killed. It says where it is, and lets the engine answer for it; then it is left alone.
+# What it has is somebody else's from now on, or nobody's.
 sub _kill {
-    my ($self, $worker, $why) = @_;
+    my ($self, $worker, $why, $counts_as) = @_;
     return if $worker->{killed};
-    $worker->{killed} = "$why and is left alone";
+    $worker->{killed}    = "$why and is left alone";
+    $worker->{counts_as} = $counts_as;
     $self->_log(warn => $self->_name($worker) . " $worker->{killed}") if $worker->{state} eq 'leaving';
+    Peregrine::ask_stuck_thread($worker->{tid})                       if $worker->{tid};
+    # Younger clones have copies of the handle.
+    $worker->{link}->cut;
     $self->_gone($worker);
-    $self->{on_lost}->(++$self->{lost}) if $self->{on_lost} && $self->{phase} eq 'running';
+    return if !$self->{on_lost} || $self->{phase} ne 'running';
+    # Those that have come back since have ended.
+    @{ $self->{lost} } = grep { !$_ || -d "/proc/self/task/$_" } @{ $self->{lost} }, $worker->{tid};
+    $self->{on_lost}->(scalar @{ $self->{lost} });
     return;
+}
+
+# It may still write that word.
+sub _give_back {
+    my ($self, $worker) = @_;
+    delete $worker->{busy} if $worker->{killed};
+    return $self->SUPER::_give_back($worker);
 }
 
 # Nobody waits for those that are left.
@@ -156,7 +179,7 @@ sub _is_installed {
 # ---- In a clone ---------------------------------------------------------------------------------
 
 sub _live {
-    my ($handle, $serve, $facts, $number) = @_;
+    my ($handle, $serve, $facts) = @_;
     my $link   = Peregrine::Link->of($handle);
     my $at_end = Peregrine::Threads::AtEnd->new(sub {
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
@@ -166,7 +189,7 @@ sub _live {
     # What is unbuffered has a copy that is not.
     STDERR->autoflush(1);
     srand;
-    return if eval { _make_up(); $serve->({ %$facts, link => $link, number => $number }); 1 };
+    return if eval { _make_up(); $serve->({ %$facts, link => $link }); 1 };
     $link->say(failed => $@ =~ s/\s+\z//r);
     return;
 }
@@ -214,8 +237,8 @@ Methods C<CLONE> are called in the new thread: those of installed modules first,
 application. If one dies the clone cannot start.
 
 A clone starts with all signals blocked: they belong to the thread that was there first. C<exit> ends the
-clone that calls it. One that does not come back cannot be killed: it is forgotten, and another one takes its
-place.
+clone that calls it. One that does not come back cannot be killed: it is asked where it is
+(L<Peregrine/ask_stuck_thread>) and forgotten, and another one takes its place. If it comes back it ends.
 
 =head1 METHODS
 
@@ -224,8 +247,10 @@ Those of L<Peregrine::Master>, and:
 =head2 new
 
 C<serve> is a function with a name, which is called in each clone with a hash: C<facts>, the C<number> of the
-clone, and its C<link>, over which it says C<exited> if it ends because of an C<exit> that was meant. What it
-dies of is why the clone cannot start. C<on_lost> is called with how many clones could not be ended until now,
+clone, with C<busy_timeout> what L<Peregrine/show_busy_in> wants (C<busy>), and its C<link>, over which it
+says C<thread> with L<Peregrine/thread_number>, and C<exited> if it ends because of an C<exit> that was meant.
+What it dies of is why the clone cannot start. C<on_lost> is called with how many clones there are that were
+left alone, when there is one more,
 and C<restarts> is told of replacements (C<note_restart> of L<Peregrine::Counters>).
 
 =head2 abandon

@@ -110,6 +110,7 @@ typedef struct px_loan px_loan;
 typedef struct px_words {
     uint64_t *list;
     size_t count;
+    size_t owners;
 } px_words;
 
 /* Exchanges may have so many numbers of routes, 0 for none included. */
@@ -307,6 +308,7 @@ void px_let_threads_fork(void);
 
 /* words.c */
 px_words *px_words_new(pTHX_ size_t count);
+px_words *px_words_share(px_words *words);
 void px_words_free(pTHX_ px_words *words);
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 
@@ -335,6 +337,10 @@ static inline void px_busy_end(const px_worker *worker) {
 /* stuck.c */
 int px_stuck_signal(void);
 int px_stuck_watch(pTHX_ px_worker *worker, const char *name);
+int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name);
+void px_stuck_forget(const px_worker *worker);
+long px_stuck_thread(void);
+int px_stuck_ask_thread(long thread);
 
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket);

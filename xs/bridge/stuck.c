@@ -1,11 +1,16 @@
-/* stuck.c - says where a worker process is that does not come back to its event loop.
+/* stuck.c - says where a worker is that does not come back to its event loop.
  *
  * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So
  * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's,
- * writes to the standard error, and kills the process. */
+ * writes to the standard error, and gives up what the worker is at. A process kills itself then. A thread
+ * cannot be killed: it goes on, and the engine hears nothing from it any more. */
 #include "bridge/bridge.h"
 #include <poll.h>
 #include <signal.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* Bytes of the text, and Perl frames in it. */
 #define PX_STUCK_TEXT 4096
@@ -13,10 +18,11 @@
 /* For an answer to go out before the process ends. */
 #define PX_STUCK_ANSWER_MS 300
 
-/* Those of the process. There is one worker, made before the signal comes. */
-static tTHX stuck_perl;
-static px_worker *stuck_worker;
-static char stuck_name[32];
+/* Those of the process, or of the thread that is a worker. There is one worker, made before the signal
+ * comes. */
+static __thread tTHX stuck_perl;
+static __thread px_worker *stuck_worker;
+static __thread char stuck_name[48];
 
 typedef struct stuck_text {
     char bytes[PX_STUCK_TEXT];
@@ -148,20 +154,18 @@ static void add_request(stuck_text *text, const px_worker *worker) {
 }
 
 /* The client is answered by the engine if that has a thread of its own, which is given a moment. */
-static void give_up(const px_worker *worker) {
-    if (!worker || !worker->engine || !worker->at || !worker->at->ticket_live) return;
-    if (peregrine_give_up(worker->engine, worker->at->ticket) == PEREGRINE_OK)
-        (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
+static bool give_up(const px_worker *worker) {
+    if (!worker || !worker->engine || !worker->at || !worker->at->ticket_live) return false;
+    return peregrine_give_up(worker->engine, worker->at->ticket) == PEREGRINE_OK;
 }
 
-static void on_signal(int number) {
+/* Writes where the interpreter of this thread is. */
+static void tell(const char *who, unsigned long number) {
     dTHXa(stuck_perl);
     stuck_text text = {.len = 0};
-    PERL_UNUSED_VAR(number);
-    if (!stuck_perl) return;
     add_words(&text, stuck_name);
-    add_words(&text, ": process ");
-    add_number(&text, (unsigned long)PerlProc_getpid());
+    add_words(&text, who);
+    if (number) add_number(&text, number);
     add_words(&text, " is stuck");
     add_request(&text, stuck_worker);
     add_place(&text, PL_curcop);
@@ -169,9 +173,25 @@ static void on_signal(int number) {
     add_stack(aTHX_ & text);
     const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
     PERL_UNUSED_VAR(written);
-    give_up(stuck_worker);
+}
+
+static void on_signal(int number) {
+    PERL_UNUSED_VAR(number);
+    if (!stuck_perl) return;
+    tell(": process ", (unsigned long)getpid());
+    if (give_up(stuck_worker)) (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
     /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */
     (void)kill(getpid(), SIGKILL);
+}
+
+/* The same in a thread, which may have come back meanwhile. */
+static void on_thread_signal(int number) {
+    PERL_UNUSED_VAR(number);
+    if (!stuck_perl || !stuck_worker->at) return;
+    const int error = errno;
+    tell("", 0);
+    (void)give_up(stuck_worker);
+    errno = error;
 }
 
 /* The signal that asks; sent by whoever watches the process. */
@@ -179,14 +199,59 @@ int px_stuck_signal(void) {
     return SIGRTMIN + 5;
 }
 
-/* From now on the process answers that signal, and ends; `name` begins the message. */
-int px_stuck_watch(pTHX_ px_worker *worker, const char *name) {
+/* The same for one thread, so that a signal to the process never finds another one of its workers. */
+static int thread_signal(void) {
+    return SIGRTMIN + 6;
+}
+
+static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*handler)(int)) {
     struct sigaction action;
     Zero(&action, 1, struct sigaction);
-    action.sa_handler = on_signal;
+    action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
     my_strlcpy(stuck_name, name, sizeof(stuck_name));
-    stuck_perl = aTHX;
     stuck_worker = worker;
-    return sigaction(px_stuck_signal(), &action, NULL);
+    stuck_perl = aTHX;
+    return sigaction(number, &action, NULL);
+}
+
+/* From now on the process answers that signal, and ends; `name` begins the message. */
+int px_stuck_watch(pTHX_ px_worker *worker, const char *name) {
+    return watch(aTHX_ worker, name, px_stuck_signal(), on_signal);
+}
+
+/* From now on this thread answers px_stuck_ask_thread. All other signals may be blocked here. */
+int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name) {
+    sigset_t one;
+    if (watch(aTHX_ worker, name, thread_signal(), on_thread_signal) != 0) return -1;
+    (void)sigemptyset(&one);
+    (void)sigaddset(&one, thread_signal());
+    return pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+/* A worker ends. */
+void px_stuck_forget(const px_worker *worker) {
+    if (stuck_worker != worker) return;
+    stuck_perl = NULL;
+    stuck_worker = NULL;
+}
+
+/* What others call this thread; 0 where they cannot. */
+long px_stuck_thread(void) {
+#ifdef __linux__
+    return syscall(SYS_gettid);
+#else
+    return 0;
+#endif
+}
+
+/* Makes a thread of this process say where it is, and give up the request that it is at. Not 0: there is none
+ * of this number. */
+int px_stuck_ask_thread(long thread) {
+#ifdef __linux__
+    return thread > 0 && syscall(SYS_tgkill, getpid(), thread, thread_signal()) == 0 ? 0 : -1;
+#else
+    PERL_UNUSED_VAR(thread);
+    return -1;
+#endif
 }

@@ -1,5 +1,5 @@
-/* words.c - 64-bit words in memory that a process shares with those that it forks: what workers count in.
- * Each word is read and written whole. */
+/* words.c - 64-bit words in memory that a process shares with those that it forks, and an interpreter with
+ * its clones: what workers count in. Each word is read and written whole. */
 #include "bridge/bridge.h"
 
 #include <sys/mman.h>
@@ -18,11 +18,20 @@ px_words *px_words_new(pTHX_ size_t count) {
     Newx(words, 1, px_words);
     words->list = (uint64_t *)memory;
     words->count = count;
+    words->owners = 1;
     return words;
 }
 
+/* One more interpreter of this process has them. */
+px_words *px_words_share(px_words *words) {
+    __atomic_fetch_add(&words->owners, 1, __ATOMIC_RELAXED);
+    return words;
+}
+
+/* The last one frees them. */
 void px_words_free(pTHX_ px_words *words) {
     PERL_UNUSED_CONTEXT;
+    if (__atomic_sub_fetch(&words->owners, 1, __ATOMIC_ACQ_REL) > 0) return;
     munmap(words->list, words->count * sizeof(uint64_t));
     Safefree(words);
 }

@@ -168,6 +168,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     peregrine_worker *engine = worker->engine;
     if (!engine) return;
     worker->refs++;
+    px_stuck_forget(worker);
     worker->engine = NULL;
     worker->batch_left = 0;
     if (px_is_foreign(worker)) {

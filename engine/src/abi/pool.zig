@@ -196,7 +196,7 @@ pub const Pool = struct {
     /// Does what it wants beside commands.
     fn grant(pool: *Pool, seat: *Seat) void {
         if (seat.end.broken.load(.monotonic)) return pool.bury(seat, "does not keep to the rules");
-        pool.answerFor(seat);
+        if (pool.answerFor(seat)) |failed| return pool.buryAfter(seat, "is stuck", failed);
         const wishes = seat.shared.words.wishes.load(.acquire);
         if (wishes == 0) return;
         if (wishes & Wish.cut != 0) {
@@ -207,15 +207,18 @@ pub const Pool = struct {
         if (wishes & Wish.leave != 0) pool.letLeave(seat);
     }
 
-    /// An interpreter is about to be killed that is stuck in a request.
-    fn answerFor(pool: *Pool, seat: *Seat) void {
+    /// An interpreter is stuck in a request: its process is about to be killed, or its thread is left alone.
+    /// So many requests have failed with that, at most one; null: it is not stuck, as far as is known.
+    fn answerFor(pool: *Pool, seat: *Seat) ?u32 {
         const given_up = &seat.shared.words.given_up;
-        if (given_up.load(.monotonic) == 0) return;
-        const exchange = pool.worker.find(@fromBackingInt(given_up.swap(0, .acquire))) orelse return;
-        if (exchange.seat != seat.number) return;
+        if (given_up.load(.monotonic) == 0) return null;
+        while (seat.end.drain()) {}
+        const exchange = pool.worker.find(@fromBackingInt(given_up.swap(0, .acquire))) orelse return 0;
+        if (exchange.seat != seat.number) return 0;
         seat.noteOver(exchange);
         pool.dismiss(exchange);
         unanswered.fail(pool.worker, exchange, 504, "The application takes too long.\n");
+        return 1;
     }
 
     fn letLeave(pool: *Pool, seat: *Seat) void {
@@ -252,11 +255,16 @@ pub const Pool = struct {
 
     /// An interpreter has gone. What it was only offered goes to others, what it had taken has failed.
     fn bury(pool: *Pool, seat: *Seat, why: []const u8) void {
+        pool.buryAfter(seat, why, 0);
+    }
+
+    /// The same after so many requests have failed with it.
+    fn buryAfter(pool: *Pool, seat: *Seat, why: []const u8, failed_before: u32) void {
         const worker = pool.worker;
         pool.recall(seat);
         // Without memory the worst comes at once: nobody is left who would answer.
         pool.collect(seat) catch {};
-        var failed: u32 = 0;
+        var failed = failed_before;
         for (pool.leftover.items) |ticket| {
             const exchange = worker.exchanges.get(ticket) orelse continue;
             failed += @intFromBool(exchange.at_work);

@@ -339,7 +339,7 @@ sub _start {
     $self->_serve_status;
     $self->{running} = 1;
     return                           if $self->{is_engine};
-    return                           if $self->{clone};
+    return $self->_answer_as_clone   if $self->{clone};
     return $self->_answer_when_stuck if $self->{worker_num};
     $self->_tell_service;
     $self->_tell_start;

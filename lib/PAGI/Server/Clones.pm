@@ -110,8 +110,9 @@ sub _start_clones {
             options => { %$options, app => undef },
             door    => fileno $self->{clone_door},
         },
-        restarts => $self->{counters},
-        on_lost  => sub { $_[0] == LOST_MAX && $weak && $weak->_too_many_lost },
+        busy_timeout => $options->{request_kill_timeout},
+        restarts     => $self->{counters},
+        on_lost      => sub { $_[0] >= LOST_MAX && $weak && $weak->_too_many_lost },
     );
     my ($reason, $category) = $self->{clones}->start->await->failure or return 1;
     die $reason if ($category // '') ne 'stopped';
@@ -122,6 +123,7 @@ sub _start_clones {
 
 sub _too_many_lost {
     my ($self) = @_;
+    return if $self->{too_many_lost}++;
     $self->{log}
         ->error('PAGI: interpreters that do not come back: ' . LOST_MAX . ': a new process takes over');
     $self->{on_replace}->('lost') if $self->{on_replace};
@@ -176,6 +178,7 @@ sub _become_clone {
     $self->{link}       = $facts->{link};
     $self->{worker_num} = $facts->{number};
     $self->{clone}      = 1;
+    $self->{busy}       = $facts->{busy};
     open $self->{door}, '+<&=', $descriptor or die "the engine's door: $!\n";
     $self->{log}
         ->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
@@ -189,6 +192,16 @@ sub _own_loop_of_clone {
     my $loop = $self->own_loop;
     $loop->{sigmask}->fillset if $loop->isa('IO::Async::Loop::Epoll');
     return $loop;
+}
+
+# For the interpreter that watches this one.
+sub _answer_as_clone {
+    my ($self) = @_;
+    my $worker = $self->{worker};
+    $worker->answer_when_thread_is_stuck($self->_name_in_log . ": interpreter $self->{worker_num}");
+    $worker->show_busy_in(@{ $self->{busy} }) if $self->{busy};
+    $self->{link}->say(thread => Peregrine::thread_number());
+    return;
 }
 
 # The end, of which `exit` in the application is one: then its request waits for an answer.

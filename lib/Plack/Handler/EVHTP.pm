@@ -100,9 +100,13 @@ master starts another one.
 
 =item *
 
-A thread cannot be killed: C<request_kill_timeout> has no effect. An interpreter that never comes back from a
-request is left alone when it was to leave, and another one takes its place. After four of them a new process
-takes over.
+A thread cannot be killed. An interpreter that is at one request for longer than C<request_kill_timeout> is
+left alone: its client gets 504, or is cut off if a response has begun, the log has the request and the stack
+of Perl functions, and another interpreter takes its place. The same happens to one that was to leave and does
+not. What such a thread holds, memory, locks and connections to databases, it holds until it comes back; then
+it ends. What it sleeps or polls for when it is asked for its stack returns early (C<EINTR>), what it reads,
+writes or locks does not. While four of them have not come back a new process takes over, and the old one ends
+with all of its threads. In C<--engine process> the process of such an interpreter is killed at once.
 
 =item *
 

@@ -702,7 +702,8 @@ my @SECTIONS = (
                     'How long one request may keep its worker process, in Perl or blocked in a library, before that'
                     . ' worker is killed and another one takes its place; the log has the request and the stack of'
                     . ' Perl functions. What an application awaits meanwhile does not count. It is looked at twice a'
-                    . ' second. 0: for ever. See L<PAGI::Server/Workers that are stuck>.',
+                    . ' second. 0: for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that'
+                    . ' are threads L<Plack::Handler::EVHTP/What threads cannot do>.',
             },
             {
                 name    => 'heartbeat_timeout',
