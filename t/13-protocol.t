@@ -40,6 +40,7 @@ my %VALUES = (
     integer => [ 1000,             1.5 ],
     size    => [ 5,                -1 ],
     status  => [ 204,              199, 600 ],
+    interim => [ 103,              101, 200 ],
     seconds => [ 0.5,              -1,  1_000_001 ],
     flag    => [ 0,                'yes' ],
     pairs   => [ [ [ 'a', 'b' ] ], 'a: b', [ ['a'] ] ],
@@ -187,7 +188,7 @@ my $home   = File::Temp->newdir;
 my $server = TestServer->start(
     app        => \&app,
     listen     => [ '127.0.0.1:0', "$home/socket" ],
-    extensions => { fullflush => {} },
+    extensions => { fullflush => {}, informational => {} },
 );
 my $port = $server->port;
 

@@ -53,6 +53,10 @@ my %mistakes = (
         [ early => { type => 'http.response.trailers' }, qr/trailers: the response has not been started/ ],
     'no fullflush' =>
         [ early => { type => 'http.fullflush' }, qr/does not advertise the extension fullflush/ ],
+    'no interim' => [
+        early => { type => 'http.response.informational' },
+        qr/does not advertise the extension informational/
+    ],
     'no status' =>
         [ early => { type => 'http.response.start' }, qr/http\.response\.start: status is missing/ ],
     'status undef'  => [ early => { type => 'http.response.start', status => undef }, qr/status is missing/ ],
@@ -582,6 +586,41 @@ my $flush = TestServer->start(
     },
 );
 is(get($flush->port, '/')->{body}, 'xy', 'fullflush works where it is advertised');
+
+subtest 'interim responses' => sub {
+    my $server = TestServer->start(
+        extensions => { informational => {} },
+        app        => async sub {
+            my ($scope, $receive, $send) = @_;
+            die "no\n" if $scope->{type} ne 'http';
+            my %hint = (type => 'http.response.informational', headers => [ [ Link => '</a.css>' ] ]);
+            my @said;
+            for my $wrong ({ status => 101 }, { status => 200 }, { headers => [ [ "a\n", 'b' ] ] }) {
+                eval { await $send->({ %hint, %$wrong }); 1 } or push @said, $@ =~ s/ at .*//sr;
+            }
+            await $send->(\%hint);
+            await $send->({ %hint, status => 102 });
+            await start($send);
+            eval { await $send->(\%hint); 1 } or push @said, $@ =~ s/ at .*//sr;
+            await body($send, join "\n", $scope->{extensions}{informational} ? 'advertised' : (), @said);
+        },
+    );
+    my $type = 'http.response.informational';
+    my @said = (
+        'advertised',
+        "$type: status must be an integer from 102 to 199, not '101'",
+        "$type: status must be an integer from 102 to 199, not '200'",
+        qq{$type: headers[0] ("a\\n"): header name is not a token (RFC 9110 section 5.6.2)},
+        "$type: the response has already started",
+    );
+    my $client = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    for my $status (103, 102) {
+        like $client->response->{head}, qr{\AHTTP/1\.1 $status [\w ]+\r\nlink: </a\.css>\r\n\r\n\z}, $status;
+    }
+    is_deeply [ split /\n/, $client->response->{body} ], \@said, 'then the response';
+    my $old = TestClient->new($server->port)->send("GET / HTTP/1.0\r\n\r\n")->response;
+    is $old->{status}, 200, 'none for HTTP/1.0';
+};
 
 subtest 'fullflush waits for the kernel' => sub {
     my $client =

@@ -98,8 +98,13 @@ my %events = (
         trailers => \@wrong_flags
     ],
     'http.response.body' => [ { body => "\xe9", more => 0 }, body => \@wrong_bytes, more => \@wrong_flags ],
-    'http.response.trailers' => [ { headers => [ [ 'x-a', 'b' ] ] }, headers => \@wrong_headers ],
-    'http.fullflush'         => [ {} ],
+    'http.response.trailers'      => [ { headers => [ [ 'x-a', 'b' ] ] }, headers => \@wrong_headers ],
+    'http.response.informational' => [
+        { status => 103, headers => [ [ 'x-a', 'b' ] ] },
+        status  => [ [ 101 => 'an integer from 102 to 199' ], [ 200 => 'an integer from 102 to 199' ] ],
+        headers => \@wrong_headers
+    ],
+    'http.fullflush' => [ {} ],
     'sse.start' => [ { status => 200, headers => [] }, status => \@wrong_status, headers => \@wrong_headers ],
     'sse.send'  => [
         { data => "a\n\x{20ac}", event => 'tick', id => 1, retry => 0 },

@@ -43,6 +43,10 @@ async sub {
         }
         $body = "$length\n";
     }
+    if ($scope->{path} eq '/hints') {
+        my @hint = (status => 103, headers => [ [ link => '</a.css>; rel=preload; as=style' ] ]);
+        await $send->({ type => 'http.response.informational', @hint });
+    }
     my @headers = ([ 'content-type', 'text/plain' ]);
     await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => $body });
@@ -57,6 +61,8 @@ sub {
         local $/;
         $body = length(readline($env->{'psgi.input'}) // '') . "\n";
     }
+    $env->{'psgix.informational'}->(103, [ Link => '</a.css>; rel=preload; as=style' ])
+        if $env->{PATH_INFO} eq '/hints';
     return [ 200, [ 'Content-Type' => 'text/plain' ], [$body] ];
 };
 APP
@@ -105,11 +111,12 @@ sub serve {
     return ($server, @ports);
 }
 
+my @pagi    = ($pagi, qw(--extension informational));
 my @SERVERS = (
-    [ 'PAGI, inline',  'bin/pagi-server', $pagi ],
-    [ 'PAGI, thread',  'bin/pagi-server', $pagi, qw(--engine thread) ],
-    [ 'PAGI, process', 'bin/pagi-server', $pagi, qw(--engine process --workers 2) ],
-    [ 'PAGI, workers', 'bin/pagi-server', $pagi, qw(--workers 2) ],
+    [ 'PAGI, inline',  'bin/pagi-server', @pagi ],
+    [ 'PAGI, thread',  'bin/pagi-server', @pagi, qw(--engine thread) ],
+    [ 'PAGI, process', 'bin/pagi-server', @pagi, qw(--engine process --workers 2) ],
+    [ 'PAGI, workers', 'bin/pagi-server', @pagi, qw(--workers 2) ],
     [ 'PSGI, inline',  'bin/peregrine',   $psgi ],
     [ 'PSGI, process', 'bin/peregrine',   $psgi, qw(--engine process --workers 2) ],
 );
@@ -135,6 +142,11 @@ for my $row (@SERVERS) {
                 my $log = said('nghttp', '-nv', "--data=$upload", "$url/");
                 like $log, qr/:status: 200/, 'nghttp';
             }
+        }
+        for my $version (qw(1.1 2)) {
+            like curl('-i', "--http$version", "https://localhost:$secure/hints"),
+                qr{\AHTTP/$version 103 .*?\nlink: </a\.css>; rel=preload; as=style\r\n\r\nHTTP/$version 200 }is,
+                "103 (Early Hints), HTTP/$version";
         }
         is curl('--http1.1', "https://localhost:$secure/"), "HTTP/1.1 https\n", 'HTTP/1.1 at the same port';
         is $server->stop,                                   0,                  'the server ends well';

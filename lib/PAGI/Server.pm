@@ -394,7 +394,9 @@ B<--lifespan-startup-timeout>
 =item extensions => {}
 
 Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes
-C<http.fullflush> events work.
+C<http.fullflush> events work, C<< { informational => {} } >> events of the type
+C<http.response.informational>, which send interim responses as 103 (Early Hints); see
+L<PAGI::Server::Protocol/EXTENSIONS>.
 
 =item validate_events => 1 if PAGI_ENV is development
 

@@ -229,3 +229,8 @@ SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV 
 SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found) {
     return read_integer(aTHX_ app->worker, type, event, PAGI_KEY(app->cx, STATUS), 200, 599, status, found);
 }
+
+/* The same for an interim response: 100 and 101 are the engine's own. */
+SV *pagi_event_interim(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found) {
+    return read_integer(aTHX_ app->worker, type, event, PAGI_KEY(app->cx, STATUS), 102, 199, status, found);
+}

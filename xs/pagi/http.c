@@ -19,6 +19,7 @@ static const pagi_send_event http_sends[] = {
     PAGI_SEND("http.response.start", send_start),
     PAGI_SEND("http.response.body", send_body),
     PAGI_SEND("http.response.trailers", pagi_response_trailers),
+    PAGI_SEND("http.response.informational", pagi_response_inform),
     PAGI_SEND("http.fullflush", pagi_response_flush),
     {NULL, 0, NULL},
 };

@@ -40,6 +40,7 @@
     X(OFFSET, "offset")                                   \
     X(LENGTH, "length")                                   \
     X(FULLFLUSH, "fullflush")                             \
+    X(INFORMATIONAL, "informational")                     \
     X(HTTP, "http")                                       \
     X(HTTPS, "https")                                     \
     X(HTTP_1_0, "1.0")                                    \
@@ -397,6 +398,7 @@ SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *valu
 SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number,
                        bool *found);
 SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
+SV *pagi_event_interim(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
 const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len);
 #define PAGI_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
 SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number,
@@ -422,6 +424,7 @@ XS_EXTERNAL(pagi_xs_send);
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead);
 SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool files);
 SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event);
+SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event);
 void pagi_response_cut(pTHX_ pagi_exchange *exchange);
 SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event);
 void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure);

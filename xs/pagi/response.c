@@ -251,6 +251,36 @@ SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event) {
     return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
+/* Whether the application was told of an extension. */
+static bool is_advertised(pTHX_ const pagi_app *app, SV *extension) {
+    return app->extensions && hv_exists_ent(app->extensions, extension, 0);
+}
+
+/* http.response.informational: an interim response, before the response itself. A client of HTTP/1.0 would
+ * take it for that, and is sent nothing. */
+SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event) {
+    static const char type[] = "http.response.informational";
+    px_worker *worker = exchange->base.worker;
+    pagi_context *cx = exchange->app->cx;
+    if (!is_advertised(aTHX_ exchange->app, PAGI_KEY(cx, INFORMATIONAL)))
+        return px_future_invalid(aTHX_ worker,
+                                 "%s: the server does not advertise the extension informational", type);
+    if (exchange->response == PAGI_RESPONSE_COMPLETE) return too_late(aTHX_ exchange, type);
+    if (exchange->response != PAGI_RESPONSE_NONE)
+        return px_future_invalid(aTHX_ worker, "%s: the response has already started", type);
+    IV status = 103;
+    bool found;
+    SV *failed = pagi_event_interim(aTHX_ exchange->app, type, event, &status, &found);
+    if (failed) return failed;
+    pagi_fields fields;
+    failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS)), &fields);
+    if (failed) return failed;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const int code = peregrine_inform(worker->engine, exchange->base.ticket, (uint16_t)status, fields.list,
+                                      fields.count);
+    return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
+}
+
 /* Cuts the connection, so that the peer sees that the response is truncated. */
 void pagi_response_cut(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
@@ -267,8 +297,7 @@ SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.fullflush";
     px_worker *worker = exchange->base.worker;
     PERL_UNUSED_ARG(event);
-    if (!exchange->app->extensions ||
-        !hv_exists_ent(exchange->app->extensions, PAGI_KEY(exchange->app->cx, FULLFLUSH), 0))
+    if (!is_advertised(aTHX_ exchange->app, PAGI_KEY(exchange->app->cx, FULLFLUSH)))
         return px_future_invalid(aTHX_ worker, "%s: the server does not advertise the extension fullflush",
                                  type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);

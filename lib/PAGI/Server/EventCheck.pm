@@ -49,6 +49,7 @@ sub _is_integer {
 sub _integer { return _is_integer($_[0])               ? () : 'an integer' }
 sub _count   { return _is_integer($_[0]) && $_[0] >= 0 ? () : 'an integer that is not negative' }
 sub _status  { return _is_integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
+sub _interim { return _is_integer($_[0]) && $_[0] >= 102 && $_[0] < 200 ? () : 'an integer from 102 to 199' }
 
 # The letter case of a name is the server's to lower.
 sub _headers {
@@ -88,17 +89,18 @@ my %BODY = (
 
 # The fields of each event. Others are let through, as PAGI::Spec asks for. An undefined one counts as absent.
 my %EVENTS = (
-    'http.response.start'     => { status => \&_status, headers => \&_headers, trailers => \&_flag },
-    'http.response.body'      => \%BODY,
-    'http.response.trailers'  => { headers => \&_headers },
-    'http.fullflush'          => {},
-    'sse.start'               => { status   => \&_status, headers => \&_headers },
-    'sse.send'                => { data     => \&_text, event => \&_line, id => \&_line, retry => \&_count },
-    'sse.comment'             => { comment  => \&_text },
-    'sse.keepalive'           => { interval => \&_seconds, comment => \&_text },
-    'sse.close'               => { reason   => \&_text },
-    'sse.http.response.start' => { status   => \&_status, headers => \&_headers },
-    'sse.http.response.body'  => \%BODY,
+    'http.response.start'         => { status => \&_status, headers => \&_headers, trailers => \&_flag },
+    'http.response.body'          => \%BODY,
+    'http.response.trailers'      => { headers => \&_headers },
+    'http.response.informational' => { status  => \&_interim, headers => \&_headers },
+    'http.fullflush'              => {},
+    'sse.start'                   => { status => \&_status, headers => \&_headers },
+    'sse.send'                    => { data => \&_text, event => \&_line, id => \&_line, retry => \&_count },
+    'sse.comment'                 => { comment  => \&_text },
+    'sse.keepalive'               => { interval => \&_seconds, comment => \&_text },
+    'sse.close'                   => { reason   => \&_text },
+    'sse.http.response.start'     => { status   => \&_status, headers => \&_headers },
+    'sse.http.response.body'      => \%BODY,
     'websocket.accept'              => { subprotocol => \&_bytes,   headers => \&_headers },
     'websocket.send'                => { text        => \&_text,    bytes   => \&_bytes },
     'websocket.close'               => { code        => \&_integer, reason  => \&_text },

@@ -91,10 +91,10 @@ my @SECTIONS = (
                 type  => 'string',
                 many  => 1,
                 arg   => 'NAME',
-                offer => ['fullflush'],
+                offer => [qw(fullflush informational)],
                 about =>
                     'Advertise an extension to the application: C<fullflush> makes C<http.fullflush> events'
-                    . ' work.',
+                    . ' work, C<informational> those that send interim responses as 103 (Early Hints).',
             },
             {
                 name  => 'reload',

@@ -102,7 +102,9 @@ my @SECTIONS = (
                 shown   => '{}',
                 about   =>
                     'Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} }'
-                    . ' >> makes C<http.fullflush> events work.',
+                    . ' >> makes C<http.fullflush> events work, C<< { informational => {} } >> events of the'
+                    . ' type C<http.response.informational>, which send interim responses as 103 (Early'
+                    . ' Hints); see L<PAGI::Server::Protocol/EXTENSIONS>.',
             },
             {
                 name  => 'validate_events',
