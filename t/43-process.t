@@ -12,7 +12,7 @@ use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content free_port wait_for);
 use Time::HiRes qw(sleep time);
 
 my $directory = File::Temp->newdir;
@@ -24,11 +24,6 @@ sub write_file {
     print {$out} $text;
     close $out or die "$name: $!";
     return "$directory/$name";
-}
-
-sub free_port {
-    require IO::Socket::IP;
-    return IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => 0, Listen => 1)->sockport;
 }
 
 # Tells who it is and where it is.
