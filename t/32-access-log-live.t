@@ -42,7 +42,7 @@ $server->listen->get;
 # Turns the loop until that holds.
 sub comes {
     my ($what) = @_;
-    my $end = time + patience(10);
+    my $end = time + patience(30);
     $loop->loop_once(0.05) while !$what->() && time < $end;
     return $what->();
 }

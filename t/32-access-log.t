@@ -187,7 +187,7 @@ subtest 'where it goes' => sub {
     $loop->add($server);
     $server->listen->get;
     my $client = TestClient->new($server->port)->send("GET /memory HTTP/1.1\r\nHost: h\r\n\r\n");
-    my $end    = time + patience(10);
+    my $end    = time + patience(30);
     $loop->loop_once(0.1) while !length $memory && time < $end;
     is($memory, "/memory\n", 'a handle without a descriptor gets whole lines');
     $server->shutdown->get;

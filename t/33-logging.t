@@ -162,7 +162,7 @@ subtest 'whom it is about, and on_error' => sub {
     $server->listen->get;
     for my $path ('/die', '/later') {
         my $client = TestClient->new($server->port)->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
-        my $end    = time + patience(10);
+        my $end    = time + patience(30);
         my $before = @heard;
         $loop->loop_once(0.1) while @heard == $before && time < $end;
     }

@@ -154,7 +154,7 @@ for my $case ([ '/collect' => 50_000 ], [ '/wait' => 12_000 ]) {
         close $_->{socket} for @$clients;
         my $answer;
 
-        for (my $end = time + patience(20); time < $end; sleep 0.02) {
+        for (my $end = time + patience(60); time < $end; sleep 0.02) {
             $answer = TestClient::post($server->port, '/collect', 'x' x 1_000_000);
             last if $answer->{status} == 200;
         }

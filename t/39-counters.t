@@ -55,7 +55,7 @@ subtest 'sums over processes, and what was counted stays' => sub {
     is $before->{sum}[ $at{'connections/idle'} ],                  6,  'and so do their connections';
     is $before->{processes}[0]{words}[ $at{'requests/2xx'} ] % 10, 0,  'each has its own';
     close $writer;
-    is ended($_, patience(20)), 0, 'a process has ended' for @children;
+    is ended($_, patience(60)), 0, 'a process has ended' for @children;
 
     $counters->zero($columns[1]);
     $counters->note_restart('heartbeat');
@@ -103,7 +103,7 @@ subtest 'a sum never falls while columns are moved' => sub {
     my ($fell, $looks) = split ' ', readline $reader;
     is $fell, 0, 'it did not fall, nor was anything there twice';
     cmp_ok $looks, '>', 1, "in $looks looks";
-    is ended($pid, patience(20)), 0, 'the reader has ended';
+    is ended($pid, patience(60)), 0, 'the reader has ended';
 };
 
 subtest 'words that are not there' => sub {

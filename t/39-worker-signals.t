@@ -36,7 +36,7 @@ subtest 'HUP loads new code' => sub {
     write_file('app.pl', TestLoad::application(2));
     $server->signal('HUP');
     is($socket->next, 'close 1012', 'the WebSocket is closed with 1012');
-    my ($last, $end) = ({}, time + patience(10));
+    my ($last, $end) = ({}, time + patience(30));
 
     while ($last && ($last->{header}{connection} // '') ne 'close' && time < $end) {
         $last = $silent->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response;

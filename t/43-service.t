@@ -44,7 +44,7 @@ sub manager {
 # The next message, as a hash; nothing after some seconds.
 sub message {
     my ($socket, $seconds) = @_;
-    return if !IO::Select->new($socket)->can_read($seconds // patience(20));
+    return if !IO::Select->new($socket)->can_read($seconds // patience(60));
     recv $socket, my $text, 65_536, 0 // return;
     return { map { split /=/, $_, 2 } split /\n/, $text };
 }
@@ -72,7 +72,7 @@ for my $workers (0, 2) {
 
         my $from = time;
         message_with($socket, 'WATCHDOG') for 1 .. 4;
-        cmp_ok time - $from, '<', patience(20), 'signs of life come';
+        cmp_ok time - $from, '<', patience(60), 'signs of life come';
         is message_with($socket, 'WATCHDOG')->{WATCHDOG}, 1, 'and go on';
 
         my %before = map { $http->get($url)->{content} =~ s/\s.*//r => 1 } 1 .. 20;

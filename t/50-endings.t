@@ -445,7 +445,7 @@ sub leftovers {
     my $before = usage($server);
     $problem = problem($server, $number, $tries);
     return $problem if defined $problem;
-    my $end = time + patience(5);
+    my $end = time + patience(30);
     while (1) {
         my $after = usage($server);
         my ($values, $descriptors) = map { $after->{$_} - $before->{$_} } qw(values descriptors);

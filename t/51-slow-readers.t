@@ -181,7 +181,7 @@ sub peak {
 # Waits until a server does not use more than so many MiB.
 sub shrinks_to {
     my ($server, $limit) = @_;
-    my $end = time + patience(20);
+    my $end = time + patience(60);
     my $now;
     do {
         $now = usage($server)->{kib} / 1024;

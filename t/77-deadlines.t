@@ -58,7 +58,7 @@ for my $how (qw(quiet busy)) {
     subtest "a large response, late, $how" => sub {
         my ($server, $client) = client(write_timeout => DEADLINE);
         $client->send("GET /$how/large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-        my $begin = $client->some(patience(10));
+        my $begin = $client->some(patience(30));
         sleep SOON;
         my ($body) = ($begin . $client->rest) =~ /\r\n\r\n(x*)\z/;
         is(length $body, LARGE, 'is taken whole');

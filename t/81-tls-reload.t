@@ -49,7 +49,7 @@ sub shown_by {
 # Connects until that certificate is shown; whether it came.
 sub comes {
     my ($port, $name) = @_;
-    my $end = time + patience(10);
+    my $end = time + patience(30);
     while (time < $end) {
         return 1 if shown_by($port) eq $name;
         sleep 0.1;

@@ -16,7 +16,7 @@ my @plain = ('Content-Type' => 'text/plain');
 sub long_work {
     my ($env) = @_;
     my $left  = $env->{'psgix.peregrine.disconnected'};
-    my $end   = time + patience(10);
+    my $end   = time + patience(30);
     warn $left->() ? "left at once\n" : "waited for\n";
     sleep 0.01 while !$left->() && time < $end;
     warn $left->() ? "noticed\n" : "not noticed\n";

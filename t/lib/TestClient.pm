@@ -20,7 +20,7 @@ sub new {
     my $socket = IO::Socket::IP->new(
         PeerHost => $options{host} || '127.0.0.1',
         PeerPort => $port,
-        Timeout  => patience(5),
+        Timeout  => patience(30),
         $options{local} ? (LocalHost => $options{local}) : (),
     ) or die "connect to port $port: $@";
     $socket->blocking(1);
@@ -28,7 +28,7 @@ sub new {
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer})
         if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
-    my $timeout = $options{timeout} || patience(10);
+    my $timeout = $options{timeout} || patience(30);
     # Readable is not enough: over TLS it may be half a record.
     setsockopt $socket, SOL_SOCKET, $_, pack('l!l!', 1 + int $timeout, 0) for SO_RCVTIMEO, SO_SNDTIMEO;
     my $self = bless { socket => $socket, buffer => '', timeout => $timeout }, $class;
@@ -40,7 +40,7 @@ sub new {
 sub _start_tls {
     my ($socket, $tls) = @_;
     require IO::Socket::SSL;
-    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(5), %$tls)
+    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(30), %$tls)
         or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
     return;
 }

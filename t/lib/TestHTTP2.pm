@@ -254,7 +254,7 @@ sub until {
 # the server has ended the connection, or said that it will.
 sub pour {
     my ($self, $bytes) = @_;
-    my ($client, $at, $end) = ($self->{client}, 0, time + patience(20));
+    my ($client, $at, $end) = ($self->{client}, 0, time + patience(30));
     my $socket = $client->socket;
     local $SIG{PIPE} = 'IGNORE';
     while ($at < length $bytes) {
@@ -312,7 +312,7 @@ sub get {
 # `code` is 'closed' if there was none.
 sub end {
     my ($self) = @_;
-    my $end = time + patience(20);
+    my $end = time + patience(30);
     while (time < $end) { $self->next_frame or last }
     return if !$self->{client}{ended};
     return { %{ $self->{goaways} ? $self->{goaways}[-1] : { code => 'closed' } } };

@@ -35,7 +35,7 @@ sub start {
     close $writer;
     my $self = $class->_watched($pid, $log);
     $self->{reader} = $reader;
-    $self->{port}   = $self->_read_line(patience(10)) or die 'the server did not start: ' . $self->log;
+    $self->{port}   = $self->_read_line(patience(30)) or die 'the server did not start: ' . $self->log;
     return $self;
 }
 
@@ -124,10 +124,10 @@ sub finish_at {
     if (!$pid) {
         open STDOUT, '>&', $out or die $!;
         open STDERR, '>&', $err or die $!;
-        alarm patience(20);
+        alarm patience(60);
         exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
     }
-    my $ended  = ended($pid, patience(30));
+    my $ended  = ended($pid, patience(70));
     my $status = !defined $ended ? 'killed' : $ended & 127 ? "signal $ended" : $ended >> 8;
     return ($status, map { open my $in, '<', $_->filename or die $!; local $/; scalar <$in> } $out, $err);
 }
@@ -154,7 +154,7 @@ sub raw_log {
 # The first capture of a pattern once the log matches, or undef after some seconds.
 sub wait_for_log {
     my ($self, $pattern, $seconds) = @_;
-    my $end = time + ($seconds || patience(10));
+    my $end = time + ($seconds || patience(30));
     while (time < $end) {
         return defined $1 ? $1 : 1 if $self->log =~ $pattern;
         last                       if waitpid($self->{pid}, WNOHANG) == $self->{pid} && $self->_reaped($?);
@@ -189,7 +189,7 @@ sub signal {
 # Waits for the child's end; the wait status, or undef if it had to be killed.
 sub wait {
     my ($self, $seconds) = @_;
-    my $end = time + ($seconds || patience(10));
+    my $end = time + ($seconds || patience(30));
     while (!defined $self->{status}) {
         my $pid = waitpid $self->{pid}, WNOHANG;
         last               if $pid < 0;

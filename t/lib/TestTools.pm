@@ -15,8 +15,9 @@ use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(content ended free_port has_ipv6 patience refused wait_for write_old_file);
 
-# How long a test waits for what should come at once, in seconds. Where programs run much slower than here, as
-# under script/vm, PEREGRINE_PATIENCE says how many times as long.
+# How long a test waits for what should come at once, in seconds. Only a test that fails waits so long; on a
+# busy machine a program that starts in half a second has needed more than ten. Where programs run much slower
+# than here, as under script/vm, PEREGRINE_PATIENCE says how many times as long.
 sub patience {
     my ($seconds) = @_;
     return $seconds * ($ENV{PEREGRINE_PATIENCE} || 1);
@@ -100,7 +101,7 @@ sub refused {
 # The wait status of a child; undef if it did not end in time and had to be killed.
 sub ended {
     my ($pid, $seconds) = @_;
-    my $end = time + ($seconds || patience(10));
+    my $end = time + ($seconds || patience(30));
     while (waitpid($pid, WNOHANG) != $pid) {
         if (time > $end) {
             kill KILL => $pid;
@@ -112,10 +113,10 @@ sub ended {
     return $?;
 }
 
-# What a code reference answers, as soon as that is true, after so many seconds (10) in any case.
+# What a code reference answers, as soon as that is true, after so many seconds (30) in any case.
 sub wait_for {
     my ($what, $seconds) = @_;
-    my $end = time + patience($seconds || 10);
+    my $end = time + patience($seconds || 30);
     while (1) {
         my $answer = $what->();
         return $answer if $answer || time >= $end;

@@ -32,7 +32,7 @@ sub report {
 # the text of a report, perhaps with more behind it. Dies if that does not come.
 sub settled {
     my ($ask) = @_;
-    my $end = time + patience(20);
+    my $end = time + patience(60);
     my %now;
     do {
         %now = $ask->() =~ /(\w+)=(\d+)/g;
