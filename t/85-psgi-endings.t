@@ -140,8 +140,9 @@ for my $kind (sort keys %kinds) {
             last if $after->{values} - $before->{values} < 10;
         }
         my ($text) = get($port, '/usage')->{body} =~ /bodies=(\d+)/;
-        is $after->{descriptors}, $before->{descriptors}, "$kind, $end: no descriptor";
-        cmp_ok $after->{values} - $before->{values}, '<', 10, "$kind, $end: no live value";
+        # There are fewer where the thread was still at one before.
+        cmp_ok $after->{descriptors}, '<=', $before->{descriptors}, "$kind, $end: no descriptor";
+        cmp_ok $after->{values} - $before->{values}, '<', 10,       "$kind, $end: no live value";
         is $text, 0, "$kind, $end: every body is closed";
     }
 }
