@@ -4,7 +4,6 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use Future::AsyncAwait;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -12,6 +11,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
+use TestSteps qw(answers made);
 use TestTools qw(patience wait_for);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
@@ -31,17 +31,11 @@ sub put {
     return;
 }
 
-async sub app {
-    my ($scope, $receive, $send) = @_;
-    die "unsupported\n" if $scope->{type} ne 'http';
-    await $send->({ type => 'http.response.start', status => 200, headers => [] });
-    await $send->({ type => 'http.response.body', body => $scope->{scheme} });
-    return;
-}
+my $app = answers(made(sub { body => $_[0]{scheme} }));
 
 sub start {
     my (%ssl) = @_;
-    return TestServer->start(app => \&app, quiet => 0, ssl => { cert_dir => $dir, %ssl });
+    return TestServer->start(app => $app, quiet => 0, ssl => { cert_dir => $dir, %ssl });
 }
 
 # The common name that a client sees which asks for a host, or for none.

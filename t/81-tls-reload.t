@@ -4,7 +4,6 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use Future::AsyncAwait;
 use IO::Async::Loop;
 use Test::More;
 use Time::HiRes qw(sleep time);
@@ -13,6 +12,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
+use TestSteps qw(answers made);
 use TestTools qw(ended patience);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
@@ -29,16 +29,10 @@ sub install {
     return;
 }
 
-async sub app {
-    my ($scope, $receive, $send) = @_;
-    die "unsupported\n" if $scope->{type} ne 'http';
-    await $send->({ type => 'http.response.start', status => 200, headers => [] });
-    await $send->({ type => 'http.response.body', body => $scope->{scheme} });
-    return;
-}
+my $app = answers(made(sub { body => $_[0]{scheme} }));
 
 sub start {
-    return TestServer->start(app => \&app, quiet => 0, ssl => { $files->pair('live') }, @_);
+    return TestServer->start(app => $app, quiet => 0, ssl => { $files->pair('live') }, @_);
 }
 
 sub shown_by {
@@ -107,7 +101,7 @@ subtest 'HUP' => sub {
 
 subtest 'configure' => sub {
     my $loop   = IO::Async::Loop->new;
-    my $server = PAGI::Server->new(app => \&app, port => 0, quiet => 1, ssl => { $files->pair('first') });
+    my $server = PAGI::Server->new(app => $app, port => 0, quiet => 1, ssl => { $files->pair('first') });
     $loop->add($server);
     $server->listen->get;
     my $port = $server->port;
