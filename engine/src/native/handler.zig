@@ -143,6 +143,16 @@ pub fn checkValue(comptime Handler: type) void {
 pub fn fault(comptime Handler: type) ?[]const u8 {
     const name = @typeName(Handler);
     if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
+    // First, so that who has misspelled a hook is told that, and not that there is none.
+    for (@typeInfo(Handler).@"struct".decl_names) |declared| {
+        const looks_like_one = std.mem.startsWith(u8, declared, "handle") and
+            @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
+        if (looks_like_one and !isHook(declared)) {
+            return name ++ "." ++ declared ++
+                " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
+                ". Something else of that name should not be pub";
+        }
+    }
     const deinit: Hook = .{
         .name = "deinit",
         .parameters = &.{},
@@ -156,15 +166,6 @@ pub fn fault(comptime Handler: type) ?[]const u8 {
             return name ++ " has " ++ hook.name ++ ", so it needs handleWSFrame as well";
         }
     };
-    for (@typeInfo(Handler).@"struct".decl_names) |declared| {
-        const looks_like_one = std.mem.startsWith(u8, declared, "handle") and
-            @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
-        if (looks_like_one and !isHook(declared)) {
-            return name ++ "." ++ declared ++
-                " is no hook of a handler, so nobody would call it; hooks are " ++ hookNames() ++
-                ". Something else of that name should not be pub";
-        }
-    }
     return null;
 }
 
@@ -180,7 +181,7 @@ pub fn initFault(comptime Handler: type) ?[]const u8 {
     const wanted = "`pub fn init(allocator: std.mem.Allocator) !*" ++ name ++ "`";
     const otherwise = "; one that the program makes is given to Server.initWith";
     if (!@hasDecl(Handler, "init")) return name ++ " needs " ++ wanted ++ otherwise;
-    const found = @typeName(@TypeOf(Handler.init));
+    const found = shown(@TypeOf(Handler.init));
     return name ++ ".init has to be " ++ wanted ++ ", not " ++ found ++ otherwise;
 }
 
@@ -206,7 +207,25 @@ fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
     {
         return null;
     }
-    return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ @typeName(Found);
+    return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ shown(Found);
+}
+
+/// A function's type in few words: an inferred error set has a name that nobody can read.
+fn shown(comptime Found: type) []const u8 {
+    const info = switch (@typeInfo(Found)) {
+        .@"fn" => |info| info,
+        else => return @typeName(Found),
+    };
+    var text: []const u8 = "fn (";
+    for (info.param_types, 0..) |Parameter, number| {
+        const name = if (Parameter) |Known| @typeName(Known) else "anytype";
+        text = text ++ (if (number > 0) ", " else "") ++ name;
+    }
+    const Returned = info.return_type orelse return text ++ ") anytype";
+    return text ++ ") " ++ switch (@typeInfo(Returned)) {
+        .error_union => |result| "!" ++ @typeName(result.payload),
+        else => @typeName(Returned),
+    };
 }
 
 /// Whether a hook of a WebSocket takes its number.
@@ -365,6 +384,11 @@ test "what is missing or misspelled is named, with what to write" {
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) !void {}
     };
     try expectFault(Fails, "reason: per.Reason) void`, not");
+    try expectFault(Fails, ") !void");
+    const TypoOnly = struct {
+        pub fn handleRequets(_: *@This(), _: *Request, _: *Response) !void {}
+    };
+    try expectFault(TypoOnly, "handleRequets is no hook of a handler");
     const Incomplete = struct {
         const Self = @This();
         pub const init = Plain(Self).init;

@@ -47,6 +47,19 @@ pub fn parse(comptime pattern: []const u8) []const Segment {
     }
 }
 
+/// A pattern as it was written.
+pub fn written(comptime segments: []const Segment) []const u8 {
+    comptime {
+        var all: []const u8 = "";
+        for (segments) |segment| all = all ++ "/" ++ switch (segment) {
+            .literal => |literal| literal,
+            .param => |name| ":" ++ name,
+            .rest => |name| "*" ++ name,
+        };
+        return all;
+    }
+}
+
 /// A path, split and decoded.
 pub const Path = struct {
     /// Decoded, so that an encoded slash splits nothing.
@@ -192,6 +205,12 @@ test "a path with as many segments as are split, and one more" {
     try expectValues(pattern, pattern, &.{});
     try expectValues(pattern, pattern ++ "/a", null);
     try expectValues(pattern, pattern ++ "/", null);
+}
+
+test "a pattern as it was written" {
+    for ([_][]const u8{ "/", "/users/:id", "/files/*rest" }, comptime [_][]const u8{
+        written(parse("/")), written(parse("/users/:id")), written(parse("/files/*rest")),
+    }) |expected, found| try std.testing.expectEqualStrings(expected, found);
 }
 
 test "which pattern goes first" {

@@ -124,7 +124,7 @@ pub fn Route(comptime App: type) type {
         fn actionOf(comptime path: []const u8, comptime action: anytype) Action {
             const name = @typeName(App);
             const wanted = "route \"" ++ path ++ "\": an action has to be fn (app: *" ++ name ++
-                ", context: *web.Context) !void, not " ++ @typeName(@TypeOf(action));
+                ", context: *web.Context) !void";
             const info = switch (@typeInfo(@TypeOf(action))) {
                 .@"fn" => |info| info,
                 else => @compileError(wanted),
@@ -349,7 +349,9 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
         fn isBefore(comptime a: Flat, comptime b: Flat) bool {
             if (!pattern.isSame(a.segments, b.segments)) return pattern.isBefore(a.segments, b.segments);
             if (std.mem.eql(u8, a.method, b.method)) {
-                @compileError("two routes for " ++ a.method ++ " are the same");
+                @compileError("two routes for " ++ (if (a.method.len > 0) a.method else "any method") ++
+                    " are the same: \"" ++ pattern.written(a.segments) ++ "\" and \"" ++
+                    pattern.written(b.segments) ++ "\"");
             }
             // HEAD's own action goes before GET's, and any method's behind all.
             return rank(a.method) < rank(b.method);
