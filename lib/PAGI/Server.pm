@@ -480,7 +480,8 @@ array reference, or a string with commas. B<--proxy-protocol>
 
 =item proxy_timeout => 5
 
-From accepting such a connection to the end of that header. From 0.001 to 86400. B<--proxy-timeout>
+From accepting a connection with C<proxy> to the end of its PROXY header. From 0.001 to 86400.
+B<--proxy-timeout>
 
 =item trusted_proxies => none
 
@@ -747,7 +748,7 @@ limit. From 0 to 86400. B<--timeout>
 
 =item queue_timeout => 30
 
-With C<--engine process>: how long a request may wait for a worker that is idle; then it is answered
+How long a request may wait for a worker that is idle, with C<--engine process>; then it is answered
 with 503 and C<Retry-After>. From 0.001 to 86400. B<--queue-timeout>
 
 =item header_timeout => 10

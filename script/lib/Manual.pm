@@ -66,8 +66,9 @@ sub _limits () {
     my (@on, @off);
     for my $section (PAGI::Server::Options::sections()) {
         my ($title, @options) = @$section;
-        next if $title !~ /\A(?:Limits|Times|Listening|Processes)/;
-        for my $option (grep { $_->{name} =~ /\A(?:max_|min_|memory_max)|timeout\z/ } @options) {
+        next if $title !~ m{\A(?:Limits|Times|Listening|Processes|HTTP/2)};
+        my $limit = qr/\A(?:(?:h2_)?max_|min_|memory_max|h2_rst_)|timeout\z/;
+        for my $option (grep { $_->{name} =~ $limit } @options) {
             my $default = $option->{shown} // $option->{default};
             $default = 'as many as `ulimit -n` allows, less 50' if $option->{name} eq 'max_connections';
             if (!defined $default || !$default) { push @off, "`$option->{name}`" }

@@ -92,7 +92,7 @@ my $SECTION = [
             engine => 'proxy_ms',
             scale  => 1000,
             live   => 1,
-            about  => 'From accepting such a connection to the end of that header.',
+            about  => 'From accepting a connection with C<proxy> to the end of its PROXY header.',
         },
         {
             name  => 'trusted_proxies',

@@ -453,7 +453,7 @@ my @SECTIONS = (
                 scale  => 1000,
                 live   => 1,
                 about  =>
-                    'With C<--engine process>: how long a request may wait for a worker that is idle; then it'
+                    'How long a request may wait for a worker that is idle, with C<--engine process>; then it'
                     . ' is answered with 503 and C<Retry-After>.',
             },
             {
