@@ -49,10 +49,10 @@ pub const Interpreter = struct {
         TimedOut,
     };
 
-    /// Becomes an interpreter of the engine at the other end of `door`. Waits for it, at most `timeout_ms`
-    /// (-1: without bound).
-    pub fn join(gpa: std.mem.Allocator, door: i32, timeout_ms: i32) JoinError!*Interpreter {
-        const met = try introduction.meet(door, timeout_ms);
+    /// Becomes an interpreter of the engine at the other end of `join_socket`. Waits for it, at most
+    /// `timeout_ms` (-1: without bound).
+    pub fn join(gpa: std.mem.Allocator, join_socket: i32, timeout_ms: i32) JoinError!*Interpreter {
+        const met = try introduction.meet(join_socket, timeout_ms);
         errdefer io.file.close(met.socket);
         errdefer io.file.close(met.engine_waker);
         errdefer io.file.close(met.event);

@@ -18,17 +18,17 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     if (handle.host.pool != null) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
     if (wanted.exchanges == 0) return Code.range;
-    const door = peregrine.io.file.duplicate(wanted.door) catch |err| return errors.code(err);
+    const join_socket = peregrine.io.file.duplicate(wanted.door) catch |err| return errors.code(err);
     const threaded = abi.peregrine_use_thread(handle);
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &handle.worker, &handle.host, .{
-        .door = door,
+        .join_socket = join_socket,
         .exchanges = wanted.exchanges,
     }) catch |err| blk: {
         errors.setErrnoOf(err);
         break :blk null;
     };
     handle.host.pool = pool orelse {
-        peregrine.io.file.close(door);
+        peregrine.io.file.close(join_socket);
         return if (threaded != Code.ok) threaded else Code.system;
     };
     return Code.ok;

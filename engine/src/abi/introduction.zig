@@ -1,6 +1,6 @@
 //! How an interpreter and its engine meet. The interpreter makes a pair of sockets and sends one of them
-//! through the engine's door, a socket that it has inherited; the engine answers on it with the memory of a
-//! new channel, the counter that wakes the interpreter, and the one that wakes the engine.
+//! through the join socket, which it has inherited from the engine's process; the engine answers on it with
+//! the memory of a new channel, the counter that wakes the interpreter, and the one that wakes the engine.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Shared = @import("shared.zig").Shared;
@@ -24,15 +24,15 @@ pub const Met = struct {
 pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 
 /// The interpreter's part. Waits for the engine, at most `timeout_ms` (-1: without bound).
-pub fn meet(door: i32, timeout_ms: i32) Error!Met {
+pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
     const ours, const theirs = try sharing.pair();
     errdefer io.file.close(ours);
     {
         defer io.file.close(theirs);
         const greeting: Greeting = .{ .layout = Shared.layout };
-        while (true) switch (sharing.send(door, std.mem.asBytes(&greeting), &.{theirs})) {
+        while (true) switch (sharing.send(join_socket, std.mem.asBytes(&greeting), &.{theirs})) {
             .sent => break,
-            .blocked => sharing.waitWritable(door, 100),
+            .blocked => sharing.waitWritable(join_socket, 100),
             .ended => return error.Refused,
         };
     }
@@ -57,29 +57,29 @@ pub fn meet(door: i32, timeout_ms: i32) Error!Met {
 }
 
 /// Somebody who wants to be an interpreter, as the engine sees it.
-pub const Guest = struct {
+pub const JoinRequest = struct {
     socket: i32,
     /// It is another version of this library.
-    is_strange: bool,
+    is_other_version: bool,
 };
 
-/// The engine's part: who waits at the door. Null: nobody.
-pub fn next(door: i32) ?Guest {
+/// The engine's part: who has asked to join. Null: nobody.
+pub fn next(join_socket: i32) ?JoinRequest {
     while (true) {
         var greeting: Greeting = undefined;
         var fds: [1]i32 = undefined;
-        switch (sharing.receive(door, std.mem.asBytes(&greeting), &fds)) {
+        switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
             .nothing, .ended => return null,
             .message => |message| {
                 if (message.fd_count == 0) continue;
                 const known = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
-                return .{ .socket = fds[0], .is_strange = !known };
+                return .{ .socket = fds[0], .is_other_version = !known };
             },
         }
     }
 }
 
-/// The engine's answer. False: the guest has gone.
+/// The engine's answer. False: it has gone.
 pub fn welcome(socket: i32, memory: i32, event: i32, engine_waker: i32) bool {
     const greeting: Greeting = .{ .layout = Shared.layout };
     return sharing.send(socket, std.mem.asBytes(&greeting), &.{ memory, event, engine_waker }) == .sent;

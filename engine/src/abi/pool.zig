@@ -28,7 +28,7 @@ const io = peregrine.io;
 /// How interpreters get their requests.
 pub const Manner = struct {
     /// A socket at whose other end interpreters introduce themselves. The pool's own.
-    door: i32,
+    join_socket: i32,
     /// What one of them works on at once.
     exchanges: u32,
 };
@@ -68,24 +68,24 @@ pub const Pool = struct {
     /// A longer body goes to the interpreter as a file.
     const body_bytes_max = 64 * 1024;
 
-    /// `manner.door` is the pool's from now on.
+    /// `manner.join_socket` is the pool's from now on.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, owner: *Host, manner: Manner) !*Pool {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
-        try worker.io.watchForeign(manner.door);
+        try worker.io.watchForeign(manner.join_socket);
         pool.* = .{ .gpa = gpa, .worker = worker, .owner = owner, .manner = manner };
         return pool;
     }
 
     /// When the engine's thread has ended. Exchanges that are left are nobody's.
     pub fn destroy(pool: *Pool) void {
-        pool.worker.io.unwatchForeign(pool.manner.door);
+        pool.worker.io.unwatchForeign(pool.manner.join_socket);
         var it = pool.worker.exchanges.iterator();
         while (it.next()) |exchange| pool.dismiss(exchange);
         for (pool.places()) |place| if (place) |seat| seat.destroy();
         while (pool.spare.popFirst()) |node| pool.free(.at(node));
         pool.leftover.deinit(pool.gpa);
-        io.file.close(pool.manner.door);
+        io.file.close(pool.manner.join_socket);
         pool.gpa.destroy(pool);
     }
 
@@ -164,9 +164,9 @@ pub const Pool = struct {
     // ---- Interpreters
 
     fn admit(pool: *Pool) void {
-        while (introduction.next(pool.manner.door)) |guest| {
-            pool.seatGuest(&guest) catch |err| {
-                io.file.close(guest.socket);
+        while (introduction.next(pool.manner.join_socket)) |asked| {
+            pool.seatInterpreter(&asked) catch |err| {
+                io.file.close(asked.socket);
                 if (err == error.Gone) continue; // it has not waited
                 var buffer: [160]u8 = undefined;
                 const text = "An interpreter cannot join the engine: {t}";
@@ -175,12 +175,12 @@ pub const Pool = struct {
         }
     }
 
-    fn seatGuest(pool: *Pool, guest: *const introduction.Guest) !void {
-        if (guest.is_strange) return error.VersionDiffers;
+    fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
+        if (asked.is_other_version) return error.VersionDiffers;
         const place = for (&pool.seats, 1..) |*place, number| {
             if (place.* == null) break .{ place, number };
         } else return error.TooManyInterpreters;
-        place[0].* = try .create(pool, @intCast(place[1]), guest.socket);
+        place[0].* = try .create(pool, @intCast(place[1]), asked.socket);
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
         pool.count += 1;
     }

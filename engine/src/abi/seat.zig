@@ -48,7 +48,7 @@ pub const Seat = struct {
         left,
     };
 
-    /// Answers a guest at the door, who has his place then. `socket` stays the caller's after an error.
+    /// Answers who has asked to join, and has a place then. `socket` stays the caller's after an error.
     pub fn create(pool: *Pool, number: u8, socket: i32) !*Seat {
         const gpa = pool.gpa;
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
