@@ -128,6 +128,7 @@ sub example_page ($example, $root) {
     my $picture = picture($example);
     my $source  = source_of($example);
     return page($title, <<~"HTML", $root);
+        <nav><a href="$root/">Examples</a></nav>
         <h1>$title</h1>
         <main class="example">
         <section>
