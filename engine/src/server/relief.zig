@@ -9,6 +9,8 @@ const std = @import("std");
 pub const Relief = struct {
     /// The most that was in use since memory was given back.
     peak_bytes: usize = 0,
+    /// In use at the last look.
+    last_bytes: usize = 0,
     /// When memory is given back; 0: there is no need.
     due_at: u64 = 0,
     /// When that was done last.
@@ -21,15 +23,17 @@ pub const Relief = struct {
     /// At most once in so long: under load that comes in waves, what is given back is wanted again.
     const interval_ms = 1000;
 
-    /// So much is in use now. True: it is time to give back what is not.
+    /// So much is in use now. True: it is time to give back what is not. What has come back to its owner
+    /// since the last look he has not freed yet: that is given back another time.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
+        defer relief.last_bytes = bytes;
         relief.peak_bytes = @max(relief.peak_bytes, bytes);
         if (relief.due_at == 0) {
             if (relief.peak_bytes - bytes < worth_bytes) return false;
             relief.due_at = @max(now + delay_ms, relief.done_at + interval_ms);
         }
         if (now < relief.due_at) return false;
-        relief.* = .{ .peak_bytes = bytes, .done_at = now };
+        relief.* = .{ .peak_bytes = @max(bytes, relief.last_bytes), .done_at = now };
         return true;
     }
 };
@@ -51,5 +55,18 @@ test "memory is given back once, after a burst" {
     try std.testing.expect(!relief.look(0, 10_201));
     try std.testing.expect(!relief.look(0, 11_103));
     try std.testing.expect(relief.look(0, 11_104));
+    try std.testing.expectEqual(0, relief.due_at);
+}
+
+test "what comes back in the round that gives memory back is given back later" {
+    const mib = 1024 * 1024;
+    var relief: Relief = .{};
+    try std.testing.expect(!relief.look(240 * mib, 10_000));
+    try std.testing.expect(!relief.look(220 * mib, 10_001));
+    try std.testing.expect(relief.look(0, 10_101));
+    try std.testing.expect(!relief.look(0, 10_102));
+    try std.testing.expect(!relief.look(0, 11_100));
+    try std.testing.expect(relief.look(0, 11_101));
+    try std.testing.expect(!relief.look(0, 12_200));
     try std.testing.expectEqual(0, relief.due_at);
 }
