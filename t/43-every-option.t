@@ -243,10 +243,10 @@ subtest 'a running server' => sub {
     is("@said", '', '... without a word') or diag @said;
     ok(!eval { $server->configure(max_header_count => 10_000); 1 }, 'what it cannot have now is refused');
     like($@, qr/option 'max_header_count' cannot be raised above 100 while the server runs/, '... in words');
-    $server->configure(listener_backlog => 7, sync_file_threshold => 1);
+    $server->configure(listener_backlog => 7, disable_sendfile => 1);
     like(
         "@said",
-        qr/the running server keeps its listener_backlog sync_file_threshold until/,
+        qr/the running server keeps its disable_sendfile listener_backlog until/,
         '... and what it never can'
     );
     $server->shutdown->get;

@@ -732,7 +732,9 @@ C<sendfile(2)> does not work. B<--disable-sendfile>
 
 =item sync_file_threshold => 65536
 
-Taken for compatibility; no file is sent by other means for its size. From 0 to 1073741824.
+Files of responses that are longer are sent without waiting for their storage: what is not in memory
+is read by other threads, while everybody else is served (Linux). Up to so many bytes are read at
+once, wherever they are. 0: no file is, for files on a network. From 0 to 1073741824.
 B<--sync-file-threshold>
 
 =back

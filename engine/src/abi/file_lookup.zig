@@ -147,7 +147,7 @@ const Lookup = struct {
                     },
                     .file => |range| {
                         parts.appendAssumeCapacity(.{ .offset = range.offset, .len = range.len });
-                        if (several.chain.popFile(&lookup.pool)) |fd| lookup.answer.fd = fd;
+                        if (several.chain.popFile(&lookup.pool)) |whole| lookup.answer.fd = whole.fd;
                     },
                 };
             },

@@ -30,6 +30,9 @@ pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
     };
 }
 
+/// Whether the byte at `offset` of a file can be read without waiting for storage.
+pub const isInMemory = sys.isInMemory;
+
 /// Memory that is a file's.
 pub const Mapping = []align(std.heap.page_size_min) const u8;
 

@@ -56,6 +56,11 @@ pub const LogNews = @import("log_file.zig").News;
 /// Bytes to temporary files, written by a thread of its own.
 pub const Spool = @import("spool.zig").Spool;
 pub const SpoolJob = @import("spool.zig").Job;
+/// Files on slow storage, read by threads of its own.
+pub const Storage = @import("storage.zig").Storage;
+pub const StorageTask = @import("storage.zig").Task;
+pub const StorageRead = @import("storage.zig").Read;
+pub const StorageClose = @import("storage.zig").Close;
 /// What an errno means, in words.
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
@@ -226,6 +231,7 @@ test {
     _ = @import("kernel_tls.zig");
     _ = @import("log_file.zig");
     _ = @import("spool.zig");
+    _ = @import("storage.zig");
     _ = @import("streams.zig");
     _ = @import("sys/temporary.zig");
     _ = @import("wakeup.zig");

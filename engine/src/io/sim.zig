@@ -78,6 +78,8 @@ pub const Sim = struct {
         block_permille: u16 = 100,
         /// A send takes only a random part of what fits.
         partial_send_permille: u16 = 200,
+        /// A piece of a long file is not in memory.
+        slow_file_permille: u16 = 0,
         /// An open connection is reset, per connection and round.
         reset_permille: u16 = 0,
         /// Accepting fails, per attempt, as if descriptors had run out.
@@ -396,6 +398,11 @@ pub const Sim = struct {
         const link = &self.links.items[slot.link];
         if (link.ours == .open) link.ours = .shut;
         slot.stall = .none;
+    }
+
+    /// Whether the next piece of a file is said not to be in memory.
+    pub fn isFileSlow(self: *Sim) bool {
+        return self.options.slow_file_permille > 0 and self.chance(self.options.slow_file_permille);
     }
 
     // ---- Waking and clocks

@@ -539,6 +539,13 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
     };
 }
 
+/// Whether bytes of a file are in memory. `unknown`: its file system does not say.
+pub const Presence = enum { present, absent, unknown };
+/// Whether the byte at an offset of a file is in memory; beyond its end it is. Never waits for storage.
+pub const isInMemory = here.isInMemory;
+/// Tells the kernel which bytes of a file are wanted soon. May wait for storage.
+pub const readAhead = here.readAhead;
+
 /// Reads a file at an offset. `done = 0` is its end.
 pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     while (true) {

@@ -81,7 +81,12 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
         .blocks => |*blocks| _ = try worker.writeBlocks(same, blocks, .{ .last = true }),
         .request => |bytes| _ = try worker.write(same, bytes, .{ .last = true }),
         .parts => |*parts| _ = try worker.writeParts(same, &parts.chain, parts.len),
-        .file => |file| _ = try worker.writeFile(same, file.fd, file.offset, file.len),
+        .file => |file| if (file.ownership == .owned) {
+            _ = try worker.writeOwnFile(same, file.fd, file.offset, file.len);
+            response.body = .none; // it is the worker's now
+        } else {
+            _ = try worker.writeFile(same, file.fd, file.offset, file.len);
+        },
         .none, .bytes, .shared => unreachable,
     }
 }

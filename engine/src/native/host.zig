@@ -438,7 +438,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .body => switch (call.response.body) {
                     .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, .{ .last = true }),
                     .request => |bytes| try host.sendBack(call, exchange, bytes),
-                    .file => |file| worker.writeFile(exchange, file.fd, file.offset, file.len) catch
+                    .file => |file| if (file.ownership == .owned) taken: {
+                        const outcome = worker.writeOwnFile(exchange, file.fd, file.offset, file.len) catch
+                            return error.TooShort;
+                        call.response.body = .none;
+                        break :taken outcome;
+                    } else worker.writeFile(exchange, file.fd, file.offset, file.len) catch
                         return error.TooShort,
                     .parts => |*parts| try worker.writeParts(exchange, &parts.chain, parts.len),
                     .none, .bytes, .shared => unreachable,

@@ -8,6 +8,7 @@ const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
 const Arena = @import("arena.zig").Arena;
 const Detached = @import("detached.zig").Detached;
+const FileRange = @import("server").FileRange;
 const Outbox = @import("server").Outbox;
 const Status = @import("status.zig").Status;
 const engine = @import("server");
@@ -392,10 +393,16 @@ pub const Response = struct {
             .blocks => |*blocks| blocks.deinit(response.arena.pool),
             .shared => |shared| shared.release(shared.holder),
             .file => |file| if (file.ownership == .owned) @import("io").file.close(file.fd),
-            .parts => |*parts| parts.chain.discard(response.arena.pool, @import("io").file.close),
+            .parts => |*parts| parts.chain.discard(response.arena.pool, FileCloser{}),
         }
         response.body = .none;
     }
+
+    const FileCloser = struct {
+        pub fn closeFile(_: FileCloser, range: FileRange) void {
+            @import("io").file.close(range.fd);
+        }
+    };
 
     /// For the server: adds a Content-Length where one belongs and the handler gave none.
     pub fn addLength(response: *Response, has_head_method: bool) void {

@@ -51,6 +51,10 @@ pub const Config = struct {
     write_high_bytes: u32 = 64 * 1024,
     /// Queued output below which a waiting sender may go on.
     write_low_bytes: u32 = 16 * 1024,
+    /// Files of responses of up to so many bytes are read in the worker's loop, wherever they are; of longer
+    /// ones only what is in memory, the rest by other threads. A disk has read so much nearly as soon as
+    /// anything. 0: all of them.
+    file_loop_bytes_max: u32 = 65_536,
     /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost
     /// packet is sent again within 3 s.
     proxy_ms: u32 = 5_000,
@@ -289,6 +293,11 @@ pub const Config = struct {
             .max = gib,
             .unit = .bytes,
             .summary = "Queued output below which a waiting sender goes on",
+        },
+        .file_loop_bytes_max = Rule{
+            .max = gib,
+            .unit = .bytes,
+            .summary = "Response file that is read in the loop, in memory or not",
         },
         .proxy_ms = Rule{
             .min = 1,

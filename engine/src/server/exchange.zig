@@ -481,7 +481,7 @@ pub const Exchange = struct {
         var content: Outbox = .{};
         if (plan.payload) try content.appendFile(pool, range);
         errdefer if (plan.payload) {
-            _ = content.popFile(pool);
+            _ = content.popFile(pool); // its owner's
         };
         try outbox.append(pool, prefix[0..plan.len]);
         outbox.take(&content);

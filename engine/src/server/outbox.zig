@@ -12,6 +12,21 @@ pub const FileRange = struct {
     len: u64,
     /// A range behind it has the same descriptor, and closes it.
     shares: bool = false,
+    /// Its storage may be slow: nothing is read of it but what is known to be at hand (worker/storage.zig).
+    asks: bool = false,
+    /// Its file system does not say what is in memory.
+    is_dumb: bool = false,
+    /// It was slow: not even its end is the loop's business.
+    was_slow: bool = false,
+    /// How much of it, from `offset` on, is at hand.
+    ready: u32 = 0,
+
+    /// So many bytes were read.
+    pub fn advance(range: *FileRange, len: u64) void {
+        range.offset += len;
+        range.len -= len;
+        range.ready -|= @intCast(@min(len, std.math.maxInt(u32)));
+    }
 };
 
 const Node = struct {
@@ -34,7 +49,7 @@ const Node = struct {
     }
 
     /// What is left of its bytes to send; null for a range of a file.
-    fn unsent(node: *const Node) ?[]const u8 {
+    pub fn unsent(node: *const Node) ?[]const u8 {
         return switch (node.content) {
             .bytes => |span| node.buffer[span.start..span.end],
             .owned => |owned| owned.whole[owned.start..owned.end],
@@ -255,21 +270,53 @@ pub const Outbox = struct {
         assert(rest == 0);
     }
 
-    /// Removes the file range at the front and gives its descriptor back to be closed; null: a range behind
-    /// it needs it.
-    pub fn popFile(outbox: *Outbox, pool: *Pool) ?i32 {
-        const range = outbox.first.?.content.file;
-        outbox.pop(pool);
-        return if (range.shares) null else range.fd;
+    /// Copies bytes to the front: what was read of the file there.
+    pub fn prepend(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
+        const buffer = try pool.take(node_bytes + bytes.len);
+        const node: *Node = @ptrCast(buffer.ptr);
+        const end: u32 = @intCast(node_bytes + bytes.len);
+        node.* = .{
+            .next = outbox.first,
+            .buffer = buffer,
+            .content = .{ .bytes = .{ .start = node_bytes, .end = end } },
+        };
+        @memcpy(buffer[node_bytes..end], bytes);
+        outbox.first = node;
+        if (outbox.last == null) outbox.last = node;
+        outbox.bytes += bytes.len;
     }
 
-    /// Gives all blocks back, and all descriptors to `closeFile`.
-    pub fn discard(outbox: *Outbox, pool: *Pool, closeFile: *const fn (i32) void) void {
+    /// Decides of all file ranges whether their storage may be slow.
+    pub fn setAsking(outbox: *Outbox, asks: bool) void {
+        var node = outbox.first;
+        while (node) |one| : (node = one.next) if (one.content == .file) {
+            one.content.file.asks = asks;
+        };
+    }
+
+    /// Notes of all ranges of a file that it is slow.
+    pub fn noteSlow(outbox: *Outbox, fd: i32) void {
+        var node = outbox.first;
+        while (node) |one| : (node = one.next) if (one.content == .file and one.content.file.fd == fd) {
+            one.content.file.was_slow = true;
+        };
+    }
+
+    /// Removes the file range at the front and gives it back, its descriptor to be closed; null: a range
+    /// behind it needs that.
+    pub fn popFile(outbox: *Outbox, pool: *Pool) ?FileRange {
+        const range = outbox.first.?.content.file;
+        outbox.pop(pool);
+        return if (range.shares) null else range;
+    }
+
+    /// Gives all blocks back, and all files to `closer.closeFile(FileRange)`.
+    pub fn discard(outbox: *Outbox, pool: *Pool, closer: anytype) void {
         var slices: [1][]const u8 = undefined;
         while (true) switch (outbox.front(&slices)) {
             .nothing => break,
             .bytes => outbox.consume(pool, slices[0].len),
-            .file => if (outbox.popFile(pool)) |fd| closeFile(fd),
+            .file => if (outbox.popFile(pool)) |range| closer.closeFile(range),
         };
         outbox.deinit(pool);
     }
@@ -348,7 +395,7 @@ fn drainTo(outbox: *Outbox, pool: *Pool, out: *std.ArrayList(u8), step: usize) !
         },
         .file => |range| {
             try out.print(testing.allocator, "[{d}+{d}]", .{ range.offset, range.len });
-            try testing.expectEqual(7, outbox.popFile(pool));
+            try testing.expectEqual(7, outbox.popFile(pool).?.fd);
         },
     };
 }
@@ -465,14 +512,17 @@ test "lent bytes go out in their place, and come back when they are gone" {
     try testing.expectEqual(null, pool.loans.take());
 }
 
-var closed: std.ArrayList(i32) = .empty;
+const Closed = struct {
+    list: std.ArrayList(i32) = .empty,
 
-fn noteClosed(fd: i32) void {
-    closed.append(testing.allocator, fd) catch unreachable;
-}
+    pub fn closeFile(closed: *Closed, range: FileRange) void {
+        closed.list.append(testing.allocator, range.fd) catch unreachable;
+    }
+};
 
 test "a descriptor that several ranges share is closed once, behind the last of them" {
-    defer closed.deinit(testing.allocator);
+    var closed: Closed = .{};
+    defer closed.list.deinit(testing.allocator);
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
     var outbox: Outbox = .{};
@@ -483,9 +533,40 @@ test "a descriptor that several ranges share is closed once, behind the last of 
     try outbox.appendFile(&pool, .{ .fd = 8, .offset = 5, .len = 1 });
     outbox.consume(&pool, 5);
     try testing.expectEqual(null, outbox.popFile(&pool));
-    outbox.discard(&pool, noteClosed);
-    try testing.expectEqualSlices(i32, &.{ 7, 8 }, closed.items);
+    outbox.discard(&pool, &closed);
+    try testing.expectEqualSlices(i32, &.{ 7, 8 }, closed.list.items);
     try testing.expect(outbox.isEmpty());
+    try testing.expectEqual(0, pool.taken_bytes);
+}
+
+test "what was read of a file goes before the rest of it" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var outbox: Outbox = .{};
+    try outbox.prepend(&pool, "first ");
+    try outbox.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 10, .shares = true });
+    try outbox.append(&pool, " between ");
+    try outbox.appendFile(&pool, .{ .fd = 7, .offset = 20, .len = 5 });
+    outbox.consume(&pool, 6);
+    outbox.setAsking(true);
+    outbox.noteSlow(8);
+    try testing.expect(!outbox.first.?.fileRange().was_slow);
+    outbox.noteSlow(7);
+    const range = outbox.first.?.fileRange();
+    range.ready = 6;
+    range.advance(4);
+    try testing.expectEqual(2, range.ready);
+    try outbox.prepend(&pool, "read");
+    outbox.invariants();
+    var closed: Closed = .{};
+    defer closed.list.deinit(testing.allocator);
+    outbox.consume(&pool, 4);
+    try testing.expectEqual(null, outbox.popFile(&pool));
+    outbox.consume(&pool, 9);
+    const last = outbox.first.?.fileRange();
+    try testing.expect(last.asks and last.was_slow);
+    outbox.discard(&pool, &closed);
+    try testing.expectEqualSlices(i32, &.{7}, closed.list.items);
     try testing.expectEqual(0, pool.taken_bytes);
 }
 

@@ -49,6 +49,7 @@ pub const Incoming = @import("incoming.zig").Incoming;
 pub const Budget = @import("budget.zig").Budget;
 pub const Loan = @import("loan.zig").Loan;
 pub const Outbox = @import("outbox.zig").Outbox;
+pub const FileRange = @import("outbox.zig").FileRange;
 pub const Slab = slab.Slab;
 pub const Ticket = slab.Ticket;
 pub const exchanges_max = slab.items_max;

@@ -1,6 +1,6 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
-//! output, proxied, relay, repeat, secure, streams, turns, upload, websocket.
+//! output, proxied, relay, repeat, secure, storage, streams, turns, upload, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
@@ -179,6 +179,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         spooled_bytes: u64 = 0,
         /// Where these files are; null: the default.
         body_folder: ?[:0]const u8 = null,
+        /// What reads files that are not in memory, once there was one.
+        storage: ?*io_layer.Storage = null,
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
         /// What is told now and then only.
@@ -208,6 +210,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             trailers: ?*streams.KeptHead = null,
             /// Of a stream: a file that it was to send is not what it was.
             file_failed: bool = false,
+            /// The next piece of the file at the front of its queue is being read by another thread.
+            reading: bool = false,
         };
 
         comptime {
@@ -266,6 +270,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var it = w.peers.iterator();
             while (it.next()) |peer| w.release(peer);
             gathering.closeSpool(w);
+            storing.closeStorage(w);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
@@ -351,6 +356,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
         const relaying = @import("worker/relay.zig").Relaying(Self);
+        const storing = @import("worker/storage.zig").Storing(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
         const uploading = @import("worker/upload.zig").Upload(Self);
         const shedding = @import("worker/memory.zig").Shedding(Self);
@@ -387,6 +393,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const writeBlocks = output.writeBlocks;
         pub const writeLent = output.writeLent;
         pub const writeFile = output.writeFile;
+        pub const writeOwnFile = output.writeOwnFile;
         pub const writeRange = output.writeRange;
         pub const writeParts = output.writeParts;
         pub const end = output.end;
@@ -446,6 +453,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const flushCarrier = streams.flushCarrier;
         pub const settleCarrier = streams.settleCarrier;
         pub const queuedOnStream = streams.queuedOnStream;
+        pub const withhold = streams.withhold;
         pub const sayOnStream = streams.sayOnStream;
         pub const announceEnd = streams.announceEnd;
         pub const dissolveStreams = streams.dissolve;
@@ -472,6 +480,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const complete = output.complete;
         pub const flushFramed = output.flushFramed;
         pub const fileFailed = output.fileFailed;
+        pub const closeFile = storing.closeFile;
+        pub const readable = storing.readable;
+        pub const readableOfStream = storing.readableOfStream;
+        pub const storageStalled = storing.storageStalled;
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
         pub const flush = output.flush;
@@ -531,6 +543,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 if (has_pushing and w.corked.items.len >= answers_together) turns.uncork(w);
             }
             if (has_gathering) gathering.attend(w);
+            if (w.storage) |storage| storing.attend(w, storage);
             live.advance(w);
             shaking.advance(w);
             w.expire();
@@ -804,7 +817,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Forgets what is queued.
         pub fn dropOutput(w: *Self, outbox: *Outbox) void {
-            outbox.discard(&w.pool, io_layer.file.close);
+            outbox.discard(&w.pool, w);
         }
 
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever

@@ -93,6 +93,14 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return .{ .done = @intCast(sent) };
 }
 
+/// These systems do not tell: files are read as if they were in memory.
+pub fn isInMemory(_: Fd, _: u64) sys.Presence {
+    return .present;
+}
+
+/// Nothing.
+pub fn readAhead(_: Fd, _: u64, _: u64) void {}
+
 /// man 2 poll: what is told unasked, which the end of a sending side alone is not.
 pub const poll_peer_shut = 0;
 

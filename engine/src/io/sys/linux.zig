@@ -55,6 +55,34 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return sys.moved(linux.sendfile(fd, file, &position, length));
 }
 
+/// Whether a byte of a file is in memory (RWF_NOWAIT of man 2 preadv2). Where the kernel is too old to say,
+/// it is: then files are read as ever.
+pub fn isInMemory(file: Fd, offset: u64) sys.Presence {
+    var byte: [1]u8 = undefined;
+    const space: [1]std.posix.iovec = .{.{ .base = &byte, .len = 1 }};
+    return switch (linux.errno(linux.preadv2(file, &space, 1, @intCast(offset), linux.RWF.NOWAIT))) {
+        .AGAIN => .absent,
+        .OPNOTSUPP => if (isMemory(file)) .present else .unknown,
+        else => .present,
+    };
+}
+
+/// Whether a file lies on a file system that cannot tell, and need not: memory, or the layers of a container
+/// (linux/magic.h).
+fn isMemory(file: Fd) bool {
+    var words: [32]usize = undefined;
+    if (linux.errno(linux.syscall2(.fstatfs, @intCast(file), @intFromPtr(&words))) != .SUCCESS) return false;
+    return switch (words[0]) {
+        0x0102_1994, 0x8584_58f6, 0x794c_7630 => true, // tmpfs, ramfs, overlayfs
+        else => false,
+    };
+}
+
+/// man 2 readahead.
+pub fn readAhead(file: Fd, offset: u64, length: u64) void {
+    _ = linux.syscall3(.readahead, @intCast(file), @intCast(offset), @intCast(length));
+}
+
 /// POLLRDHUP of man 2 poll, which std.os.linux.POLL does not have.
 pub const poll_peer_shut = 0x2000;
 
@@ -78,7 +106,8 @@ pub fn look(fd: Fd, info: *Info) usize {
     return linux.statx(
         fd,
         "",
-        linux.AT.EMPTY_PATH,
+        // It was looked at when it was opened: no storage is asked again.
+        linux.AT.EMPTY_PATH | linux.AT.STATX_DONT_SYNC,
         .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true },
         info,
     );

@@ -12,6 +12,7 @@ const range_file = @import("range.zig");
 const Part = range_file.Part;
 const Range = range_file.Range;
 const Outbox = @import("server").Outbox;
+const FileRange = @import("server").FileRange;
 const io = @import("io");
 const Request = native.Request;
 const Response = native.Response;
@@ -167,7 +168,7 @@ fn setParts(
     const boundary = boundaryText(&boundary_buffer);
     const pool = response.arena.pool;
     var chain: Outbox = .{};
-    errdefer chain.discard(pool, keepOpen);
+    errdefer chain.discard(pool, KeepOpen{});
     var len: u64 = 0;
     for (parts, 0..) |part, n| {
         var buffer: [part_head_bytes_max]u8 = undefined;
@@ -207,7 +208,9 @@ fn setParts(
 }
 
 /// For a chain that is given up: its descriptor is the source's.
-fn keepOpen(_: files.Fd) void {}
+const KeepOpen = struct {
+    pub fn closeFile(_: KeepOpen, _: FileRange) void {}
+};
 
 const boundary_bytes = 32;
 const part_head_bytes_max = boundary_bytes + type_bytes_max + 128;

@@ -1163,6 +1163,30 @@ pub const Session = struct {
         if (last or total > stream.queued) s.pour(id, total - stream.queued, last);
     }
 
+    /// Content that was just queued, the last of its stream, is not to be framed before it is revealed.
+    pub fn withhold(s: *Session, id: StreamId, len: u64) void {
+        const stream = s.streams.find(id) orelse return;
+        assert(stream.withheld == 0 and stream.queued >= len);
+        stream.withheld = len;
+        stream.queued -= len;
+        s.streams.settle(stream);
+    }
+
+    /// How much of a stream's content is withheld.
+    pub fn withheld(s: *const Session, id: StreamId) u64 {
+        const stream = s.streams.find(id) orelse return 0;
+        return stream.withheld;
+    }
+
+    /// So many bytes of a stream's content, those that may be framed already among them, may be framed.
+    pub fn reveal(s: *Session, id: StreamId, total: u64) void {
+        const stream = s.streams.find(id) orelse return;
+        const len = @min(stream.withheld, total -| stream.queued);
+        stream.withheld -= len;
+        stream.queued += len;
+        s.streams.settle(stream);
+    }
+
     /// Says what is to be sent next: first what is owed, then what matters most. `out` holds at least
     /// emission_bytes_max. Content is at most `budget` bytes, more than 0. Null: nothing can be sent now.
     pub fn emit(s: *Session, out: []u8, budget: usize) ?Emission {
@@ -1180,7 +1204,7 @@ pub const Session = struct {
         const window: u64 = @intCast(@max(0, @min(stream.send_window, s.send_window)));
         const len: u32 = @intCast(@min(@min(stream.queued, budget), @min(window, frame.payload_bytes_max)));
         stream.queued -= len;
-        const ends = stream.isAnswered() and stream.queued == 0 and stream.trailers == 0;
+        const ends = stream.isDone() and stream.queued == 0 and stream.trailers == 0;
         const data: frame.Header = .{
             .len = len,
             .kind = .data,

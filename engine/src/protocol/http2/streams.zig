@@ -39,6 +39,8 @@ pub const Stream = struct {
     promised: ?u64 = null,
     /// Content that waits to be framed, in bytes.
     queued: u64 = 0,
+    /// Content behind that which is not to be framed yet, in bytes; then it is the last.
+    withheld: u64 = 0,
     /// Bytes of a block of trailers that waits behind it.
     trailers: u32 = 0,
     priority: Priority = .{},
@@ -72,9 +74,14 @@ pub const Stream = struct {
         return stream.order == .ended;
     }
 
+    /// The same, and nothing is withheld.
+    pub fn isDone(stream: *const Stream) bool {
+        return stream.isAnswered() and stream.withheld == 0;
+    }
+
     /// Whether there is something to be framed, windows aside.
     pub fn waits(stream: *const Stream) bool {
-        return stream.queued > 0 or stream.isAnswered();
+        return stream.queued > 0 or stream.isDone();
     }
 
     /// Whether what comes next is content, for which there have to be windows.

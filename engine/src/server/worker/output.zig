@@ -101,10 +101,30 @@ pub fn Output(comptime W: type) type {
             });
         }
 
+        /// The same with a descriptor that is the worker's from then on; on an error it is the caller's.
+        pub fn writeOwnFile(
+            w: *W,
+            exchange: *Exchange,
+            fd: i32,
+            offset: u64,
+            length: ?u64,
+        ) FileError!Outcome {
+            const available = try io_layer.file.size(fd) -| offset;
+            return writeRange(w, exchange, .{
+                .fd = fd,
+                .offset = offset,
+                .len = @min(length orelse available, available),
+            });
+        }
+
         /// The same with a range that is known to be there, and whose descriptor is the worker's from then
         /// on; on an error it is the caller's.
         pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
-            if (try exchange.file(&w.pool, range) == .not_needed) io_layer.file.close(range.fd);
+            var asking = range;
+            asking.asks = range.len > w.config.file_loop_bytes_max;
+            if (try exchange.file(&w.pool, asking) == .not_needed) {
+                io_layer.file.close(range.fd);
+            } else if (asking.asks) w.withhold(exchange, range.len);
             return w.queued(exchange);
         }
 
@@ -116,7 +136,10 @@ pub fn Output(comptime W: type) type {
             chain: *Outbox,
             len: u64,
         ) exchange_file.BodyError!Outcome {
+            const asks = len > w.config.file_loop_bytes_max;
+            chain.setAsking(asks);
             try exchange.parts(&w.pool, chain, len);
+            if (asks and chain.isEmpty()) w.withhold(exchange, len);
             w.dropOutput(chain);
             return w.queued(exchange);
         }
@@ -205,6 +228,7 @@ pub fn Output(comptime W: type) type {
         /// A peer does not take its response.
         pub fn stalled(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
+            if (peer.reading) return w.storageStalled(peer);
             if (connection.carrier) |carrier| {
                 // It may wait for others, and not for its peer.
                 const session = &carrier.phase.multiplexed.session;
@@ -407,16 +431,19 @@ pub fn Output(comptime W: type) type {
 
         /// Sends from the file at the front.
         fn flushFile(w: *W, peer: *Peer, range: *FileRange) Progress {
-            switch (w.io.sendFile(peer.socket, range.fd, range.offset, range.len)) {
+            const readable = w.readable(peer, range);
+            if (readable == 0) return .waits;
+            switch (w.io.sendFile(peer.socket, range.fd, range.offset, readable)) {
                 .sent => |len| {
                     took(w, peer, len);
-                    range.offset += len;
-                    range.len -= len;
+                    range.advance(len);
                     if (range.len == 0) {
-                        if (peer.connection.outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
+                        if (peer.connection.outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
                         return .sent;
                     }
                     block(w, peer);
+                    // The kernel has room, and tells of none.
+                    if (len == readable) w.cork(peer);
                     return .waits;
                 },
                 .blocked => {

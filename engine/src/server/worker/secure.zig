@@ -214,13 +214,17 @@ pub fn Secure(comptime W: type) type {
                     };
                     left -|= sealed orelse break;
                 }
-                if (tunnel.wire.isEmpty()) break;
+                if (tunnel.wire.isEmpty()) {
+                    if (peer.reading) return true;
+                    break;
+                }
                 switch (sendWire(w, peer, tunnel)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
                 }
-                if (left > 0) continue;
+                if (left > 0 and !peer.reading) continue;
+                if (peer.reading) return true;
                 // It goes on in the next round, when the others had their turn.
                 w.block(peer);
                 w.cork(peer);
@@ -353,7 +357,9 @@ pub fn Secure(comptime W: type) type {
                     return plaintext.len;
                 },
                 .file => |range| {
-                    const wanted: usize = @intCast(@min(range.len, w.scratch.gathered.len));
+                    const readable = w.readable(peer, range);
+                    if (readable == 0) return null;
+                    const wanted: usize = @intCast(@min(readable, w.scratch.gathered.len));
                     const len = io_layer.file.read(
                         range.fd,
                         w.scratch.gathered[0..wanted],
@@ -362,9 +368,8 @@ pub fn Secure(comptime W: type) type {
                     // It was longer when the response began, and its length has been promised.
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
-                    range.offset += len;
-                    range.len -= len;
-                    if (range.len == 0) if (outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
+                    range.advance(len);
+                    if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
                     return len;
                 },
             }

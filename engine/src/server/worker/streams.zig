@@ -305,6 +305,7 @@ pub fn Streams(comptime W: type) type {
         pub fn flushStream(w: *W, stream: *Connection, carrier: *Connection) void {
             const multiplex = carrier.multiplex() orelse return;
             pour(stream, multiplex);
+            revealFile(w, parent(stream), multiplex);
             if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(parent(carrier));
         }
 
@@ -312,6 +313,18 @@ pub fn Streams(comptime W: type) type {
         fn pour(stream: *Connection, multiplex: *Multiplex) void {
             const is_last = stream.phase == .closing;
             multiplex.session.pourAll(stream.session.number(), stream.outbox.bytes, is_last);
+        }
+
+        /// A response is queued whose file may be on slow storage: its content is framed as it is revealed.
+        pub fn withhold(_: *W, exchange: *Exchange, len: u64) void {
+            const carrier = exchange.connection.carrier orelse return;
+            carrier.phase.multiplexed.session.withhold(exchange.stream, len);
+        }
+
+        fn revealFile(w: *W, stream: *Peer, multiplex: *Multiplex) void {
+            const id = stream.connection.session.number();
+            if (stream.reading or multiplex.session.withheld(id) == 0) return;
+            multiplex.session.reveal(id, w.readableOfStream(stream));
         }
 
         /// What happens after output of a stream was queued: as `queued`.
@@ -411,10 +424,9 @@ pub fn Streams(comptime W: type) type {
                         return error.FileFailed;
                     // It was longer when the response began, and its length has been promised.
                     if (len == 0) return error.FileFailed;
-                    range.offset += len;
-                    range.len -= len;
+                    range.advance(len);
                     filled += len;
-                    if (range.len == 0) if (outbox.popFile(&w.pool)) |fd| io_layer.file.close(fd);
+                    if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
                 },
             };
         }

@@ -426,12 +426,14 @@ my @SECTIONS = (
                     . ' C<sendfile(2)> does not work.',
             },
             {
-                name    => 'sync_file_threshold',
-                type    => 'bytes',
-                default => 65_536,
-                min     => 0,
-                max     => 1 << 30,
-                about   => 'Taken for compatibility; no file is sent by other means for its size.',
+                name   => 'sync_file_threshold',
+                type   => 'bytes',
+                engine => 'file_loop_bytes_max',
+                live   => 1,
+                about  =>
+                    'Files of responses that are longer are sent without waiting for their storage: what is not'
+                    . ' in memory is read by other threads, while everybody else is served (Linux). Up to so many'
+                    . ' bytes are read at once, wherever they are. 0: no file is, for files on a network.',
             },
         )
     ],

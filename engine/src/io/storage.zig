@@ -1,0 +1,412 @@
+//! What files want of slow storage (a disk, a network), done by a few threads: whoever serves never waits for
+//! it. One owner hands tasks over (`submit`), is woken, and gets each of them back (`collect`).
+//!
+//! Storage may never answer, and a call that waits for it cannot be ended. So nobody waits for the threads:
+//! when their owner closes they are left to themselves, and what they share with him lives until the last of
+//! them has come back. Does not know: whose a file is, and what becomes of its bytes.
+const std = @import("std");
+const builtin = @import("builtin");
+const assert = std.debug.assert;
+const Atomic = std.atomic.Value;
+const log_calls = @import("sys/log.zig");
+const sys = @import("sys.zig");
+const thread = @import("thread.zig");
+
+/// Of what may outlive its owner's allocator.
+const gpa = if (builtin.link_libc) std.heap.c_allocator else std.heap.smp_allocator;
+
+/// Something that may take long. Its maker's, who leaves it alone from `submit` until it comes back.
+pub const Task = struct {
+    next: ?*Task = null,
+    /// What is to be done; called once, by a thread.
+    work: *const fn (*Task) void,
+    /// Called in place of `collect` when the owner has closed: frees it. By any thread.
+    drop: *const fn (*Task) void,
+};
+
+/// Tasks, in order.
+pub const Tasks = struct {
+    first: ?*Task = null,
+    last: ?*Task = null,
+
+    fn push(tasks: *Tasks, task: *Task) void {
+        task.next = null;
+        if (tasks.last) |last| last.next = task else tasks.first = task;
+        tasks.last = task;
+    }
+
+    /// The next one, which is the caller's.
+    pub fn pop(tasks: *Tasks) ?*Task {
+        const task = tasks.first orelse return null;
+        tasks.first = task.next;
+        if (tasks.first == null) tasks.last = null;
+        task.next = null;
+        return task;
+    }
+};
+
+/// Threads and their tasks.
+pub const Storage = struct {
+    waker: Waker,
+    /// Without threads a task is done when it is handed over: for simulations.
+    has_threads: bool,
+    /// The process that the threads belong to: a fork has none.
+    pid: std.posix.pid_t,
+    /// Whoever may look at this yet: the owner, and each thread.
+    references: Atomic(u32) = .init(1),
+    /// Guards what follows, for a few instructions at a time.
+    busy: Atomic(bool) = .init(false),
+    todo: Tasks = .{},
+    waiting: u32 = 0,
+    done: Tasks = .{},
+    threads: u32 = 0,
+    /// Threads that sleep, or are about to.
+    idle: u32 = 0,
+    closing: bool = false,
+    /// Counts up when there is something to look at.
+    wakeups: Atomic(u32) = .init(0),
+
+    /// More tasks wait for a thread. A disk does better with a few at a time than with one, and storage that
+    /// does not answer holds no more than these.
+    pub const threads_max = 8;
+
+    /// How to tell the owner that something is done. Called by threads, never after `close`.
+    pub const Waker = struct {
+        context: *anyopaque,
+        wake: *const fn (*anyopaque) void,
+    };
+
+    pub fn create(waker: Waker, has_threads: bool) error{OutOfMemory}!*Storage {
+        const storage = try gpa.create(Storage);
+        storage.* = .{ .waker = waker, .has_threads = has_threads, .pid = sys.processId() };
+        return storage;
+    }
+
+    /// Hands a task over. On an error it was not: there is no thread, and none can be had.
+    pub fn submit(storage: *Storage, task: *Task) error{CannotStartThread}!void {
+        if (!storage.has_threads) {
+            task.work(task);
+            return storage.finish(task);
+        }
+        storage.lock();
+        storage.todo.push(task);
+        storage.waiting += 1;
+        const wants_thread = storage.waiting > storage.idle and storage.threads < threads_max;
+        storage.unlock();
+        if (wants_thread) storage.startThread() catch if (storage.threads == 0) {
+            storage.todo = .{};
+            storage.waiting = 0;
+            return error.CannotStartThread;
+        };
+        storage.rouse();
+    }
+
+    fn startThread(storage: *Storage) error{CannotStartThread}!void {
+        _ = storage.references.fetchAdd(1, .monotonic);
+        errdefer _ = storage.references.fetchSub(1, .monotonic);
+        const handle = try thread.spawn(run, .{storage});
+        handle.detach();
+        // Only the owner looks at this.
+        storage.threads += 1;
+    }
+
+    /// Those that are done, in the order in which they were.
+    pub fn collect(storage: *Storage) Tasks {
+        storage.lock();
+        defer storage.unlock();
+        defer storage.done = .{};
+        return storage.done;
+    }
+
+    /// The owner goes: tasks that nobody has collected are dropped, now or when they are done.
+    pub fn close(storage: *Storage) void {
+        if (sys.processId() != storage.pid) return;
+        storage.lock();
+        storage.closing = true;
+        var lists = [_]Tasks{ storage.todo, storage.done };
+        storage.todo = .{};
+        storage.done = .{};
+        storage.unlock();
+        for (&lists) |*list| while (list.pop()) |task| task.drop(task);
+        storage.rouse();
+        storage.release();
+    }
+
+    fn release(storage: *Storage) void {
+        if (storage.references.fetchSub(1, .acq_rel) == 1) gpa.destroy(storage);
+    }
+
+    fn rouse(storage: *Storage) void {
+        _ = storage.wakeups.fetchAdd(1, .release);
+        log_calls.wakeAll(&storage.wakeups);
+    }
+
+    fn run(storage: *Storage) void {
+        defer storage.release();
+        while (true) {
+            const heard = storage.wakeups.load(.acquire);
+            const task = switch (storage.next()) {
+                .task => |task| task,
+                .nothing => {
+                    log_calls.sleepOn(&storage.wakeups, heard, null);
+                    storage.lock();
+                    storage.idle -= 1;
+                    storage.unlock();
+                    continue;
+                },
+                .end => return,
+            };
+            task.work(task);
+            storage.finish(task);
+        }
+    }
+
+    fn next(storage: *Storage) union(enum) { task: *Task, nothing, end } {
+        storage.lock();
+        defer storage.unlock();
+        if (storage.closing) return .end;
+        const task = storage.todo.pop() orelse {
+            storage.idle += 1;
+            return .nothing;
+        };
+        storage.waiting -= 1;
+        return .{ .task = task };
+    }
+
+    fn finish(storage: *Storage, task: *Task) void {
+        storage.lock();
+        if (storage.closing) {
+            storage.unlock();
+            return task.drop(task);
+        }
+        defer storage.unlock();
+        const was_empty = storage.done.first == null;
+        storage.done.push(task);
+        // The owner cannot go meanwhile.
+        if (was_empty) storage.waker.wake(storage.waker.context);
+    }
+
+    fn lock(storage: *Storage) void {
+        while (storage.busy.swap(true, .acquire)) std.Thread.yield() catch {};
+    }
+
+    fn unlock(storage: *Storage) void {
+        storage.busy.store(false, .release);
+    }
+};
+
+/// Reads a piece of a file.
+pub const Read = struct {
+    task: Task = .{ .work = work, .drop = drop },
+    /// Whoever wants it, for its maker.
+    owner: u64,
+    /// Its own, closed when the piece was read.
+    fd: sys.Fd,
+    offset: u64,
+    len: u32,
+    /// Bytes from `offset` on of which the kernel is told that they come next.
+    ahead: u64,
+    buffer: []u8 = &.{},
+    /// What was read: as much as there was at once, nothing at the end of the file.
+    filled: usize = 0,
+    /// Why nothing was; 0: that was not so.
+    errno: u16 = 0,
+
+    /// A piece of the file behind `fd`, which stays the caller's. `len`, `ahead`: bytes.
+    pub fn create(
+        owner: u64,
+        fd: sys.Fd,
+        offset: u64,
+        len: u32,
+        ahead: u64,
+    ) error{ OutOfMemory, NoDescriptor }!*Read {
+        const read = try gpa.create(Read);
+        errdefer gpa.destroy(read);
+        const own = switch (sys.duplicate(fd)) {
+            .done => |copy| copy,
+            .blocked, .failed => return error.NoDescriptor,
+        };
+        read.* = .{ .owner = owner, .fd = @intCast(own), .offset = offset, .len = len, .ahead = ahead };
+        return read;
+    }
+
+    /// The bytes that were read; until `destroy`.
+    pub fn bytes(read: *const Read) []const u8 {
+        return read.buffer[0..read.filled];
+    }
+
+    /// Frees it. Not while somebody is at work on it.
+    pub fn destroy(read: *Read) void {
+        if (read.fd >= 0) sys.close(read.fd);
+        gpa.free(read.buffer);
+        gpa.destroy(read);
+    }
+
+    /// Of tasks of this kind.
+    pub fn work(task: *Task) void {
+        const read: *Read = @fieldParentPtr("task", task);
+        // Not before: many may wait for a thread.
+        if (gpa.alloc(u8, read.len)) |buffer| {
+            read.buffer = buffer;
+            if (read.ahead > read.len) sys.readAhead(read.fd, read.offset, read.ahead);
+            switch (sys.readFileAt(read.fd, buffer, read.offset)) {
+                .done => |count| read.filled = count,
+                .blocked => unreachable,
+                .failed => |code| read.errno = sys.number(code),
+            }
+        } else |_| read.errno = sys.number(.NOMEM);
+        // That may take long as well.
+        sys.close(read.fd);
+        read.fd = -1;
+    }
+
+    fn drop(task: *Task) void {
+        const read: *Read = @fieldParentPtr("task", task);
+        read.destroy();
+    }
+};
+
+/// Closes a descriptor of a file that was slow to read: some file systems ask their storage then, too.
+pub const Close = struct {
+    task: Task = .{ .work = work, .drop = drop },
+    fd: sys.Fd,
+
+    pub fn create(fd: sys.Fd) error{OutOfMemory}!*Close {
+        const closing = try gpa.create(Close);
+        closing.* = .{ .fd = fd };
+        return closing;
+    }
+
+    /// Frees it, and closes the descriptor if that has not been done.
+    pub fn destroy(closing: *Close) void {
+        if (closing.fd >= 0) sys.close(closing.fd);
+        gpa.destroy(closing);
+    }
+
+    fn work(task: *Task) void {
+        const closing: *Close = @fieldParentPtr("task", task);
+        sys.close(closing.fd);
+        closing.fd = -1;
+    }
+
+    fn drop(task: *Task) void {
+        const closing: *Close = @fieldParentPtr("task", task);
+        closing.destroy();
+    }
+};
+
+const testing = std.testing;
+
+/// Who waits for tasks, and a task that ends when it is told to.
+const Owner = struct {
+    wakes: Atomic(u32) = .init(0),
+
+    fn wake(context: *anyopaque) void {
+        const owner: *Owner = @ptrCast(@alignCast(context));
+        _ = owner.wakes.fetchAdd(1, .release);
+        log_calls.wakeAll(&owner.wakes);
+    }
+
+    fn waker(owner: *Owner) Storage.Waker {
+        return .{ .context = owner, .wake = wake };
+    }
+
+    fn collect(owner: *Owner, storage: *Storage) Tasks {
+        while (true) {
+            const heard = owner.wakes.load(.acquire);
+            const tasks = storage.collect();
+            if (tasks.first != null) return tasks;
+            log_calls.sleepOn(&owner.wakes, heard, 60_000);
+        }
+    }
+};
+
+const Held = struct {
+    task: Task = .{ .work = work, .drop = drop },
+    begun: @import("wakeup.zig").Latch = .{},
+    released: @import("wakeup.zig").Latch = .{},
+    dropped: @import("wakeup.zig").Latch = .{},
+
+    fn work(task: *Task) void {
+        const held: *Held = @fieldParentPtr("task", task);
+        held.begun.set();
+        held.released.wait();
+    }
+
+    fn drop(task: *Task) void {
+        const held: *Held = @fieldParentPtr("task", task);
+        held.dropped.set();
+    }
+};
+
+test "what is done while others are stuck comes back, and the owner waits for nobody" {
+    var owner: Owner = .{};
+    const storage: *Storage = try .create(owner.waker(), true);
+    var stuck: [2]Held = @splat(.{});
+    var waiting: [20]Held = @splat(.{});
+    for (&stuck) |*held| try storage.submit(&held.task);
+    for (&stuck) |*held| held.begun.wait();
+    for (&waiting) |*held| {
+        held.released.set();
+        try storage.submit(&held.task);
+    }
+    var back: usize = 0;
+    while (back < waiting.len) {
+        var tasks = owner.collect(storage);
+        while (tasks.pop()) |task| : (back += 1) {
+            const held: *Held = @fieldParentPtr("task", task);
+            try testing.expect(held != &stuck[0] and held != &stuck[1]);
+        }
+    }
+    try testing.expect(storage.threads <= Storage.threads_max);
+    const wakes = owner.wakes.load(.acquire);
+    storage.close();
+    // They end after their owner has gone, and nobody is woken.
+    for (&stuck) |*held| held.released.set();
+    for (&stuck) |*held| held.dropped.wait();
+    try testing.expectEqual(wakes, owner.wakes.load(.acquire));
+}
+
+test "what nobody has begun, or nobody has collected, is dropped when the owner goes" {
+    var owner: Owner = .{};
+    const storage: *Storage = try .create(owner.waker(), true);
+    var held: [Storage.threads_max + 3]Held = @splat(.{});
+    for (&held) |*one| try storage.submit(&one.task);
+    for (held[0..Storage.threads_max]) |*one| one.begun.wait();
+    held[0].released.set();
+    while (owner.wakes.load(.acquire) == 0) log_calls.sleepOn(&owner.wakes, 0, 60_000);
+    storage.close();
+    held[0].dropped.wait();
+    for (held[1..]) |*one| one.released.set();
+    for (&held) |*one| one.dropped.wait();
+}
+
+test "a piece of a file is read through a descriptor of its own" {
+    var owner: Owner = .{};
+    for ([_]bool{ true, false }) |has_threads| {
+        const storage: *Storage = try .create(owner.waker(), has_threads);
+        defer storage.close();
+        const temporary = @import("sys/temporary.zig");
+        const fd: sys.Fd = @intCast(temporary.create("/tmp").done);
+        _ = temporary.writeAt(fd, "twelve bytes", 0);
+        const read: *Read = try .create(17, fd, 7, 100, 1000);
+        const closing: *Close = try .create(fd);
+        try storage.submit(&closing.task);
+        try storage.submit(&read.task);
+        for (0..2) |_| {
+            var tasks = owner.collect(storage);
+            while (tasks.pop()) |task| {
+                if (task == &closing.task) {
+                    try testing.expectEqual(-1, closing.fd);
+                    closing.destroy();
+                } else {
+                    try testing.expectEqualStrings("bytes", read.bytes());
+                    try testing.expectEqual(0, read.errno);
+                    read.destroy();
+                }
+            }
+            if (!has_threads) break;
+            if (storage.collect().first == null and owner.wakes.load(.acquire) > 1) break;
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The part of a worker that sends files without waiting for their storage. A longer one is sent from only
+//! what is known to be in memory. The next piece is read by a thread (io/storage.zig) where it is not, or
+//! where nobody can tell; meanwhile the connection waits, and no other. Its bytes then go before what is left
+//! of the file.
+//!
+//! Storage that does not answer has the time of a peer that does not (`Config.write_ms`).
+const std = @import("std");
+const assert = std.debug.assert;
+const io_layer = @import("io");
+const FileRange = @import("../outbox.zig").FileRange;
+const Ticket = @import("../slab.zig").Ticket;
+
+/// The methods of a worker that ask storage.
+pub fn Storing(comptime W: type) type {
+    return struct {
+        const Peer = W.Peer;
+
+        /// What a thread reads at a time.
+        const piece_bytes = 128 * 1024;
+        /// What the kernel is told then to read ahead.
+        const ahead_bytes = 1024 * 1024;
+        /// How far is looked at a time, and in which steps: no farther apart than the kernel reads ahead. So
+        /// much would be sent at once.
+        const look_bytes = 1024 * 1024;
+        const step_bytes = 128 * 1024;
+
+        /// How many bytes of the file at the front of a connection can be read without waiting; 0: it goes on
+        /// when they are there.
+        pub fn readable(w: *W, peer: *Peer, range: *FileRange) u64 {
+            if (!range.asks) return range.len;
+            if (peer.reading) return 0;
+            if (range.ready == 0) range.ready = look(w, range);
+            if (range.ready == 0 and !begin(w, peer, range)) range.ready = piece_bytes; // as ever, then
+            return @min(range.ready, range.len);
+        }
+
+        /// How much of a file is in memory.
+        fn look(w: *W, range: *FileRange) u32 {
+            if (range.is_dumb) return 0;
+            if (@hasDecl(W.IoType, "isFileSlow") and w.io.isFileSlow()) return 0;
+            const most: u32 = @intCast(@min(range.len, look_bytes));
+            if (!isPresent(range, 0)) return 0;
+            var seen: u32 = 0;
+            while (seen < most) {
+                const step = @min(step_bytes, most - seen);
+                if (!isPresent(range, seen + step - 1)) break;
+                seen += step;
+            }
+            return seen;
+        }
+
+        fn isPresent(range: *FileRange, distance: u32) bool {
+            return switch (io_layer.file.isInMemory(range.fd, range.offset + distance)) {
+                .present => true,
+                .absent => false,
+                .unknown => {
+                    range.is_dumb = true;
+                    return false;
+                },
+            };
+        }
+
+        /// Has the next piece read. False: that cannot be had.
+        fn begin(w: *W, peer: *Peer, range: *FileRange) bool {
+            const storage = storageOf(w) orelse return false;
+            const read = io_layer.StorageRead.create(
+                @intCast(@backingInt(peer.connection.ticket)),
+                range.fd,
+                range.offset,
+                @intCast(@min(range.len, piece_bytes)),
+                if (range.is_dumb) 0 else @min(range.len, ahead_bytes),
+            ) catch return false;
+            const socket = peer.socket;
+            const held = if (socket == .none) 0 else w.io.held(socket);
+            peer.reading = true;
+            peer.connection.output = .{ .blocked = .begin(held, w.io.now()) };
+            peer.connection.outbox.noteSlow(range.fd);
+            storage.submit(&read.task) catch {
+                peer.reading = false;
+                read.destroy();
+                return false;
+            };
+            return true;
+        }
+
+        fn storageOf(w: *W) ?*io_layer.Storage {
+            if (w.storage == null) w.storage = io_layer.Storage.create(
+                .{ .context = w, .wake = wake },
+                !@hasDecl(W.IoType, "is_simulated"),
+            ) catch null;
+            return w.storage;
+        }
+
+        fn wake(context: *anyopaque) void {
+            const w: *W = @ptrCast(@alignCast(context));
+            w.io.wake();
+        }
+
+        /// Once a round: goes on with what was read.
+        pub fn attend(w: *W, storage: *io_layer.Storage) void {
+            var tasks = storage.collect();
+            while (tasks.pop()) |task| {
+                if (task.work != io_layer.StorageRead.work) {
+                    task.drop(task);
+                    continue;
+                }
+                const read: *io_layer.StorageRead = @fieldParentPtr("task", task);
+                defer read.destroy();
+                const ticket: Ticket = @fromBackingInt(@intCast(read.owner));
+                const peer = w.peers.get(ticket) orelse continue; // it has gone meanwhile
+                arrived(w, peer, read);
+            }
+        }
+
+        fn arrived(w: *W, peer: *Peer, read: *const io_layer.StorageRead) void {
+            const outbox = &peer.connection.outbox;
+            assert(peer.reading);
+            peer.reading = false;
+            const range = outbox.first.?.fileRange();
+            if (read.errno != 0) return w.fileFailed(peer, range, "could not be read");
+            const bytes = read.bytes();
+            if (bytes.len == 0) return w.fileFailed(peer, range, "ended before all of its bytes were sent");
+            // The peer has its time from now on.
+            const held = if (peer.socket == .none) 0 else w.io.held(peer.socket);
+            peer.connection.output = .{ .blocked = .begin(held, w.io.now()) };
+            range.advance(bytes.len);
+            if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| closeFile(w, whole);
+            outbox.prepend(&w.pool, bytes) catch return w.fail(peer, .server_error);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
+        /// Storage has not answered for as long as a peer has to take something.
+        pub fn storageStalled(w: *W, peer: *Peer) void {
+            w.fileFailed(peer, peer.connection.outbox.first.?.fileRange(), "was not read within write_ms");
+        }
+
+        /// Gives back the descriptor of a file; where that may take long, a thread does.
+        pub fn closeFile(w: *W, range: FileRange) void {
+            if (range.was_slow) if (w.storage) |storage| {
+                const closing = io_layer.StorageClose.create(range.fd) catch
+                    return io_layer.file.close(range.fd);
+                return storage.submit(&closing.task) catch closing.destroy();
+            };
+            io_layer.file.close(range.fd);
+        }
+
+        /// When the worker ends, and all exchanges have.
+        pub fn closeStorage(w: *W) void {
+            if (w.storage) |storage| storage.close();
+            w.storage = null;
+        }
+
+        // ---- Streams
+
+        /// How much of what a stream has queued can be framed. 0: it goes on when there is something.
+        pub fn readableOfStream(w: *W, peer: *Peer) u64 {
+            var bytes: u64 = 0;
+            var node = peer.connection.outbox.first;
+            while (node) |one| : (node = one.next) {
+                if (one.unsent()) |unsent| {
+                    bytes += unsent.len;
+                    continue;
+                }
+                const range = one.fileRange();
+                if (range.asks and bytes > 0) return bytes + @min(range.ready, range.len);
+                const ready = readable(w, peer, range);
+                bytes += ready;
+                if (ready < range.len) return bytes;
+            }
+            return bytes;
+        }
+    };
+}

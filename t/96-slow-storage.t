@@ -1,0 +1,204 @@
+# Files on storage that does not answer for a while: whoever asks for them waits, and nobody else. Their file
+# system is one of the test's own, which answers a read when it is told to: after the others have been served.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Certificates ();
+use File::Temp   ();
+use HeldFiles;
+use Future;
+use PAGI::Server;
+use Test::More;
+use TestClient qw(get);
+use TestHTTP2;
+use TestServer;
+use TestTools qw(patience wait_for);
+
+my $large = join '', map { sprintf "%015d\n", $_ } 1 .. 25_000;
+my $files = HeldFiles->mount({ 'large.bin' => $large, 'small.txt' => 'small' x 1000 })
+    or plan skip_all => "no file system of our own: $HeldFiles::why";
+my $dir   = "$files->{dir}";
+my %quiet = (access_log => undef);
+my $count = 0;
+
+# A file of which the kernel has nothing yet.
+sub large { return 'large.bin-' . ++$count }
+
+sub opened { my ($path) = @_; open my $fh, '<:raw', $path or die "$path: $!"; return $fh }
+
+sub pagi {
+    my ($scope, $receive, $send) = @_;
+    return Future->fail('no') if $scope->{type} ne 'http';
+    my ($verb, $name) = $scope->{path} =~ m{\A/(\w+)/?(.*)};
+    my %body =
+          $verb eq 'file'   ? (file => "$dir/$name")
+        : $verb eq 'part'   ? (file => "$dir/$name", offset => 100_000, length => 200_000)
+        : $verb eq 'handle' ? (fh => opened("$dir/$name"))
+        :                     (body => 'quick');
+    return $send->({ type => 'http.response.start', status => 200 })
+        ->then(sub { $send->({ type => 'http.response.body', %body }) });
+}
+
+sub psgi {
+    my ($env) = @_;
+    my ($verb, $name) = $env->{PATH_INFO} =~ m{\A/(\w+)/?(.*)};
+    my @type = ('Content-Type' => 'application/octet-stream');
+    return [ 200, [ @type, 'X-Sendfile' => "$dir/$name" ], [] ] if $verb eq 'send';
+    return [ 200, \@type, $verb eq 'handle' ? opened("$dir/$name") : ['quick'] ];
+}
+
+# Asks for a file whose bytes do not come, and is served by `ask` meanwhile.
+sub check_held {
+    my ($server, $path, $expected, $says, %client) = @_;
+    $files->hold('read');
+    my $client = TestClient->new($server->port, timeout => patience(60), %client);
+    $client->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $held = $files->wait_held;
+    ok $held, "$says waits for its storage";
+    my $other = TestClient->new($server->port, timeout => patience(60), %client);
+    for (1 .. 2) {
+        $other->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n");
+        is(($other->response // {})->{body}, 'quick', '... another client does not');
+    }
+    cmp_ok $files->held, '>=', $held, '... and it waits yet';
+    $files->let_go;
+    my $got = $client->response // {};
+    ok(($got->{body} // '') eq $expected, '... and gets all of it') or diag length $got->{body};
+    return;
+}
+
+my @kinds = qw(inline thread);
+
+for my $engine (@kinds) {
+    my %how = (%quiet, engine => $engine);
+    subtest "PAGI, $engine" => sub {
+        my $server = TestServer->start(%how, app => \&pagi, static => ["/s=$dir"]);
+        check_held($server, '/file/' . large(),   $large,                           'a file');
+        check_held($server, '/handle/' . large(), $large,                           'a handle');
+        check_held($server, '/part/' . large(),   substr($large, 100_000, 200_000), 'a part of a file');
+        check_held($server, '/s/' . large(),      $large,                           'a static file');
+        $server->stop;
+    };
+    subtest "PSGI, $engine" => sub {
+        my $server = TestServer->start(%how, app => \&psgi, psgi => 1, x_sendfile => $dir);
+        check_held($server, '/handle/' . large(), $large, 'a handle');
+        check_held($server, '/send/' . large(),   $large, 'X-Sendfile');
+        $server->stop;
+    };
+}
+
+subtest 'over TLS' => sub {
+    my $certificates = Certificates->new;
+    $certificates->authority('ca');
+    $certificates->issue('localhost');
+    for my $ktls (0, 1) {
+        my $server = TestServer->start(
+            %quiet,
+            app  => \&pagi,
+            ktls => $ktls,
+            ssl  => { $certificates->pair('localhost') }
+        );
+        check_held($server, '/file/' . large(), $large, "a file, ktls $ktls", tls => {});
+        $server->stop;
+    }
+};
+
+subtest 'HTTP/2' => sub {
+    my $server = TestServer->start(%quiet, app => \&pagi, http2 => 1, static => ["/s=$dir"]);
+    # Streams of one connection: the quick one overtakes the others.
+    $files->hold('read');
+    my $client = TestHTTP2->new($server->port, timeout => patience(60));
+    my %stream = map { $_ => $client->request("/$_/" . large()) } qw(file part handle s);
+    ok $files->wait_held, 'streams wait for storage';
+    is(($client->get('/quick') // {})->{body}, 'quick', 'another one is answered') for 1 .. 2;
+    is get($server->port, '/quick')->{body}, 'quick', '... and so is another connection';
+    is length($client->stream($stream{$_})->{body} // ''), 0, "... $_ has got nothing yet"
+        for sort keys %stream;
+    my $leaves = $client->request('/file/' . large());
+    $client->reset($leaves);
+    ok $client->is_alive, 'one leaves';
+    $files->let_go;
+    my %part = (part => substr $large, 100_000, 200_000);
+
+    for my $name (sort keys %stream) {
+        my $got = $client->response($stream{$name}) // {};
+        ok(($got->{body} // '') eq ($part{$name} // $large), "$name is whole") or diag explain $got->{reset};
+    }
+    $server->stop;
+};
+
+subtest 'who leaves' => sub {
+    my $server = TestServer->start(%quiet, app => \&pagi);
+    my $open   = sub {
+        scalar grep { (readlink($_) // '') =~ m{/large\.bin-\d+\z} } glob "/proc/${\$server->pid}/fd/*";
+    };
+    $files->hold('read');
+    my @gone = map { TestClient->new($server->port) } 1 .. 12;
+    $_->send("GET /file/${\large} HTTP/1.1\r\nHost: h\r\n\r\n") for @gone;
+    ok $files->wait_held,                     'clients wait for storage';
+    ok wait_for(sub { $open->() >= 12 }, 60), '... with open files';
+    $_->reset for @gone;
+    is get($server->port, '/quick')->{body}, 'quick', 'when they leave the server goes on';
+    $files->let_go;
+    ok wait_for(sub { $open->() == 0 }, 60), '... and closes their files' or diag $open->();
+    is get($server->port, '/file/' . large())->{body}, $large, '... and sends them to others';
+    $server->stop;
+};
+
+subtest 'ends' => sub {
+    my $server = TestServer->start(%quiet, app => \&pagi, write_timeout => 1);
+    $files->hold('read');
+    my $client = TestClient->new($server->port, timeout => patience(60));
+    $client->send("GET /file/${\large} HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $got = $client->response // {};
+    is $got->{complete}, 0, 'storage that does not answer ends a response';
+    like $server->wait_for_log(qr/(was not read within.*)/), qr/within write_ms: 400000 bytes are missing/,
+        '... with a line';
+    is get($server->port, '/quick')->{body}, 'quick', '... and nothing else';
+    $files->let_go;
+    is get($server->port, '/file/' . large())->{body}, $large, '... until it answers';
+    $server->stop;
+
+    for my $engine (@kinds) {
+        $server = TestServer->start(%quiet, app => \&pagi, engine => $engine, shutdown_timeout => 0.2);
+        $files->hold('read');
+        $client = TestClient->new($server->port, timeout => patience(60));
+        $client->send("GET /file/${\large} HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok $files->wait_held, "a file is being read, $engine";
+        is $server->stop, 0, '... and its server stops without it';
+        is(($client->response // {})->{complete}, 0, '... so that its client has a part');
+        $files->let_go;
+    }
+};
+
+subtest 'a fork' => sub {
+    my $app = sub {
+        my ($scope, $receive, $send) = @_;
+        if ($scope->{type} eq 'http' && $scope->{path} eq '/fork') {
+            my $pid = fork // die "fork: $!";
+            POSIX::_exit(7) if !$pid;
+            waitpid $pid, 0;
+            return $send->({ type => 'http.response.start', status => 200 })
+                ->then(sub { $send->({ type => 'http.response.body', body => 'child: ' . ($? >> 8) }) });
+        }
+        return pagi(@_);
+    };
+    my $server = TestServer->start(%quiet, app => $app);
+    $files->hold('read');
+    my $client = TestClient->new($server->port, timeout => patience(60));
+    $client->send("GET /file/${\large} HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok $files->wait_held, 'a file is being read';
+    is get($server->port, '/fork')->{body}, 'child: 7', '... when the application forks';
+    $files->let_go;
+    ok $client->response->{body} eq $large, '... and goes on';
+    $server->stop;
+};
+
+subtest 'the threshold' => sub {
+    my $server = TestServer->start(%quiet, app => \&pagi, sync_file_threshold => 0);
+    check_held($server, '/file/small.txt', 'small' x 1000, 'with 0 a small file');
+    $server->stop;
+};
+
+done_testing;
