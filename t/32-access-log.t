@@ -81,6 +81,7 @@ subtest 'presets' => sub {
     );
     like($line->{time}, qr/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d\z/, '... with the time of RFC 3339');
     cmp_ok($line->{duration_us}, '>=', 0, '... and a duration');
+    like($line->{queue_us}, qr{\A\d+\z}, '... a part of which it waited');
 };
 
 subtest 'atoms' => sub {

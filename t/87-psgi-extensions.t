@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use File::Temp ();
 use Plack::Handler::Peregrine::Options;
 use Test::More;
 use TestClient qw(exchange get);
@@ -58,7 +59,8 @@ subtest 'while the application works' => sub {
 };
 
 subtest 'time in queue' => sub {
-    my $server = server();
+    my $log    = File::Temp->new;
+    my $server = server(access_log => $log->filename, access_log_format => '%Q %{us}Q %{ms}Q %{s}Q %D');
     my @two    = map { TestClient->new($server->port) } 1, 2;
     $_->send("GET /queue HTTP/1.1\r\nHost: h\r\n\r\n")->response for @two;
     # Both are read in one round, so that one of them waits for the other.
@@ -68,6 +70,12 @@ subtest 'time in queue' => sub {
     my ($short, $long) = sort { $a <=> $b } map { $_->response->{body} } @two;
     cmp_ok $long, '>=', 200_000, 'one has waited as long as the other one has taken';
     is $server->stop, 0, 'it stops';
+    my @lines = sort { $a->[0] <=> $b->[0] } map { [split] } split /\n/, content($log->filename);
+    my ($us, $same, $ms, $s, $whole) = @{ $lines[-1] };
+    cmp_ok $us, '>=', 200_000, '... as the access log says';
+    is_deeply [ $same, int $ms, $s ], [ $us, int $us / 1000, int $us / 1_000_000 ], '... in each unit';
+    cmp_ok $us, '<', $whole, '... which is a part of the whole';
+    is @lines, 4, '... of all requests';
 };
 
 subtest 'underscores' => sub {

@@ -898,7 +898,9 @@ L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-ki
 =item heartbeat_timeout => 50
 
 How long a worker process may go without coming back to its event loop before it is killed and
-another one takes its place. 0: for ever. From 0 to 86400. B<--heartbeat-timeout>
+another one takes its place. 0: for ever, but 50 seconds for a process that no application can
+block: that of the engine with C<process>, and one whose workers are threads. From 0 to 86400.
+B<--heartbeat-timeout>
 
 =back
 
@@ -1134,7 +1136,9 @@ which starts new servers itself on HUP, USR2 does nothing but say so.
 
 C<max_connections> and what is about one connection or request hold for each worker. Of
 C<max_connections_per_address> and C<max_connection_rate_per_address> each worker has a part, rounded up,
-since chance decides which worker a client comes to. C<memory_max>, given or found out, is divided.
+since chance decides which worker a client comes to. C<memory_max>, given or found out, is divided. With
+C<< engine => 'process' >> all of them are the engine's, undivided: it holds what waits and what was not yet
+sent. What workers take comes on top; who limits both by a container gives C<memory_max> what they leave.
 
 =item Sockets
 
@@ -1233,8 +1237,8 @@ C<access_log_format> is one of
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
     json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
-                  duration_us, ttfb_us, referer, user_agent, request_id (X-Request-ID), traceparent,
-                  tls_protocol, tls_cipher and tls_client
+                  duration_us, ttfb_us, queue_us, referer, user_agent, request_id (X-Request-ID),
+                  traceparent, tls_protocol, tls_cipher and tls_client
 
 or made of these atoms:
 
@@ -1251,6 +1255,8 @@ or made of these atoms:
     %L  number of the connection and of the request in it, "17-3"; the server's own log names requests so
     %P  process id            %{Name}i  a request header    %%  a percent sign
     %^FB  microseconds until the response began, also %{us}^FB; %{ms}^FB milliseconds; %{s}^FB whole seconds
+    %Q  microseconds for which the request waited for the application when it was complete (under PSGI
+        with its body), also %{us}Q; %{ms}Q milliseconds; %{s}Q whole seconds; "-" if that never got it
 
 and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> without TLS:
 

@@ -258,6 +258,7 @@ fn openAccessLog(handle: *Handle, wanted: ?*const sized.Header) c_int {
     var errno: u16 = 0;
     const given = wanted orelse {
         handle.worker.setAccessLog(null, &fault, &errno) catch unreachable; // nothing is opened
+        noteWishes(handle);
         return Code.ok;
     };
     const asked = sized.read(types.AccessLog, given);
@@ -279,7 +280,17 @@ fn openAccessLog(handle: *Handle, wanted: ?*const sized.Header) c_int {
             break :blk Code.system;
         },
     };
+    noteWishes(handle);
     return Code.ok;
+}
+
+fn noteWishes(handle: *Handle) void {
+    if (handle.host.pool) |pool| pool.noteWishes();
+}
+
+fn useCounters(handle: *Handle, counters: ?*peregrine.Counters) void {
+    handle.worker.useCounters(counters);
+    noteWishes(handle);
 }
 
 pub export fn peregrine_access_log_reopen(handle: *Handle) callconv(.c) void {
@@ -478,7 +489,7 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
     if (handle.isElsewhere()) return Code.gone;
     const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
     if (counters != null and count < peregrine.Counters.words) return Code.range;
-    handle.call(EngineWorker.useCounters, .{ &handle.worker, counters });
+    handle.call(useCounters, .{ handle, counters });
     // The first look around is over; the next one has its deadline.
     peregrine_wake(handle);
     return Code.ok;
@@ -489,10 +500,11 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
     if (handle.interpreter) |interpreter| {
         const ledger = &interpreter.end.ledger;
         if (!ledger.begin(ticket)) return Code.gone;
-        if (interpreter.shared.words.counts != 0) ledger.slots.begun(ticket, peregrine.io.micros());
+        const is_asked = interpreter.shared.words.counts.load(.monotonic) != 0;
+        if (is_asked) ledger.slots.begun(ticket, peregrine.io.micros());
         return Code.ok;
     }
-    const counts = handle.worker.counters != null;
+    const counts = handle.worker.notes_taken;
     if (handle.channel) |channel| {
         if (!channel.application.ledger.begin(ticket)) return Code.gone;
         if (counts) channel.slots.begun(ticket, handle.worker.io.micros());

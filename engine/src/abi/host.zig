@@ -258,6 +258,7 @@ pub const Host = struct {
         const kept = try batch.keepHead(head, exchange, &worker.client, local);
         kept.route = exchange.host;
         kept.complete_us = worker.round_us;
+        exchange.given_us = worker.round_us;
         const body_bytes = try batch.keepBody(worker, exchange, kept);
         const event = try batch.add(eventOf(.request, exchange), reserved);
         event.request = kept;

@@ -116,6 +116,11 @@ pub const Pool = struct {
         return more;
     }
 
+    /// Counters or an access log have come, or gone.
+    pub fn noteWishes(pool: *const Pool) void {
+        for (pool.places()) |place| if (place) |seat| seat.shared.noteCounting(pool.worker.notes_taken);
+    }
+
     /// Whether an interpreter is to be told something, and has room for it.
     pub fn isWaiting(pool: *const Pool) bool {
         for (pool.places()) |place| if (place) |seat| if (seat.host.hasGathered()) return true;

@@ -71,7 +71,7 @@ pub const Seat = struct {
         };
         errdefer seat.host.abandon();
         const shared = &seat.shared;
-        shared.putLimits(&worker.config, worker.counters != null);
+        shared.putLimits(&worker.config, worker.notes_taken);
         seat.end = try .init(
             gpa,
             worker,

@@ -20,8 +20,8 @@ pub const Words = extern struct {
     wishes: platform.Atomic(u32) align(std.atomic.cache_line),
     /// Set by the application: the ticket of a request that it will never answer; 0: none.
     given_up: platform.Atomic(u64),
-    /// Somebody counts how long requests wait.
-    counts: u32,
+    /// Set by the engine: somebody asks how long requests wait.
+    counts: platform.Atomic(u32),
     /// The engine's limits when the channel was made, in the order of `Config`.
     limits: [limits_count]i64,
 
@@ -77,10 +77,15 @@ pub const Shared = struct {
 
     /// Tells the other end the limits.
     pub fn putLimits(shared: *const Shared, config: *const Config, counts: bool) void {
-        shared.words.counts = @intFromBool(counts);
+        shared.noteCounting(counts);
         inline for (@typeInfo(Config).@"struct".field_names, &shared.words.limits) |name, *limit| {
             limit.* = config.get(name) catch unreachable;
         }
+    }
+
+    /// Somebody asks how long requests wait, or does not any longer.
+    pub fn noteCounting(shared: *const Shared, counts: bool) void {
+        shared.words.counts.store(@intFromBool(counts), .monotonic);
     }
 
     /// The limits as the other end told them.

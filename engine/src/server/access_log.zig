@@ -93,6 +93,8 @@ pub const Outcome = struct {
     end: enum { cut_short, goes_on, closes },
     /// When, by the clock of Entry.micros. Looked at if the format is timed.
     micros: u64 = 0,
+    /// For how long it waited for the application; null: that never had it, or nobody asks.
+    queue_us: ?u64 = null,
 };
 
 /// A log that is open.
@@ -243,6 +245,10 @@ pub const AccessLog = struct {
                     unit,
                     buffer,
                 ),
+            .queue => |unit| if (outcome.queue_us) |waited|
+                durationText(waited, unit, buffer)
+            else
+                absent(entry),
             .connection => switch (outcome.end) {
                 .cut_short => "X",
                 .goes_on => "+",

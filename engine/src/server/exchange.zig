@@ -113,6 +113,8 @@ pub const Exchange = struct {
     active_at: u64,
     /// When its head was read: its round, in microseconds.
     begun_us: u64 = 0,
+    /// When its host was given it, with a body that is wanted whole; 0: not yet, or the host does not tell.
+    given_us: u64 = 0,
     /// When a host that tells it began to work on it; 0: not yet.
     taken_us: u64 = 0,
     /// When output of its response was handed to the kernel first, while somebody counts; 0: not yet.

@@ -198,6 +198,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         stats: Stats = .{},
         /// Where it is counted what happens; null: nobody wants to know.
         counters: ?*Counters = null,
+        /// Somebody asks when applications take requests: a host that can tell is to note it.
+        notes_taken: bool = false,
         look: counting_file.Look = .{},
 
         /// A connection with what only the worker knows about it.
@@ -377,6 +379,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const reopenAccessLog = access_part.reopenAccessLog;
         pub const settleAccessLog = access_part.settleAccessLog;
         pub const useCounters = counting.useCounters;
+        pub const noteWishes = counting.noteWishes;
+        pub const queueTime = counting.queueTime;
 
         pub const CommandError = applying.CommandError;
         pub const apply = applying.apply;

@@ -15,6 +15,8 @@
 //!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that
 //!       unit
 //!     %^FB  microseconds until the answer began          %{ms}^FB %{us}^FB %{s}^FB  the same in that unit
+//!     %Q  microseconds for which the request, complete,  %{ms}Q %{us}Q %{s}Q  the same in that unit
+//!       waited for the application; "-": it got none
 //!
 //! and of the connection's TLS, under the names of Apache's mod_ssl; all are "-" without TLS:
 //!
@@ -67,8 +69,10 @@ pub const Late = union(enum) {
     bytes_or_dash,
     /// Until the end of the response,
     duration: Unit,
-    /// and until its beginning.
+    /// until its beginning,
     first_byte: Unit,
+    /// and until the application took the request, from when it was complete.
+    queue: Unit,
     connection,
 };
 
@@ -99,6 +103,7 @@ const common = "%h %l %u %t \"%r\" %s %b";
 const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\"," ++
     "\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\",\"query\":\"%q\"," ++
     "\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
+    "\"queue_us\":%Q," ++
     "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
     "\"request_id\":\"%{X-Request-ID}i\",\"traceparent\":\"%{traceparent}i\"," ++
     "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\"," ++
@@ -124,6 +129,8 @@ pub const Format = struct {
     timed: bool,
     /// Some atom tells when its answer began.
     first_byte: bool,
+    /// Some atom tells when the application took it.
+    queued: bool,
     /// Bound on what `ops` add to the kept runs.
     rest_bytes_max: usize,
 
@@ -157,6 +164,7 @@ pub const Format = struct {
             .json = compiler.json,
             .timed = compiler.timed,
             .first_byte = compiler.first_byte,
+            .queued = compiler.queued,
             .rest_bytes_max = compiler.rest_bytes_max,
             .arena = arena,
         };
@@ -179,6 +187,7 @@ const Compiler = struct {
     json: bool,
     timed: bool = false,
     first_byte: bool = false,
+    queued: bool = false,
     /// Those that stand for something.
     atoms: usize = 0,
     rest_bytes_max: usize = 0,
@@ -270,13 +279,14 @@ const Compiler = struct {
             'd' => try c.late(.{ .duration = .seconds }),
             'D' => try c.late(.{ .duration = .microseconds }),
             'T' => try c.late(.{ .duration = .whole_seconds }),
+            'Q' => try c.late(.{ .queue = .microseconds }),
             'X' => try c.late(.connection),
             else => return bad(
                 fault,
                 at,
                 whole,
-                "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %X %L %P %^FB %{Name}i " ++
-                    "%{Name}x %%",
+                "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %Q %X %L %P %^FB " ++
+                    "%{Name}i %{Name}x %%",
             ),
         }
     }
@@ -306,6 +316,11 @@ const Compiler = struct {
                     return bad(fault, at, whole, "is none of %{s}T %{ms}T %{us}T");
                 try c.late(.{ .duration = unit });
             },
+            'Q' => {
+                const unit = unitOf(argument) orelse
+                    return bad(fault, at, whole, "is none of %{s}Q %{ms}Q %{us}Q");
+                try c.late(.{ .queue = unit });
+            },
             'x' => {
                 const name = std.meta.stringToEnum(Tls, argument) orelse
                     return bad(fault, at, whole, unknown_tls);
@@ -315,7 +330,7 @@ const Compiler = struct {
                 fault,
                 at,
                 whole,
-                "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T %{ms}^FB %{Name}x",
+                "is none of %{Name}i %{iso}t %{s}T %{ms}T %{us}T %{ms}Q %{ms}^FB %{Name}x",
             ),
         }
     }
@@ -346,6 +361,7 @@ const Compiler = struct {
                 c.timed = true;
                 c.first_byte = true;
             },
+            .queue => c.queued = true,
             .time, .time_iso, .status, .bytes, .bytes_or_dash, .connection => {},
         }
     }
@@ -405,6 +421,7 @@ test "what is wrong is named with its place" {
         .{ "%{}i", 0, "%{}i", "does not name a header" },
         .{ "%{a b}i", 0, "%{a b}i", "does not name a header" },
         .{ "x %{ns}T", 2, "%{ns}T", "is none of %{s}T" },
+        .{ "%{ns}Q", 0, "%{ns}Q", "is none of %{s}Q" },
         .{ "%{%Y}t", 0, "%{%Y}t", "is not %{iso}t" },
         .{ "%{X}o", 0, "%{X}o", "is none of %{Name}i" },
         .{ "a%^FX", 1, "%^FX", "is none of %^FB" },

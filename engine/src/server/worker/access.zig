@@ -26,6 +26,7 @@ pub fn Access(comptime W: type) type {
             const fresh: ?AccessLog = if (options) |o| try .open(w.gpa, o, fault, errno) else null;
             endAccessLog(w);
             w.access = fresh;
+            w.noteWishes();
         }
 
         /// The file of the access log was moved away: lines go to a new one of that name.
@@ -68,6 +69,7 @@ pub fn Access(comptime W: type) type {
                 else
                     .closes,
                 .micros = clock(w, entry.format()),
+                .queue_us = if (entry.format().queued and !exchange.refused) w.queueTime(exchange) else null,
             });
         }
 

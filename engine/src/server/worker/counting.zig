@@ -27,8 +27,23 @@ pub fn Counting(comptime W: type) type {
         /// Counts into this memory from now on, which nobody else writes; null: not any longer.
         pub fn useCounters(w: *W, counters: ?*Counters) void {
             w.counters = counters;
+            noteWishes(w);
             w.look = .{};
             if (counters != null) lookAround(w);
+        }
+
+        /// Counters or an access log have come, or gone.
+        pub fn noteWishes(w: *W) void {
+            const is_logged = if (w.access) |*log| log.shared.format.queued else false;
+            w.notes_taken = w.counters != null or is_logged;
+        }
+
+        /// For how long a request waited for its application, from when it was complete; null: it was not
+        /// taken.
+        pub fn queueTime(w: *W, exchange: *const Exchange) ?u64 {
+            const taken = takenAt(w, exchange);
+            if (taken < exchange.begun_us) return null;
+            return taken -| @max(exchange.given_us, exchange.begun_us);
         }
 
         /// Something happened that may have changed what is now.
