@@ -254,7 +254,39 @@ fn systemText(code: c_ulong, number: c_int) []const u8 {
     };
 }
 
+/// The text and the DER of a key are freed by OpenSSL and the C library as they are, unlike the key. What was
+/// freed last is given out first: it is taken once more, and wiped.
+fn wipeFreed() void {
+    var list: ?*Freed = null;
+    var size: usize = @sizeOf(Freed);
+    while (size <= freed_bytes_max) : (size += 16) wipeChunks(&list, size, freed_count);
+    wipeChunks(&list, file_buffer_bytes, 2);
+    while (list) |chunk| {
+        list = chunk.next;
+        std.c.free(chunk);
+    }
+}
+
+const Freed = struct { next: ?*Freed };
+
+/// In glibc's caches of a thread there are up to seven of each size, which is a multiple of 16, up to a
+/// kibibyte.
+const freed_bytes_max = 1032;
+const freed_count = 8;
+const file_buffer_bytes = 4096;
+
+fn wipeChunks(list: *?*Freed, size: usize, count: usize) void {
+    for (0..count) |_| {
+        const memory: [*]align(@alignOf(Freed)) u8 = @ptrCast(@alignCast(std.c.malloc(size) orelse return));
+        std.crypto.secureZero(u8, memory[0..size]);
+        const chunk: *Freed = @ptrCast(memory);
+        chunk.next = list.*;
+        list.* = chunk;
+    }
+}
+
 fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.ContextError!*c.EVP_PKEY {
+    defer wipeFreed();
     const file = try openFile("SSL key file", files.key_file, diagnostic);
     defer _ = c.BIO_free(file);
     var password: Password = .{ .text = files.key_password };
