@@ -6,10 +6,11 @@ use warnings;
 use lib 't/lib';
 use Certificates;
 use Peregrine;
+use MIME::Base64 qw(decode_base64);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(content wait_for);
 use TestWebSocket;
 use TestWorkers qw(are_gone children directory write_file);
 
@@ -99,8 +100,8 @@ subtest 'a request that waits for too long' => sub {
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
-        qw(-S plackup -s Peregrine -E deployment --engine process --workers 1 --queue-timeout 0.2),
-        qw(--listen 127.0.0.1:0), $psgi
+        qw(bin/peregrine -E production --engine process --workers 1 --queue-timeout 1 --listen 127.0.0.1:0),
+        '--access-log', "$dir/queue.log", '--access-log-format', '%U %s %Q', $psgi
     );
     my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
     my $busy = TestClient->new($port);
@@ -114,6 +115,11 @@ subtest 'a request that waits for too long' => sub {
     is(($busy->response || {})->{status}, 200, 'the one at work is answered');
     is(asked($kept, '/')->{status},       200, '... and the next one on the other connection');
     is($server->stop,                     0,   'it stops');
+    like(
+        content("$dir/queue.log"),
+        qr{\A/ 200 \d+\n/ 503 -\n/wait 200 \d+\n/ 200 \d+\n\z},
+        'the log says how long each has waited for the worker'
+    );
 };
 
 subtest 'a request that takes too long, and limits of addresses' => sub {
@@ -121,7 +127,7 @@ subtest 'a request that takes too long, and limits of addresses' => sub {
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
-        qw(-S plackup -s Peregrine -E deployment --engine process --workers 2 --request-kill-timeout 0.5),
+        qw(-S plackup -s Peregrine -E deployment --engine process --workers 2 --request-kill-timeout 2),
         qw(--max-connections-per-address 3 --listen 127.0.0.1:0), $psgi
     );
     my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
@@ -233,6 +239,77 @@ subtest 'certificates' => sub {
     $server->signal('HUP');
     ok(wait_for(sub { $seen->() =~ /CN ?= ?second/ }), '... and loads certificates again on HUP');
     is($server->stop, 0, 'the server ends well');
+};
+
+subtest 'an engine that stands still' => sub {
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine -E production --engine process --workers 1 --heartbeat-timeout 2 --no-access-log),
+        qw(--listen 127.0.0.1:0), $psgi
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    my ($engine) = grep { listens($_) } children($server->pid);
+    ok($engine, 'the engine has the socket') or return;
+    kill STOP => $engine;
+    ok($server->wait_for_log(qr/engine: worker 1 \(\d+\) has not answered for 2 s and was killed/),
+        'it is missed');
+    ok(
+        wait_for(sub {
+            (eval { get($port, '/') } || { status => 0 })->{status} == 200;
+        }),
+        '... and replaced'
+    );
+    is($server->stop, 0, 'the server ends well');
+};
+
+# Whether a process has these bytes in its memory.
+sub has_in_memory {
+    my ($pid, $bytes) = @_;
+    open my $maps,   '<',     "/proc/$pid/maps" or return 0;
+    open my $memory, '<:raw', "/proc/$pid/mem"  or return 0;
+    no warnings qw(portable);
+    while (my $line = readline $maps) {
+        my ($from, $to, $what) = $line =~ /\A([0-9a-f]+)-([0-9a-f]+) rw.. \S+ \S+ \S+ *(.*)/ or next;
+        next if $what =~ m{\A/};
+        sysseek $memory, hex $from, 0 or next;
+        sysread $memory, my $block, hex($to) - hex $from or next;
+        return 1 if index($block, $bytes) >= 0;
+    }
+    return 0;
+}
+
+subtest 'keys' => sub {
+    plan skip_all => 'built without TLS' if !Peregrine::has_tls();
+    my $files   = Certificates->new->authority('ca')->issue('one', subject => '/CN=one');
+    my ($der)   = $files->read('one.key') =~ /-----BEGIN EC PRIVATE KEY-----\n(.*?)-----END/s;
+    my ($key)   = decode_base64($der)     =~ /\x02\x01\x01\x04\x20(.{32})/s or die 'not such a key';
+    my $tickets = join '', map { chr int rand 256 } 1 .. 80;
+    $files->write('tickets', $tickets);
+    my %secrets = ('private key' => scalar reverse($key), 'keys of tickets' => substr $tickets, 16);
+
+    for my $preload (qw(--no-preload-app --preload-app)) {
+        my $server = TestServer->command(
+            qw(-E production --engine process --workers 1 --no-access-log --lifespan off), $preload,
+            '--ssl-cert'        => $files->path('one.pem'),
+            '--ssl-key'         => $files->path('one.key'),
+            '--ssl-ticket-keys' => $files->path('tickets'),
+            $pagi
+        );
+        my ($engine, @others);
+        wait_for(sub {
+            my @children = children($server->pid);
+            ($engine) = grep { listens($_) } @children;
+            @others = grep { $_ != $engine } @children;
+            return $engine && @others == ($preload eq '--preload-app' ? 2 : 1);
+        });
+        for my $what (sort keys %secrets) {
+            ok(has_in_memory($engine, $secrets{$what}), "$preload: the engine has the $what");
+            is((grep { has_in_memory($_, $secrets{$what}) } @others),
+                0, '... but no process with applications');
+        }
+        is($server->stop, 0, 'the server ends well');
+    }
 };
 
 subtest 'what cannot be' => sub {

@@ -18,6 +18,10 @@ use constant JOIN_S => 30;
 # Who stops the server stops the engine first, and after so many seconds the workers.
 use constant LOST_S => 1;
 
+# Within so many seconds an engine shows that it lives, where heartbeat_timeout leaves that open, as it does
+# for applications that block.
+use constant ENGINE_BEAT_S => 50;
+
 # What a request may be of an interpreter's at once, see the method of the same name in PAGI::Server.
 sub _exchanges_at_once { return 1 }
 
@@ -49,7 +53,7 @@ sub _start_engine {
         name              => $self->_name_in_log . ': engine',
         workers           => 1,
         counters          => $self->{counters},
-        heartbeat_timeout => 0,
+        heartbeat_timeout => $self->_engine_heartbeat,
         start_timeout     => PAGI::Server::Prefork::_start_timeout($options),
         stop_timeout      => sub { $weak->_stop_timeout(@_) },
         limits            => {},
@@ -57,6 +61,12 @@ sub _start_engine {
         run               => sub { my ($record) = @_; return $weak->_serve_as_engine($record) },
     );
     return $self->{engine_master}->start;
+}
+
+# It never blocks. Each beat tells how many connections there are, which its thread is asked for.
+sub _engine_heartbeat {
+    my ($self) = @_;
+    return $self->{options}{heartbeat_timeout} || ENGINE_BEAT_S;
 }
 
 # Connections end with the engine: those who work for them come after it. Its future, or undef without one.
@@ -81,7 +91,7 @@ sub _serve_as_engine {
         server            => $server,
         log               => $server->{log},
         name              => $self->_name_in_log . ': the engine',
-        heartbeat_timeout => 0,
+        heartbeat_timeout => $self->_engine_heartbeat,
     )->serve;
 }
 
@@ -96,6 +106,14 @@ sub _use_interpreters {
 }
 
 # ---- In a worker's process ----------------------------------------------------------------------
+
+# Private keys and those of tickets are for the engine alone. What OpenSSL frees it wipes.
+sub _forget_keys {
+    my ($self) = @_;
+    $_->forget for $self->_tls_in_use;
+    delete $_->{tls} for $self, $self->{listeners}->places, $self->{listeners}->all;
+    return;
+}
 
 # The engine has all that is about connections. Nothing else is said to a worker that starts but that it is
 # to stop.

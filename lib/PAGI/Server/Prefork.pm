@@ -83,7 +83,7 @@ sub _make_master {
         name              => $self->_name_in_log,
         workers           => $self->_process_count,
         counters          => $self->{counters},
-        heartbeat_timeout => $options->{heartbeat_timeout},
+        heartbeat_timeout => $self->_worker_heartbeat,
         busy_timeout      => $options->{request_kill_timeout},
         start_timeout     => _start_timeout($options),
         first_takes_over  => $options->{reuseport}
@@ -105,6 +105,12 @@ sub _make_master {
     );
 }
 
+# One that only clones interpreters does not block.
+sub _worker_heartbeat {
+    my ($self) = @_;
+    return $self->has_clones ? $self->_engine_heartbeat : $self->{options}{heartbeat_timeout};
+}
+
 # What makes workers come from a process that has loaded the application. It serves nothing.
 sub _template {
     my ($self) = @_;
@@ -114,6 +120,7 @@ sub _template {
         load => sub {
             $weak->{listeners}->leave_sockets;
             $weak->_leave_status;
+            $weak->_forget_keys if $weak->{door};
             $weak->{load_app}->(0);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_worker($record) },
@@ -405,6 +412,7 @@ sub _workers_connections {
 # Its exit status.
 sub _serve_in_worker {
     my ($self, $record) = @_;
+    $self->_forget_keys if $self->{door};
     my $server = $self->_for_worker($record->{number});
     $server->{link} = $record->{link};
     if ($self->{door}) { $server->_take_door($self->{door}, $record) }
@@ -418,7 +426,7 @@ sub _serve_in_worker {
         server            => $server,
         log               => $server->{log},
         name              => $self->_name_in_log . ": worker $record->{number}",
-        heartbeat_timeout => $server->{options}{heartbeat_timeout},
+        heartbeat_timeout => $server->_worker_heartbeat,
     );
     $server->{busy}       = [ $self->{master}->busy_words, $record->{busy} ] if defined $record->{busy};
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };

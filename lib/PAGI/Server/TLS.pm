@@ -86,6 +86,14 @@ sub _warn_once {
     return;
 }
 
+# What is secret of it is nobody's in this process any more.
+sub forget {
+    my ($self) = @_;
+    delete $self->{engine};
+    substr $self->{ticket_keys}, $_, 1, "\0" for 0 .. TICKET_KEYS_LENGTH - 1;
+    return;
+}
+
 sub engine      { return $_[0]{engine} }
 sub ticket_keys { return $_[0]{ticket_keys} }
 

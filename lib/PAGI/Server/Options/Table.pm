@@ -717,7 +717,9 @@ my @SECTIONS = (
                 max     => 86_400,
                 about   =>
                     'How long a worker process may go without coming back to its event loop before it is'
-                    . ' killed and another one takes its place. 0: for ever.',
+                    . ' killed and another one takes its place. 0: for ever, but 50 seconds for a process that no'
+                    . ' application can block: that of the engine with C<process>, and one whose workers are'
+                    . ' threads.',
             },
         )
     ],
