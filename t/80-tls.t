@@ -12,6 +12,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
+use TestTools qw(wait_for);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -146,8 +147,12 @@ subtest 'HTTP without TLS' => sub {
     is($got->{status}, 400, 'HTTP without TLS is refused');
     like($got->{body}, qr/https/, '... in words');
     my $silent = TestClient->new($server->port);
-    is($silent->rest,                           '',  'a client that says nothing is cut');
-    is(ask(client($server), '/size/1')->{body}, 'x', 'the others are served');
+    is($silent->rest, '', 'a client that says nothing is cut');
+    # On a busy machine a handshake may take longer than these have.
+    my $served = sub {
+        (eval { ask(client($server), '/size/1') } || {})->{body};
+    };
+    ok(wait_for(sub { ($served->() // '') eq 'x' }), 'the others are served');
 };
 
 subtest 'several certificates' => sub {
