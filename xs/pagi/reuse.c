@@ -80,20 +80,26 @@ void pagi_scope_seal(pagi_scope *scope) {
     scope->fingerprint = pagi_fingerprint(scope->hash);
 }
 
-static bool plain_pair(const AV *list) {
+static inline bool plain_pair(const AV *list) {
     SV **slots = AvARRAY(list);
     return AvFILLp(list) == 1 && slots[0] && slots[1] && plain_scalar(slots[0], 1) &&
            plain_scalar(slots[1], 1);
 }
 
+/* The same as a field of a list, looked at once for each field of each request. */
+static inline bool plain_field(const SV *entry) {
+    if (!entry || SvREFCNT(entry) != 1 || SvFLAGS(entry) != (SVt_IV | SVf_ROK)) return false;
+    const SV *list = SvRV(entry);
+    return SvTYPE(list) == SVt_PVAV && SvREFCNT(list) == 1 && !(SvFLAGS(list) & PAGI_UNUSUAL) &&
+           !SvMAGIC(list) && plain_pair((const AV *)list);
+}
+
 static bool plain_headers(const SV *reference) {
     const AV *list = plain_list(reference, 2);
     if (!list || AvFILLp(list) >= PAGI_KEEP_FIELDS) return false;
-    for (SSize_t i = 0; i <= AvFILLp(list); i++) {
-        const SV *entry = AvARRAY(list)[i];
-        const AV *field = entry ? plain_list(entry, 1) : NULL;
-        if (!field || !plain_pair(field)) return false;
-    }
+    SV **entry = AvARRAY(list), **end = entry + AvFILLp(list) + 1;
+    for (; entry < end; entry++)
+        if (!plain_field(*entry)) return false;
     return true;
 }
 
@@ -208,7 +214,7 @@ void pagi_scope_drop(pTHX_ pagi_scope *scope) {
 
 /* ---- Other strings for the next request ------------------------------------------------------ */
 
-static void set_if_other(pTHX_ SV *sv, const char *bytes, STRLEN len) {
+static inline void set_if_other(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     if (SvPOK(sv) && !SvUTF8(sv) && SvCUR(sv) == len && memcmp(SvPVX_const(sv), bytes, len) == 0) return;
     pagi_scope_set_bytes(aTHX_ sv, bytes, len);
 }
@@ -227,14 +233,16 @@ static bool refresh_headers(pTHX_ pagi_context *cx, SV *reference, const peregri
     if (AvFILLp(list) + 1 != count) return false;
     for (SSize_t i = 0; i < count; i++) {
         const peregrine_field_span *field = &request->fields[i];
-        SV *known = pagi_scope_known_name(aTHX_ cx, request->text, field);
+        SV *known = field->id < PAGI_HEADER_IDS ? cx->header_names[field->id] : NULL; /* 0: none ever */
+        if (!known) known = pagi_scope_known_name(aTHX_ cx, request->text, field);
         SV **slots = AvARRAY((AV *)SvRV(AvARRAY(list)[i]));
         if (!known) return false;
         if (SvCUR(known) == 6 && memcmp(SvPVX_const(known), "cookie", 6) == 0) {
             if (cookie_seen) return false;
             cookie_seen = true;
         }
-        pagi_scope_set_constant(aTHX_ slots[0], known);
+        if (!SvPOK(slots[0]) || SvPVX_const(slots[0]) != SvPVX_const(known))
+            pagi_scope_set_constant(aTHX_ slots[0], known);
         set_if_other(aTHX_ slots[1], request->text + field->value_at, field->value_len);
     }
     return true;
