@@ -393,9 +393,10 @@ test "a piece of a file is read through a descriptor of its own" {
         const closing: *Close = try .create(fd);
         try storage.submit(&closing.task);
         try storage.submit(&read.task);
-        for (0..2) |_| {
+        var back: usize = 0;
+        while (back < 2) {
             var tasks = owner.collect(storage);
-            while (tasks.pop()) |task| {
+            while (tasks.pop()) |task| : (back += 1) {
                 if (task == &closing.task) {
                     try testing.expectEqual(-1, closing.fd);
                     closing.destroy();
@@ -405,8 +406,6 @@ test "a piece of a file is read through a descriptor of its own" {
                     read.destroy();
                 }
             }
-            if (!has_threads) break;
-            if (storage.collect().first == null and owner.wakes.load(.acquire) > 1) break;
         }
     }
 }
