@@ -12,6 +12,7 @@ use JSON::PP qw(decode_json);
 use PAGI::Server::Status;
 use Peregrine::Counters;
 use Test::More;
+use TestHTTP2;
 use TestServer;
 use TestTools qw(refused wait_for);
 
@@ -110,6 +111,36 @@ subtest 'metrics, JSON, health' => sub {
     is $head->{status} . ($head->{content} // q{}), 200, 'HEAD has no content';
     is $server->stop,                               0,   'the server stops';
     ok !IO::Socket::INET->new(PeerAddr => $status =~ s{http://}{}r), 'and its status with it';
+};
+
+subtest 'by protocol' => sub {
+    my ($server, $url, $status) = serve('--http2');
+    $http->get($url) for 1 .. 3;
+    my $h2 = TestHTTP2->new($server->port);
+    is $h2->get('/')->{status}, 200, 'a request by HTTP/2';
+    my @waiting = map { $h2->request('/wait/600') } 1 .. 2;
+    ok $h2->is_alive, 'two more wait';
+    my $counts = sub {
+        my ($value) = metrics($status);
+        return join ' ', map { $value->{"peregrine_$_"} // '-' } @_;
+    };
+    my @by  = map { qq({protocol="HTTP/$_"}) } 1, 2;
+    my @now = (map({ "requests_by_protocol_total$_" } @by), map { "connections_by_protocol_total$_" } @by);
+    ok wait_for(sub { $counts->(@now) eq '3 1 3 1' }, 60), 'requests and connections' or diag $counts->(@now);
+    my @streams = ('streams_open', map { qq(stream_resets_total{direction="$_"}) } qw(in out));
+    ok wait_for(sub { $counts->(@streams) eq '2 0 0' }, 60), 'streams' or diag $counts->(@streams);
+    $h2->reset($waiting[0]);
+    ok wait_for(sub { $counts->(@streams) eq '1 1 0' }, 60), 'one is reset by its client'
+        or diag $counts->(@streams);
+    $h2->send_frame(TestHTTP2::DATA, 0, 0, 'x');
+    my @ends = map { qq(goaways_total{reason="$_"}) } qw(no_error protocol_error enhance_your_calm);
+    ok wait_for(sub { $counts->(@ends) eq '0 1 0' }, 60), 'and a connection ends, whose client broke a rule'
+        or diag $counts->(@ends);
+    ok wait_for(sub { $counts->(@now, 'streams_open') eq '3 3 3 1 0' }, 60), 'with its streams'
+        or diag $counts->(@now, 'streams_open');
+    my $facts = decode_json($http->get("$status/status.json")->{content});
+    is_deeply $facts->{total}{requests_by_protocol}, { 'HTTP/1' => 3, 'HTTP/2' => 3 }, 'the same as JSON';
+    is $server->stop, 0, 'the server stops';
 };
 
 # Debian's package is large: script/conformance metrics fetches it and runs this.

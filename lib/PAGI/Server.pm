@@ -1203,6 +1203,16 @@ once a second, by the engine: with C<< engine => 'inline' >> not while the appli
 Connections that were let in, and those that were not, by C<reason> (C<capacity>, C<address_connections>,
 C<address_rate>, C<proxy_header>, C<tls_handshake>).
 
+=item peregrine_requests_by_protocol_total, peregrine_connections_by_protocol_total, peregrine_streams_open,
+peregrine_stream_resets_total, peregrine_goaways_total
+
+Requests that are over, and connections that have begun to speak, by C<protocol> (C<HTTP/1>, C<HTTP/2>).
+Streams of HTTP/2 that are open now; those that were reset before their answers were complete, by clients
+(C<direction> C<in>) and by the server (C<out>); and connections of HTTP/2 that were told to end (GOAWAY),
+when they have ended, by C<reason>: C<no_error> of a server that stops or replaces its workers, or after
+C<timeout> without a request; C<enhance_your_calm> where a client has made work and brought nothing; others
+where it has broken a rule. Resets and streams are looked at once a second.
+
 =item peregrine_network_bytes_total, peregrine_websockets_total, peregrine_websocket_messages_total
 
 Bytes C<in> and C<out>, as they go over the network; WebSockets that were opened, and their messages.

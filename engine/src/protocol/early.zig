@@ -1,7 +1,11 @@
 //! Peers whose request no session has read: what can be seen of it, and what they are answered. It is HTTP/1,
 //! which every client understands.
 const encode = @import("http1/encode.zig");
+const Family = @import("session.zig").Family;
 const head = @import("http1/head.zig");
+
+/// What it is, for whoever counts.
+pub const family: Family = .@"HTTP/1";
 
 pub const glimpse = head.glimpse;
 pub const asksForHead = head.asksForHead;

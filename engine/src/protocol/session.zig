@@ -42,6 +42,8 @@ pub const Multiplexed = struct {
     pub const Emission = http2.Emission;
     /// Why a stream or a connection ends, for its peer.
     pub const Code = frame.Code;
+    pub const Tally = http2.Tally;
+    pub const family: Family = .@"HTTP/2";
     pub const roomBytes = http2.roomBytes;
     pub const startSizeOf = http2.startSizeOf;
     pub const startSize = http2.startSize;
@@ -63,6 +65,9 @@ pub fn endSize(trailers: []const Field) usize {
     return @max(http1.endSize(trailers), http2.endSize(trailers));
 }
 
+/// What peers may speak, for whoever counts them.
+pub const Family = enum { @"HTTP/1", @"HTTP/2" };
+
 /// The state of one connection's protocol, or of one stream. No deinit: it owns nothing.
 pub const Session = union(enum) {
     http1: http1.Session,
@@ -76,6 +81,14 @@ pub const Session = union(enum) {
     /// For a stream that was opened on a connection of many, whose session outlives it.
     pub fn ofStream(session: *Multiplexed.Session, stream: Stream) Session {
         return .{ .http2 = .{ .session = session, .stream = stream } };
+    }
+
+    /// What is spoken.
+    pub fn family(session: *const Session) Family {
+        return switch (session.*) {
+            .http1 => .@"HTTP/1",
+            .http2 => .@"HTTP/2",
+        };
     }
 
     /// The stream of a session for one; of others, that of their exchange: 0.

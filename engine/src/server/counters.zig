@@ -5,6 +5,9 @@
 //! Does not know: who reads them, and how many workers there are.
 const std = @import("std");
 const assert = std.debug.assert;
+const protocol = @import("protocol");
+const Code = protocol.Multiplexed.Code;
+const Spoken = protocol.session.Family;
 const Reason = @import("types.zig").Reason;
 
 const Bound = struct { us: u64, seconds: [:0]const u8 };
@@ -68,6 +71,35 @@ pub const RequestState = enum { waiting, working, answering };
 
 pub const Direction = enum { in, out };
 
+/// Why a peer was told to open no further streams (RFC 9113 section 7).
+pub const Ending = enum {
+    no_error,
+    protocol_error,
+    internal_error,
+    flow_control_error,
+    settings_timeout,
+    stream_closed,
+    frame_size_error,
+    compression_error,
+    enhance_your_calm,
+    other,
+
+    fn of(code: Code) Ending {
+        return switch (code) {
+            .no_error => .no_error,
+            .protocol_error => .protocol_error,
+            .internal_error => .internal_error,
+            .flow_control_error => .flow_control_error,
+            .settings_timeout => .settings_timeout,
+            .stream_closed => .stream_closed,
+            .frame_size_error => .frame_size_error,
+            .compression_error => .compression_error,
+            .enhance_your_calm => .enhance_your_calm,
+            else => .other,
+        };
+    }
+};
+
 /// The words, in order. The layout is this version's own: `table` tells what lies where.
 pub const Counters = extern struct {
     requests: [count(Class)]u64,
@@ -83,14 +115,39 @@ pub const Counters = extern struct {
     websockets: u64,
     websocket_messages: [count(Direction)]u64,
     requests_shed: u64,
+    requests_by_protocol: [count(Spoken)]u64,
+    connections_by_protocol: [count(Spoken)]u64,
+    stream_resets: [count(Direction)]u64,
+    goaways: [count(Ending)]u64,
     // What is now, as of the last second in which something happened.
     connections: [count(ConnectionState)]u64,
     connections_max: u64,
     requests_open: [count(RequestState)]u64,
+    streams_open: u64,
     memory_bytes: u64,
 
     pub const Histogram = Duration;
     pub const words = @sizeOf(Counters) / @sizeOf(u64);
+
+    /// A request was made.
+    pub fn noteRequestBy(counters: *Counters, family: Spoken) void {
+        bump(&counters.requests_by_protocol[@backingInt(family)], 1);
+    }
+
+    /// It is known what a connection speaks.
+    pub fn noteConnectionBy(counters: *Counters, family: Spoken) void {
+        bump(&counters.connections_by_protocol[@backingInt(family)], 1);
+    }
+
+    /// So many streams more were reset.
+    pub fn noteResets(counters: *Counters, direction: Direction, resets: u32) void {
+        if (resets > 0) bump(&counters.stream_resets[@backingInt(direction)], resets);
+    }
+
+    /// A connection has ended whose peer was told to open no further streams.
+    pub fn noteEnding(counters: *Counters, code: Code) void {
+        bump(&counters.goaways[@backingInt(Ending.of(code))], 1);
+    }
 
     /// A request was answered, or its connection was lost.
     pub fn noteStatus(counters: *Counters, status: u16) void {
@@ -121,8 +178,9 @@ pub const Counters = extern struct {
     }
 
     /// The engine refused what was no exchange yet.
-    pub fn noteEarlyRefusal(counters: *Counters, status: u16) void {
+    pub fn noteEarlyRefusal(counters: *Counters, status: u16, family: Spoken) void {
         counters.noteStatus(status);
+        counters.noteRequestBy(family);
         counters.noteRefusal(status);
     }
 
@@ -175,6 +233,7 @@ pub const Counters = extern struct {
     pub const Now = struct {
         connections: [count(ConnectionState)]u64 = @splat(0),
         requests: [count(RequestState)]u64 = @splat(0),
+        streams: u64 = 0,
 
         pub fn add(now: *Now, state: ConnectionState) void {
             now.connections[@backingInt(state)] += 1;
@@ -197,6 +256,7 @@ pub const Counters = extern struct {
     pub fn publish(counters: *Counters, now: *const Now, connections_max: u64, memory_bytes: u64) void {
         for (&counters.connections, now.connections) |*word, value| put(word, value);
         for (&counters.requests_open, now.requests) |*word, value| put(word, value);
+        put(&counters.streams_open, now.streams);
         put(&counters.connections_max, connections_max);
         put(&counters.memory_bytes, memory_bytes);
     }
@@ -305,6 +365,30 @@ const families = [_]Family{
     },
     .{ .field = "requests_shed", .summary = "Requests that were refused or cut for want of memory." },
     .{
+        .field = "requests_by_protocol",
+        .label = "protocol",
+        .Values = Spoken,
+        .summary = "Requests that are over, by what they were made by.",
+    },
+    .{
+        .field = "connections_by_protocol",
+        .label = "protocol",
+        .Values = Spoken,
+        .summary = "Connections that have begun to speak, by what they speak.",
+    },
+    .{
+        .field = "stream_resets",
+        .label = "direction",
+        .Values = Direction,
+        .summary = "HTTP/2 streams that were reset, by clients (in) and by the server (out).",
+    },
+    .{
+        .field = "goaways",
+        .label = "reason",
+        .Values = Ending,
+        .summary = "HTTP/2 connections that were told to end, by the last reason that they were given.",
+    },
+    .{
         .field = "connections",
         .kind = .gauge,
         .label = "state",
@@ -319,6 +403,7 @@ const families = [_]Family{
         .Values = RequestState,
         .summary = "Requests that are not over.",
     },
+    .{ .field = "streams_open", .kind = .gauge, .summary = "HTTP/2 streams that are open." },
     .{
         .field = "memory_bytes",
         .kind = .gauge,
@@ -425,6 +510,10 @@ test "statuses, refusals and ends find their words" {
     for ([_]u16{ 400, 408, 413, 414, 431, 421, 426, 501, 505, 503, 417 }) |status|
         counters.noteRefusal(status);
     try testing.expectEqual([_]u64{ 2, 1, 1, 2, 1, 1, 2, 1 }, counters.requests_refused);
+    for ([_]Code{ .no_error, .enhance_your_calm, .cancel, @fromBackingInt(99) }) |code| {
+        counters.noteEnding(code);
+    }
+    try testing.expectEqual([_]u64{ 1, 0, 0, 0, 0, 0, 0, 0, 1, 2 }, counters.goaways);
     counters.noteAbort(.queue_overflow);
     counters.noteAbort(.client_closed);
     try testing.expectEqual(1, counters.requests_aborted[0]);

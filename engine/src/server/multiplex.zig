@@ -24,6 +24,8 @@ pub const Multiplex = struct {
     debt_since: u64,
     /// Some stream's host waits until all is with the kernel.
     flushing: bool = false,
+    /// What of the session's tally is counted.
+    told: Multiplexed.Tally = .{ .resets_received = 0, .resets_sent = 0, .ending = null },
     /// When the peer was asked to open no more streams; 0: it was not.
     announced_at: u64 = 0,
 

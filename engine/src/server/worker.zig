@@ -475,6 +475,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteTurnedAway = access_part.noteTurnedAway;
         pub const noteOutput = counting.noteOutput;
         pub const countEnd = counting.countEnd;
+        pub const countEnding = counting.countEnding;
         pub const peerEnded = input.peerEnded;
         pub const hasPeerLeft = input.hasPeerLeft;
         pub const cutShort = input.cutShort;

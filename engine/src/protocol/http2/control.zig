@@ -22,6 +22,10 @@ const detail_bytes_max = 48;
 pub const Control = struct {
     bytes: [bytes_max]u8 = undefined,
     len: u16 = 0,
+    /// Resets that were owed so far.
+    resets: u32 = 0,
+    /// Why no further stream is looked at; null: that was not said.
+    ending: ?frame.Code = null,
 
     /// Whether nothing may be read before it is taken.
     pub fn isFull(control: *const Control) bool {
@@ -68,6 +72,7 @@ pub const Control = struct {
     pub fn reset(control: *Control, stream: u32, code: frame.Code) void {
         const payload = control.put(.{ .len = 4, .kind = .rst_stream, .stream = stream });
         std.mem.writeInt(u32, payload[0..4], @backingInt(code), .big);
+        control.resets +%= 1;
     }
 
     pub fn credit(control: *Control, stream: u32, bytes: u31) void {
@@ -82,6 +87,7 @@ pub const Control = struct {
         std.mem.writeInt(u32, payload[0..4], last, .big);
         std.mem.writeInt(u32, payload[4..8], @backingInt(code), .big);
         @memcpy(payload[8..], text);
+        control.ending = code;
     }
 };
 

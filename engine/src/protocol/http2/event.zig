@@ -90,3 +90,13 @@ pub const Debt = enum {
     /// An answer to our settings (RFC 9113 section 6.5.3).
     acknowledgement,
 };
+
+/// What has ended before its time since the connection began.
+pub const Tally = struct {
+    /// Streams that the peer has reset.
+    resets_received: u32,
+    /// Resets that were framed; as counters of 32 bits, both begin anew at some time.
+    resets_sent: u32,
+    /// Why the peer was told to open no further streams (GOAWAY), the last time; null: it was not.
+    ending: ?Code,
+};

@@ -49,6 +49,7 @@ pub const roomBytes = config_file.roomBytes;
 pub const Event = event_file.Event;
 pub const Step = event_file.Step;
 pub const Emission = event_file.Emission;
+pub const Tally = event_file.Tally;
 pub const Started = event_file.Started;
 pub const Plan = event_file.Plan;
 pub const Debt = event_file.Debt;
@@ -183,6 +184,7 @@ pub const Session = struct {
     continuing: StreamId = 0,
     resets: Patience,
     noise: Patience,
+    resets_received: u32 = 0,
     /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
     bad_field: u16 = 0,
 
@@ -716,6 +718,7 @@ pub const Session = struct {
         if (s.isIdle(h.stream)) return s.fail(.protocol_error, "RST_STREAM on an idle stream");
         const stream = s.streams.find(h.stream) orelse return .{ .on = len };
         const owner = stream.owner;
+        s.resets_received +%= 1;
         s.close(stream, .by_peer);
         if (!s.resets.spend(1)) return s.fail(.enhance_your_calm, "too many streams were reset");
         const code: Code = @fromBackingInt(std.mem.readInt(u32, payload, .big));
@@ -900,6 +903,15 @@ pub const Session = struct {
         s.send_window += emission.content;
         if (s.streams.find(emission.stream)) |stream| return s.doom(stream, .internal_error);
         if (s.control.takes(4)) s.control.reset(emission.stream, .internal_error);
+    }
+
+    /// What has ended before its time, for whoever counts that.
+    pub fn tally(s: *const Session) Tally {
+        return .{
+            .resets_received = s.resets_received,
+            .resets_sent = s.control.resets,
+            .ending = s.control.ending,
+        };
     }
 
     /// Whether content of a stream waits for the peer to allow it, and not for other streams.

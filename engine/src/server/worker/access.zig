@@ -77,7 +77,7 @@ pub fn Access(comptime W: type) type {
         /// line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
         /// `w.client`.
         pub fn noteRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8) void {
-            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
+            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, connection.session.family());
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
             var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
@@ -103,7 +103,7 @@ pub fn Access(comptime W: type) type {
             number: u32,
             refusal: Refusal,
         ) void {
-            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status);
+            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, early.family);
             const log = if (w.access) |*log| log else return;
             writeRefusal(
                 w,

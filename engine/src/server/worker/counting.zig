@@ -5,6 +5,7 @@ const Connection = @import("../connection.zig").Connection;
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;
+const Multiplex = @import("../multiplex.zig").Multiplex;
 
 /// When connections and requests are looked at, to tell how many there are of each kind: after a second in
 /// which something
@@ -65,6 +66,10 @@ pub fn Counting(comptime W: type) type {
             while (it.next()) |peer| {
                 if (peer.connection.local) continue;
                 if (peer.connection.carrier == null) now.add(stateOf(&peer.connection));
+                if (peer.connection.multiplex()) |multiplex| {
+                    now.streams += multiplex.count;
+                    noteResets(counters, multiplex);
+                }
                 const exchange = peer.connection.current() orelse continue;
                 if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
             }
@@ -72,6 +77,21 @@ pub fn Counting(comptime W: type) type {
             counters.publish(&now, stats.connections_max, stats.memory_bytes);
             // A host begins with a request, or is slow with it, without a word to the worker.
             if (now.hasUnanswered()) w.look.stir(w.now);
+        }
+
+        /// A connection that carried many streams is over.
+        pub fn countEnding(w: *W, multiplex: *Multiplex) void {
+            const counters = w.counters orelse return;
+            noteResets(counters, multiplex);
+            if (multiplex.session.tally().ending) |code| counters.noteEnding(code);
+        }
+
+        /// What a session has counted since it was asked last.
+        fn noteResets(counters: *Counters, multiplex: *Multiplex) void {
+            const tally = multiplex.session.tally();
+            counters.noteResets(.in, tally.resets_received -% multiplex.told.resets_received);
+            counters.noteResets(.out, tally.resets_sent -% multiplex.told.resets_sent);
+            multiplex.told = tally;
         }
 
         fn stateOf(connection: *const Connection) counters_file.ConnectionState {
@@ -107,6 +127,7 @@ pub fn Counting(comptime W: type) type {
         /// An exchange is over.
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             counters.noteStatus(exchange.status);
+            counters.noteRequestBy(exchange.connection.session.family());
             if (exchange.refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as
             // its peers like.

@@ -153,6 +153,9 @@ pub fn Input(comptime W: type) type {
                 exchange.input = .{ .wanted = .begin(w.now) };
             }
             connection.phase = .{ .open = .{ .exchange = exchange } };
+            if (connection.request_count == 0 and connection.carrier == null) {
+                if (w.counters) |counters| counters.noteConnectionBy(connection.session.family());
+            }
             connection.request_count +%= 1;
             w.stats.requests += 1;
             w.client = .of(connection, &w.trust, &w.head, &w.client_text);

@@ -53,6 +53,7 @@ pub fn Streams(comptime W: type) type {
         /// A connection carries many streams from now on. What has come of them is its input.
         pub fn beginStreams(w: *W, peer: *Peer) error{OutOfMemory}!void {
             const connection = &peer.connection;
+            if (w.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
             const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
@@ -540,6 +541,7 @@ pub fn Streams(comptime W: type) type {
 
         fn forget(w: *W, connection: *Connection) void {
             const multiplex = connection.phase.multiplexed;
+            w.countEnding(multiplex);
             w.shared.?.held_bytes -= multiplex.memoryBytes();
             connection.phase = .closing;
             multiplex.destroy(w.gpa);
