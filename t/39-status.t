@@ -74,6 +74,8 @@ subtest 'metrics, JSON, health' => sub {
     my $answer = $http->get("$status/metrics");
     is $answer->{status},                  200,                                        'there are metrics';
     is $answer->{headers}{'content-type'}, 'text/plain; version=0.0.4; charset=utf-8', 'in the text format';
+    # A request is counted when its answer has been sent, so a little later than its client knows.
+    wait_for(sub { requests($status, '2xx') + requests($status, '4xx') >= 8 });
     my $value = metrics($status);
     is $value->{'peregrine_requests_total{status="2xx"}'}, 5, 'requests that went well';
     is $value->{'peregrine_requests_total{status="4xx"}'}, 3,
@@ -156,8 +158,10 @@ if (my ($promtool) = grep { -x } map { "$_/promtool" } split /:/, $ENV{PATH}) {
 
 subtest 'workers: sums, while all are busy, and after one has died' => sub {
     my ($server, $url, $status) = serve(qw(--workers 2));
+    ok wait_for(sub { metrics($status)->{peregrine_processes} == 2 }), 'both workers have come';
     my %seen;
     for (1 .. 200) { $seen{ $http->get($url)->{content} }++ }
+    wait_for(sub { requests($status, '2xx') >= 200 });
     my $total = requests($status, '2xx');
     is $total, 200, 'requests of all workers';
     my $facts = decode_json($http->get("$status/status.json")->{content});
