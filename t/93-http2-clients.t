@@ -32,8 +32,9 @@ async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     my ($size) = $scope->{path} =~ m{\A/(\d+)\z};
+    my ($unread) = $scope->{path} =~ m{\A/unread/(\d+)\z};
     my $body = $size ? 'x' x $size : "HTTP/$scope->{http_version} $scope->{scheme}\n";
-    if ($scope->{method} eq 'POST') {
+    if ($scope->{method} eq 'POST' && !$unread) {
         my ($length, $more) = (0, 1);
         while ($more) {
             my $event = await $receive->();
@@ -48,7 +49,7 @@ async sub {
         await $send->({ type => 'http.response.informational', @hint });
     }
     my @headers = ([ 'content-type', 'text/plain' ]);
-    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+    await $send->({ type => 'http.response.start', status => $unread || 200, headers => \@headers });
     await $send->({ type => 'http.response.body', body => $body });
 };
 APP
@@ -67,6 +68,7 @@ sub {
 };
 APP
 my $upload = write_file('upload', 'y' x 3_000_000);
+my $short  = write_file('short',  'y' x 200_000);
 
 sub is_there {
     my ($program) = @_;
@@ -147,6 +149,14 @@ for my $row (@SERVERS) {
             like curl('-i', "--http$version", "https://localhost:$secure/hints"),
                 qr{\AHTTP/$version 103 .*?\nlink: </a\.css>; rel=preload; as=style\r\n\r\nHTTP/$version 200 }is,
                 "103 (Early Hints), HTTP/$version";
+        }
+        # curl 7.88 takes no answer that comes with RST_STREAM, and does not notice that it has ended a stream
+        # itself.
+        for my $status ($name =~ /PAGI, (?:inline|thread)/ ? (200, 404) : ()) {
+            my @unread = ('--data-binary', "\@$short", '-w', '%{http_code}', "$origin{http}/unread/$status");
+            like curl($curl{http}, @unread), qr/\AHTTP\/2\S* http\n$status\z/,
+                "$status to a body that was not read"
+                for 1 .. 3;
         }
         is curl('--http1.1', "https://localhost:$secure/"), "HTTP/1.1 https\n", 'HTTP/1.1 at the same port';
         is $server->stop,                                   0,                  'the server ends well';

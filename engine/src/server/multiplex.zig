@@ -22,6 +22,9 @@ pub const Multiplex = struct {
     /// What the peer has to send next, and since when.
     debt: Multiplexed.Debt = .opening,
     debt_since: u64,
+    /// Since when there have been streams whose requests have yet to end and that nobody waits for; 0: there
+    /// is none. It begins again when those have had their time.
+    lingering_since: u64 = 0,
     /// Some stream's host waits until all is with the kernel.
     flushing: bool = false,
     /// What of the session's tally is counted.
@@ -107,12 +110,22 @@ pub const Multiplex = struct {
         if (!goes_on) multiplex.debt_since = now;
     }
 
+    /// Responses may have been framed to their ends, and requests read to theirs.
+    pub fn noteLingering(multiplex: *Multiplex, now: u64) void {
+        const lingers = multiplex.session.lingering > 0;
+        if (lingers == (multiplex.lingering_since != 0)) return;
+        multiplex.lingering_since = if (lingers) now else 0;
+        if (!lingers) multiplex.idle_since = now;
+    }
+
     /// What is due.
     pub const Due = enum {
         /// Nobody asks for anything: the connection ends in order.
         end,
         /// The peer has not said what it owes.
         debt,
+        /// Streams have had their time to end their requests, whose responses are out.
+        lingering,
         /// The peer was asked to open no more streams, and has had time to see it.
         last_streams,
     };
@@ -121,7 +134,10 @@ pub const Multiplex = struct {
 
     fn next(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) Deadline {
         var first: Deadline = .{ .at = Timer.never, .due = .end };
-        if (multiplex.count == 0) first.at = if (connection.surplus)
+        if (multiplex.lingering_since != 0) {
+            const wait_ms = if (multiplex.session.persists()) config.body_ms else config.linger_ms;
+            first = .{ .at = Connection.after(multiplex.lingering_since, wait_ms), .due = .lingering };
+        } else if (multiplex.count == 0) first.at = if (connection.surplus)
             multiplex.idle_since + config.linger_ms
         else
             Connection.after(multiplex.idle_since, config.idle_ms);
@@ -176,7 +192,7 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     defer testing.allocator.free(room);
     var limits: @import("protocol").Limits = undefined;
     const allowed: Multiplexed.Config = .{};
-    const config: Config = .{ .idle_ms = 500, .head_ms = 100, .linger_ms = 30 };
+    const config: Config = .{ .idle_ms = 500, .head_ms = 100, .linger_ms = 30, .body_ms = 700 };
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
     defer multiplex.destroy(testing.allocator);
     var connection: Connection = .{
@@ -202,6 +218,18 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     try testing.expectEqual(1230, connection.deadline(&config));
     try testing.expectEqual(.last_streams, multiplex.due(&connection, &config));
     multiplex.announced_at = 0;
+    // What nobody waits for has its time, too; less of it when the connection is to end.
+    multiplex.session.lingering = 1;
+    multiplex.noteLingering(1300);
+    multiplex.noteLingering(1400);
+    try testing.expectEqual(1300 + 700, connection.deadline(&config));
+    try testing.expectEqual(.lingering, multiplex.due(&connection, &config));
+    multiplex.session.announceEnd();
+    try testing.expectEqual(1330, connection.deadline(&config));
+    multiplex.session.lingering = 0;
+    multiplex.noteLingering(1500);
+    try testing.expectEqual(2000, connection.deadline(&config));
+    try testing.expectEqual(.end, multiplex.due(&connection, &config));
     var stream: Connection = connection;
     stream.phase = .{ .open = .{ .idle = .{ .since = 0 } } };
     multiplex.add(&stream);

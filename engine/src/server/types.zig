@@ -85,6 +85,7 @@ pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
         .stream_window_bytes = @intCast(config.h2_window_bytes),
         .connection_window_bytes = @intCast(config.h2_connection_window_bytes),
         .frame_bytes_max = @intCast(config.h2_frame_bytes_max),
+        .linger_bytes_max = config.drain_bytes_max,
         .list_bytes_max = config.h2_list_bytes_max,
         .extended_connect = config.h2_connect,
         .resets = .{ .burst = config.h2_resets_max, .per_second = config.h2_resets_rate },

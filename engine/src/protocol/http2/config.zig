@@ -14,6 +14,9 @@ pub const Config = struct {
     /// The payload of DATA, which is read in pieces, 16,384..16,777,215 bytes. Other frames have at most
     /// 16,384.
     frame_bytes_max: u24 = frame.payload_bytes_max,
+    /// Content that comes for a stream after the end of its response, in bytes: so much is thrown away; more,
+    /// and the stream is reset.
+    linger_bytes_max: u32 = 256 * 1024,
     /// The fields of a message as RFC 9113 section 6.5.2 counts them, in bytes; more: 431.
     list_bytes_max: u32 = 65_536,
     /// CONNECT with a protocol (RFC 8441) is served.

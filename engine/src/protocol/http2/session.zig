@@ -136,6 +136,9 @@ const default_window = 65_535;
 /// What a PING says whose answer shows that the peer has read our first GOAWAY.
 const drain_ping = "draining";
 
+/// What a PING says that is sent for the sake of being sent.
+const linger_ping = "all said";
+
 /// Priorities of streams that are yet to come (RFC 9218 section 7.1): so many are kept.
 const early_max = 8;
 
@@ -180,6 +183,8 @@ pub const Session = struct {
     early_next: u8 = 0,
     /// The owner was asked for more places, and has given none.
     places_wanted: bool = false,
+    /// Streams whose responses have been framed, and whose requests have yet to end.
+    lingering: u16 = 0,
     /// A block of trailers is on its way: its stream.
     continuing: StreamId = 0,
     resets: Patience,
@@ -380,7 +385,7 @@ pub const Session = struct {
             s.takeRefused(stream, h, behind, ends);
             return .tell(consumed, h.stream, .{ .refused = too_much_content });
         }
-        if (stream.input == .refused) {
+        if (stream.input != .open) {
             s.takeRefused(stream, h, behind, ends);
             return .{ .on = consumed };
         }
@@ -401,7 +406,7 @@ pub const Session = struct {
         if (stream.input == .ended) return .stream_closed;
         if (h.len > stream.receive_window) return .flow_control_error;
         // Who was refused may as well be wrong about the length.
-        if (stream.input == .refused) return null;
+        if (stream.input != .open) return null;
         const total = stream.received + content;
         const promised = stream.promised orelse return null;
         _ = s;
@@ -412,7 +417,22 @@ pub const Session = struct {
     fn takeRefused(s: *Session, stream: *Stream, h: frame.Header, behind: u32, ends: bool) void {
         s.reading = .{ .skip = behind };
         s.restore(stream, h.len);
+        if (stream.input == .lingering) return s.lingerOn(stream, h.len, ends);
         if (ends) stream.input = .ended;
+    }
+
+    /// A stream that lingers has brought so many bytes.
+    fn lingerOn(s: *Session, stream: *Stream, len: u32, ends: bool) void {
+        if (ends) return s.endLinger(stream);
+        if (len > stream.linger_left) return s.doom(stream, .no_error);
+        stream.linger_left -= len;
+    }
+
+    /// The request of a stream that lingers has ended. curl 7.88 does not notice that all is said until it
+    /// hears something more.
+    fn endLinger(s: *Session, stream: *Stream) void {
+        s.close(stream, .ended);
+        s.control.ping(0, linger_ping);
     }
 
     /// DATA of a stream that is closed.
@@ -446,7 +466,12 @@ pub const Session = struct {
             if (bytes.len == 0) return .need_more;
             const piece = bytes[0..@min(bytes.len, content.left)];
             content.left -= @intCast(piece.len);
-            s.streams.find(content.stream).?.unreleased += @intCast(piece.len);
+            const stream = s.streams.find(content.stream).?;
+            if (stream.input != .open) {
+                s.restore(stream, @intCast(piece.len));
+                return .{ .on = piece.len };
+            }
+            stream.unreleased += @intCast(piece.len);
             return .tell(piece.len, content.stream, .{ .body = piece });
         }
         if (content.padding > 0) {
@@ -459,7 +484,12 @@ pub const Session = struct {
         const ends = content.ends;
         s.reading = .frame;
         if (!ends) return .{ .on = 0 };
-        s.streams.find(id).?.input = .ended;
+        const stream = s.streams.find(id).?;
+        if (stream.input == .lingering) {
+            s.endLinger(stream);
+            return .{ .on = 0 };
+        }
+        stream.input = .ended;
         return .tell(0, id, .end);
     }
 
@@ -671,6 +701,10 @@ pub const Session = struct {
         else
             null;
         if (code) |one| return s.resetByFault(stream.id, one, consumed);
+        if (stream.input == .lingering) {
+            s.endLinger(stream);
+            return .{ .on = consumed };
+        }
         if (stream.input == .refused) {
             stream.input = .ended;
             return .{ .on = consumed };
@@ -719,7 +753,9 @@ pub const Session = struct {
         const stream = s.streams.find(h.stream) orelse return .{ .on = len };
         const owner = stream.owner;
         s.resets_received +%= 1;
+        const is_answered = stream.input == .lingering;
         s.close(stream, .by_peer);
+        if (is_answered) return .{ .on = len };
         if (!s.resets.spend(1)) return s.fail(.enhance_your_calm, "too many streams were reset");
         const code: Code = @fromBackingInt(std.mem.readInt(u32, payload, .big));
         return .tell(len, h.stream, .{ .reset = .{ .by = .peer, .code = code, .owner = owner } });
@@ -824,6 +860,8 @@ pub const Session = struct {
     /// assertion fails. A stream that is gone has given back all of it.
     pub fn release(s: *Session, id: StreamId, bytes: u32) void {
         const stream = s.streams.find(id) orelse return;
+        // Who lingers has given back all of it.
+        if (stream.input == .lingering) return;
         stream.unreleased -= bytes;
         s.restore(stream, bytes);
     }
@@ -844,7 +882,8 @@ pub const Session = struct {
     }
 
     fn announceOn(s: *Session, stream: *Stream) void {
-        if (stream.input != .open or stream.unannounced < s.config.stream_window_bytes / 2 + 1) return;
+        if (stream.input != .open and stream.input != .lingering) return;
+        if (stream.unannounced < s.config.stream_window_bytes / 2 + 1) return;
         if (s.control.isFull()) {
             s.streams_unannounced = true;
             return;
@@ -870,6 +909,7 @@ pub const Session = struct {
 
     /// What of the stream's content counts against the connection's window no more, in bytes.
     fn letGo(s: *Session, stream: *const Stream) u32 {
+        s.lingering -= @intFromBool(stream.input == .lingering);
         switch (s.reading) {
             .content => |content| if (content.stream == stream.id) {
                 s.reading = .{ .skip = content.left + content.padding };
@@ -880,10 +920,19 @@ pub const Session = struct {
         return stream.unreleased;
     }
 
-    /// Ends a stream at once; what is queued for it is not sent. Nothing happens if it is gone.
+    /// Ends a stream at once; what is queued for it is not sent. Nothing happens if it is gone, or if its
+    /// response is not.
     pub fn reset(s: *Session, id: StreamId, code: Code) void {
         const stream = s.streams.find(id) orelse return;
-        s.doom(stream, code);
+        if (stream.input != .lingering) s.doom(stream, code);
+    }
+
+    /// Time has passed: resets the streams that have lingered since before the last call.
+    pub fn endLingering(s: *Session) void {
+        var it = s.streams.iterator();
+        while (it.next()) |stream| if (stream.input == .lingering) {
+            if (stream.lingers_long) s.doom(stream, .no_error) else stream.lingers_long = true;
+        };
     }
 
     /// What the owner of the session wants to be told of a stream's events with: `Reset.owner`,
@@ -1044,11 +1093,20 @@ pub const Session = struct {
         return frame.header_bytes + content.len;
     }
 
-    /// The response has been framed to its end.
+    /// The response has been framed to its end. The rest of the request is of no use to anybody. The stream
+    /// could be reset now (RFC 9113 section 8.1), but there are clients that do not look at their answer then
+    /// (curl 7.88): a rest that is short may come, as in HTTP/1.1. Nobody else hears of it.
     fn finish(s: *Session, stream: *Stream) void {
         if (stream.input == .ended) return s.close(stream, .ended);
-        // The rest of the request is of no use to anybody (RFC 9113 section 8.1).
-        s.doom(stream, .no_error);
+        if (stream.method == .CONNECT) return s.doom(stream, .no_error);
+        stream.input = .lingering;
+        stream.linger_left = s.config.linger_bytes_max;
+        stream.owner = 0;
+        s.lingering += 1;
+        const held = stream.unreleased;
+        stream.unreleased = 0;
+        s.restore(stream, held);
+        s.streams.settle(stream);
     }
 
     fn check(
@@ -1353,6 +1411,10 @@ pub const Session = struct {
         s.decoder.table.invariants();
         assert(s.control.len <= control_file.bytes_max);
         assert(s.streams.count <= @min(s.config.streams_max, s.streams.places.len));
+        var lingering: usize = 0;
+        var it = s.streams.iterator();
+        while (it.next()) |stream| lingering += @intFromBool(stream.input == .lingering);
+        assert(lingering == s.lingering);
         if (s.reading == .content) assert(s.streams.find(s.reading.content.stream) != null);
     }
 };

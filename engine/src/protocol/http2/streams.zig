@@ -35,6 +35,9 @@ pub const Stream = struct {
     unannounced: u32 = 0,
     /// What has come of the content, in bytes.
     received: u64 = 0,
+    /// While it lingers: what of its content may come yet, in bytes; and whether it has lingered for a while.
+    linger_left: u32 = 0,
+    lingers_long: bool = false,
     /// What its head promises; null: nothing.
     promised: ?u64 = null,
     /// Content that waits to be framed, in bytes.
@@ -67,6 +70,8 @@ pub const Stream = struct {
         ended,
         /// Content that nobody reads.
         refused,
+        /// The same, behind a response that was framed to its end.
+        lingering,
     };
 
     /// The response is complete, as far as the application is concerned.
@@ -81,7 +86,7 @@ pub const Stream = struct {
 
     /// Whether there is something to be framed, windows aside.
     pub fn waits(stream: *const Stream) bool {
-        return stream.queued > 0 or stream.isDone();
+        return stream.queued > 0 or (stream.isDone() and stream.input != .lingering);
     }
 
     /// Whether what comes next is content, for which there have to be windows.

@@ -139,6 +139,7 @@ pub fn Streams(comptime W: type) type {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
             multiplex.noteReading(used, unread.len - used, w.now);
+            multiplex.noteLingering(w.now);
             settleTouched(w, multiplex);
             w.cork(peer);
             w.arm(peer);
@@ -453,6 +454,7 @@ pub fn Streams(comptime W: type) type {
                 var next = multiplex.first;
                 while (next) |stream| : (next = stream.siblings.next) w.cork(parent(stream));
             }
+            multiplex.noteLingering(w.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
                 leave(w, peer, multiplex);
                 w.settle(peer);
@@ -582,6 +584,13 @@ pub fn Streams(comptime W: type) type {
             const connection = &peer.connection;
             const multiplex = connection.phase.multiplexed;
             switch (multiplex.due(connection, &w.config)) {
+                .lingering => {
+                    multiplex.session.endLingering();
+                    multiplex.lingering_since = 0;
+                    multiplex.noteLingering(w.now);
+                    w.cork(peer);
+                    return w.arm(peer);
+                },
                 .last_streams => {
                     multiplex.announced_at = 0;
                     // The second word, if the peer has not answered the first one.

@@ -199,7 +199,7 @@ test "responses" {
             b.post(1),
             .{ .status = 200, .end = true },
             ":status=200;content-length=0;",
-            "1 rst_stream no_error\n",
+            "",
         },
     }) |case| {
         const wire, const response, const head, const rest = case;
@@ -219,7 +219,9 @@ test "responses" {
         // The head says that nothing follows, exactly if that is so.
         const bare = rest.len == 0 or std.mem.indexOf(u8, rest, "rst") != null;
         try testing.expectEqual(bare, std.mem.startsWith(u8, sent, "1 headers 5"));
-        try testing.expectEqual(!response.end, h.session.streams.find(1) != null);
+        const left = h.session.streams.find(1);
+        const is_over = left == null or left.?.input == .lingering;
+        try testing.expectEqual(response.end, is_over);
     }
 }
 
@@ -563,24 +565,71 @@ test "content that is longer than there may be is refused, and read over" {
     var text: [256]u8 = undefined;
     var writer: std.Io.Writer = .fixed(&text);
     try h.sentText(&writer);
-    try testing.expect(std.mem.endsWith(u8, writer.buffered(), "1 data 1 no\n1 rst_stream no_error\n"));
+    try testing.expect(std.mem.endsWith(u8, writer.buffered(), "1 data 1 no\n"));
     // What was on its way is thrown away.
     try h.feed(b.data(1, "abc") ++ b.last(1, "def"));
     try h.expectHeard("");
+    try testing.expectEqual(0, h.session.streams.count);
 }
 
-test "a response ends before its request: the rest is not wanted" {
+test "a response ends before its request: a short rest is thrown away" {
+    var config = harness.config;
+    config.linger_bytes_max = 2 * chunk;
+    config.streams_max = 8;
     var h: Harness = undefined;
-    try open(&h, &harness.config, b.post(1) ++ b.post(3) ++ b.post(5));
+    try open(&h, &config, b.post(1) ++ b.post(3) ++ b.post(5) ++ b.post(7) ++ b.post(9));
     defer h.deinit();
-    for ([_]u32{ 1, 3, 5 }) |stream| try start(&h, stream, .{ .status = 200, .content = "ok", .end = true });
+    h.releases = .never;
+    try sendData(&h, 3, chunk, 0);
+    var payload: [chunk]u8 = @splat('x');
+    var out: [chunk + 9]u8 = undefined;
+    const whole = b.write(.data, frame.flag.end_stream, 5, &payload, &out);
+    try h.feed(whole[0..500]);
+    h.heard.end = 0;
+    h.in_body = 0;
+    for ([_]u32{ 1, 3, 5, 7, 9 }) |stream| {
+        try start(&h, stream, .{ .status = 200, .content = "ok", .end = true });
+    }
     h.sent.clearRetainingCapacity();
-    // In the middle of a frame, too.
     try h.emitAll(100);
-    try h.expectSent("1 rst_stream no_error\n3 rst_stream no_error\n5 rst_stream no_error\n");
-    try h.feed(b.data(1, "a") ++ b.of(.headers, 5, 3, "\x40\x01x\x01y"));
-    try h.feed(b.of(.headers, 5, 7, b.get_block ++ "\xbe"));
-    try h.expectHeard("7 GET / none x=y host=a\n");
+    try h.expectSent("");
+    try testing.expectEqual(5, h.session.lingering);
+    // To its end, with trailers, from the middle of a frame on, reset by the peer: nobody hears of it.
+    try h.feed(whole[500..]);
+    try h.feed(b.last(1, "a") ++ b.of(.headers, 5, 3, "\x40\x01x\x01y"));
+    try h.emitAll(100);
+    try h.expectSent("0 ping all said\n0 ping all said\n0 ping all said\n");
+    try h.feed(b.of(.rst_stream, 0, 7, "\x00\x00\x00\x08"));
+    try testing.expectEqual(1, h.session.lingering);
+    try h.feed(b.of(.headers, 5, 11, b.get_block ++ "\xbe"));
+    try h.expectHeard("11 GET / none x=y host=a\n");
+    // All of it may be sent again, once: what was held, and what was thrown away.
+    for (0..2) |_| try h.feed(b.write(.data, 0, 9, &payload, &out));
+    h.sent.clearRetainingCapacity();
+    try h.feed(b.data(9, "x"));
+    try h.emitAll(100);
+    try h.expectSent("9 rst_stream no_error\n");
+    try testing.expectEqual(0, h.session.lingering);
+    try testing.expectEqual(
+        config.connection_window_bytes,
+        h.session.receive_window + h.session.unannounced,
+    );
+}
+
+test "a request that does not end after its response is reset after a while" {
+    var h: Harness = undefined;
+    try open(&h, &harness.config, b.post(1) ++ b.post(3));
+    defer h.deinit();
+    try start(&h, 1, .{ .status = 200, .end = true });
+    h.session.endLingering();
+    try start(&h, 3, .{ .status = 200, .end = true });
+    h.sent.clearRetainingCapacity();
+    h.session.endLingering();
+    try h.emitAll(100);
+    try h.expectSent("1 rst_stream no_error\n");
+    h.session.endLingering();
+    try h.emitAll(100);
+    try h.expectSent("3 rst_stream no_error\n");
 }
 
 test "a stream ends in the middle of a frame" {
