@@ -227,8 +227,8 @@ sub requests {
     $stream = $h2->get('/dies');
     is $stream->{status}, 500, 'an application that dies';
     $stream = $h2->get('/dies-later');
-    is_deeply [ @{$stream}{qw(status reset ended)} ], [ 200, 'INTERNAL_ERROR', undef ],
-        'one that dies in its response';
+    is_deeply [ @{$stream}{qw(status reset ended body)} ], [ 200, 'INTERNAL_ERROR', undef, 'begun' ],
+        'one that dies in its response: what it has said comes first';
     is $h2->get('/x/../nothing')->{status}, 500, '... and others go on';
     my $sse = $h2->get('/', fields => [ accept => 'text/event-stream' ]);
     is $sse->{header}{'content-type'}, 'text/event-stream',                             'an event stream';

@@ -454,6 +454,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const asksForStreams = streams.asksForStreams;
         pub const pumpStreams = streams.pump;
         pub const flushStream = streams.flushStream;
+        pub const cutStream = streams.cutStream;
         pub const flushCarrier = streams.flushCarrier;
         pub const settleCarrier = streams.settleCarrier;
         pub const queuedOnStream = streams.queuedOnStream;

@@ -927,6 +927,14 @@ pub const Session = struct {
         if (stream.input != .lingering) s.doom(stream, code);
     }
 
+    /// Ends a stream in the midst of its response: what is queued for it goes out, then it is reset. Nothing
+    /// else may be queued for it.
+    pub fn cut(s: *Session, id: StreamId, code: Code) void {
+        const stream = s.streams.find(id) orelse return;
+        if (stream.queued == 0) return s.reset(id, code);
+        stream.doomed = .{ .id = id, .code = code };
+    }
+
     /// Time has passed: resets the streams that have lingered since before the last call.
     pub fn endLingering(s: *Session) void {
         var it = s.streams.iterator();
@@ -1274,7 +1282,8 @@ pub const Session = struct {
         const window: u64 = @intCast(@max(0, @min(stream.send_window, s.send_window)));
         const len: u32 = @intCast(@min(@min(stream.queued, budget), @min(window, frame.payload_bytes_max)));
         stream.queued -= len;
-        const ends = stream.isDone() and stream.queued == 0 and stream.trailers == 0;
+        const is_cut = stream.isCut();
+        const ends = !is_cut and stream.isDone() and stream.queued == 0 and stream.trailers == 0;
         const data: frame.Header = .{
             .len = len,
             .kind = .data,
@@ -1294,6 +1303,8 @@ pub const Session = struct {
         };
         if (ends) {
             s.finish(stream);
+        } else if (is_cut and stream.queued == 0) {
+            s.doom(stream, stream.doomed.code);
         } else {
             s.streams.settle(stream);
             if (stream.priority.incremental or !s.peer_prioritises) s.streams.rotate(stream);

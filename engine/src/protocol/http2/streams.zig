@@ -57,7 +57,8 @@ pub const Stream = struct {
     /// The next one with the same hash, and where those with this place as their hash begin.
     chain: u16 = nowhere,
     bucket: u16 = nowhere,
-    /// It is closed, and the peer has yet to be told.
+    /// It is closed, and the peer has yet to be told. For an open stream: the same when what is queued has
+    /// been framed.
     doomed: Doom = .{},
 
     pub const Doom = struct { id: u32 = 0, code: Code = .no_error };
@@ -82,6 +83,11 @@ pub const Stream = struct {
     /// The same, and nothing is withheld.
     pub fn isDone(stream: *const Stream) bool {
         return stream.isAnswered() and stream.withheld == 0;
+    }
+
+    /// What is queued is the last that is framed of it, and does not end its response.
+    pub fn isCut(stream: *const Stream) bool {
+        return stream.doomed.id != 0;
     }
 
     /// Whether there is something to be framed, windows aside.

@@ -204,9 +204,11 @@ pub fn Output(comptime W: type) type {
             return exchange.queuedBytes();
         }
 
-        /// Ends the exchange by cutting the connection, so that the peer sees a truncated response.
+        /// Ends the exchange by cutting the connection, or the stream, so that the peer sees a truncated
+        /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
             const peer = peerOfExchange(exchange);
+            if (peer.connection.carrier) |carrier| return w.cutStream(peer, carrier, exchange);
             // What the peer sees is a response cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);

@@ -521,6 +521,22 @@ pub fn Streams(comptime W: type) type {
             });
         }
 
+        /// An application ends a stream in the midst of its response. What it has said goes out as far as the
+        /// peer takes it in time, then the peer is told.
+        pub fn cutStream(w: *W, peer: *Peer, carrier: *Connection, exchange: *Exchange) void {
+            const connection = &peer.connection;
+            const multiplex = carrier.multiplex() orelse return w.fail(peer, .server_error);
+            pour(connection, multiplex);
+            multiplex.session.cut(connection.session.number(), .internal_error);
+            w.forget(exchange);
+            connection.phase = .closing;
+            w.cork(parent(carrier));
+            w.cork(peer);
+            if (w.pumping == peer) return; // its input is in use
+            connection.session.release(connection.input.unread().len);
+            connection.input.deinit(&w.pool);
+        }
+
         /// All streams of a connection end, and it is none of many any more.
         pub fn dissolve(w: *W, peer: *Peer, reason: Reason) void {
             const multiplex = peer.connection.phase.multiplexed;

@@ -616,6 +616,24 @@ test "a response ends before its request: a short rest is thrown away" {
     );
 }
 
+test "a response that is cut: what is queued goes out first" {
+    var h: Harness = undefined;
+    try open(&h, &harness.config, b.post(1) ++ b.get(3));
+    defer h.deinit();
+    for ([_]u32{ 1, 3 }) |stream| try start(&h, stream, .{ .status = 200 });
+    h.sent.clearRetainingCapacity();
+    h.session.cut(1, .internal_error);
+    try body(&h, 3, "begun", false);
+    h.session.cut(3, .internal_error);
+    try testing.expect(h.session.streams.find(3) != null);
+    try h.emitAll(3);
+    try h.expectSent("1 rst_stream internal_error\n3 data beg\n3 data un\n3 rst_stream internal_error\n");
+    h.session.cut(3, .internal_error);
+    try testing.expectEqual(0, h.session.streams.count);
+    try h.emitAll(3);
+    try h.expectSent("");
+}
+
 test "a request that does not end after its response is reset after a while" {
     var h: Harness = undefined;
     try open(&h, &harness.config, b.post(1) ++ b.post(3));
