@@ -33,6 +33,9 @@ const Node = struct {
     next: ?*Node,
     /// The whole buffer, this header included.
     buffer: Pool.Buffer,
+    /// Parts of it are on their way in another outbox. It follows them there, at the latest when what is left
+    /// of it will not be sent: nobody gets back what they lie in before they are sent.
+    parted: bool = false,
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
         bytes: struct { start: u32, end: u32 },
@@ -40,6 +43,8 @@ const Node = struct {
         owned: struct { whole: Pool.Buffer, start: usize, end: usize },
         /// All bytes, and how many were sent.
         lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
+        /// Bytes of a block that comes later, and how many were sent.
+        part: struct { bytes: []const u8, sent: usize },
         file: FileRange,
     },
 
@@ -54,8 +59,20 @@ const Node = struct {
             .bytes => |span| node.buffer[span.start..span.end],
             .owned => |owned| owned.whole[owned.start..owned.end],
             .lent => |lent| lent.bytes[lent.sent..],
+            .part => |part| part.bytes[part.sent..],
             .file => null,
         };
+    }
+
+    /// So many more of its bytes are done with; it is no range of a file.
+    fn advance(node: *Node, len: usize) void {
+        switch (node.content) {
+            .bytes => |*span| span.start += @intCast(len),
+            .owned => |*owned| owned.start += len,
+            .lent => |*lent| lent.sent += len,
+            .part => |*part| part.sent += len,
+            .file => unreachable,
+        }
     }
 };
 
@@ -72,6 +89,8 @@ pub const Outbox = struct {
     /// all of it is sent.
     const block_min = 1024;
     const block_max = 16 * 1024;
+    /// What `move` copies rather than keep two blocks for it.
+    const part_min = 2048;
 
     /// Whether there is nothing to send.
     pub fn isEmpty(outbox: *const Outbox) bool {
@@ -205,16 +224,97 @@ pub const Outbox = struct {
         node.content = .{ .file = range };
     }
 
-    /// Copies the first `out.len` bytes, which are there, and removes them. Null: a range of a file is in the
-    /// way, and `filled` bytes before it were copied.
-    pub fn fill(outbox: *Outbox, pool: *Pool, out: []u8) union(enum) { done, file: usize } {
+    /// Whether the first `len` bytes, of which there are as many, lie in memory.
+    pub fn isInMemory(outbox: *const Outbox, len: usize) bool {
+        var left = len;
+        var node = outbox.first;
+        while (left > 0) : (node = node.?.next) left -|= (node.?.unsent() orelse return false).len;
+        return true;
+    }
+
+    /// Puts a header and the first `len` bytes of `from` at the end, where they lie as far as that is worth
+    /// it. They are in memory, in blocks of the same pool. Whoever drops what is left in `from` calls
+    /// `follow` first. Without memory a part of them may have been moved.
+    pub fn move(
+        outbox: *Outbox,
+        pool: *Pool,
+        header: []const u8,
+        from: *Outbox,
+        len: usize,
+    ) error{OutOfMemory}!void {
+        try outbox.appendClose(pool, header);
+        var left = len;
+        while (left > 0) {
+            const node = from.first.?;
+            const unsent = node.unsent().?;
+            const part = unsent[0..@min(unsent.len, left)];
+            const is_all = part.len == unsent.len;
+            if (is_all and (node.parted or part.len >= part_min)) {
+                from.unlink();
+                outbox.link(node);
+                outbox.bytes += part.len;
+                from.bytes -= part.len;
+            } else if (part.len < part_min) {
+                try outbox.appendClose(pool, part);
+                from.consume(pool, part.len);
+            } else {
+                const ahead = try outbox.push(pool, node_bytes);
+                ahead.content = .{ .part = .{ .bytes = part, .sent = 0 } };
+                outbox.bytes += part.len;
+                node.parted = true;
+                node.advance(part.len);
+                from.bytes -= part.len;
+            }
+            left -= part.len;
+        }
+    }
+
+    /// The rest of what parts in `other` are of will not be sent: its block goes with them.
+    pub fn follow(outbox: *Outbox, pool: *Pool, other: *Outbox) void {
+        const node = outbox.first orelse return;
+        if (!node.parted) return;
+        const left = node.unsent().?.len;
+        outbox.bytes -= left;
+        node.advance(left);
+        outbox.unlink();
+        other.link(node);
+        if (other.first == node) other.pop(pool);
+    }
+
+    /// Copies some bytes to the end, into no larger block than they need.
+    fn appendClose(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
+        if (outbox.last == null or outbox.tailRoom() < bytes.len) {
+            _ = try outbox.push(pool, node_bytes + bytes.len);
+        }
+        const node = outbox.last.?;
+        @memcpy(node.buffer[node.content.bytes.end..][0..bytes.len], bytes);
+        outbox.commit(bytes.len);
+    }
+
+    /// Takes the first block out of the list.
+    fn unlink(outbox: *Outbox) void {
+        outbox.first = outbox.first.?.next;
+        if (outbox.first == null) outbox.last = null;
+    }
+
+    /// Puts a block at the end of the list.
+    fn link(outbox: *Outbox, node: *Node) void {
+        node.next = null;
+        if (outbox.last) |last| last.next = node else outbox.first = node;
+        outbox.last = node;
+    }
+
+    /// Copies the first `out.len` bytes, which are there, and removes them. `file`: a range of a file is in
+    /// the way, and so many bytes before it were copied. `other` has got what was moved.
+    pub fn fill(outbox: *Outbox, pool: *Pool, out: []u8, other: *Outbox) union(enum) { done, file: usize } {
         var filled: usize = 0;
         while (filled < out.len) {
-            const bytes = outbox.first.?.unsent() orelse return .{ .file = filled };
+            const node = outbox.first.?;
+            const bytes = node.unsent() orelse return .{ .file = filled };
             const part = @min(bytes.len, out.len - filled);
             @memcpy(out[filled..][0..part], bytes[0..part]);
-            if (part == 0) outbox.pop(pool) else outbox.consume(pool, part);
             filled += part;
+            if (part < bytes.len or !node.parted) outbox.consume(pool, part) else outbox.follow(pool, other);
         }
         return .done;
     }
@@ -257,12 +357,7 @@ pub const Outbox = struct {
         while (outbox.first) |node| {
             const bytes = node.unsent() orelse break;
             const part = @min(rest, bytes.len);
-            switch (node.content) {
-                .bytes => |*span| span.start += @intCast(part),
-                .owned => |*owned| owned.start += part,
-                .lent => |*lent| lent.sent += part,
-                .file => unreachable,
-            }
+            node.advance(part);
             rest -= part;
             if (part < bytes.len) break;
             outbox.pop(pool);
@@ -347,7 +442,7 @@ pub const Outbox = struct {
         const node = outbox.last orelse return 0;
         return switch (node.content) {
             .bytes => |span| node.buffer.len - span.end,
-            .owned, .lent, .file => 0,
+            .owned, .lent, .part, .file => 0,
         };
     }
 
@@ -360,19 +455,17 @@ pub const Outbox = struct {
             .buffer = buffer,
             .content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } },
         };
-        if (outbox.last) |last| last.next = node else outbox.first = node;
-        outbox.last = node;
+        outbox.link(node);
         return node;
     }
 
     fn pop(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first.?;
-        outbox.first = node.next;
-        if (outbox.first == null) outbox.last = null;
+        outbox.unlink();
         switch (node.content) {
             .owned => |owned| pool.give(owned.whole),
             .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
-            .bytes, .file => {},
+            .bytes, .part, .file => {},
         }
         pool.give(node.buffer);
     }
@@ -478,6 +571,100 @@ test "a buffer goes out where it is, and back to the pool" {
     const buffer = try pool.take(1);
     try outbox.appendBuffer(&pool, buffer, buffer[0..1]);
     outbox.deinit(&pool);
+    try testing.expectEqual(0, pool.taken_bytes);
+}
+
+test "what is moved between outboxes lies where it was until it is sent" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var random: std.Random.DefaultPrng = .init(3);
+    for (0..300) |round| {
+        var from: Outbox = .{};
+        var outbox: Outbox = .{};
+        var loan: Loan = .{};
+        var expected: std.ArrayList(u8) = .empty;
+        defer expected.deinit(testing.allocator);
+        var content: [50_000]u8 = undefined;
+        random.random().bytes(&content);
+        const buffer = try pool.take(20_000);
+        @memcpy(buffer[0..20_000], content[10_000..30_000]);
+        try from.append(&pool, content[0..10_000]);
+        try from.appendBuffer(&pool, buffer, buffer[0..20_000]);
+        try from.lend(&pool, content[30_000..], &loan);
+        var out: std.ArrayList(u8) = .empty;
+        defer out.deinit(testing.allocator);
+        var moved: usize = 0;
+        const enough = random.random().uintAtMost(usize, content.len);
+        while (moved < enough) {
+            const len = @min(random.random().uintAtMost(usize, 17_000), content.len - moved);
+            try testing.expect(from.isInMemory(len));
+            try outbox.move(&pool, "head", &from, len);
+            try expected.print(testing.allocator, "head{s}", .{content[moved..][0..len]});
+            moved += len;
+            outbox.invariants();
+            from.invariants();
+            try testing.expectEqual(content.len - moved, from.bytes);
+            if (random.random().boolean()) try drainTo(&outbox, &pool, &out, 1 + moved % 20_000);
+        }
+        // The rest is never sent.
+        if (round % 2 == 0) {
+            from.follow(&pool, &outbox);
+            from.deinit(&pool);
+            if (!outbox.isEmpty()) try testing.expect(outbox.bytes > 0);
+        }
+        outbox.invariants();
+        try drainTo(&outbox, &pool, &out, 1000);
+        try testing.expectEqualSlices(u8, expected.items, out.items);
+        try testing.expect(outbox.isEmpty());
+        from.follow(&pool, &outbox);
+        from.deinit(&pool);
+        try testing.expect(outbox.isEmpty());
+        try testing.expectEqual(&loan, pool.loans.take().?);
+        try testing.expectEqual(0, pool.loans.bytes + pool.taken_bytes);
+    }
+}
+
+test "large blocks and lent bytes are moved without a copy" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var from: Outbox = .{};
+    var outbox: Outbox = .{};
+    var loan: Loan = .{};
+    const content: [40_000]u8 = @splat('x');
+    try from.append(&pool, content[0..16_000]);
+    try from.lend(&pool, &content, &loan);
+    const block = from.first.?;
+    try outbox.move(&pool, "1", &from, 16_000);
+    try testing.expectEqual(block, outbox.last.?);
+    for (0..2) |_| try outbox.move(&pool, "2", &from, 20_000);
+    var slices: [8][]const u8 = undefined;
+    // The second header has room behind the block.
+    try testing.expectEqual(5, outbox.front(&slices).bytes);
+    try testing.expectEqual(&content[0], &slices[2][0]);
+    try testing.expectEqual(&content[20_000], &slices[4][0]);
+    try testing.expect(from.isEmpty());
+    // The loan comes back behind its last part, not before.
+    outbox.consume(&pool, outbox.bytes - 1);
+    try testing.expectEqual(null, pool.loans.take());
+    outbox.consume(&pool, 1);
+    try testing.expectEqual(&loan, pool.loans.take().?);
+    try testing.expectEqual(0, pool.taken_bytes);
+    // A range of a file is not in memory.
+    try from.append(&pool, "a");
+    try from.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 5 });
+    try testing.expect(from.isInMemory(1) and !from.isInMemory(2));
+    from.consume(&pool, 1);
+    try testing.expectEqual(7, from.popFile(&pool).?.fd);
+    // Copied as well, what is left of a block goes with its parts.
+    try from.append(&pool, content[0..4_000]);
+    try from.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 5 });
+    try outbox.move(&pool, "3", &from, 3_000);
+    var rest: [1_001]u8 = undefined;
+    try testing.expectEqual(1_000, from.fill(&pool, &rest, &outbox).file);
+    try testing.expectEqual(7, from.popFile(&pool).?.fd);
+    try testing.expect(from.isEmpty() and pool.taken_bytes > 4_000);
+    outbox.consume(&pool, 3_001);
+    try testing.expect(outbox.isEmpty());
     try testing.expectEqual(0, pool.taken_bytes);
 }
 

@@ -810,6 +810,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.closeSocket(peer);
             w.wheel.remove(&peer.timer);
             connection.input.deinit(&w.pool);
+            if (connection.carrier) |carrier| connection.outbox.follow(&w.pool, &carrier.outbox);
             w.dropOutput(&connection.outbox);
             if (connection.tunnel) |tunnel| {
                 w.handshakes.remove(&tunnel.place);

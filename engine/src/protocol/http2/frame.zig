@@ -6,8 +6,8 @@ const assert = std.debug.assert;
 /// Bytes before a frame's payload.
 pub const header_bytes = 9;
 
-/// The longest payload that everybody may send, in bytes, and the longest that we send; we take longer ones
-/// of DATA where the settings say so.
+/// The longest payload that everybody may send, in bytes. Frames of DATA may be longer, in either direction,
+/// where the receiver's settings say so; others that we send are not.
 pub const payload_bytes_max = 16_384;
 
 /// The first bytes of a client (RFC 9113 section 3.4).

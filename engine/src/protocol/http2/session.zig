@@ -169,6 +169,8 @@ pub const Session = struct {
     /// What may be sent on all streams, and what a new one may be sent, in bytes.
     send_window: i64 = default_window,
     peer_window: i64 = default_window,
+    /// The longest payload that the peer takes, in bytes.
+    peer_frame_bytes: u32 = frame.payload_bytes_max,
     /// What the peer may send on all streams, and on a new one, in bytes.
     receive_window: i64 = default_window,
     stream_window: i64,
@@ -774,7 +776,8 @@ pub const Session = struct {
             switch (pair.setting) {
                 .header_table_size => s.encoder.setTableSize(pair.value),
                 .initial_window_size => window = pair.value,
-                // We send no longer frames than everybody takes, push nothing, and open no streams.
+                .max_frame_size => s.peer_frame_bytes = pair.value,
+                // We push nothing, and open no streams.
                 else => {},
             }
         }
@@ -1280,7 +1283,7 @@ pub const Session = struct {
         const stream = s.streams.first(s.send_window > 0) orelse return null;
         if (stream.queued == 0 and stream.trailers > 0) return s.emitTrailers(stream, out);
         const window: u64 = @intCast(@max(0, @min(stream.send_window, s.send_window)));
-        const len: u32 = @intCast(@min(@min(stream.queued, budget), @min(window, frame.payload_bytes_max)));
+        const len: u32 = @intCast(@min(@min(stream.queued, budget), @min(window, s.peer_frame_bytes)));
         stream.queued -= len;
         const is_cut = stream.isCut();
         const ends = !is_cut and stream.isDone() and stream.queued == 0 and stream.trailers == 0;

@@ -17,6 +17,7 @@ const Budget = @import("../budget.zig").Budget;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
 const Multiplex = @import("../multiplex.zig").Multiplex;
+const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const types = @import("../types.zig");
 
@@ -377,8 +378,8 @@ pub fn Streams(comptime W: type) type {
             return session.wantsToEmit();
         }
 
-        /// Content of one frame: as much as fits with its header into a block of the outbox.
-        const content_bytes_max = 16 * 1024 - 256;
+        /// Content of one frame, if its peer takes such long ones.
+        const content_bytes_max = Exchange.framed_bytes_max;
 
         fn frameContent(
             w: *W,
@@ -389,16 +390,21 @@ pub fn Streams(comptime W: type) type {
             emission: Multiplexed.Emission,
         ) error{OutOfMemory}!void {
             const len = emission.content;
-            const space = try carrier.outbox.reserve(&w.pool, head.len + len);
-            @memcpy(space[0..head.len], head);
-            copyContent(w, stream, space[head.len..][0..len]) catch {
-                carrier.outbox.cancel(&w.pool);
-                multiplex.session.takeBack(emission);
-                stream.file_failed = true;
-                return w.cork(stream);
-            };
-            carrier.outbox.commit(head.len + len);
             const connection = &stream.connection;
+            if (connection.outbox.isInMemory(len)) {
+                try carrier.outbox.move(&w.pool, head, &connection.outbox, len);
+            } else {
+                var copy: Outbox = .{};
+                defer copy.deinit(&w.pool);
+                copyContent(w, stream, (try copy.reserve(&w.pool, len))[0..len], &carrier.outbox) catch {
+                    copy.cancel(&w.pool);
+                    multiplex.session.takeBack(emission);
+                    stream.file_failed = true;
+                    return w.cork(stream);
+                };
+                copy.commit(len);
+                try carrier.outbox.move(&w.pool, head, &copy, len);
+            }
             switch (connection.output) {
                 .open => {},
                 .blocked => |*blockage| if (connection.outbox.isEmpty()) {
@@ -412,11 +418,11 @@ pub fn Streams(comptime W: type) type {
             w.cork(stream);
         }
 
-        /// Moves the first bytes of a stream's queue.
-        fn copyContent(w: *W, stream: *Peer, out: []u8) error{FileFailed}!void {
+        /// Copies the first bytes of a stream's queue, which are in files, or some of them.
+        fn copyContent(w: *W, stream: *Peer, out: []u8, framed: *Outbox) error{FileFailed}!void {
             const outbox = &stream.connection.outbox;
             var filled: usize = 0;
-            while (true) switch (outbox.fill(&w.pool, out[filled..])) {
+            while (true) switch (outbox.fill(&w.pool, out[filled..], framed)) {
                 .done => return,
                 .file => |bytes| {
                     filled += bytes;
@@ -502,6 +508,7 @@ pub fn Streams(comptime W: type) type {
         /// A stream's slot is about to be given back.
         pub fn leaveCarrier(w: *W, peer: *Peer, carrier: *Connection) void {
             const multiplex = carrier.phase.multiplexed;
+            assert(peer.connection.outbox.isEmpty());
             if (peer.trailers) |kept| kept.destroy(&w.pool);
             multiplex.session.reset(peer.connection.session.number(), .internal_error);
             multiplex.remove(&peer.connection, w.now);
