@@ -314,7 +314,9 @@ pub const Outbox = struct {
             const part = @min(bytes.len, out.len - filled);
             @memcpy(out[filled..][0..part], bytes[0..part]);
             filled += part;
-            if (part < bytes.len or !node.parted) outbox.consume(pool, part) else outbox.follow(pool, other);
+            if (part < bytes.len or !node.parted) {
+                outbox.consume(pool, part);
+            } else outbox.follow(pool, other);
         }
         return .done;
     }

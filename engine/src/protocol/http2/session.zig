@@ -869,10 +869,12 @@ pub const Session = struct {
         s.restore(stream, bytes);
     }
 
-    /// The peer may send so much more, on a stream and on all.
+    /// The peer may send so much more, on a stream and on all. Who lingers was told before what may come.
     fn restore(s: *Session, stream: *Stream, bytes: u32) void {
-        stream.unannounced += bytes;
-        s.announceOn(stream);
+        if (stream.input != .lingering) {
+            stream.unannounced += bytes;
+            s.announceOn(stream);
+        }
         s.credit(bytes);
     }
 
@@ -885,8 +887,11 @@ pub const Session = struct {
     }
 
     fn announceOn(s: *Session, stream: *Stream) void {
-        if (stream.input != .open and stream.input != .lingering) return;
-        if (stream.unannounced < s.config.stream_window_bytes / 2 + 1) return;
+        switch (stream.input) {
+            .open => if (stream.unannounced < s.config.stream_window_bytes / 2 + 1) return,
+            .lingering => if (stream.unannounced == 0) return,
+            .ended, .refused => return,
+        }
         if (s.control.isFull()) {
             s.streams_unannounced = true;
             return;
@@ -1106,17 +1111,21 @@ pub const Session = struct {
 
     /// The response has been framed to its end. The rest of the request is of no use to anybody. The stream
     /// could be reset now (RFC 9113 section 8.1), but there are clients that do not look at their answer then
-    /// (curl 7.88): a rest that is short may come, as in HTTP/1.1. Nobody else hears of it.
+    /// (curl 7.88): a rest that is short may come, as in HTTP/1.1. Nobody else hears of it. All of its credit
+    /// is told now, since curl 7.88 reads nothing behind an answer whose length it knows.
     fn finish(s: *Session, stream: *Stream) void {
         if (stream.input == .ended) return s.close(stream, .ended);
-        if (stream.method == .CONNECT) return s.doom(stream, .no_error);
+        const most = s.config.linger_bytes_max;
+        const rest = (stream.promised orelse stream.received) -| stream.received;
+        if (stream.method == .CONNECT or rest > most) return s.doom(stream, .no_error);
+        s.credit(stream.unreleased);
+        stream.unreleased = 0;
+        stream.unannounced = @intCast(@max(0, most - stream.receive_window));
         stream.input = .lingering;
-        stream.linger_left = s.config.linger_bytes_max;
+        stream.linger_left = most;
         stream.owner = 0;
         s.lingering += 1;
-        const held = stream.unreleased;
-        stream.unreleased = 0;
-        s.restore(stream, held);
+        s.announceOn(stream);
         s.streams.settle(stream);
     }
 

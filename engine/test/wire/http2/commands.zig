@@ -199,7 +199,7 @@ test "responses" {
             b.post(1),
             .{ .status = 200, .end = true },
             ":status=200;content-length=0;",
-            "",
+            "1 window_update 196609\n",
         },
     }) |case| {
         const wire, const response, const head, const rest = case;
@@ -217,7 +217,7 @@ test "responses" {
         const line = std.mem.indexOfScalar(u8, sent, '\n').? + 1;
         try testing.expectEqualStrings(rest, sent[line..]);
         // The head says that nothing follows, exactly if that is so.
-        const bare = rest.len == 0 or std.mem.indexOf(u8, rest, "rst") != null;
+        const bare = rest.len == 0 or std.mem.indexOf(u8, rest, "window") != null;
         try testing.expectEqual(bare, std.mem.startsWith(u8, sent, "1 headers 5"));
         const left = h.session.streams.find(1);
         const is_over = left == null or left.?.input == .lingering;
@@ -565,7 +565,7 @@ test "content that is longer than there may be is refused, and read over" {
     var text: [256]u8 = undefined;
     var writer: std.Io.Writer = .fixed(&text);
     try h.sentText(&writer);
-    try testing.expect(std.mem.endsWith(u8, writer.buffered(), "1 data 1 no\n"));
+    try testing.expect(std.mem.indexOf(u8, writer.buffered(), "1 data 1 no\n1 window_update ") != null);
     // What was on its way is thrown away.
     try h.feed(b.data(1, "abc") ++ b.last(1, "def"));
     try h.expectHeard("");
@@ -574,7 +574,7 @@ test "content that is longer than there may be is refused, and read over" {
 
 test "a response ends before its request: a short rest is thrown away" {
     var config = harness.config;
-    config.linger_bytes_max = 2 * chunk;
+    config.linger_bytes_max = 70_000;
     config.streams_max = 8;
     var h: Harness = undefined;
     try open(&h, &config, b.post(1) ++ b.post(3) ++ b.post(5) ++ b.post(7) ++ b.post(9));
@@ -592,7 +592,9 @@ test "a response ends before its request: a short rest is thrown away" {
     }
     h.sent.clearRetainingCapacity();
     try h.emitAll(100);
-    try h.expectSent("");
+    // Each may send as much as is thrown away, beside what is on its way.
+    try h.expectSent("1 window_update 4465\n3 window_update 20849\n5 window_update 20849\n" ++
+        "7 window_update 4465\n9 window_update 4465\n");
     try testing.expectEqual(5, h.session.lingering);
     // To its end, with trailers, from the middle of a frame on, reset by the peer: nobody hears of it.
     try h.feed(whole[500..]);
@@ -603,17 +605,34 @@ test "a response ends before its request: a short rest is thrown away" {
     try testing.expectEqual(1, h.session.lingering);
     try h.feed(b.of(.headers, 5, 11, b.get_block ++ "\xbe"));
     try h.expectHeard("11 GET / none x=y host=a\n");
-    // All of it may be sent again, once: what was held, and what was thrown away.
-    for (0..2) |_| try h.feed(b.write(.data, 0, 9, &payload, &out));
+    // More than that is an offence.
+    for (0..4) |_| try h.feed(b.write(.data, 0, 9, &payload, &out));
+    try h.feed(b.write(.data, 0, 9, payload[0 .. 70_000 - 4 * chunk], &out));
     h.sent.clearRetainingCapacity();
     try h.feed(b.data(9, "x"));
     try h.emitAll(100);
-    try h.expectSent("9 rst_stream no_error\n");
+    try h.expectSent("9 rst_stream flow_control_error\n");
     try testing.expectEqual(0, h.session.lingering);
     try testing.expectEqual(
         config.connection_window_bytes,
         h.session.receive_window + h.session.unannounced,
     );
+}
+
+test "a request whose rest is too long is reset as soon as its response is out" {
+    const fields = b.post_block ++ b.field("content-length", "90000");
+    var config = harness.config;
+    config.linger_bytes_max = 299_999;
+    for ([_]u32{ 89_999, 90_000 }) |most| {
+        config.linger_bytes_max = most;
+        var h: Harness = undefined;
+        try open(&h, &config, b.of(.headers, 4, 1, fields));
+        defer h.deinit();
+        try start(&h, 1, .{ .status = 200, .end = true });
+        h.sent.clearRetainingCapacity();
+        try h.emitAll(100);
+        try h.expectSent(if (most == 90_000) "1 window_update 24465\n" else "1 rst_stream no_error\n");
+    }
 }
 
 test "a response that is cut: what is queued goes out first" {
@@ -641,6 +660,7 @@ test "a request that does not end after its response is reset after a while" {
     try start(&h, 1, .{ .status = 200, .end = true });
     h.session.endLingering();
     try start(&h, 3, .{ .status = 200, .end = true });
+    try h.emitAll(100);
     h.sent.clearRetainingCapacity();
     h.session.endLingering();
     try h.emitAll(100);
