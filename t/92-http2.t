@@ -51,11 +51,13 @@ my %ACTIONS = (
     '/wait'   => async sub {
         my ($scope, $receive, $send) = @_;
         $scope->{'pagi.connection'}->on_disconnect(sub { $ends{ $scope->{query_string} } = $_[0] });
+        $ends{ $scope->{query_string} } = 'at work';
         1 while (await $receive->())->{type} ne 'http.disconnect';
     },
     '/begin' => async sub {
         my ($scope, $receive, $send) = @_;
         $scope->{'pagi.connection'}->on_disconnect(sub { $ends{ $scope->{query_string} } = $_[0] });
+        $ends{ $scope->{query_string} } = 'at work';
         await $send->({ type => 'http.response.start', status => 200,     headers => [] });
         await $send->({ type => 'http.response.body',  body   => 'begun', more    => 1 });
         1 while (await $receive->())->{type} ne 'http.disconnect';
@@ -321,11 +323,13 @@ sub endings {
         for my $how (sort keys %leave) {
             my $h2 = $connect->();
             my $id = $h2->request("$path?$how$path");
-            ok $h2->is_alive, "$path, $how";
+            # Nobody works on a request whose client has left before.
+            my $news = sub { $ask->get("/ends?$how$path")->{body} };
+            ok wait_for(sub { $news->() eq 'at work' }), "$path, $how";
             $leave{$how}->($h2, $id);
             my $end = wait_for(sub {
-                my $body = $ask->get("/ends?$how$path")->{body};
-                return $body eq 'not yet' ? '' : $body;
+                my $body = $news->();
+                return $body eq 'at work' ? '' : $body;
             });
             # A peer that closes with bytes unread resets its connection.
             like $end, qr{\A(?:client_closed|read_error)\z}, '... the application hears of it';
