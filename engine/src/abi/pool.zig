@@ -194,7 +194,10 @@ pub const Pool = struct {
     fn look(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| if (seat.isLost()) {
             while (seat.end.drain()) {}
-            pool.bury(seat, "has gone");
+            if (pool.answerFor(seat)) |failed|
+                pool.buryAfter(seat, "is stuck", failed)
+            else
+                pool.bury(seat, "has gone");
         };
     }
 
