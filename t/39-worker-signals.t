@@ -11,7 +11,7 @@ use TestLoad;
 use TestServer;
 use TestTools qw(content patience wait_for);
 use TestWebSocket;
-use TestWorkers qw(are_gone children directory load no_failure write_file);
+use TestWorkers qw(are_gone children descriptors directory load no_failure write_file);
 
 my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));
@@ -192,7 +192,13 @@ subtest 'USR1 opens logs anew' => sub {
     rename $_, "$_.1" or die $! for $log, "$dir/error.log";
     $server->signal('USR1');
     ok(wait_for(sub { -e $log && -e "$dir/error.log" }), 'there are new files');
-    select undef, undef, undef, 0.5;
+    ok(
+        wait_for(sub {
+            !grep { m{\Q$dir\E/\w+\.log\.1\z} }
+                map { my %open = descriptors($_); values %open } children($server->pid);
+        }),
+        'no worker has the old ones open'
+    );
     get($port, '/after') for 1 .. 20;
     ok(wait_for(sub { 20 == (() = content($log) =~ m{/after}g) }), 'what comes after is in the new one')
         or diag content($log);
