@@ -163,7 +163,7 @@ fn secure() per.ServerConfig {
     return .{ .tls = .{ .certificates = certificates.list(&.{files("server")}) } };
 }
 
-const trusting: tls.ClientConfig = .{ .alpn = &.{ "h2", "http/1.1" } };
+const trusting: tls.ClientConfig = .{ .alpn = &.{ "none of ours", "http/1.1" } };
 
 test "requests and answers of every size over many networks, with both versions" {
     for (0..seeds) |seed| {
