@@ -55,7 +55,6 @@ pub const Scene = struct {
                 .late_permille = random.uintLessThan(u16, 700),
                 .block_permille = random.uintLessThan(u16, 500),
                 .partial_send_permille = random.uintLessThan(u16, 900),
-                .slow_file_permille = ([_]u16{ 0, 300, 1000 })[random.uintLessThan(usize, 3)],
                 .reset_permille = if (rough and random.boolean()) random.intRangeAtMost(u16, 1, 10) else 0,
                 .accept_failure_permille = if (rough) random.uintLessThan(u16, 200) else 0,
             },
