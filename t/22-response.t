@@ -615,7 +615,8 @@ subtest 'interim responses' => sub {
     );
     my $client = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     for my $status (103, 102) {
-        like $client->response->{head}, qr{\AHTTP/1\.1 $status [\w ]+\r\nlink: </a\.css>\r\n\r\n\z}, $status;
+        like $client->response->{head}, qr{\AHTTP/1\.1 $status [\w ]+\r\nlink: </a\.css>\r\n\r\n\z},
+            "interim $status";
     }
     is_deeply [ split /\n/, $client->response->{body} ], \@said, 'then the response';
     my $old = TestClient->new($server->port)->send("GET / HTTP/1.0\r\n\r\n")->response;
