@@ -7,6 +7,7 @@ Does not know which server it is, and how the numbers are printed.
 import time
 from dataclasses import dataclass
 
+import h2load
 import wrk
 from generator import Generator
 from process import CannotRun, descriptors_max
@@ -43,6 +44,24 @@ def burst(process, cores, seconds, path="/", connections=64, **requests):
     # wrk corrects its histogram as though one request were under way, so pipelined it means nothing.
     alone = requests.get("depth", 1) == 1
     return numbers | ({"p50_us": result.p50_us, "p99_us": result.p99_us} if alone else {})
+
+
+def streams(process, cores, seconds, path="/", **load):
+    """As many requests as the server answers over HTTP/2, by h2load. `load`: see h2load.run."""
+    before = process.cpu_seconds()
+    result = h2load.run(f"http://127.0.0.1:{process.port}{path}", cores.load, seconds, **load)
+    cpu_s = process.cpu_seconds() - before
+    if not process.alive():
+        raise CannotRun("died under load")
+    if not result.requests:
+        raise CannotRun("completed no request")
+    return {
+        "rate": result.rate,
+        "mean_us": result.mean_us,
+        "errors": result.errors,
+        "rss": process.rss_bytes(),
+        "cpu_us": cpu_s * 1e6 / result.requests,
+    }
 
 
 def latency(process, cores, seconds, path="/", connections=64):

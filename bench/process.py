@@ -88,9 +88,9 @@ def any_certificate():
 
 class Process:
     """One server, on one core or a set of them. `log` takes what it prints; `descriptors` is its limit, by
-    default as many as are allowed; `tls` is what its port speaks."""
+    default as many as are allowed; `tls` and `http2` are what its port speaks."""
 
-    def __init__(self, command, core, cwd, port, log, descriptors=None, tls=False):
+    def __init__(self, command, core, cwd, port, log, descriptors=None, tls=False, http2=False):
         if not shutil.which(command[0]):
             raise NotInstalled(f"{os.path.basename(command[0])} is not installed")
         limit = descriptors or descriptors_max()
@@ -102,6 +102,7 @@ class Process:
         self.port = port
         self.log = log
         self.tls = tls
+        self.http2 = http2
         with open(log, "wb") as output:
             self.child = subprocess.Popen(
                 command,
@@ -134,6 +135,8 @@ class Process:
 
     def get(self, path):
         """(status, body) of one request on a connection of its own."""
+        if self.http2:
+            return self._get_by_http2(path)
         if self.tls:
             connection = http.client.HTTPSConnection(
                 "127.0.0.1", self.port, timeout=2, context=any_certificate()
@@ -146,6 +149,20 @@ class Process:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def _get_by_http2(self, path):
+        """By prior knowledge, with curl."""
+        if not shutil.which("curl"):
+            raise NotInstalled("curl is not installed")
+        done = subprocess.run(
+            ["curl", "-s", "--max-time", "2", "--http2-prior-knowledge", "-w", "%{http_code}"]
+            + [f"http://127.0.0.1:{self.port}{path}"],
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ConnectionError(f"curl ended with {done.returncode}")
+        return int(done.stdout[-3:]), done.stdout[:-3]
 
     def _last_words(self):
         with open(self.log, "rb") as file:

@@ -43,6 +43,8 @@ _RATIO = Column("ratio", "× yardstick", ".2f", spread=True)
 _BURST = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU, _RATIO)
 _UPLOAD = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU)
 
+_MEAN = Column("mean_us", "mean ms", ".2f", 1000)
+_STREAMS = {"connections": 16, "streams": 32}
 _UPLOADS = {"connections": 8, "body": s.UPLOAD_BYTES}
 
 SCENARIOS = (
@@ -109,6 +111,24 @@ SCENARIOS = (
         measure.burst,
         _BURST,
         {"connections": 1000},
+    ),
+    Scenario(
+        "http2",
+        "Hello over HTTP/2, 16 connections of 32 streams each",
+        "In the clear, by prior knowledge; h2load asks.",
+        s.HELLOS_HTTP2,
+        measure.streams,
+        (_RATE, _MEAN, _ERRORS, _RSS, _CPU),
+        _STREAMS,
+    ),
+    Scenario(
+        "http2-body",
+        "A body of 1 MiB over HTTP/2, 16 connections of 32 streams each",
+        "In the clear, by prior knowledge; 1,024 requests in each turn, so that none is under way at its end.",
+        s.MIBS_HTTP2,
+        measure.streams,
+        (_RATE, _MEAN, _ERRORS, _RSS, _CPU),
+        {**_STREAMS, "requests": 1024},
     ),
     Scenario(
         "latency",
@@ -221,6 +241,11 @@ GOALS = (
     Goal("body/zig", "cpu_us", 0.95, "body/h2o"),
     Goal("body/zig", "cpu_us", 0.6, "body/nginx"),
     Goal("body/dirserver", "cpu_us", 1.0, "body/h2o"),
+    Goal("http2/zig", "cpu_us", 0.6, "http2/nginx"),
+    Goal("http2/zig", "cpu_us", 0.8, "http2/h2o"),
+    Goal("http2/zig", "cpu_us", 0.8, "http2/nghttpd"),
+    Goal("http2/pagi", "cpu_us", 1.15, "keepalive/pagi"),
+    Goal("http2-body/zig", "cpu_us", 1.0, "http2-body/nginx"),
     Goal("latency/zig", "deviation_us", 1.0, "latency/nginx"),
     Goal("latency/zig", "deviation_us", 1.0, "latency/h2o"),
     Goal("latency/zig", "p999_us", 1.0, "latency/nginx"),

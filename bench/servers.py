@@ -13,6 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 STATE = os.path.join(ROOT, ".peregrine", "bench")
 PREFORKED = 64  # processes: one for each connection of the keep-alive scenario
 BODY_BYTES = 6150  # of the larger body, which bench/peers/peregrine.zig knows as well
+MIB = 2**20  # bytes of the largest, which it knows, too
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Server:
     version: tuple[str, ...] = ()  # prints a version number somewhere
     path: str = "/"  # answers when the server is ready...
     proof: bytes | None = b"ello"  # ...with this in its body; None: with anything
+    http2: bool = False  # that GET is made by HTTP/2 in the clear: it may speak nothing else
 
 
 def _zig(folder, step, mode, prefix="@STATE@"):
@@ -230,3 +232,34 @@ HELLOS = (
     *(GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN),
 )
 HELLOS_ALONE = (YARDSTICK, ZIG, PAGI, PAGI_THREAD, PSGI, NGINX, H2O, *_FETCHED, GRANIAN, UVICORN)
+
+# HTTP/2 in the clear, by prior knowledge.
+_ZIG_HTTP2 = replace(ZIG, http2=True)
+_PAGI_HTTP2 = replace(
+    PAGI,
+    command=(*PAGI_COMMAND, "--http2", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
+    http2=True,
+)
+_NGINX_HTTP2 = replace(
+    NGINX,
+    command=("nginx", "-p", "@WORK@", "-c", "@WORK@/nginx_http2.conf"),
+    files=("nginx_http2.conf", "mib.txt"),
+    http2=True,
+)
+_H2O_HTTP2 = replace(H2O, files=("h2o.conf", "hello.txt", "mib.txt"), http2=True)
+_NGHTTPD = Server(
+    "nghttpd",
+    "nghttpd, file",
+    ("nghttpd", "--no-tls", "-n1", "-a", "127.0.0.1", "-d", "@WORK@", "@PORT@"),
+    files=("hello.txt", "mib.txt"),
+    version=("nghttpd", "--version"),
+    path="/hello.txt",
+    http2=True,
+)
+HELLOS_HTTP2 = (_ZIG_HTTP2, _PAGI_HTTP2, _NGINX_HTTP2, _H2O_HTTP2, _NGHTTPD)
+_MIB = {"path": "/mib.txt", "proof": b"x" * MIB}
+MIBS_HTTP2 = (
+    replace(ZIG_BENCH, http2=True, **_MIB),
+    replace(_NGINX_HTTP2, title="nginx, file", **_MIB),
+    *(replace(server, **_MIB) for server in (_H2O_HTTP2, _NGHTTPD)),
+)

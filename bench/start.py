@@ -13,9 +13,10 @@ import tempfile
 
 import generator
 from process import Process, free_port
-from servers import BODY_BYTES, ROOT, STATE
+from servers import BODY_BYTES, MIB, ROOT, STATE
 
 BUILD_S = 900
+_LENGTHS = {"body.txt": BODY_BYTES, "mib.txt": MIB}  # of files that are made
 
 
 def built(server):
@@ -53,6 +54,7 @@ def started(server, core, **options):
         words = {"@PORT@": str(port), "@WORK@": work}
         for name in server.files:
             _place(name, work, words)
+        options = {"http2": server.http2} | options
         process = Process(
             replaced(server.command, words), core, work, port, os.path.join(work, "log"), **options
         )
@@ -65,8 +67,8 @@ def started(server, core, **options):
 
 def _place(name, work, words):
     target = os.path.join(work, name)
-    if name == "body.txt":
-        text = "x" * BODY_BYTES
+    if name in _LENGTHS:
+        text = "x" * _LENGTHS[name]
     else:
         with open(os.path.join(ROOT, "bench", "peers", name), encoding="utf-8") as file:
             text = replace_words(file.read(), words)

@@ -1,12 +1,13 @@
 //! Peregrine's Zig face under measurement: `peregrine PORT`, one worker. /body answers with as many bytes as
-//! the file that others serve, /echo with the request's body, /drop when it has read that, /json with an
-//! object, /memory with what the engine has allocated; /ws is a WebSocket that echoes, everything else says
-//! hello.
+//! the file that others serve, /mib.txt with a mebibyte, /echo with the request's body, /drop when it has
+//! read that, /json with an object, /memory with what the engine has allocated; /ws is a WebSocket that
+//! echoes, everything else says hello. HTTP/2 is spoken, too.
 const std = @import("std");
 const per = @import("peregrine");
 
 /// bench/scenarios.py makes the others' file of the same length.
 const body: [6150]u8 = @splat('x');
+const mib: [1 << 20]u8 = @splat('x');
 
 /// Bytes that the server's allocator has given out.
 var allocated: Counting = .{};
@@ -53,6 +54,8 @@ const Handler = struct {
                 "{d}",
                 .{allocated.bytes.load(.monotonic)},
             ));
+        } else if (std.mem.eql(u8, path, "/mib.txt")) {
+            _ = try response.setBody(&mib);
         } else {
             _ = try response.setBody(if (std.mem.eql(u8, path, "/body")) &body else "Hello, World!\n");
         }
@@ -136,7 +139,7 @@ pub fn main(init: std.process.Init) !void {
     const server = try per.Server(Handler).init(
         allocated.allocator(),
         port,
-        .{ .ip = "127.0.0.1", .worker_thread_count = 1 },
+        .{ .ip = "127.0.0.1", .worker_thread_count = 1, .limits = .{ .http2 = .everywhere } },
     );
     try server.start();
 }

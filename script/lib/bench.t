@@ -17,6 +17,13 @@ subtest 'a row is measured' => sub {
         'numbers, and no error';
 };
 
+subtest 'a row of HTTP/2 is measured' => sub {
+    my ($status, $output) = output_of("script/bench $BRIEF http2-body/zig");
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^\| Peregrine, Zig handler \| [\d.,]+ \| [\d.,]+ \| 0 \| [\d.]+ \| [\d.,]+ \|$/m,
+        'numbers, and no error';
+};
+
 subtest 'a peer that is not installed is a word in the table' => sub {
     my ($status, $output) = output_of("PATH=/usr/bin:/bin script/bench $BRIEF idle/nginx");
     is $status, 1, 'exit status, as nothing was measured';
