@@ -3,6 +3,7 @@
 package Lint::Perl;
 use v5.36;
 use Digest::SHA qw(sha1_hex);
+use POSIX       ();
 
 my $SUB_LINES_MAX = 80;                         # "about 70"
 my $CACHE         = '.peregrine/tidy.cache';    # digests of texts that are tidy
@@ -12,7 +13,27 @@ my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   
 
 sub findings (@sources) {
     return () unless @sources;
-    return (_tidy(@sources), _compile(@sources), map { _rules($_) } @sources);
+    my $tidied = _meanwhile(sub { _tidy(@sources) });                 # takes as long as to compile them all
+    my @others = (_compile(@sources), map { _rules($_) } @sources);
+    return ($tidied->(), @others);
+}
+
+# Starts a process that finds findings, and returns what waits for them.
+sub _meanwhile ($finds) {
+    my $pid = open(my $found, '-|') // die "fork: $!\n";
+    if (!$pid) {
+        my $ok = eval {
+            print map { s/\n?\z/\n/r } $finds->();
+            1;
+        } && close STDOUT;
+        warn $@ || "close: $!\n" if !$ok;
+        POSIX::_exit($ok ? 0 : 1);
+    }
+    return sub {
+        chomp(my @findings = <$found>);
+        close $found or die "script/lint: a process of its own has failed\n";
+        return @findings;
+    };
 }
 
 # perltidy is slow, so texts that were tidy under the same style are remembered.
