@@ -247,6 +247,7 @@ pub const Host = struct {
     }
 
     /// Adds the event of a request, and leaves room for so many others; the pointer dies with the next one.
+    /// `head` may be gone afterwards.
     pub fn addRequest(
         batch: *Batch,
         worker: anytype,
@@ -259,6 +260,9 @@ pub const Host = struct {
         kept.route = exchange.host;
         kept.complete_us = worker.round_us;
         exchange.given_us = worker.round_us;
+        const wants_events = exchange.websocket == null and head.method != .HEAD and
+            peregrine.accept.wantsEventStream(head.fields, head.text);
+        // The head may lie in what this gives back.
         const body_bytes = try batch.keepBody(worker, exchange, kept);
         const event = try batch.add(eventOf(.request, exchange), reserved);
         event.request = kept;
@@ -266,11 +270,8 @@ pub const Host = struct {
         event.len = body_bytes.len;
         exchange.given_bytes += body_bytes.len;
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
-        if (exchange.websocket != null) {
-            event.flags |= types.EventFlag.handshake;
-        } else if (head.method != .HEAD and peregrine.accept.wantsEventStream(head.fields, head.text)) {
-            event.flags |= types.EventFlag.event_stream;
-        }
+        if (exchange.websocket != null) event.flags |= types.EventFlag.handshake;
+        if (wants_events) event.flags |= types.EventFlag.event_stream;
         return event;
     }
 
