@@ -1,13 +1,11 @@
 """One burst of load by h2load (HTTP/2 in the clear), pinned to its own core, as a value. Does not know the
 server."""
 
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 
-from process import NotInstalled
+from process import NotInstalled, run_on_core
 
 GRACE_S = 60  # h2load ends by itself; this is for the day it does not
 _UNIT_US = {"us": 1, "ms": 1000, "s": 1_000_000}
@@ -30,14 +28,8 @@ def run(url, core, seconds, connections, streams, requests=None):
     if not shutil.which("h2load"):
         raise NotInstalled("h2load is not installed; run script/bench --install")
     much = [f"-n{requests}"] if requests else [f"-D{seconds}"]
-    done = subprocess.run(
-        ["h2load", "-t1", f"-c{connections}", f"-m{streams}", *much, url],
-        capture_output=True,
-        text=True,
-        timeout=seconds + GRACE_S,
-        check=False,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-    )
+    command = ["h2load", "-t1", f"-c{connections}", f"-m{streams}", *much, url]
+    done = run_on_core(command, core, seconds + GRACE_S)
     counts = re.search(r"^requests: .* (\d+) succeeded, (\d+) failed,", done.stdout, re.M)
     rate = re.search(r"^finished in .*?, ([\d.]+) req/s", done.stdout, re.M)
     mean = re.search(r"^time for request: +(?:\S+ +){2}([\d.]+)(us|ms|s)\b", done.stdout, re.M)

@@ -28,6 +28,18 @@ class NotInstalled(CannotRun):
     """There is no use in trying again."""
 
 
+def run_on_core(command, core, timeout_s):
+    """Runs a load generator on one core to its end: what it has said, as text."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -3,8 +3,9 @@
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
+
+from process import run_on_core
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "requests.lua")
 GRACE_S = 20  # wrk ends by itself; this is for the day it does not
@@ -47,14 +48,7 @@ def run(url, core, connections, seconds, depth=1, body=0, headers="few"):
         str(body),
         headers,
     ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=seconds + GRACE_S,
-        check=False,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-    )
+    done = run_on_core(command, core, seconds + GRACE_S)
     result = re.search(r"^RESULT (.*)$", done.stdout, re.M)
     if not result:
         raise Failed(f"wrk: {(done.stderr.strip() or done.stdout.strip() or 'no result').splitlines()[-1]}")
