@@ -75,7 +75,9 @@ C<--workers 8> has eight, of which one takes the next connection. While it compu
 on to accept, read and send.
 
 It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything
-that runs in the process's L<IO::Async::Loop>, while other requests are served.
+that runs in the process's L<IO::Async::Loop>, while other requests are served. Workers
+behind one engine (both sections below) still have one request at a time: as many wait so as there
+are workers.
 
 =head2 The engine in a process of its own
 
