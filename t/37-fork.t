@@ -82,18 +82,19 @@ my %CHILD = (
             configure    => sub { $server->configure(timeout => 1) },
             count        => sub { $server->connection_count },
         );
-        print STDERR "$_: ",      failure($calls{$_}), "\n" for sort keys %calls;
-        print STDERR 'running: ', $server->is_running, "\n";
+        print STDERR "$_: " . failure($calls{$_}) . "\n" for sort keys %calls;
+        print STDERR 'running: ' . $server->is_running . "\n";
         POSIX::_exit(0);
     },
-    lists => sub { print STDERR 'child: ', open_now(), "\n"; POSIX::_exit(0) },
+    lists => sub { print STDERR 'child: ' . open_now() . "\n"; POSIX::_exit(0) },
     loops => sub {
         my ($user, $system) = times;
         loop()->delay_future(after => 1)->get;
         loop()->watch_time(after => 1, code => sub { loop()->stop });
         loop()->run;
         my @after = times;
-        print STDERR 'looped, CPU: ', $after[0] + $after[1] - $user - $system < 0.5 ? 'little' : 'much', "\n";
+        print STDERR 'looped, CPU: '
+            . ($after[0] + $after[1] - $user - $system < 0.5 ? 'little' : 'much') . "\n";
         exit 0;
     },
     waits => sub {
@@ -271,7 +272,7 @@ subtest 'a parent that goes' => sub {
     open my $out, '>', $file or die $!;
     print {$out} <<'APP';
 use Future::AsyncAwait;
-END { print STDERR "END in ", ($$ == $main::PID ? 'the server' : 'a child'), "\n" }
+END { print STDERR 'END in ' . ($$ == $main::PID ? 'the server' : 'a child') . "\n" }
 $main::PID //= $$;
 async sub {
     my ($scope, $receive, $send) = @_;
@@ -329,7 +330,7 @@ subtest 'a child of the lifespan application' => sub {
         my $pid = fork // die $!;
         if (!$pid) {
             alarm patience(60);
-            print STDERR 'child: ', open_now(), "\n";
+            print STDERR 'child: ' . open_now() . "\n";    # in one write: the parent has something to say
         }
         await $send->({ type => 'lifespan.startup.complete' }) if $pid || $ENV{TEST_SENDS};
         return                                                 if !$pid;

@@ -58,12 +58,15 @@ subtest 'HUP with code that does not start' => sub {
     my $server  = TestServer->command('-E', 'production', '--workers', 2, $app);
     my $port    = $server->port;
     my @clients = load($port);
-    my @before  = sort(children($server->pid));
+    my %serving;
+    ok(wait_for(sub { $serving{ get($port, '/')->{body} =~ s/ .*//r } = 1; keys %serving == 2 }),
+        'both workers serve');
+    my @before = sort(children($server->pid));
     write_file('app.pl', "die 'broken';\n");
     $server->signal('HUP');
     ok(
         $server->wait_for_log(
-            qr/the restart is given up, a new worker 1 cannot start: Error loading \S+: broken.*: 2$/m),
+            qr/the restart is given up, a new worker [12] cannot start: Error loading \S+: broken.*: 2$/m),
         'the log says that the restart is given up'
     );
     is_deeply([ sort(children($server->pid)) ], \@before, 'the workers are the old ones');

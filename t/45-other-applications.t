@@ -49,7 +49,7 @@ for my $name (sort keys %psgi) {
         is($status, 0, '--check calls no application');
         like(
             $err,
-            qr/PAGI: \Q$file\E looks like a PSGI application, and this server runs PAGI applications/,
+            qr/PAGI: \Q$file\E looks like a PSGI application, and this server runs PAGI .*peregrine runs/,
             '... but says what it looks like'
         );
     };

@@ -2,6 +2,7 @@
 package Tap;
 use v5.36;
 use File::Find ();
+use File::Spec ();
 use TAP::Harness;
 
 my $FILE_MAX = 300;    # seconds for one file
@@ -18,7 +19,8 @@ sub files (@places) {
 # Options: under (a command in front of perl), before (folders for @INC, before blib), seconds (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
-    my @folders = (@{ $options->{before} // [] }, 'blib/lib', 'blib/arch');
+    # A server that changes its directory finds them, too.
+    my @folders = map { File::Spec->rel2abs($_) } @{ $options->{before} // [] }, 'blib/lib', 'blib/arch';
     my $seconds = $options->{seconds} // $FILE_MAX;
     my $harness = TAP::Harness->new({
         jobs  => 3,

@@ -28,23 +28,9 @@ sub _program {
 # `more`: further arguments of Chromium.
 sub start {
     my ($class, @more) = @_;
-    my $log = File::Temp->new;
-    my $pid = fork;
-    die "fork: $!" if !defined $pid;
-    if (!$pid) {
-        setpgrp;
-        open STDOUT, '>&', $log or die "stdout: $!";
-        open STDERR, '>&', $log or die "stderr: $!";
-        exec qw(chromedriver --port=0) or POSIX::_exit(127);
-    }
-    my $self = bless {
-        pid    => $pid,
-        log    => $log,
-        http   => HTTP::Tiny->new(timeout => 60),
-        folder => File::Temp->newdir
-        },
-        $class;
-    $self->{base} = 'http://127.0.0.1:' . $self->_driver_port;
+    my $self = bless { http => HTTP::Tiny->new(timeout => 60), folder => File::Temp->newdir }, $class;
+    my $port = $self->_start_driver;
+    $self->{base} = "http://127.0.0.1:$port";
     my @arguments = (
         qw(--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage),
         "--user-data-dir=$self->{folder}", @more
@@ -61,13 +47,39 @@ sub start {
     return $self;
 }
 
+# The port that it picks is free for IPv6, and may be in use for IPv4: then it ends, and is started again.
+sub _start_driver {
+    my ($self) = @_;
+    for (1 .. 10) {
+        $self->_fork_driver;
+        my $port = $self->_driver_port;
+        return $port if $port;
+        last         if $self->_log !~ /IPv4 port not available/;
+    }
+    die 'chromedriver did not start: ' . $self->_log;
+}
+
+sub _fork_driver {
+    my ($self) = @_;
+    my $log    = $self->{log} = File::Temp->new;
+    my $pid    = $self->{pid} = fork;
+    die "fork: $!" if !defined $pid;
+    if (!$pid) {
+        setpgrp;
+        open STDOUT, '>&', $log or die "stdout: $!";
+        open STDERR, '>&', $log or die "stderr: $!";
+        exec qw(chromedriver --port=0) or POSIX::_exit(127);
+    }
+    return;
+}
+
 sub _driver_port {
     my ($self) = @_;
     for (my $end = time + $PATIENCE; time < $end; sleep 0.02) {
         return $1 if $self->_log =~ /started successfully on port (\d+)/;
         last      if waitpid($self->{pid}, WNOHANG) == $self->{pid};
     }
-    die 'chromedriver did not start: ' . $self->_log;
+    return;
 }
 
 sub _log {
@@ -163,6 +175,7 @@ sub submit {
 
 sub DESTROY {
     my ($self) = @_;
+    return if !$self->{pid};
     local ($?, $@, $!);
     eval { $self->_call(DELETE => $self->{session}) } if $self->{session};
     for my $signal (qw(TERM KILL)) {
