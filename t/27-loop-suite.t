@@ -1,5 +1,6 @@
 # IO::Async's own tests for loops (IO::Async::LoopTests) pass whole: for IO::Async::Loop::Peregrine as it is,
-# and while it waits in an engine. Each group runs in a process of its own, all at the same time. Some of
+# while it waits in an engine, and while it waits in EV. Each group runs in a process of its own, all at the
+# same time. Some of
 # their tests are about time: a group has three attempts, in case the machine is busy.
 use strict;
 use warnings;
@@ -15,19 +16,22 @@ BEGIN {
     }
 }
 
-my @loops  = qw(IO::Async::Loop::Peregrine LoopWithEngine);
+my @loops = ([qw(IO::Async::Loop::Peregrine)], ['LoopWithEngine']);
+push @loops, [ 'LoopWithEngine', '-MEV' ] if system($^X, '-MEV', '-e', '1') == 0;
 my @groups = qw(control idle io process signal timer);
 
 sub start {
-    my ($loop, $group) = @_;
+    my ($loop, $group)    = @_;
+    my ($class, @modules) = @$loop;
     my $output = File::Temp->new;
     my $pid    = fork // die "Cannot fork: $!\n";
-    return { name => "$loop, $group", loop => $loop, group => $group, pid => $pid, output => $output }
+    return { name => "@$loop, $group", loop => $loop, group => $group, pid => $pid, output => $output }
         if $pid;
     open STDOUT, '>&', $output or die $!;
     open STDERR, '>&', $output or die $!;
     alarm 120;
-    exec $^X, (map { "-I$_" } @INC), '-MIO::Async::LoopTests', '-e', 'run_tests(@ARGV)', $loop, $group;
+    exec $^X, (map { "-I$_" } @INC), @modules, '-MIO::Async::LoopTests', '-e', 'run_tests(@ARGV)', $class,
+        $group;
 }
 
 my @running = map {

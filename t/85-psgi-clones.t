@@ -310,6 +310,22 @@ subtest 'what cannot be cloned' => sub {
     ($status, undef, $error) = TestServer->finish_at($plackup, qw(-s EVHTP --port 0 --loop-type EV), $psgi);
     isnt $status, 0, 'a loop that is one for all threads';
     like $error, qr/option 'loop_type': EV cannot be in several threads/, '... is refused';
+
+    return if system($^X, '-MEV', '-e', '1') != 0;
+    my $ev = write_file('ev.psgi', "use EV; sub { [ 200, [], [] ] }\n");
+    ($status, undef, $error) =
+        TestServer->finish_at($plackup, qw(-s EVHTP --port 0 --engine thread --workers 2), $ev);
+    isnt $status, 0, 'an application that has loaded EV';
+    like $error, qr/has loaded EV, which cannot be cloned.*--engine process/, '... is refused';
+    my $late =
+        write_file('late.psgi', "sub { require EV if \$_[0]{PATH_INFO} eq '/ev'; [ 200, [], ['ok'] ] }\n");
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC),
+        $plackup, qw(-s EVHTP --listen 127.0.0.1:0 --max-workers 1), $late);
+    my ($port) = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)}) =~ /(\d+)\z/;
+    is get($port, '/ev')->{status}, 500, 'one that loads it in a clone';
+    ok $server->wait_for_log(qr/EV cannot be in several threads: .*--engine process/), '... dies';
+    is get($port, '/')->{body}, 'ok', '... and goes on';
+    is $server->stop,           0,    '... to its end';
 };
 
 subtest 'a Perl without threads' => sub {

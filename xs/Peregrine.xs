@@ -4,6 +4,7 @@
 #include "pagi/pagi.h"
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #endif
 #include "psgi/psgi.h"
 
@@ -246,6 +247,25 @@ PPCODE:
     EXTEND(SP, (SSize_t)count + 1);
     PUSHs(bytes);
     for (i = 0; i < count; i++) mPUSHi(list[i]);
+
+int
+signal_descriptor(fd, ...)
+    int fd
+PREINIT:
+    sigset_t set;
+    I32 i;
+CODE:
+    sigemptyset(&set);
+    for (i = 1; i < items; i++) sigaddset(&set, (int)SvIV(ST(i)));
+#ifdef __linux__
+    RETVAL = signalfd(fd, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+#else
+    PERL_UNUSED_VAR(fd);
+    errno = ENOSYS;
+    RETVAL = -1;
+#endif
+OUTPUT:
+    RETVAL
 
 void
 let_threads_fork()

@@ -21,6 +21,21 @@ sub IO::Async::Loop::CLONE_SKIP { return 1 }
 
 sub are_possible { return $Config{useithreads} && $^O eq 'linux' ? 1 : 0 }
 
+# Modules of which a process can have but one: another interpreter would use what is the first one's.
+my %SINGLE = map { ($_ =~ s{::}{/}gr) . '.pm' => $_ } qw(Coro EV);
+
+sub obstacle {
+    my ($file) = grep { $INC{$_} } sort keys %SINGLE;
+    return $file ? $SINGLE{$file} : undef;
+}
+
+# In a clone.
+sub _refuse_single {
+    my (undef, $file) = @_;
+    my $module = $SINGLE{$file} // return;
+    die "$module cannot be in several threads: use another engine (--engine process)\n";
+}
+
 # Modules look whether it is there to know whether there are several interpreters.
 sub prepare {
     require threads;
@@ -189,6 +204,7 @@ sub _live {
     # What is unbuffered has a copy that is not.
     STDERR->autoflush(1);
     srand;
+    unshift @INC, \&_refuse_single;
     return if eval { _make_up(); $serve->({ %$facts, link => $link }); 1 };
     $link->say(failed => $@ =~ s/\s+\z//r);
     return;
@@ -266,6 +282,13 @@ Does not wait any more for those that are to leave.
     Peregrine::Threads::are_possible()
 
 Whether Perl has them (ithreads), and the engine can be joined: on Linux only.
+
+=head2 obstacle
+
+    my $module = Peregrine::Threads::obstacle();
+
+The name of a module that is loaded and cannot be cloned, L<EV> or L<Coro>; undef if there is none. A clone
+that is about to load one gets an exception.
 
 =head2 prepare
 

@@ -38,6 +38,11 @@ static bool is_running(pTHX_ HV *loop) {
     return running && SvTRUE(running);
 }
 
+/* Whether the loop is to wait in EV, which somebody has loaded, and has yet to say that it will not. */
+static bool is_for_ev(pTHX_ HV *loop) {
+    return hv_exists(GvHVn(PL_incgv), "EV.pm", 5) && !member(aTHX_ loop, "peregrine_ev", 12);
+}
+
 /* Waits in the engine and handles what that has, until the loop is stopped or has something to do itself.
  * Whether that is to look at what it watches. */
 bool px_loop_turns(pTHX_ px_worker *worker, HV *loop) {
@@ -48,7 +53,7 @@ bool px_loop_turns(pTHX_ px_worker *worker, HV *loop) {
         left = left_ms(aTHX_ loop);
         is_due = px_worker_wait(aTHX_ worker, left);
     } while (left != 0 && !is_due && !PL_sig_pending && is_running(aTHX_ loop) && worker->engine &&
-             !px_is_foreign(worker));
+             !px_is_foreign(worker) && !is_for_ev(aTHX_ loop));
     px_worker_release(aTHX_ worker);
     return is_due;
 }

@@ -66,7 +66,8 @@ sub _used {
 
 sub sentence {
     my ($name, $kind) = @_;
-    return "$name looks like $kind, and this server runs PAGI applications";
+    my $where = $kind eq PSGI ? ' (the command peregrine runs those of PSGI)' : '';
+    return "$name looks like $kind, and this server runs PAGI applications$where";
 }
 
 1;

@@ -15,13 +15,19 @@ sub defaults {
     my ($self) = @_;
     my %defaults = (engine => 'thread');
     $defaults{max_workers} = 8 if !defined $self->{workers};
-    my $workers = $self->{workers} // $self->{max_workers} // $defaults{max_workers};
-    if ($workers && !defined $self->{engine} && !Peregrine::Threads::are_possible() && $^O eq 'linux') {
-        PAGI::Server::Log->new(name => 'Peregrine')
-            ->warn('PAGI: this Perl has no threads: the workers are processes');
+    my $workers  = $self->{workers} // $self->{max_workers} // $defaults{max_workers};
+    my $obstacle = $workers && !defined $self->{engine} && $^O eq 'linux' ? _obstacle() : undef;
+    if (defined $obstacle) {
+        PAGI::Server::Log->new(name => 'Peregrine')->warn("PAGI: $obstacle: the workers are processes");
         $defaults{engine} = 'process';
     }
     return %defaults;
+}
+
+sub _obstacle {
+    return 'this Perl has no threads' if !Peregrine::Threads::are_possible();
+    my $module = Peregrine::Threads::obstacle() // return;
+    return "the application has loaded $module, which cannot be in several threads";
 }
 
 1;
@@ -66,9 +72,14 @@ The C<CLONE> of installed modules (DBI has one) is called first, then that of th
 the clone cannot start: the log says why, and another attempt follows. An application that has made an
 L<IO::Async::Loop> when it was loaded is refused; in a request it finds that of its interpreter.
 
+An application that has loaded L<EV> or L<Coro>, of which a process can have but one, is served by processes
+(C<--engine process>), and the log says so; with an C<--engine thread> of yours it is refused. One of
+L<Mojolicious> is such where EV is installed, unless C<MOJO_REACTOR=Mojo::Reactor::Poll> is in its
+environment. In a clone it dies to load them.
+
 Small applications of Catalyst, Dancer2, Mojolicious and Plack's middleware, of DBI and DBD::SQLite, are
 tested so. Modules that are written in C may not survive cloning, if their C<CLONE> does not care for it: then
-C<--engine process> is the right choice. EV is such a one, which has a single loop for the whole process.
+C<--engine process> is the right choice.
 
 =head2 What a clone costs
 

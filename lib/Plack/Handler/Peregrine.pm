@@ -74,10 +74,26 @@ up, so that no proxy is needed in front. The application gets one request at a t
 C<--workers 8> has eight, of which one takes the next connection. While it computes, C<--engine thread> goes
 on to accept, read and send.
 
-It may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from anything
-that runs in the process's L<IO::Async::Loop>, while other requests are served. Workers
-behind one engine (both sections below) still have one request at a time: as many wait so as there
-are workers.
+=head2 Applications that wait
+
+An application may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from
+anything that runs in the process's L<IO::Async::Loop>, in L<AnyEvent>, or in L<EV>, if the application has
+loaded that, while other requests are served. Nothing is to be installed or said for it, but to take no other
+loop (L<PAGI::Server/Other event loops>). Workers behind one engine (both sections below) still have one
+request at a time: as many wait so as there are workers.
+
+An application that blocks all the same, by C<recv> of an AnyEvent condition variable or by C<EV::run>, is one
+for C<--engine process>. With C<--engine inline> others are served while it waits, within its wait; but when
+one of them waits like that as well AnyEvent dies ("recursive blocking wait attempted"), and so does
+C<Mojo::IOLoop> ("already running"), as under any server with one loop.
+
+Clones of an interpreter (L<Plack::Handler::EVHTP>) have IO::Async and AnyEvent, but no EV, and no signal
+comes to them, nor the end of a child.
+
+L<Mojolicious> takes EV where that is installed; then what is written by and by (C<write>, C<write_chunk>)
+comes from timers and promises. C<render_later> does not work under any PSGI server: Mojolicious does not wait
+for it there, and the answer is 404. Nor do its timers without EV (C<Mojo::Reactor::Poll>), but while a
+function of Mojolicious itself waits.
 
 =head2 The engine in a process of its own
 

@@ -86,6 +86,8 @@ sub unwatch_time {
 # (Metrics::Any, IO_ASYNC_WATCHDOG). Then its descriptor is to be watched.
 sub watch_engine {
     my ($self, $engine) = @_;
+    my $ev = $self->_ev;
+    return $ev->watch_engine($engine) if $ev;
     return 0 if $self->{peregrine_engine} || $self->WATCHDOG_ENABLE || _is_measured();
     return 0 if $self->{pid} != $$ || !$engine->wait_for_loop(fileno $self->{epoll});
     weaken($self->{peregrine_engine} = $engine);
@@ -99,6 +101,7 @@ sub _is_measured {
 
 sub unwatch_engine {
     my ($self, $engine) = @_;
+    $self->{peregrine_ev}->unwatch_engine($engine) if $self->{peregrine_ev};
     my $watched = $self->{peregrine_engine} or return;
     return if $watched != $engine;
     delete $self->{peregrine_engine};
@@ -110,11 +113,14 @@ sub unwatch_engine {
 # wait. Works with any epoll loop.
 sub let_signals_in {
     my ($self)  = @_;
-    my $signals = POSIX::SigSet->new(map { $self->signame2num($_) } keys %{ $self->{signals} });
+    my $watched = $self->{signals};
+    my @quiet   = grep { !$watched->{$_}->pending } keys %$watched;
+    my $signals = POSIX::SigSet->new(map { $self->signame2num($_) } keys %$watched);
     my $blocked = POSIX::SigSet->new;
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
     $self->{peregrine_signals} = 1;    # their callbacks are due
+    $self->{peregrine_ev}->tell_signals(grep { $watched->{$_}->pending } @quiet) if $self->{peregrine_ev};
     return;
 }
 
@@ -124,8 +130,8 @@ sub run {
     local $self->{running} = 1;
     local $self->{result}  = [];
     while ($self->{running}) {
-        my $engine = $self->{peregrine_engine};
-        my $is_due = $engine ? $engine->turns($self) : undef;
+        my $engine = $self->_ev ? undef                 : $self->{peregrine_engine};
+        my $is_due = $engine    ? $engine->turns($self) : undef;
         if    (!$self->{running}) { last }
         elsif (defined $is_due)   { $self->_after_wait($is_due) }
         else                      { $self->loop_once }
@@ -136,15 +142,26 @@ sub run {
 # The epoll loop's own turn follows only if there is something for it.
 sub loop_once {
     my ($self, $timeout) = @_;
+    if (my $ev = $self->_ev) {
+        $ev->wait($timeout);
+        return $self->_turn_in_ev;
+    }
     my $engine = $self->{peregrine_engine} or return $self->_own_turn($timeout);
-    my $left   = $self->{peregrine_signals} || %{ $self->{fakeevents} } ? 0 : $timeout;
-    $self->_adjust_timeout(\$left);
+    my $left   = $self->_time_left($timeout);
     my $is_due = $engine->wait(defined $left ? POSIX::ceil($left * 1000) : -1);
     if (!defined $is_due) {    # in a fork the loop has no engine
         delete $self->{peregrine_engine};
         return $self->_own_turn($timeout);
     }
     return $self->_after_wait($is_due);
+}
+
+# Until there is something to do, or the timeout.
+sub _time_left {
+    my ($self, $timeout) = @_;
+    $timeout = 0 if $self->{peregrine_signals} || %{ $self->{fakeevents} };
+    $self->_adjust_timeout(\$timeout);
+    return $timeout;
 }
 
 sub _after_wait {
@@ -173,6 +190,94 @@ sub _own_turn {
     return $count;
 }
 
+# ---- Inside EV ----------------------------------------------------------------------------------
+
+sub stay_out_of_ev {
+    my ($self) = @_;
+    $self->{peregrine_ev} //= 0;
+    return;
+}
+
+# What the loop waits in as soon as somebody has loaded EV (Peregrine::InEV).
+sub _ev {
+    my ($self) = @_;
+    return if !$INC{'EV.pm'};
+    my $ev = $self->{peregrine_ev};
+    return $ev              if defined $ev && !($ev && $ev->is_foreign);
+    return $self->_enter_ev if defined &EV::run;
+    return;
+}
+
+sub _enter_ev {
+    my ($self) = @_;
+    require Peregrine::InEV;
+    my $engine = delete $self->{peregrine_engine};
+    if    ($self->{pid} != $$) { undef $engine; $self->post_fork }
+    elsif ($engine)            { $engine->wait_for_loop(-1) }
+    weaken(my $weak = $self);
+    my $ev = $self->{peregrine_ev} = Peregrine::InEV->new(
+        descriptor  => fileno $self->{epoll},
+        left        => sub { return $weak->_time_left(@_) },
+        turn        => sub { return $weak->_turn_in_ev },
+        child_ended => sub { return $weak->_child_ended(@_) },
+    );
+    $ev->watch_engine($engine) if $engine;
+    $self->_share_signal($_) for keys %{ $self->{signals} };
+    # Only let_signals_in lets them in from now on, and tells EV.
+    $self->{sigmask}->fillset;
+    # Of children it hears in any case, and takes them all: so the loop must not. A process is none of its
+    # own children.
+    local $?;
+    $self->watch_process($$ => sub { });
+    ${ $self->{childwatch_sigid} } = sub { };
+    return $ev;
+}
+
+sub _turn_in_ev {
+    my ($self) = @_;
+    my $ev     = $self->{peregrine_ev};
+    my $due    = $ev->take_due;
+    $self->let_signals_in if $due->{signals};
+    $due->{loop} = 1 if delete $self->{peregrine_signals};
+    my $engine = $ev->engine;
+    $engine->dispatch                if $due->{engine} && $engine;
+    return 1 + $self->_manage_queues if !$due->{loop}  && !%{ $self->{fakeevents} };
+    delete $self->{processing_start};
+    return $self->_own_turn(0);
+}
+
+sub watch_signal {
+    my ($self, $signal, $code) = @_;
+    my $ev = $self->{peregrine_ev};
+    $ev->share_signal($signal, $self->signame2num($signal)) if $ev;
+    return $self->SUPER::watch_signal($signal, $code);
+}
+
+# One that the loop watched before there was EV, which takes it.
+sub _share_signal {
+    my ($self, $signal) = @_;
+    my $number  = $self->signame2num($signal);
+    my $pending = \$self->{signals}{$signal}->pending;
+    POSIX::sigprocmask(POSIX::SIG_BLOCK(), POSIX::SigSet->new($number));
+    $self->{peregrine_ev}->share_signal($signal, $number);
+    POSIX::sigprocmask(POSIX::SIG_BLOCK(), POSIX::SigSet->new($number));
+    POSIX::sigaction($number, POSIX::SigAction->new(sub { $$pending = 1 }));
+    return;
+}
+
+# EV has taken it. What dies in a callback is the loop's business: so it is called in its turn.
+sub _child_ended {
+    my ($self, $pid, $status) = @_;
+    my $watches = $self->{childwatches};
+    my @codes   = (delete $watches->{$pid}, $watches->{0});
+    for my $code (grep { defined } @codes) {
+        $self->watch_idle(when => 'later', code => sub { $code->($pid, $status) });
+    }
+    return;
+}
+
+# ---- Signals and processes ----------------------------------------------------------------------
+
 # The epoll loop goes through the values of its hash of signals in place, so that a callback that
 # unwatches one of them would end it with "Use of freed value in iteration". The value lives until the
 # loop has gone through them.
@@ -180,6 +285,8 @@ sub unwatch_signal {
     my ($self, $signal) = @_;
     my $signals = $self->{signals};
     my $kept    = $signals && exists $signals->{$signal} ? \$signals->{$signal} : undef;
+    my $ev      = $self->{peregrine_ev};
+    $ev->unshare_signal($signal) if $ev;
     $self->SUPER::unwatch_signal($signal);
     push @{ $self->{peregrine_kept} }, $kept if $kept;
     return;
@@ -271,6 +378,35 @@ C<PAGI::Server-E<gt>run> and C<pagi-server> make this loop unless C<loop_type>, 
 variable C<IO_ASYNC_LOOP> name another one, or L<IO::Async::Loop::Epoll> cannot be loaded. A server that is
 added to a loop of yours works with whatever that is.
 
+=head2 EV
+
+L<EV> has a loop of its own, which nobody would run. As soon as it is loaded this loop waits in there, with
+C<EV::run>: timers and watchers of both are called, and those of L<AnyEvent>, which uses one or the other.
+What it costs is a system call more for each turn; without EV it costs nothing.
+
+=over
+
+=item *
+
+When somebody else calls C<EV::run>, in a callback or a request, this loop has its turns in there, too, unless
+16 of these calls lie in each other. C<EV::break> does not stop this loop.
+
+=item *
+
+A signal that both watch is told to both, whoever came first; so is the end of a child. EV takes all children
+that end, as it always does: who waits for one by C<waitpid> without having blocked finds it gone.
+
+=item *
+
+What dies in a callback of EV is told by EV (C<$EV::DIED>), and the loop goes on. What dies in a callback of
+IO::Async comes out of C<run>, as ever, unless it is called within somebody else's C<EV::run>.
+
+=item *
+
+It is EV's default loop that runs, and no other one.
+
+=back
+
 =head1 METHODS
 
 =head2 new
@@ -283,6 +419,12 @@ See L<IO::Async::Loop::Epoll>.
 
 As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any
 more, does nothing.
+
+=head2 stay_out_of_ev
+
+    $loop->stay_out_of_ev;
+
+For a process that runs no application: L</EV> stands still there. To be said before the loop runs.
 
 =head2 watch_engine
 
@@ -316,6 +458,8 @@ As L<IO::Async::Loop> has it. What it returns is not 0 if the loop has an engine
 As L<IO::Async::Loop> has it; so do processes and functions that it runs. In the child the signals that
 the loop watches, and keeps blocked, are not blocked, unless C<keep_signals> is given: what it runs can
 be ended with TERM.
+
+=head2 watch_signal
 
 =head2 unwatch_signal
 
