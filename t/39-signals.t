@@ -224,4 +224,29 @@ for my $run (values %RUN) {
         "$run->{mode}: TERM ends what is left");
 }
 
+# It looks for signals in some of its turns only, and waits then; it must not wait for ever.
+subtest 'a signal in any turn' => sub {
+    local $ENV{IO_ASYNC_LOOP} = 'Peregrine';
+    my $signals = 0;
+    my $server  = TestServer->start(
+        psgi => 1,
+        app  => sub {
+            IO::Async::Loop->new->attach_signal(USR2 => sub { write_file('signals', $signals) })
+                if !$signals++;
+            kill USR2 => $$;
+            return [ 200, [], [] ];
+        }
+    );
+    my $client = TestClient->new($server->port);
+    my $missed;
+    for my $number (1 .. 130) {
+        $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response;
+        next if wait_for(sub { content("$dir/signals") eq $number }, 10);
+        $missed = $number;
+        last;
+    }
+    is $missed,       undef, 'comes to the loop';
+    is $server->stop, 0,     'it stops';
+};
+
 done_testing;

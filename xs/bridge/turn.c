@@ -60,6 +60,7 @@ static void look_for_signals(pTHX_ px_worker *worker) {
     for (int number = 1; number < NSIG; number++)
         if (sigismember(&pending, number) == 1) {
             px_worker_tell(aTHX_ worker, "_signals_pending", NULL, NULL);
+            px_worker_wake(worker); /* nothing else ends the wait that comes now */
             return;
         }
 }
