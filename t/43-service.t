@@ -7,6 +7,7 @@ use lib 't/lib';
 use File::Temp ();
 use HTTP::Tiny;
 use IO::Select;
+use IO::Socket::INET;
 use IO::Socket::UNIX;
 use Peregrine::Notify;
 use Socket qw(AF_UNIX SOCK_DGRAM pack_sockaddr_un);
@@ -93,6 +94,42 @@ for my $workers (0, 2) {
         is $late, 0, 'and nothing comes after it';
     };
 }
+
+# Of two requests at once a worker that blocks takes one.
+sub two_workers {
+    my ($port) = @_;
+    my %workers;
+    wait_for(sub {
+        my @sockets = map { IO::Socket::INET->new("127.0.0.1:$port") || die "connect: $@" } 1 .. 2;
+        for my $socket (@sockets) {
+            print {$socket} "GET /block/0.2 HTTP/1.0\r\n\r\n";
+            $socket->flush;
+            select undef, undef, undef, 0.05;
+        }
+        for my $socket (@sockets) { local $/; $workers{$1} = 1 if readline($socket) =~ /(\d+)\s*\z/ }
+        return keys %workers == 2;
+    }) or fail('no two workers answer');
+    return keys %workers;
+}
+
+# They are stopped, so that they cannot say that they accept nothing more.
+subtest 'a reload is not over while old workers accept' => sub {
+    my $socket = manager("$dir/old");
+    local $ENV{NOTIFY_SOCKET} = "$dir/old";
+    my $server = TestServer->command($app, '-E', 'production', '--workers', 2);
+    message_with($socket, 'READY');
+    my @old = two_workers($server->port);
+    kill STOP => @old;
+    $server->signal('HUP');
+    is message_with($socket, 'RELOADING')->{RELOADING}, 1, 'HUP is a reload';
+    my %new = map { $_ => 1 } two_workers($server->port);
+    ok !(grep { $new{$_} } @old), 'new workers serve';
+    is_deeply [ grep { $_->{READY} } message($socket, 0.5) // {} ], [], '... and it is not over';
+    kill CONT => @old;
+    is message_with($socket, 'READY')->{READY}, 1, 'the old ones hear that they are to leave: it is';
+    $server->signal('TERM');
+    is $server->wait, 0, 'the server ends';
+};
 
 subtest 'a blocked loop is silent' => sub {
     my $socket = manager("$dir/blocked");

@@ -392,6 +392,7 @@ my %HEAR = (
     failed  => sub { my ($self, $worker, $text) = @_; $worker->{reason} = $text; return },
     beat    => sub { my ($self, $worker, $text) = @_; $worker->{connections} = $text; return },
     recycle => sub { my ($self, $worker, $text) = @_; return $self->replace($worker, $text) },
+    leaves  => sub { my ($self, $worker) = @_; $worker->{leaves} = 1; return $self->_look_at_restart },
 );
 
 sub _hear {
@@ -515,13 +516,15 @@ sub _forget_failures {
     return;
 }
 
-# It is over when no worker waits for it any more, whether all were replaced or it was given up.
+# It is over when no worker waits for it any more, whether all were replaced or it was given up, and those
+# that were replaced accept nothing more.
 sub _look_at_restart {
     my ($self) = @_;
     my $restarting = $self->{restarting} or return;
     return if $self->{templates} && $self->{templates}->is_renewing;
     return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
     return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
+    return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->workers;
     delete $self->{restarting};
     $self->{templates}->settle if $self->{templates};
     $restarting->done;
@@ -828,7 +831,8 @@ Somebody does not want to wait: the workers are told so, and killed the third ti
     $master->restart;
 
 Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that
-is done when no more are to be replaced, whichever way that went.
+is done when no more are to be replaced, whichever way that went, and those that were accept no further
+connection.
 
 =head2 renew
 

@@ -31,8 +31,8 @@ sub new {
 
 # What the master says.
 my %HEAR = (
-    stop   => sub { my ($self) = @_; return $self->{process}->stop_once },
-    retire => sub { my ($self, $why) = @_; return $self->{process}->stop_once(retire => $why) },
+    stop   => sub { my ($self) = @_; return $self->_leave },
+    retire => sub { my ($self, $why) = @_; return $self->_leave(retire => $why) },
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
@@ -43,6 +43,14 @@ sub _hear {
     my ($self, $word, $text) = @_;
     my $do = $HEAR{$word} or return;
     $self->$do($text);
+    return;
+}
+
+# The master hears when nothing more is accepted here.
+sub _leave {
+    my ($self, @way) = @_;
+    $self->{process}->stop_once(@way);
+    $self->{link}->say('leaves');
     return;
 }
 

@@ -48,7 +48,7 @@ sub check_clones {
     my ($self) = @_;
     return if !$self->has_clones;
     $self->_check_loop_type;
-    _refuse_loop();
+    _refuse_what_cannot_be_cloned();
     return;
 }
 
@@ -69,11 +69,16 @@ sub _load_for_clones {
     Peregrine::Threads::prepare();
     local $IO::Async::Loop::ONE_TRUE_LOOP;
     my $app = $self->{load_app}->($number);
-    _refuse_loop();
+    _refuse_what_cannot_be_cloned();
     return $app;
 }
 
-sub _refuse_loop {
+sub _refuse_what_cannot_be_cloned {
+    my $module = Peregrine::Threads::obstacle();
+    die
+        "the application has loaded $module, which cannot be cloned into threads: use another engine (--engine"
+        . " process)\n"
+        if defined $module;
     die "the application has made an IO::Async::Loop when it was loaded, which cannot be cloned into threads:"
         . " make it at the first request, or use another engine (--engine process)\n"
         if defined $IO::Async::Loop::ONE_TRUE_LOOP;
@@ -85,7 +90,7 @@ sub _refuse_loop {
 # Its own interpreter serves nothing. The clones join the engine through a pair of sockets.
 sub _prepare_clones {
     my ($self) = @_;
-    socketpair $self->{engine_door}, $self->{clone_door}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+    socketpair $self->{engine_socket}, $self->{clone_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "socketpair: $!\n";
     $self->{is_engine} = 1;
     return;
@@ -105,10 +110,10 @@ sub _start_clones {
         stop_timeout  => sub { $weak->_stop_timeout(@_) },
         serve         => \&_serve_in_clone,
         facts         => {
-            class   => ref $self,
-            app     => $options->{app},
-            options => { %$options, app => undef },
-            door    => fileno $self->{clone_door},
+            class       => ref $self,
+            app         => $options->{app},
+            options     => { %$options, app => undef },
+            join_socket => fileno $self->{clone_socket},
         },
         busy_timeout => $options->{request_kill_timeout},
         restarts     => $self->{counters},
@@ -173,13 +178,13 @@ sub _serve_in_clone {
 
 sub _become_clone {
     my ($self, $facts)         = @_;
-    my ($options, $descriptor) = @{$facts}{qw(options door)};
+    my ($options, $descriptor) = @{$facts}{qw(options join_socket)};
     $self->{options}    = { %$options, app => $facts->{app} };
     $self->{link}       = $facts->{link};
     $self->{worker_num} = $facts->{number};
     $self->{clone}      = 1;
     $self->{busy}       = $facts->{busy};
-    open $self->{door}, '+<&=', $descriptor or die "the engine's door: $!\n";
+    open $self->{join_socket}, '+<&=', $descriptor or die "the engine's join socket: $!\n";
     $self->{log}
         ->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
     $self->ignore_signals;
@@ -244,8 +249,8 @@ applications is one of PAGI.
 
     $server->check_clones;
 
-Before there is a loop: dies if the application has made one, or if one that cannot be in several threads is
-asked for.
+Before there is a loop: dies if the application has made one, or has loaded a module that cannot be cloned
+(L<Peregrine::Threads/obstacle>), or if a loop that cannot be in several threads is asked for.
 
 =head2 change_clones
 

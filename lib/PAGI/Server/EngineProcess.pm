@@ -40,10 +40,10 @@ sub plan_mounts {
 # Whether the engine is in a process of its own, and the workers join it.
 sub has_engine_process { return $_[0]{options}{engine} eq 'process' ? 1 : 0 }
 
-# The door through which workers join: its two ends stay open here, so that a new engine has the old one's.
+# The pair of sockets by which workers join: both stay open here, so that a new engine has the old one's.
 sub _start_engine {
     my ($self) = @_;
-    socketpair $self->{engine_door}, $self->{door}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+    socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "socketpair: $!\n";
     my $options = $self->{options};
     weaken(my $weak = $self);
@@ -82,7 +82,7 @@ sub _serve_as_engine {
     my ($self, $record) = @_;
     my $server = $self->_for_worker(1);
     $server->{is_engine} = 1;
-    @{$server}{qw(engine_door planned_mounts)} = @{$self}{qw(engine_door planned_mounts)};
+    @{$server}{qw(engine_socket planned_mounts)} = @{$self}{qw(engine_socket planned_mounts)};
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
     return Peregrine::WorkerProcess->new(
@@ -100,7 +100,7 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self);
     $self->_prepare_engine($worker);
-    $worker->use_interpreters(fileno $self->{engine_door}, $self->_exchanges_at_once) >= 0
+    $worker->use_interpreters(fileno $self->{engine_socket}, $self->_exchanges_at_once) >= 0
         or die "PAGI: the engine cannot serve interpreters: $!\n";
     return;
 }
@@ -120,7 +120,7 @@ sub _forget_keys {
 sub _join_engine {
     my ($self) = @_;
     for (1 .. JOIN_S) {
-        my $worker = eval { Peregrine::Worker->join(fileno $self->{door}, 1000) };
+        my $worker = eval { Peregrine::Worker->join(fileno $self->{join_socket}, 1000) };
         return $worker if $worker;
         die $@         if $@ !~ /\btimed out\b/ || $self->{link}->has_news;
     }

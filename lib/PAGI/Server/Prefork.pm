@@ -87,7 +87,7 @@ sub _make_master {
         busy_timeout      => $options->{request_kill_timeout},
         start_timeout     => _start_timeout($options),
         first_takes_over  => $options->{reuseport}
-            && !$self->{door},
+            && !$self->{join_socket},
         stop_timeout => sub { $weak->_stop_timeout(@_) },
         limits       => {
             rss => $options->{max_worker_rss},
@@ -96,7 +96,7 @@ sub _make_master {
         },
         before_fork => sub {
             my ($number) = @_;
-            $weak->{listeners}->open_for($number) if !$weak->{door};
+            $weak->{listeners}->open_for($number) if !$weak->{join_socket};
         },
         on_serving => sub { $weak->_serving },
         run        => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
@@ -120,7 +120,7 @@ sub _template {
         load => sub {
             $weak->{listeners}->leave_sockets;
             $weak->_leave_status;
-            $weak->_forget_keys if $weak->{door};
+            $weak->_forget_keys if $weak->{join_socket};
             $weak->{load_app}->(0);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_worker($record) },
@@ -131,7 +131,7 @@ sub _template {
 # The sockets, and which listener each one is.
 sub _sent_to_worker {
     my ($self, $record) = @_;
-    return ({}, fileno $self->{door}) if $self->{door};
+    return ({}, fileno $self->{join_socket}) if $self->{join_socket};
     my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
@@ -395,7 +395,7 @@ sub _end_master {
     $self->_close_status;
     $self->_stop_reloading;
     $self->_unlimit_handover;
-    delete @{$self}{qw(master engine_master door engine_door starting)};
+    delete @{$self}{qw(master engine_master join_socket engine_socket starting)};
     $self->{process}->detach_signals if $self->{process};
     return;
 }
@@ -412,11 +412,11 @@ sub _workers_connections {
 # Its exit status.
 sub _serve_in_worker {
     my ($self, $record) = @_;
-    $self->_forget_keys if $self->{door};
+    $self->_forget_keys if $self->{join_socket};
     my $server = $self->_for_worker($record->{number});
     $server->{link} = $record->{link};
-    if ($self->{door}) { $server->_take_door($self->{door}, $record) }
-    else               { $server->_take_sockets($record) }
+    if ($self->{join_socket}) { $server->_take_join_socket($self->{join_socket}, $record) }
+    else                      { $server->_take_sockets($record) }
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
     my $loop   = $server->own_loop;
@@ -463,12 +463,12 @@ sub _take_sockets {
 }
 
 # The way to the engine: inherited, or sent.
-sub _take_door {
-    my ($self, $door, $record) = @_;
+sub _take_join_socket {
+    my ($self, $join_socket, $record) = @_;
     if ($record->{descriptors}) {
-        open $door, '+<&=', $record->{descriptors}[0] or die "the engine's door: $!\n";
+        open $join_socket, '+<&=', $record->{descriptors}[0] or die "the engine's join socket: $!\n";
     }
-    $self->{door} = $door;
+    $self->{join_socket} = $join_socket;
     return;
 }
 

@@ -153,7 +153,7 @@ sub _cut {
 # All connections are gone; and, after that, an application has ended. The last of them ends the stop.
 sub _stopped {
     my ($self) = @_;
-    my $stopped = $self->{stopped} or return $self->{door} ? $self->_lost_engine : ();
+    my $stopped = $self->{stopped} or return $self->{join_socket} ? $self->_lost_engine : ();
     my ($busy, $leaving) = $self->{worker}->applications;
     my $patience = $self->{patience} || 'all';
     if ($patience ne 'none' && ($busy || $leaving && $patience eq 'all')) {
