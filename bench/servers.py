@@ -259,7 +259,7 @@ _NGHTTPD = Server(
 HELLOS_HTTP2 = (_ZIG_HTTP2, _PAGI_HTTP2, _NGINX_HTTP2, _H2O_HTTP2, _NGHTTPD)
 _MIB = {"path": "/mib.txt", "proof": b"x" * MIB}
 MIBS_HTTP2 = (
-    replace(ZIG_BENCH, http2=True, **_MIB),
+    replace(ZIG_BENCH, title="Peregrine, Zig handler, a shared body", http2=True, **_MIB),
     replace(_NGINX_HTTP2, title="nginx, file", **_MIB),
     *(replace(server, **_MIB) for server in (_H2O_HTTP2, _NGHTTPD)),
 )

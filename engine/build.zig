@@ -267,7 +267,7 @@ const Layers = struct {
 };
 
 /// What threads share, under ThreadSanitizer: the ring, a C program whose engine runs on a thread of its own,
-/// and threads that answer for Zig handlers.
+/// threads that read files, and threads that answer for Zig handlers.
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const programs = b.step("test-threads-programs", "Compile them only");
@@ -283,10 +283,15 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
     several.addImport("abi", abi);
     several.addImport("peregrine", layers.peregrine);
     const interpreter_tests = b.addTest(.{ .name = "abi-interpreters-watched", .root_module = several });
+    const storage = Layers.layer(b, "src/io/storage.zig", how);
+    const storage_tests = b.addTest(.{ .name = "storage-watched", .root_module = storage });
     const native = Layers.layer(b, "test/threads_test.zig", how);
     native.addImport("peregrine", layers.peregrine);
     const native_tests = b.addTest(.{ .name = "threads-watched", .root_module = native });
-    for ([_]*std.Build.Step.Compile{ ring_tests, abi_tests, interpreter_tests, native_tests }) |tests| {
+    const all = [_]*std.Build.Step.Compile{
+        ring_tests, abi_tests, interpreter_tests, storage_tests, native_tests,
+    };
+    for (all) |tests| {
         programs.dependOn(&tests.step);
         step.dependOn(&runOf(b, tests).step);
     }

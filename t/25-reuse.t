@@ -36,6 +36,14 @@ my %mischief = (
             for qw(type method path raw_path query_string root_path scheme http_version);
         return;
     },
+    'changes strings in place' => sub {
+        for (@{ $_[0] }{qw(type method path raw_path query_string root_path scheme http_version)}) {
+            tr/a-zA-Z0-9/x/;
+            substr $_, 0, 1, 'y' if length;
+            chop;
+        }
+        return;
+    },
     'sets numbers' => sub {
         $_[0]{$_} = 42 for qw(type method path raw_path query_string root_path scheme http_version);
         return;

@@ -8,7 +8,8 @@ use Fcntl qw(LOCK_EX);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(wait_for);
+use TestTools qw(wait_for);
+use TestWebSocket;
 use TestWorkers qw(directory write_file);
 use Time::HiRes qw(sleep);
 
@@ -38,7 +39,14 @@ $COMMON =~ s/THE FILE/$lock/;
 my $PAGI = $COMMON . <<'CODE';
 use Future::AsyncAwait;
 use IO::Async::Loop;
-async sub {
+async sub chat {
+    my ($receive, $send) = @_;
+    await $send->({ type => 'websocket.accept' });
+    await $receive->();
+    await $receive->();
+    $DO{'/spin'}->();
+}
+async sub http {
     my ($scope, $receive, $send) = @_;
     die "no lifespan\n" if $scope->{type} eq 'lifespan';
     if ($scope->{method} eq 'POST') { 1 while (await $receive->())->{more} }
@@ -47,7 +55,8 @@ async sub {
     my @length = ([ 'content-length', length $text ]);
     await $send->({ type => 'http.response.start', status => 200, headers => \@length });
     await $send->({ type => 'http.response.body', body => $text });
-};
+}
+sub { return $_[0]{type} eq 'websocket' ? chat(@_[1, 2]) : http(@_) };
 CODE
 my $app = write_file('app.pl', $PAGI);
 
@@ -148,11 +157,16 @@ sub further_requests {
         qr{in request \d+-\d+ POST /spin, $AGE, at .+ line \d+\n},
         'inline'
     );
+    finds(
+        begin($server, TestWebSocket::handshake('/chat') . TestWebSocket::frame(1, 'a message')),
+        'a WebSocket whose scope is let go',
+        $LONG, qr{in request \d+-\d+ \? /chat, $AGE, at .+ line \d+\n}, 'inline'
+    );
     my $slow   = TestClient->new($server->port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
     my $client = TestClient->new($server->port);
     for (1 .. 6) { $client->send("GET /nap HTTP/1.1\r\nHost: h\r\n\r\n")->response }
     is(($slow->response || {})->{status}, 200, 'who awaits, or keeps the worker for short times only,');
-    is(() = $server->log =~ /another one takes its place/g, 2, '... is left alone');
+    is(() = $server->log =~ /another one takes its place/g, 3, '... is left alone');
     return;
 }
 

@@ -24,6 +24,13 @@ async sub echo {
     }
 }
 
+async sub wait_for_end {
+    my ($receive, $send) = @_;
+    await $send->(event('accept'));
+    await $receive->();
+    await $receive->();
+}
+
 my %handlers = (
     '/echo' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -62,7 +69,8 @@ my %handlers = (
         $receive->()->cancel for 1 .. 3;
         await Future->wait_any($receive->(), IO::Async::Loop->new->delay_future(after => 0.001));
     },
-    '/sleep' => async sub {
+    '/let-go' => sub { return wait_for_end(@_[ 1, 2 ]) },
+    '/sleep'  => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->(event('accept'));
         await IO::Async::Loop->new->delay_future(after => 0.01);
@@ -95,6 +103,7 @@ my $server = TestServer->start(
     },
 );
 my $port   = $server->port;
+my $opened = 10_000;
 my $frames = join '', map { TestWebSocket::frame(1, "n$_") } 1 .. 20;
 
 sub expect {
@@ -132,6 +141,10 @@ my @ways = (
         return !$websocket->reset && $ok;
     },
     sub { expect(TestWebSocket->open($port, '/cancel'), 'close 1000') },
+    sub {
+        my $long = ++$opened x 600;    # a string that two fields share
+        return !TestWebSocket->open($port, '/let-go', lines => [ map { "X-$_: $long" } 1, 2 ])->reset;
+    },
     sub {
         my $websocket = TestWebSocket->start($port, '/sleep', more => $frames);
         # Where the machine is busy they come when the application has slept enough.

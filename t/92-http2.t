@@ -277,18 +277,20 @@ sub many {
     return;
 }
 
-# A WebSocket on a stream (RFC 8441), beside requests.
+# The fields of a WebSocket's handshake on a stream (RFC 8441).
+sub handshake_fields {
+    my ($path, @more) = @_;
+    my ($method, $value, @others) = request_fields($path, method => 'CONNECT');
+    return ($method, $value, ':protocol' => 'websocket', @others, 'sec-websocket-version' => 13, @more);
+}
+
+# A WebSocket on a stream, beside requests.
 sub websocket {
     my ($connect) = @_;
     my $h2        = $connect->();
     my $id        = $h2->next_id;
-    my @fields    = (
-        request_fields('/talk', method => 'CONNECT'),
-        'sec-websocket-version'  => 13,
-        'sec-websocket-protocol' => 'chat'
-    );
-    $h2->send_frame(TestHTTP2::HEADERS, TestHTTP2::END_HEADERS,
-        $id, block(@fields[ 0, 1 ], ':protocol' => 'websocket', @fields[ 2 .. $#fields ]));
+    my @fields    = handshake_fields('/talk', 'sec-websocket-protocol' => 'chat');
+    $h2->send_frame(TestHTTP2::HEADERS, TestHTTP2::END_HEADERS, $id, block(@fields));
     my $stream = $h2->stream($id);
     ok $h2->until(sub { defined $stream->{status} || $stream->{reset} }), 'a handshake is answered';
     is_deeply [ @{$stream}{qw(status reset)}, ($stream->{header} || {})->{'sec-websocket-protocol'} ],
@@ -338,8 +340,63 @@ sub endings {
     return;
 }
 
+# Events of applications whose clients have left before the first of them: none fails because the one before
+# it did nothing.
+my %IN_VAIN = (
+    '/' => [
+        { type => 'http.response.start', status => 200, headers => [] },
+        { type => 'http.response.body',  body   => 'x', more    => 1 },
+        { type => 'http.response.body',  body   => 'x' },
+    ],
+    '/events'    => [ { type => 'sse.start' }, { type => 'sse.send', data => 'x' } ],
+    '/websocket' => [
+        { type => 'websocket.accept' },
+        { type => 'websocket.send',  text => 'x' },
+        { type => 'websocket.close', code => 1000 },
+    ],
+    '/denial' => [
+        { type => 'websocket.http.response.start', status => 400, headers => [] },
+        { type => 'websocket.http.response.body',  body   => 'x' },
+    ],
+);
+
+sub resets_at_once {
+    my ($engine) = @_;
+    my @said;
+    my $app = async sub {
+        my ($scope, $receive, $send) = @_;
+        die "no $scope->{type}\n"                         if $scope->{type} eq 'lifespan';
+        return await answer($send, $json->encode(\@said)) if $scope->{path} eq '/said';
+        my $told = '';
+        for my $event (@{ $IN_VAIN{ $scope->{path} } }) {
+            $told = eval { await $send->($event); 1 } ? 'nothing' : "$event->{type}: $@";
+            last if $told ne 'nothing';
+        }
+        push @said, "$scope->{path} $told";
+    };
+    my $server = TestServer->start(app => $app, http2 => 1, access_log => undef, engine => $engine);
+    my $h2     = TestHTTP2->new($server->port);
+    for my $path (sort keys %IN_VAIN) {
+        my @fields = $path =~ /websocket|denial/ ? handshake_fields($path) : request_fields($path);
+        push @fields, accept => 'text/event-stream' if $path eq '/events';
+        for (1 .. 5) {
+            my $id = $h2->next_id;
+            $h2->send(frame(TestHTTP2::HEADERS, TestHTTP2::END_HEADERS, $id, block(@fields)),
+                frame(TestHTTP2::RST_STREAM, 0, $id, pack 'N', 8));
+            $h2->is_alive;
+        }
+    }
+    my $said = $json->decode($h2->get('/said')->{body});
+    my %seen = map { $_ => 1 } @$said;
+    my @want = map { "$_ nothing" } sort keys %IN_VAIN;
+    is_deeply [ sort keys %seen ], [ grep { $seen{$_} || $engine eq 'inline' } @want ],
+        'whoever answers a client that has left before is told of nothing that fails';
+    return;
+}
+
 for my $engine (qw(inline thread)) {
-    subtest "engine $engine" => sub {
+    subtest "resets that come with their requests, $engine" => sub { resets_at_once($engine) };
+    subtest "engine $engine"                                => sub {
         my $server = start(engine => $engine, access_log => '/dev/null');
         my ($plain, $secure) = ports($server);
         my $in_clear = sub { return TestHTTP2->new($plain) };

@@ -213,6 +213,10 @@ subtest 'X-Sendfile, PSGI' => sub {
     my $server = TestServer->start(%quiet, app => $app, psgi => 1, x_sendfile => "$dir/site");
     check_sendfile($server->port);
     $server->stop;
+    $server = TestServer->start(%quiet, app => $app, psgi => 1, x_sendfile => "$dir/site/sub/..");
+    is get($server->port, '/relative')->{body}, 'report', 'a directory that is named by way of another';
+    is get($server->port, '/above')->{status},  500,      '... has no way out either';
+    $server->stop;
     $server = TestServer->start(%quiet, app => $app, psgi => 1);
     my $got = get($server->port, '/relative');
     is "$got->{body} $got->{header}{'x-sendfile'}", 'dropped report.pdf', 'without the option it goes on';

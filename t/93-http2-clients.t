@@ -23,11 +23,17 @@ $files->authority('ca');
 $files->issue('localhost', extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']);
 my $ca = $files->path('ca.pem');
 
-# The path without its slash: so many bytes; to POST the length of what came.
+# The path without its slash: so many bytes; to POST the length of what came. /hints sends 103, /flushed a
+# part of its response; both then hold everything up until the file of their query is there.
 my $pagi = write_file('app.pagi.pl', <<'APP');
 use strict;
 use warnings;
 use Future::AsyncAwait;
+sub is_seen {
+    my $file = $_[0] || '.';
+    -e $file or select undef, undef, undef, 0.02 for 1 .. 1000;
+    die "nobody has seen it\n" if !-e $file;
+}
 async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
@@ -47,9 +53,16 @@ async sub {
     if ($scope->{path} eq '/hints') {
         my @hint = (status => 103, headers => [ [ link => '</a.css>; rel=preload; as=style' ] ]);
         await $send->({ type => 'http.response.informational', @hint });
+        is_seen($scope->{query_string});
     }
     my @headers = ([ 'content-type', 'text/plain' ]);
     await $send->({ type => 'http.response.start', status => $unread || 200, headers => \@headers });
+    if ($scope->{path} eq '/flushed') {
+        await $send->({ type => 'http.response.body', body => 'a part and ', more => 1 });
+        my $flushed = $send->({ type => 'http.fullflush' });
+        is_seen($scope->{query_string});
+        await $flushed;
+    }
     await $send->({ type => 'http.response.body', body => $body });
 };
 APP
@@ -62,8 +75,12 @@ sub {
         local $/;
         $body = length(readline($env->{'psgi.input'}) // '') . "\n";
     }
-    $env->{'psgix.informational'}->(103, [ Link => '</a.css>; rel=preload; as=style' ])
-        if $env->{PATH_INFO} eq '/hints';
+    if ($env->{PATH_INFO} eq '/hints') {
+        $env->{'psgix.informational'}->(103, [ Link => '</a.css>; rel=preload; as=style' ]);
+        my $file = $env->{QUERY_STRING} || '.';
+        -e $file or select undef, undef, undef, 0.02 for 1 .. 1000;
+        die "nobody has seen it\n" if !-e $file;
+    }
     return [ 200, [ 'Content-Type' => 'text/plain' ], [$body] ];
 };
 APP
@@ -75,8 +92,8 @@ sub is_there {
     return scalar grep { -x "$_/$program" } split /:/, $ENV{PATH};
 }
 
-# What a program says; it is killed after a while.
-sub said {
+# A program that runs: what it says, in a file, and its process.
+sub running {
     my (@command) = @_;
     my $out       = File::Temp->new;
     my $pid       = fork // die "fork: $!";
@@ -86,13 +103,34 @@ sub said {
         alarm 0;
         exec @command or POSIX::_exit(127);
     }
+    return ($out, $pid);
+}
+
+# What a program says; it is killed after a while.
+sub said {
+    my ($out, $pid) = running(@_);
     ended($pid, patience(60));
     return content($out->filename);
 }
 
+my @CURL = (qw(curl -sS --max-time 50 --cacert), $ca);
+
 sub curl {
     my (@arguments) = @_;
-    return said(qw(curl -sS --max-time 50 --cacert), $ca, @arguments);
+    return said(@CURL, @arguments);
+}
+
+# Whether a client has what the pattern says while its application waits for that; the rest follows.
+sub comes_first {
+    my ($pattern, $url, @arguments) = @_;
+    my $seen = directory() . '/seen';
+    unlink $seen;
+    my ($out, $pid) = running(@CURL, qw(--no-buffer --dump-header -), @arguments, "$url?$seen");
+    my $first = wait_for(sub { content($out->filename) =~ $pattern });
+    write_file('seen', '');
+    ended($pid, patience(60));
+    like content($out->filename), qr{^HTTP/\S+ 200 .*HTTP/\S+ https$}ms, 'the response, whole';
+    return $first;
 }
 
 # Ports of a server: in the clear, and over TLS.
@@ -113,7 +151,7 @@ sub serve {
     return ($server, @ports);
 }
 
-my @pagi    = ($pagi, qw(--extension informational));
+my @pagi    = ($pagi, qw(--extension informational --extension fullflush));
 my @SERVERS = (
     [ 'PAGI, inline',  'bin/pagi-server', @pagi ],
     [ 'PAGI, thread',  'bin/pagi-server', @pagi, qw(--engine thread) ],
@@ -149,6 +187,11 @@ for my $row (@SERVERS) {
             like curl('-i', "--http$version", "https://localhost:$secure/hints"),
                 qr{\AHTTP/$version 103 .*?\nlink: </a\.css>; rel=preload; as=style\r\n\r\nHTTP/$version 200 }is,
                 "103 (Early Hints), HTTP/$version";
+            ok comes_first(qr{^HTTP/\S+ 103 .*\n\r\n}s, "https://localhost:$secure/hints", "--http$version"),
+                '... before the application goes on';
+            ok comes_first(qr{\r\n\r\na part and }, "https://localhost:$secure/flushed", "--http$version"),
+                "fullflush, HTTP/$version"
+                if $name =~ /PAGI/;
         }
         # curl 7.88 takes no answer that comes with RST_STREAM, and does not notice that it has ended a stream
         # itself.

@@ -12,8 +12,11 @@ use TestUsage qw(report settled);
 
 use constant { WARMING => 40, ROUNDS => 200 };
 
-# /usage: what the server holds; /wait: until the client has gone; /big: more than any window lets out; /dies;
-# /late dies in its response; everything else reads what comes and says how long it was.
+my $LENT = join ' ', 1 .. 50_000;
+
+# /usage: what the server holds; /wait: until the client has gone; /big: more than any window lets out; /lent:
+# the same string each time; /dies; /late dies in its response; everything else reads what comes and says how
+# long it was.
 async sub app {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
@@ -35,7 +38,11 @@ async sub app {
     await $send->({ type => 'http.response.start', status => 200,      headers => [] });
     await $send->({ type => 'http.response.body',  body   => 'begun ', more    => 1 });
     die "on purpose\n" if $path eq '/late';
-    my $body = $path eq '/usage' ? report() : $path eq '/big' ? 'x' x 300_000 : $length;
+    my $body =
+          $path eq '/usage' ? report()
+        : $path eq '/big'   ? 'x' x 300_000
+        : $path eq '/lent'  ? $LENT
+        :                     $length;
     await $send->({ type => 'http.response.body', body => $body });
     return;
 }
@@ -92,6 +99,17 @@ my %ENDINGS = (
         $h2->response($id);
         $h2->close;
     },
+    'content of which one string is lent to streams that end each in its way' => sub {
+        my $cut    = connected(manual => 1);
+        my @halves = map { $cut->request('/lent') } 1 .. 3;
+        $cut->is_alive;
+        $cut->reset($halves[1]);
+        my $whole = connected();
+        my $id    = $whole->request('/lent');
+        $cut->{client}->reset;
+        $whole->response($id)->{body} eq "begun $LENT" or die 'not what was lent';
+        $whole->close;
+    },
     'a rule that is broken' => sub {
         my $h2 = connected();
         $h2->request($_) for qw(/wait /big);
@@ -123,5 +141,6 @@ for my $name (sort keys %ENDINGS) {
     };
 }
 is $server->stop, 0, 'the server ends well';
+unlike $server->log, qr/unreferenced/, '... and has let go of no value twice';
 
 done_testing;

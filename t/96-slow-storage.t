@@ -10,13 +10,14 @@ use HeldFiles;
 use Future;
 use PAGI::Server;
 use Test::More;
-use TestClient qw(get);
+use TestClient qw(exchange get post);
 use TestHTTP2;
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(patience wait_for write_old_file);
 
 my $large = join '', map { sprintf "%015d\n", $_ } 1 .. 25_000;
-my $files = HeldFiles->mount({ 'large.bin' => $large, 'small.txt' => 'small' x 1000 })
+my $small = 'small' x 1000;
+my $files = HeldFiles->mount({ 'large.bin' => $large, 'small.txt' => $small })
     or plan skip_all => "no file system of our own: $HeldFiles::why";
 my $dir   = "$files->{dir}";
 my %quiet = (access_log => undef);
@@ -24,6 +25,7 @@ my $count = 0;
 
 # A file of which the kernel has nothing yet.
 sub large { return 'large.bin-' . ++$count }
+sub small { return 'small.txt-' . ++$count }
 
 sub opened { my ($path) = @_; open my $fh, '<:raw', $path or die "$path: $!"; return $fh }
 
@@ -48,10 +50,10 @@ sub psgi {
     return [ 200, \@type, $verb eq 'handle' ? opened("$dir/$name") : ['quick'] ];
 }
 
-# Asks for a file whose bytes do not come, and is served by `ask` meanwhile.
+# Asks for a file whose storage does not answer, and meanwhile for something else.
 sub check_held {
     my ($server, $path, $expected, $says, %client) = @_;
-    $files->hold('read');
+    $files->hold(delete $client{hold} // 'read');
     my $client = TestClient->new($server->port, timeout => patience(60), %client);
     $client->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
     my $held = $files->wait_held;
@@ -86,6 +88,108 @@ for my $engine (@kinds) {
         check_held($server, '/send/' . large(),   $large, 'X-Sendfile');
         $server->stop;
     };
+}
+
+my $beside = File::Temp->newdir;
+mkdir "$beside/s" or die $!;
+write_old_file("$beside/s/other.txt", 'other');
+
+# Answers with what came.
+sub pagi_echo {
+    my ($scope, $receive, $send) = @_;
+    return Future->fail('no') if $scope->{type} ne 'http';
+    return pagi(@_)           if $scope->{path} eq '/quick';
+    my $body = '';
+    my $read;
+    $read = sub {
+        return $receive->()->then(sub {
+            my ($event) = @_;
+            $body .= $event->{body} // '';
+            return $read->() if $event->{more};
+            undef $read;
+            my $text = "app $scope->{method} " . length $body;
+            return $send->({ type => 'http.response.start', status => 200 })
+                ->then(sub { $send->({ type => 'http.response.body', body => $text }) });
+        });
+    };
+    return $read->();
+}
+
+sub psgi_echo {
+    my ($env) = @_;
+    return psgi($env) if $env->{PATH_INFO} eq '/quick';
+    local $/;
+    my $body = readline($env->{'psgi.input'}) // '';
+    return [ 200, [ 'Content-Type' => 'text/plain' ], [ "app $env->{REQUEST_METHOD} " . length $body ] ];
+}
+
+# Not even to look for a file may stop others: for its name, its attributes, to open it.
+for my $engine (@kinds) {
+    for my $face (qw(PAGI PSGI)) {
+        subtest "to find a file, $face, $engine" => sub {
+            my @app    = $face eq 'PAGI' ? (app => \&pagi_echo) : (app => \&psgi_echo, psgi => 1);
+            my $server = TestServer->start(
+                %quiet, @app,
+                engine => $engine,
+                static => [ "/s=$dir", "/=$beside" ]
+            );
+            my $port = $server->port;
+            for my $kind (qw(lookup getattr open read)) {
+                my %hold = (hold => $kind);
+                check_held($server, '/s/' . small(), $small, "a small file ($kind)", %hold);
+                check_held($server, '/s/' . large(), $large, "a large file ($kind)", %hold);
+                check_held($server, '/s/none', 'app GET 0',  'what is not there', %hold) if $kind eq 'lookup';
+            }
+            check_answers($port);
+            $server->stop;
+        };
+    }
+}
+
+subtest 'to find a file, the engine in a process of its own' => sub {
+    my $server = TestServer->command(qw(--engine process --workers 1 --no-access-log --static),
+        "/s=$dir", 'examples/pagi/echo/app.pl');
+    for my $kind (qw(lookup getattr open read)) {
+        $files->hold($kind);
+        my $client = TestClient->new($server->port, timeout => patience(60));
+        $client->send("GET /s/${\large} HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok $files->wait_held, "a file waits ($kind)";
+        is post($server->port, '/', 'abc')->{body}, 'abc', '... the application answers';
+        $files->let_go;
+        ok $client->response->{body} eq $large, '... and gets all of it';
+    }
+    is length post($server->port, '/s/none', 'x' x 300_000)->{body}, 300_000, 'what is not there is its own';
+    is $server->stop,                                                0,       'it stops';
+};
+
+# Everything that a folder answers with, here by way of a thread.
+sub check_answers {
+    my ($port) = @_;
+    my $path   = '/s/' . large();
+    my $got    = get($port, $path);
+    my $tag    = $got->{header}{etag};
+    ok $got->{body} eq $large, 'whole';
+    is get($port, $path, "If-None-Match: $tag")->{status},  304,                  'not again';
+    is get($port, $path, 'If-Match: "x"')->{status},        412,                  'only if';
+    is get($port, $path, 'Range: bytes=7-11')->{body},      substr($large, 7, 5), 'a few bytes';
+    is get($port, $path, 'Range: bytes=400000-')->{status}, 416,                  'behind the end';
+    $got = get($port, $path, 'Range: bytes=0-99,200000-399999');
+    my ($boundary) = ($got->{header}{'content-type'} // '') =~ m{\Amultipart/byteranges; boundary=(\w+)\z};
+    my @parts      = split /\r\n--\Q$boundary\E(?:\r\n|--\r\n)/, "\r\n$got->{body}";
+    is scalar @parts, 3, 'several ranges';
+    ok substr($parts[1], -100) eq substr($large, 0, 100)
+        && substr($parts[2], -200_000) eq substr($large, 200_000),
+        '... with their bytes';
+    $got = exchange($port, "HEAD $path HTTP/1.1\r\nHost: h\r\n\r\n", head => 1);
+    is "$got->{status} $got->{header}{'content-length'}", '200 400000', 'HEAD';
+    is post($port, $path, 'x' x 100_000)->{status},       405,          'another method, with a body';
+    is get($port, '/s/none')->{body},                 'app GET 0', 'what is not there is the application\'s';
+    is post($port, '/s/none', 'x' x 300_000)->{body}, 'app POST 300000', '... with its body';
+    is get($port, '/s/other.txt')->{body},            'other',           '... or another folder\'s';
+    my $client = TestClient->new($port);
+    $client->send(join '', map { "GET /s/$_ HTTP/1.1\r\nHost: h\r\n\r\n" } 'small.txt', 'none', 'small.txt');
+    is join(' ', map { length $client->response->{body} } 1 .. 3), '5000 9 5000', 'one behind the other';
+    return;
 }
 
 subtest 'over TLS' => sub {
@@ -125,6 +229,17 @@ subtest 'HTTP/2' => sub {
         my $got = $client->response($stream{$name}) // {};
         ok(($got->{body} // '') eq ($part{$name} // $large), "$name is whole") or diag explain $got->{reset};
     }
+    $files->hold('lookup');
+    %stream = map { $_ => $client->request("/s/$_") } small(), large(), 'none';
+    my $gone = $client->request('/s/' . large());
+    ok $files->wait_held, 'streams wait for a look into a folder';
+    is(($client->get('/quick') // {})->{body}, 'quick', 'another one is answered');
+    $client->reset($gone);
+    ok $client->is_alive, 'one leaves';
+    $files->let_go;
+    my %length = map { $_ => length(($client->response($stream{$_}) // {})->{body} // '') } keys %stream;
+    is_deeply [ sort { $a <=> $b } values %length ], [ 5, 5000, 400_000 ], 'they get what they asked for'
+        or diag explain \%length;
     $server->stop;
 };
 
@@ -158,6 +273,15 @@ subtest 'ends' => sub {
     is get($server->port, '/quick')->{body}, 'quick', '... and nothing else';
     $files->let_go;
     $server->stop;
+
+    $server = TestServer->start(%quiet, app => \&pagi, write_timeout => 1, static => ["/s=$dir"]);
+    $files->hold('lookup');
+    $client = TestClient->new($server->port, timeout => patience(60));
+    $client->send("GET /s/${\large} HTTP/1.1\r\nHost: h\r\n\r\n");
+    is $client->response, undef, 'nor does it keep a request for ever whose file it does not find';
+    is get($server->port, '/quick')->{body}, 'quick', '... others go on';
+    is $server->stop,                        0, '... and the server stops though a thread does not come back';
+    $files->let_go;
 
     for my $engine (@kinds) {
         $server = TestServer->start(%quiet, app => \&pagi, engine => $engine, shutdown_timeout => 0.2);
@@ -196,7 +320,7 @@ subtest 'a fork' => sub {
 
 subtest 'the threshold' => sub {
     my $server = TestServer->start(%quiet, app => \&pagi, sync_file_threshold => 0);
-    check_held($server, '/file/small.txt', 'small' x 1000, 'with 0 a small file');
+    check_held($server, '/file/' . small(), $small, 'with 0 a small file');
     $server->stop;
 };
 

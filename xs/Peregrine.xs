@@ -449,29 +449,29 @@ OUTPUT:
     RETVAL
 
 SV *
-join(class, door, timeout_ms)
+join(class, join_socket, timeout_ms)
     const char *class
-    int door
+    int join_socket
     int timeout_ms
 PREINIT:
     px_worker *worker;
 CODE:
-    worker = px_worker_join(aTHX_ door, timeout_ms);
+    worker = px_worker_join(aTHX_ join_socket, timeout_ms);
     if (!worker) croak("Peregrine::Worker: the engine cannot be joined: %s", Strerror(errno));
     RETVAL = worker_object(aTHX_ class, worker);
 OUTPUT:
     RETVAL
 
 int
-use_interpreters(self, door, exchanges)
+use_interpreters(self, join_socket, exchanges)
     SV *self
-    int door
+    int join_socket
     U32 exchanges
 PREINIT:
     peregrine_interpreters wanted;
 CODE:
     wanted.size = sizeof(wanted);
-    wanted.door = door;
+    wanted.join_socket = join_socket;
     wanted.exchanges = exchanges;
     RETVAL = peregrine_use_interpreters(open_worker(aTHX_ self)->engine, &wanted);
 OUTPUT:

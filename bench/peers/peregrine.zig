@@ -55,7 +55,7 @@ const Handler = struct {
                 .{allocated.bytes.load(.monotonic)},
             ));
         } else if (std.mem.eql(u8, path, "/mib.txt")) {
-            _ = try response.setBody(&mib);
+            try response.setBodyShared(.constant(&mib));
         } else {
             _ = try response.setBody(if (std.mem.eql(u8, path, "/body")) &body else "Hello, World!\n");
         }

@@ -317,10 +317,10 @@ int peregrine_give_up(peregrine_worker *worker, peregrine_ticket ticket);
 /* How several interpreters share the requests of one engine */
 typedef struct peregrine_interpreters {
     uint32_t size;
-    int32_t door;          /* one of a pair of Unix sockets that keep messages apart (SOCK_SEQPACKET); the
-                            * engine has a copy of its own. The other one is for peregrine_join(), any
-                            * number of times, in any process that has inherited it */
-    uint32_t exchanges;    /* what each works on at once; default: 1. A few more are offered to it ahead */
+    int32_t join_socket; /* one of a pair of Unix sockets that keep messages apart (SOCK_SEQPACKET); the
+                          * engine has a copy of its own. The other one is for peregrine_join(), any
+                          * number of times, in any process that has inherited it */
+    uint32_t exchanges;  /* what each works on at once; default: 1. A few more are offered to it ahead */
 } peregrine_interpreters;
 
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
@@ -340,16 +340,16 @@ typedef struct peregrine_interpreters {
  * already, or has them. */
 int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpreters *wanted);
 
-/* Becomes an interpreter of the engine behind `door`, which stays the caller's. Waits for the engine, at most
- * timeout_ms (-1: without bound). NULL with errno: ECONNREFUSED (there is none), ETIMEDOUT, EPROTO (it is
- * another version of this library), EOPNOTSUPP (Linux only).
+/* Becomes an interpreter of the engine at the other end of `join_socket`, which stays the caller's. Waits for
+ * the engine, at most timeout_ms (-1: without bound). NULL with errno: ECONNREFUSED (there is none),
+ * ETIMEDOUT, EPROTO (it is another version of this library), EOPNOTSUPP (Linux only).
  *
  * The worker that it returns is polled, answered and freed like any other. What concerns listeners, limits,
  * TLS and logs is the engine's: those functions answer PEREGRINE_E_GONE. peregrine_worker_get() gives the
  * limits as they were at this time. peregrine_drain() and peregrine_retire() say that no further requests
  * are wanted; PEREGRINE_STOPPED follows when those that it has are over, or when the engine has gone, with an
  * ABORTED (server_shutdown) before it for each. */
-peregrine_worker *peregrine_join(int door, int timeout_ms);
+peregrine_worker *peregrine_join(int join_socket, int timeout_ms);
 
 /* ---- Access log ------------------------------------------------------------------------------ */
 

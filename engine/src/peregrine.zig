@@ -81,6 +81,9 @@ pub const Networks = server.Networks;
 pub const Trust = server.Trust;
 pub const ForwardedHeader = server.ForwardedHeader;
 pub const Client = server.Client;
+/// A copy of a head that outlives the bytes it was read from, and the memory that this takes.
+pub const copyHead = server.copyHead;
+pub const copySize = server.copySize;
 /// The access log of one worker: `Worker.setAccessLog`.
 pub const AccessLogFault = server.AccessLogFault;
 pub const AccessLogFormat = server.AccessLogFormat;

@@ -14,7 +14,7 @@ const Engine = struct {
     handle: *abi.Handle,
     port: u16,
     /// The interpreters' end.
-    door: c.fd_t,
+    join_socket: c.fd_t,
 
     const How = struct {
         exchanges: u32 = 1,
@@ -30,27 +30,27 @@ const Engine = struct {
         }
         const handle = abi.peregrine_worker_new(config).?;
         errdefer abi.peregrine_worker_free(handle);
-        var doors: [2]c.fd_t = undefined;
-        try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &doors));
+        var sockets: [2]c.fd_t = undefined;
+        try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &sockets));
         const wanted: types.Interpreters = .{
             .size = @sizeOf(types.Interpreters),
-            .door = doors[0],
+            .join_socket = sockets[0],
             .exchanges = how.exchanges,
         };
         const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
         if (how.whole) try testing.expectEqual(1, abi.routes.peregrine_add_route(handle, @ptrCast(&route)));
         const used = abi.interpreters.peregrine_use_interpreters(handle, @ptrCast(&wanted));
         try testing.expectEqual(Code.ok, used);
-        _ = c.close(doors[0]);
+        _ = c.close(sockets[0]);
         const port = try listen(handle);
         var events: [*]const Event = undefined;
         try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
-        return .{ .handle = handle, .port = port, .door = doors[1] };
+        return .{ .handle = handle, .port = port, .join_socket = sockets[1] };
     }
 
     fn stop(engine: *const Engine) void {
         abi.peregrine_worker_free(engine.handle);
-        _ = c.close(engine.door);
+        _ = c.close(engine.join_socket);
     }
 
     fn stats(engine: *const Engine) types.Stats {
@@ -163,8 +163,8 @@ const Application = struct {
     stopped: bool = false,
     aborted: u32 = 0,
 
-    fn run(door: c.fd_t, gate: c.fd_t, file: c.fd_t) u8 {
-        const handle = abi.interpreters.peregrine_join(door, 20_000) orelse return 1;
+    fn run(join_socket: c.fd_t, gate: c.fd_t, file: c.fd_t) u8 {
+        const handle = abi.interpreters.peregrine_join(join_socket, 20_000) orelse return 1;
         var application: Application = .{ .handle = handle, .gate = gate, .file = file };
         while (!application.stopped) {
             var events: [*]const Event = undefined;
@@ -309,7 +309,7 @@ const Process = struct {
             // A test that fails leaves nobody behind.
             _ = alarm(60);
             _ = c.close(gates[1]);
-            c._exit(Application.run(engine.door, gates[0], file));
+            c._exit(Application.run(engine.join_socket, gates[0], file));
         }
         _ = c.close(gates[0]);
         return .{ .pid = pid, .gate = gates[1] };
@@ -574,8 +574,8 @@ test "when the engine goes its interpreters are told" {
     engine.stop();
     try process.open();
     try testing.expectEqual(0, try process.wait());
-    // Nobody is behind the door.
-    try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.door, 1000));
+    // Nobody is at the other end.
+    try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.join_socket, 1000));
 }
 
 test "threads are interpreters like processes, and come and go without a trace" {
@@ -586,8 +586,8 @@ test "threads are interpreters like processes, and come and go without a trace" 
     errdefer engine.printNotices();
     var before: usize = 0;
     for (0..20) |round| {
-        const one = try std.Thread.spawn(.{}, Application.run, .{ engine.door, -1, -1 });
-        const other = try std.Thread.spawn(.{}, Application.run, .{ engine.door, -1, -1 });
+        const one = try std.Thread.spawn(.{}, Application.run, .{ engine.join_socket, -1, -1 });
+        const other = try std.Thread.spawn(.{}, Application.run, .{ engine.join_socket, -1, -1 });
         for (0..2) |_| {
             try client.get("/");
             try client.expect("200", "");
@@ -778,7 +778,7 @@ const History = struct {
 
     fn join(history: *History, place: *Place) void {
         if (place.handle != null) return;
-        place.* = .{ .handle = abi.interpreters.peregrine_join(history.engine.door, 60_000) };
+        place.* = .{ .handle = abi.interpreters.peregrine_join(history.engine.join_socket, 60_000) };
     }
 
     fn poll(history: *History, place: *Place) !void {

@@ -106,6 +106,102 @@ test "large bodies in both directions, and pipelined requests behind them" {
     }
 }
 
+const shared_content: [300_000]u8 = @splat('x');
+
+const Lender = Handler(struct { released: usize = 0 }, struct {
+    fn request(state: anytype, request_: *per.Request, response: *per.Response) !void {
+        const len = try std.fmt.parseInt(usize, request_.getPath()[1..], 10);
+        const release = struct {
+            fn release(holder: *anyopaque) void {
+                const released: *usize = @ptrCast(@alignCast(holder));
+                released.* += 1;
+            }
+        }.release;
+        try response.setBodyShared(.{
+            .bytes = shared_content[0..len],
+            .holder = &state.released,
+            .release = release,
+        });
+    }
+});
+
+test "a shared body is released once: when it was sent, need not be, or will not be" {
+    for (0..6) |seed| {
+        var simulation: per.Simulation(Lender) = try .init(gpa, .{}, .{ .seed = seed });
+        defer simulation.deinit();
+        const released = &simulation.handler().state.released;
+        for ([_]usize{ 0, 100, 300_000 }, 1..) |len, count| {
+            var request: [64]u8 = undefined;
+            const answer = try simulation.exchange(
+                try std.fmt.bufPrint(&request, "GET /{d} HTTP/1.1\r\nHost: h\r\n\r\n", .{len}),
+            );
+            const head_len = std.mem.find(u8, answer, "\r\n\r\n").? + 4;
+            try testing.expectEqualStrings(answer[head_len..], shared_content[0..len]);
+            try testing.expectEqual(count, released.*);
+        }
+        const head = try simulation.exchange("HEAD /300000 HTTP/1.1\r\nHost: h\r\n\r\n");
+        try expectPart(head, "Content-Length: 300000\r\n");
+        try expectEnd(head, "\r\n\r\n");
+        try testing.expectEqual(4, released.*);
+        const client = try simulation.connect();
+        client.paused = true;
+        try client.send("GET /300000 HTTP/1.1\r\nHost: h\r\n\r\n");
+        try simulation.settle();
+        try testing.expectEqual(4, released.*);
+        client.peer.reset();
+        try simulation.settle();
+        try testing.expectEqual(5, released.*);
+        try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+        try testing.expectEqual(0, simulation.worker().pool.loans.bytes);
+    }
+}
+
+test "a shared body that streams of a connection have is released once, though a stream or its client ends" {
+    const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ settings;
+    // GET /300000 on a stream, and room for 2^24 bytes on it; the client's, before, for the connection.
+    const ask = "\x00\x00\x0e\x01\x05\x00\x00\x00{c}\x82\x86\x04\x07/300000\x41\x01h" ++
+        "\x00\x00\x04\x08\x00\x00\x00\x00{c}\x01\x00\x00\x00";
+    const room = "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x01\x00\x00\x00";
+    const reset = "\x00\x00\x04\x03\x00\x00\x00\x00{c}\x00\x00\x00\x08";
+    for (0..30) |seed| {
+        var simulation: per.Simulation(Lender) = try .init(
+            gpa,
+            .{ .limits = .{ .http2 = .everywhere } },
+            .{ .seed = seed },
+        );
+        defer simulation.deinit();
+        const released = &simulation.handler().state.released;
+        const client = try simulation.connect();
+        try client.send(preface ++ room);
+        var bytes: [128]u8 = undefined;
+        // One that its client takes, one that it cancels in its midst, and one when it goes.
+        try client.send(try std.fmt.bufPrint(&bytes, ask, .{ 1, 1 }));
+        try simulation.settle();
+        try testing.expect(client.text().len > 300_000);
+        try testing.expectEqual(1, released.*);
+        client.paused = true;
+        try client.send(try std.fmt.bufPrint(&bytes, ask, .{ 3, 3 }));
+        try simulation.settle();
+        try testing.expectEqual(1, released.*);
+        try client.send(try std.fmt.bufPrint(&bytes, reset, .{3}));
+        try simulation.settle();
+        client.paused = false;
+        try simulation.settle();
+        try testing.expectEqual(2, released.*);
+        try testing.expectEqual(0, simulation.worker().pool.loans.bytes);
+        client.paused = true;
+        try client.send(try std.fmt.bufPrint(&bytes, ask, .{ 5, 5 }));
+        try simulation.settle();
+        try testing.expectEqual(2, released.*);
+        client.peer.reset();
+        try simulation.settle();
+        try testing.expectEqual(3, released.*);
+        try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
+        try testing.expectEqual(0, simulation.worker().pool.loans.bytes);
+    }
+}
+
 test "a body beyond request_buffer_size is refused with 413, announced or not" {
     var simulation: per.Simulation(Echo) = try .init(gpa, .{ .request_buffer_size = 10 }, .{ .seed = 3 });
     defer simulation.deinit();

@@ -322,6 +322,14 @@ L<pagi-server> it ends with a message, and without END blocks, which are its par
 wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the application's, with its timers
 and watches, is its parent's.
 
+=item Other event loops
+
+An application that uses L<AnyEvent> waits in the server's loop, whatever that is; one that has loaded L<EV>,
+as those of Feersum and Twiggy do, waits in EV: L<IO::Async::Loop::Peregrine>, which C<run> and L<pagi-server>
+use unless told otherwise, runs that from then on (L<IO::Async::Loop::Peregrine/EV>). No other loop does, but
+L<IO::Async::Loop::EV>, a distribution of its own (C<--loop EV>): where C<Epoll>, C<Poll> or C<Select> is
+asked for, timers and watchers of EV, and AnyEvent with it, stand still.
+
 =item The end of a request
 
 After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. What is
@@ -1476,7 +1484,9 @@ Limits and deadlines hold for each stream as they do for a connection of HTTP/1,
 what a connection may ask for. A client that makes work and brings nothing (resets, pings, settings, empty
 frames, header blocks that mean far more than they are long) is told to calm down, and its connection ends
 (ENHANCE_YOUR_CALM). A server that stops, or a worker that is replaced, asks for no more streams (GOAWAY)
-and serves those that there are. The access log's C<%H> is C<HTTP/2.0>.
+and serves those that there are. So does the last request of C<max_keepalive_requests>, and the first one of
+a connection that is one more than C<max_connections>; streams are no connections. The access log's C<%H> is
+C<HTTP/2.0>.
 
 =head1 METHODS
 

@@ -105,6 +105,7 @@ typedef struct px_mount px_mount;
 typedef struct px_worker px_worker;
 typedef struct px_exchange px_exchange;
 typedef struct px_loan px_loan;
+typedef struct px_packed px_packed;
 
 /* Words that processes share, see words.c. */
 typedef struct px_words {
@@ -180,7 +181,8 @@ struct px_exchange {
     bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
     uint64_t since;   /* when its request came, if somebody asks (busy.c) */
-    HV *given;        /* what the application was called with, until it is done */
+    HV *given;        /* what the application was called with, until it is done, or NULL */
+    px_packed *packed; /* or this, while nobody else has it; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
     px_exchange *next_in_turn;
@@ -243,7 +245,7 @@ SV *px_look_up_file(pTHX_ HV *hash);
 
 /* worker.c */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
-px_worker *px_worker_join(pTHX_ int door, int timeout_ms);
+px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms);
 void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);
@@ -348,6 +350,8 @@ void px_exchange_hold(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 bool px_exchange_pin(px_exchange *exchange);
 void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);
+void px_exchange_pack(pTHX_ px_exchange *exchange);
+void px_exchange_forget_given(pTHX_ px_exchange *exchange);
 SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text);
 void px_exchange_tell(pTHX_ px_exchange *exchange, const char *method, SV *first, const char *text);
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange);
@@ -355,6 +359,12 @@ void px_exchange_name(px_exchange *exchange);
 void px_exchange_lost(px_exchange *exchange);
 void px_exchange_free(pTHX_ px_exchange *exchange);
 void px_exchange_discard(pTHX_ px_exchange *exchange);
+
+/* packed.c */
+px_packed *px_pack(pTHX_ HV *hash);
+HV *px_unpack(pTHX_ const px_packed *packed);
+void px_packed_free(pTHX_ px_packed *packed);
+const char *px_packed_string(const px_packed *packed, const char *key, size_t *len);
 
 /* bytes.c */
 SV *px_bytes(pTHX_ const px_worker *worker, const peregrine_event *event);

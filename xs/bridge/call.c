@@ -7,6 +7,11 @@ bool px_thrown(pTHX_ SV *exception) {
     return SvROK(exception) || SvTRUE_nomg(exception);
 }
 
+/* Whether $@ is what a call leaves that succeeds: then nothing of it has to be kept. */
+static bool is_clear(const SV *error) {
+    return SvPOK(error) && SvCUR(error) == 0 && !SvROK(error) && !SvMAGICAL(error);
+}
+
 /* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is
  * the invocant). It has a stack of its own, so that a `last` or `next` without a loop finds none of those
  * that have called us, and dies. Returns a new reference to its value in scalar context; NULL when it
@@ -16,9 +21,10 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     SV *value = NULL;
     SV *exception = NULL;
     const uint32_t forks = peregrine_forks();
+    const bool keeps_error = !is_clear(ERRSV);
     ENTER;
     SAVETMPS;
-    save_scalar(PL_errgv);
+    if (keeps_error) save_scalar(PL_errgv);
     PUSHSTACKi(PERLSI_UNKNOWN);
     PUSHMARK(SP);
     EXTEND(SP, 3);
@@ -32,6 +38,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     if (px_thrown(aTHX_ ERRSV)) {
         value = NULL;
         exception = newSVsv(ERRSV);
+        if (!keeps_error) CLEAR_ERRSV();
     } else {
         value = value ? newSVsv(value) : newSV(0);
     }

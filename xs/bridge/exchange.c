@@ -47,7 +47,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrin
 
 static void clear_request(pTHX_ px_exchange *exchange) {
     exchange->mount->face->clear(aTHX_ exchange);
-    px_clear(aTHX_ (SV **)&exchange->given);
+    px_exchange_forget_given(aTHX_ exchange);
     px_clear(aTHX_ (SV **)&exchange->deferred);
 }
 
@@ -127,6 +127,32 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
     if (exchange->handles == 0 && exchange->holds == 0 && !exchange->kept) px_exchange_free(aTHX_ exchange);
 }
 
+/* ---- What the application was called with ---------------------------------------------------- */
+
+/* Packs it if nobody else has it. For those whose applications run long. */
+void px_exchange_pack(pTHX_ px_exchange *exchange) {
+    exchange->packed = exchange->given ? px_pack(aTHX_ exchange->given) : NULL;
+    if (exchange->packed) px_clear(aTHX_ (SV **)&exchange->given);
+}
+
+/* It stays unpacked then: who is told of it may keep or change it. NULL: the application is done. */
+static HV *given(pTHX_ px_exchange *exchange) {
+    px_packed *packed = exchange->packed;
+    if (packed) {
+        exchange->given = px_unpack(aTHX_ packed);
+        exchange->packed = NULL;
+        px_packed_free(aTHX_ packed);
+    }
+    return exchange->given;
+}
+
+void px_exchange_forget_given(pTHX_ px_exchange *exchange) {
+    px_packed *packed = exchange->packed;
+    exchange->packed = NULL;
+    if (packed) px_packed_free(aTHX_ packed);
+    px_clear(aTHX_ (SV **)&exchange->given);
+}
+
 /* ---- The ticket ------------------------------------------------------------------------------ */
 
 /* The engine will name this exchange no more. */
@@ -158,8 +184,9 @@ void px_exchange_lost(px_exchange *exchange) {
  * connection, number of the request in it]. A new reference. */
 SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
     AV *context = newAV();
+    HV *hash = given(aTHX_ exchange);
     av_push(context, newSVpv(text, 0));
-    av_push(context, exchange->given ? newRV_inc((SV *)exchange->given) : newSV(0));
+    av_push(context, hash ? newRV_inc((SV *)hash) : newSV(0));
     av_push(context, newSVuv(exchange->connection_number));
     av_push(context, newSVuv(exchange->request_number));
     return newRV_noinc((SV *)context);

@@ -112,12 +112,19 @@ static const SV *string_of(const HV *given, const char *key) {
     return NULL;
 }
 
-static void add_string(stuck_text *text, const HV *given, const char *key, const char *other) {
-    const SV *value = string_of(given, key);
-    if (!value) value = string_of(given, other);
+/* The same of what an exchange's application was called with, packed or not. */
+static bool add_value(stuck_text *text, const px_exchange *exchange, const char *key) {
+    size_t len = 0;
+    const SV *value = exchange->given ? string_of(exchange->given, key) : NULL;
+    const char *bytes = value ? SvPVX_const(value)
+                        : exchange->packed ? px_packed_string(exchange->packed, key, &len) : NULL;
+    if (bytes) add(text, bytes, value ? SvCUR(value) : len);
+    return bytes != NULL;
+}
+
+static void add_string(stuck_text *text, const px_exchange *exchange, const char *key, const char *other) {
     add_words(text, " ");
-    if (value) add(text, SvPVX_const(value), SvCUR(value));
-    else add_words(text, "?");
+    if (!add_value(text, exchange, key) && !add_value(text, exchange, other)) add_words(text, "?");
 }
 
 /* Seconds, with one digit behind the point. */
@@ -142,9 +149,9 @@ static void add_request(stuck_text *text, const px_worker *worker) {
         add(text, head->text + head->method.at, head->method.len);
         add_words(text, " ");
         add(text, head->text + head->target.at, head->target.len);
-    } else if (exchange->given) {
-        add_string(text, exchange->given, "method", "REQUEST_METHOD");
-        add_string(text, exchange->given, "path", "PATH_INFO");
+    } else if (exchange->given || exchange->packed) {
+        add_string(text, exchange, "method", "REQUEST_METHOD");
+        add_string(text, exchange, "path", "PATH_INFO");
     }
     if (exchange->since) {
         add_words(text, ", which came ");

@@ -29,8 +29,8 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
 }
 
 /* The worker of one of several interpreters, which joins its engine; NULL with errno. */
-px_worker *px_worker_join(pTHX_ int door, int timeout_ms) {
-    return worker_of(aTHX_ peregrine_join(door, timeout_ms));
+px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms) {
+    return worker_of(aTHX_ peregrine_join(join_socket, timeout_ms));
 }
 
 /* The engine's limits have changed: for those who keep some on this side. */
@@ -384,7 +384,7 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     SV *text = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
     SV *level = sv_2mortal(newSVuv(event->code));
     px_exchange *exchange = event->ticket ? live_exchange(worker, event->ticket) : NULL;
-    if (!exchange || !exchange->given) {
+    if (!exchange || (!exchange->given && !exchange->packed)) {
         px_worker_tell(aTHX_ worker, "_notice", level, text);
         return;
     }
@@ -489,6 +489,7 @@ static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     worker->depth++;
     ENTER;
     save_scalar(PL_errgv);
+    CLEAR_ERRSV(); /* what calls need not keep, see px_call() */
     px_busy_begin(worker);
     px_turn_begin(aTHX_ worker);
     for (;;) {

@@ -32,7 +32,7 @@ void pagi_exchange_make(pTHX_ px_exchange *base) {
 bool pagi_exchange_is_reusable(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     const pagi_context *cx = exchange->app->cx;
-    const U32 references = exchange->scope.hash ? 2 : 1; /* a scope that was kept refers to the objects */
+    const U32 references = exchange->scope ? 2 : 1; /* a scope that was kept refers to the objects */
     return px_handle_is_only_ours((const SV *)exchange->receive, NULL, 1) &&
            px_handle_is_only_ours((const SV *)exchange->send, NULL, 1) &&
            (!exchange->connection ||
@@ -96,7 +96,7 @@ void pagi_exchange_let_go(pTHX_ px_exchange *base) {
     SV *handles[] = {(SV *)exchange->receive, (SV *)exchange->send, (SV *)exchange->app_ready,
                      exchange->connection,
                      exchange->transport};
-    pagi_scope_drop(aTHX_ & exchange->scope);
+    pagi_scope_drop(aTHX_ exchange);
     exchange->receive = exchange->send = exchange->app_ready = NULL;
     exchange->connection = exchange->transport = NULL;
     for (size_t i = 0; i < C_ARRAY_LENGTH(handles); i++) SvREFCNT_dec(handles[i]);
@@ -112,7 +112,7 @@ static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_clear(aTHX_ & exchange->app_future);
     /* A callback that dies later is reported with its request. */
     if (!exchange->on_disconnect && !exchange->on_complete && !exchange->on_drain)
-        px_clear(aTHX_ (SV **)&exchange->base.given);
+        px_exchange_forget_given(aTHX_ &exchange->base);
     worker->refs++;
     px_exchange_unhold(aTHX_ &exchange->base);
     px_worker_app_ended(aTHX_ worker);
@@ -246,6 +246,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     FREETMPS;
     LEAVE;
     pagi_scope_settle(aTHX_ exchange, !exchange->app_running);
+    if (!exchange->kind->keeps_scope) px_exchange_pack(aTHX_ &exchange->base);
     if (unobserved(exchange)) px_exchange_ticket_gone(aTHX_ &exchange->base);
     else px_exchange_name(&exchange->base);
 }

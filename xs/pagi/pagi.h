@@ -220,7 +220,7 @@ enum pagi_slot {
 
 /* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
 typedef struct pagi_scope {
-    HV *hash; /* NULL: none */
+    HV *hash;
     bool secure;     /* it shows the tls extension */
     pagi_tls_kept tls; /* what it shows there */
     UV fingerprint;
@@ -292,7 +292,7 @@ struct pagi_exchange {
     uint32_t reason;
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
-    pagi_scope scope; /* of the request that is on, or of a finished one for the next */
+    pagi_scope *scope; /* of the request that is on, or of a finished one for the next, or NULL */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection; /* likewise; NULL until a scope has it */
     SV *transport;
@@ -359,7 +359,7 @@ bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange);
 UV pagi_fingerprint(HV *hash);
 void pagi_scope_seal(pagi_scope *scope);
 void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished);
-void pagi_scope_drop(pTHX_ pagi_scope *scope);
+void pagi_scope_drop(pTHX_ pagi_exchange *exchange);
 bool pagi_scope_refresh(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
 
 /* tls.c */

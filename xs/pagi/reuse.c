@@ -138,8 +138,8 @@ static bool emptied(const pagi_app *app, const pagi_scope *scope) {
 /* Whether the tls extension of a finished request is as it was made, so that the next one may be shown the
  * same hash. */
 bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
-    const pagi_tls_kept *kept = &exchange->scope.tls;
-    HV *extensions = (HV *)SvRV(exchange->scope.slots[PAGI_SLOT_EXTENSIONS]);
+    const pagi_tls_kept *kept = &exchange->scope->tls;
+    HV *extensions = (HV *)SvRV(exchange->scope->slots[PAGI_SLOT_EXTENSIONS]);
     const SV *reference = px_fetch(aTHX_ extensions, PAGI_KEY(exchange->app->cx, TLS));
     SV *const *values = kept->values;
     /* One reference is ours, one the extensions'. */
@@ -163,7 +163,7 @@ bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
 }
 
 static bool keepable(const pagi_exchange *exchange) {
-    const pagi_scope *scope = &exchange->scope;
+    const pagi_scope *scope = exchange->scope;
     SV *const *slots = scope->slots;
     HV *hash = scope->hash;
     if (!plain_container((SV *)hash, SVt_PVHV) || weakly_referred(hash) ||
@@ -183,8 +183,8 @@ static bool keepable(const pagi_exchange *exchange) {
 
 /* The application has returned: keeps its scope if that cannot be noticed, lets it go otherwise. */
 void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
-    pagi_scope *scope = &exchange->scope;
-    if (!scope->hash) return;
+    pagi_scope *scope = exchange->scope;
+    if (!scope) return;
     if (finished && exchange->kind->keeps_scope && keepable(exchange)) {
         SV **slots = scope->slots;
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
@@ -195,21 +195,18 @@ void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
         scope->secure = false;
         return;
     }
-    pagi_scope_drop(aTHX_ scope);
+    pagi_scope_drop(aTHX_ exchange);
 }
 
 /* Gives up our part of a scope; an application that has it keeps it. */
-void pagi_scope_drop(pTHX_ pagi_scope *scope) {
-    HV *hash = scope->hash;
+void pagi_scope_drop(pTHX_ pagi_exchange *exchange) {
+    pagi_scope *scope = exchange->scope;
+    if (!scope) return;
+    exchange->scope = NULL;
     pagi_tls_drop(aTHX_ & scope->tls);
-    if (!hash) return;
-    scope->hash = NULL;
-    for (int i = 0; i < PAGI_SLOT_COUNT; i++) {
-        SV *value = scope->slots[i];
-        scope->slots[i] = NULL;
-        SvREFCNT_dec(value);
-    }
-    SvREFCNT_dec_NN((SV *)hash);
+    for (int i = 0; i < PAGI_SLOT_COUNT; i++) SvREFCNT_dec(scope->slots[i]);
+    SvREFCNT_dec_NN((SV *)scope->hash);
+    Safefree(scope);
 }
 
 /* ---- Other strings for the next request ------------------------------------------------------ */
@@ -252,7 +249,7 @@ static bool refresh_headers(pTHX_ pagi_context *cx, SV *reference, const peregri
 bool pagi_scope_refresh(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     const pagi_app *app = exchange->app;
     pagi_context *cx = app->cx;
-    SV **slots = exchange->scope.slots;
+    SV **slots = exchange->scope->slots;
     const bool has_client = request->peer[0] != '\0';
     if (has_client != (slots[PAGI_SLOT_CLIENT] != NULL) || request->local_port == 0) return false;
     if ((app->state != NULL) != (slots[PAGI_SLOT_STATE] != NULL)) return false;

@@ -97,11 +97,12 @@ void pagi_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     sv_setpvn(sv, bytes, len);
 }
 
-/* Makes a scalar a shared string; costs nothing when it is that already. */
+/* Makes a scalar a shared string; costs nothing when it is that already. Outside of perl itself sv_setsv()
+ * would copy the bytes. */
 void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared) {
     if (SvPOK(sv) && SvPVX_const(sv) == SvPVX_const(shared)) return;
     SvUTF8_off(sv);
-    sv_setsv(sv, shared);
+    sv_setsv_flags(sv, shared, SV_COW_SHARED_HASH_KEYS);
 }
 
 /* Makes characters of bytes that are UTF-8. */
@@ -160,7 +161,7 @@ static SV *http_version(pagi_context *cx, uint8_t version) {
 void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     pagi_context *cx = exchange->app->cx;
     const pagi_kind *kind = exchange->kind;
-    SV **slots = exchange->scope.slots;
+    SV **slots = exchange->scope->slots;
     const char *text = request->text;
     const char *path = text + request->path.at;
 
@@ -180,8 +181,8 @@ void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *req
 
 /* Gives a slot of a new scope its value; the slot has a reference of its own besides the hash's. */
 static void add(pTHX_ pagi_exchange *exchange, enum pagi_slot slot, SV *key, SV *value) {
-    exchange->scope.slots[slot] = SvREFCNT_inc_simple_NN(value);
-    px_store(aTHX_ exchange->scope.hash, key, value);
+    exchange->scope->slots[slot] = SvREFCNT_inc_simple_NN(value);
+    px_store(aTHX_ exchange->scope->hash, key, value);
 }
 
 static SV *address(pTHX_ const char *host, SV *port, bool lasting) {
@@ -192,7 +193,7 @@ static SV *address(pTHX_ const char *host, SV *port, bool lasting) {
 static void share(pTHX_ SV *sv) {
     if (SvLEN(sv) == 0) return;
     SV *shared = newSVpvn_share(SvPVX_const(sv), SvUTF8(sv) ? -(I32)SvCUR(sv) : (I32)SvCUR(sv), 0);
-    sv_setsv(sv, shared);
+    pagi_scope_set_constant(aTHX_ sv, shared);
     SvREFCNT_dec_NN(shared);
 }
 
@@ -250,7 +251,7 @@ static HV *copy_of_state(pTHX_ const pagi_app *app) {
 static void give_state(pTHX_ pagi_exchange *exchange) {
     const pagi_app *app = exchange->app;
     if (app->state)
-        pagi_scope_refer_to(aTHX_ exchange->scope.slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
+        pagi_scope_refer_to(aTHX_ exchange->scope->slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
 }
 
 /* The extensions that the server advertises: a hash of its own for each request, the data of each
@@ -258,23 +259,25 @@ static void give_state(pTHX_ pagi_exchange *exchange) {
 HV *pagi_scope_extensions(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     const pagi_app *app = exchange->app;
     HV *extensions = app->extensions ? newHVhv(app->extensions) : newHV();
-    exchange->scope.secure = request->tls;
+    exchange->scope->secure = request->tls;
     if (request->tls) pagi_tls_extend(aTHX_ exchange, extensions);
     return extensions;
 }
 
 /* The scope of a request: the one of the exchange's last request if that can be used again, or a new one. */
 HV *pagi_scope_build(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
-    pagi_scope *scope = &exchange->scope;
     const pagi_kind *kind = exchange->kind;
     pagi_context *cx = exchange->app->cx;
-    if (scope->hash && kind->keeps_scope && pagi_scope_refresh(aTHX_ exchange, request)) {
+    if (exchange->scope && kind->keeps_scope && pagi_scope_refresh(aTHX_ exchange, request)) {
         give_state(aTHX_ exchange);
-        return scope->hash;
+        return exchange->scope->hash;
     }
-    pagi_scope_drop(aTHX_ scope);
+    pagi_scope_drop(aTHX_ exchange);
+    pagi_scope *scope;
+    Newxz(scope, 1, pagi_scope);
+    exchange->scope = scope;
     scope->hash = newHV();
-    hv_ksplit(scope->hash, 32);
+    hv_ksplit(scope->hash, PAGI_SLOT_COUNT);
     SV *const keys[] = {PAGI_KEY(cx, TYPE),     PAGI_KEY(cx, HTTP_VERSION), PAGI_KEY(cx, METHOD),
                               PAGI_KEY(cx, SCHEME),
                         PAGI_KEY(cx, PATH),     PAGI_KEY(cx, RAW_PATH),     PAGI_KEY(cx, QUERY_STRING),

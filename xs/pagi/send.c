@@ -78,11 +78,13 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     const bool had_turn = px_turn_spend(&exchange->base);
     SV *future = take_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
-    if (left || exchange->base.gone) {
+    /* `gone`: the engine knows, and the event that tells the application waits for the loop */
+    const bool gone = exchange->base.gone;
+    if (left || gone) {
         SV *failure = NULL;
         const px_future_state state = px_future_look(aTHX_ worker->cx, future, &failure);
-        /* `gone`: the engine knows, and the event that tells the application waits for the loop */
-        if ((left && state == PX_FUTURE_FAILED) || (exchange->base.gone && state == PX_FUTURE_DONE)) {
+        /* an event may fail only because the one before it did nothing */
+        if ((state == PX_FUTURE_FAILED && !exchange->app_closed) || (gone && state == PX_FUTURE_DONE)) {
             SvREFCNT_dec_NN(future);
             future = pagi_in_vain(aTHX_ exchange, NULL);
         }

@@ -40,7 +40,7 @@ static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls
 static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info,
                  const pagi_tls_common *common) {
     pagi_context *cx = exchange->app->cx;
-    pagi_tls_kept *kept = &exchange->scope.tls;
+    pagi_tls_kept *kept = &exchange->scope->tls;
     const bool has_client = info->client_chain_len != 0;
     AV *chain = newAV();
     for (size_t i = 0; i < info->client_chain_len; i++) av_push(chain, value_of(aTHX_ info->client_chain[i]));
@@ -65,7 +65,7 @@ static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info,
  * if that can be used again. */
 void pagi_tls_extend(pTHX_ pagi_exchange *exchange, HV *extensions) {
     px_worker *worker = exchange->base.worker;
-    pagi_tls_kept *kept = &exchange->scope.tls;
+    pagi_tls_kept *kept = &exchange->scope->tls;
     peregrine_tls_info info;
     Zero(&info, 1, peregrine_tls_info);
     info.size = sizeof(info);

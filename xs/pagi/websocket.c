@@ -480,8 +480,8 @@ static void extend_scope(pTHX_ pagi_exchange *exchange, const peregrine_request 
     pagi_context *cx = exchange->app->cx;
     AV *list = subprotocols(aTHX_ request);
     if (av_count(list)) exchange->socket.offered = av_make(av_count(list), AvARRAY(list));
-    px_store(aTHX_ exchange->scope.hash, PAGI_KEY(cx, SUBPROTOCOLS), newRV_noinc((SV *)list));
-    HV *extensions = (HV *)SvRV(exchange->scope.slots[PAGI_SLOT_EXTENSIONS]);
+    px_store(aTHX_ exchange->scope->hash, PAGI_KEY(cx, SUBPROTOCOLS), newRV_noinc((SV *)list));
+    HV *extensions = (HV *)SvRV(exchange->scope->slots[PAGI_SLOT_EXTENSIONS]);
     px_store(aTHX_ extensions, PAGI_KEY(cx, WEBSOCKET_HTTP_RESPONSE), newRV_inc((SV *)cx->no_data));
 }
 

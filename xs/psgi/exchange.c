@@ -92,16 +92,37 @@ static bool is_nothing(pTHX_ SV *value) {
            av_count((AV *)SvRV(value)) == 0;
 }
 
+/* What the application returns, a mortal; NULL: it died, and *error is of what. As px_call(), but that $@ is
+ * the dispatch's own already, and that the temporary values go with the request. */
+static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
+    dSP;
+    PUSHSTACKi(PERLSI_UNKNOWN);
+    PUSHMARK(SP);
+    EXTEND(SP, 1);
+    PUSHs(sv_2mortal(newRV_inc((SV *)exchange->base.given)));
+    PUTBACK;
+    const int count = call_sv(exchange->app->code, G_SCALAR | G_EVAL);
+    SPAGAIN;
+    SV *value = count > 0 ? POPs : &PL_sv_undef;
+    PUTBACK;
+    POPSTACK;
+    if (px_thrown(aTHX_ ERRSV)) {
+        value = NULL;
+        *error = sv_mortalcopy(ERRSV);
+    }
+    if (px_is_foreign(exchange->base.worker)) px_came_back(aTHX_ *error);
+    /* A function in C may return what stays somebody else's. */
+    return !value || SvTEMP(value) ? value : sv_mortalcopy(value);
+}
+
 static void call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);
-    SV *env = sv_2mortal(newRV_inc((SV *)exchange->base.given));
-    SV *response = px_call(aTHX_ exchange->app->code, NULL, env, NULL, &error);
+    SV *response = value_of_app(aTHX_ exchange, &error);
     if (!response) {
         psgi_exchange_fail(aTHX_ exchange, error, "before its response");
         return;
     }
-    sv_2mortal(response);
     if (is_code(response)) {
         psgi_delayed_call(aTHX_ exchange, response);
         return;

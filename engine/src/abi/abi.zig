@@ -99,10 +99,22 @@ pub const Handle = struct {
         };
         if (flags & types.RespondFlag.flush != 0 and outcome != .done) {
             if (handle.worker.find(name)) |same| handle.worker.flushNow(same);
+            if (handle.worker.find(name)) |same| handle.worker.sendStream(same);
         }
         // Output that waits for the next poll must not wait for the next event.
         handle.arm();
         return outcomeCode(outcome);
+    }
+
+    /// The same for a command whose output leaves now, also on a stream: the caller may be busy for long
+    /// before the next poll.
+    fn applyNow(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
+        const code = handle.apply(ticket, command);
+        if (code < 0 or handle.end != null) return code;
+        const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return code;
+        handle.worker.sendStream(exchange);
+        handle.arm();
+        return code;
     }
 
     /// Calls a function that touches the worker, where that may be touched, and waits for it.
@@ -710,7 +722,7 @@ pub export fn peregrine_inform(
     fields: ?[*]const peregrine.Field,
     count: usize,
 ) callconv(.c) c_int {
-    return handle.apply(ticket, .{ .inform = .{ .status = status, .fields = fieldsOf(fields, count) } });
+    return handle.applyNow(ticket, .{ .inform = .{ .status = status, .fields = fieldsOf(fields, count) } });
 }
 
 pub export fn peregrine_read(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
@@ -718,7 +730,7 @@ pub export fn peregrine_read(handle: *Handle, ticket: types.Ticket) callconv(.c)
 }
 
 pub export fn peregrine_flush(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
-    return handle.apply(ticket, .flush);
+    return handle.applyNow(ticket, .flush);
 }
 
 pub export fn peregrine_abort(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {

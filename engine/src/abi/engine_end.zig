@@ -56,6 +56,8 @@ pub const EngineEnd = struct {
     large: ?struct { head: []u8, sent: usize } = null,
     /// What the application had given back of the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
+    /// See `isHeard`.
+    hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
     /// How often the thread has waited for a moment since it last heard anything.
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
@@ -228,6 +230,24 @@ pub const EngineEnd = struct {
         if (released == end.released) return;
         end.released = released;
         end.worker.unpark();
+    }
+
+    /// Whether the application is done with all that there was for it when this was asked first. To be asked
+    /// again, in a later round, until it says so.
+    pub fn isHeard(end: *EngineEnd) bool {
+        const released = end.events.released() catch return true;
+        switch (end.hearing) {
+            .unasked => end.hearing = .asked,
+            // What the round of that question gathered has followed.
+            .asked => if (!end.hasUndelivered()) {
+                end.hearing = .{ .until = end.events.at };
+            },
+            .until => |position| if (released >= position) {
+                end.hearing = .unasked;
+                return true;
+            },
+        }
+        return false;
     }
 
     /// Whether the application has yet to read a message.

@@ -189,7 +189,12 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        if (host.folders.answer(worker, exchange, head)) return;
+        if (host.folders.answer(host, worker, exchange, head)) return;
+        host.announce(worker, exchange, head);
+    }
+
+    /// The same where no folder has an answer.
+    pub fn announce(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         if (host.pool) |pool| return pool.request(exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
@@ -443,9 +448,12 @@ pub const Host = struct {
 
     const large_block_bytes = 4 * 1024 * 1024;
 
-    /// The C library's heap, which is that of the whole process, gives back what is free.
-    pub fn relieve(_: *Host) void {
+    /// The C library's heap, which is that of the whole process, gives back what is free. An application
+    /// behind a channel first has to hear of what has ended: what it frees then is most of it.
+    pub fn relieve(host: *Host) bool {
+        if (host.link) |link| if (!link.isHeard()) return false;
         if (builtin.target.isGnuLibC()) _ = malloc_trim(0);
+        return true;
     }
 
     extern "c" fn malloc_trim(pad: usize) c_int;

@@ -18,7 +18,7 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     if (handle.host.pool != null) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
     if (wanted.exchanges == 0) return Code.range;
-    const join_socket = peregrine.io.file.duplicate(wanted.door) catch |err| return errors.code(err);
+    const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
     const threaded = abi.peregrine_use_thread(handle);
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &handle.worker, &handle.host, .{
         .join_socket = join_socket,
@@ -34,18 +34,18 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     return Code.ok;
 }
 
-pub export fn peregrine_join(door: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
-    return join(door, timeout_ms) catch |err| {
+pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
+    return join(join_socket, timeout_ms) catch |err| {
         errors.setErrnoOf(err);
         return null;
     };
 }
 
-fn join(door: c_int, timeout_ms: c_int) !*Handle {
+fn join(join_socket: c_int, timeout_ms: c_int) !*Handle {
     const handle = try gpa.create(Handle);
     errdefer gpa.destroy(handle);
     fork.watch();
-    const interpreter: *Interpreter = try .join(gpa, door, timeout_ms);
+    const interpreter: *Interpreter = try .join(gpa, join_socket, timeout_ms);
     handle.* = .{
         .worker = undefined,
         .host = undefined,

@@ -327,6 +327,6 @@ pub const Stats = extern struct {
 /// `peregrine_pool`.
 pub const Interpreters = extern struct {
     size: u32,
-    door: i32 = -1,
+    join_socket: i32 = -1,
     exchanges: u32 = 1,
 };

@@ -37,6 +37,8 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
         pub const Io = Backend;
         /// A unix socket knows no reset, and a peer that closes looks like one that is done.
         pub const can_reset = kind != .unix;
+        /// Whether `limitUnsent` makes a difference.
+        pub const bounds_unsent = kind != .unix;
 
         pub const Peer = struct {
             fd: sys.Fd,
@@ -194,6 +196,7 @@ fn SimHarness(comptime seed: u64) type {
         const Harness = @This();
         pub const Io = Sim;
         pub const can_reset = true;
+        pub const bounds_unsent = false;
 
         pub const Peer = struct {
             at: io.SimPeer,

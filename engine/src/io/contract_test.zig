@@ -154,16 +154,9 @@ test "contract: a slow reader blocks the sender, and room is reported" {
     try everywhere(sendsMuch);
 }
 
-fn noRoomNoEvent(comptime Harness: type) !void {
-    var stage: Stage(Harness) = try .init(.{});
-    defer stage.deinit();
-    const listener = try stage.harness.listen();
-    var peer, const socket = try stage.join(listener, 0);
-    defer peer.close();
-    const bytes = try pattern(1 << 20);
-    defer testing.allocator.free(bytes);
-    // Fill it: three refusals in a row, each followed by rounds without an event, mean that it is full
-    // and not just moody.
+/// Sends until the kernel has had enough: three refusals in a row, each followed by rounds without an event,
+/// mean that it is full and not just moody.
+fn fill(stage: anytype, socket: io.Socket, bytes: []const u8) !void {
     var refused: u32 = 0;
     while (refused < 3) switch (stage.harness.io.send(socket, &.{io.slice(bytes)}, false)) {
         .sent => refused = 0,
@@ -173,6 +166,17 @@ fn noRoomNoEvent(comptime Harness: type) !void {
         },
         else => return error.TestUnexpectedResult,
     };
+}
+
+fn noRoomNoEvent(comptime Harness: type) !void {
+    var stage: Stage(Harness) = try .init(.{});
+    defer stage.deinit();
+    const listener = try stage.harness.listen();
+    var peer, const socket = try stage.join(listener, 0);
+    defer peer.close();
+    const bytes = try pattern(1 << 20);
+    defer testing.allocator.free(bytes);
+    try fill(&stage, socket, bytes);
     const before = stage.logs[0].sents;
     try stage.quiet();
     try testing.expectEqual(before, stage.logs[0].sents);
@@ -197,6 +201,35 @@ fn noRoomNoEvent(comptime Harness: type) !void {
 
 test "contract: sent comes once, when there is room and not before" {
     try everywhere(noRoomNoEvent);
+}
+
+fn boundsUnsent(comptime Harness: type) !void {
+    var stage: Stage(Harness) = try .init(.{});
+    defer stage.deinit();
+    const listener = try stage.harness.listen();
+    var peer, const socket = try stage.join(listener, 0);
+    defer peer.close();
+    var other, const free = try stage.join(listener, 1);
+    defer other.close();
+    const bytes = try pattern(1 << 20);
+    defer testing.allocator.free(bytes);
+    stage.harness.io.limitUnsent(socket, 64 * 1024);
+    try fill(&stage, socket, bytes);
+    try fill(&stage, free, bytes);
+    if (Harness.bounds_unsent) {
+        try testing.expect(stage.harness.io.held(socket) < stage.harness.io.held(free) / 2);
+    }
+    var got: std.ArrayList(u8) = .empty;
+    defer got.deinit(testing.allocator);
+    const before = stage.logs[0].sents;
+    while (stage.logs[0].sents == before) {
+        try peer.read(&got);
+        try stage.round();
+    }
+}
+
+test "contract: what is unsent is bounded, and room is reported" {
+    try everywhere(boundsUnsent);
 }
 
 fn answersHalfClose(comptime Harness: type) !void {

@@ -398,6 +398,12 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.hasPeerShut(@backingInt(socket));
         }
 
+        /// What is to be sent waits for its turn here rather than in the kernel, which takes no more while so
+        /// many bytes wait there unsent. Nothing changes where there is no such limit.
+        pub fn limitUnsent(_: *Self, socket: Socket, bytes: u31) void {
+            sys.limitUnsent(@backingInt(socket), bytes);
+        }
+
         /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
         pub fn held(_: *Self, socket: Socket) u64 {
             return sys.heldBytes(@backingInt(socket));

@@ -282,6 +282,9 @@ pub const Sim = struct {
         return false;
     }
 
+    /// A simulated network has no bytes that are not sent yet.
+    pub fn limitUnsent(_: *Sim, _: Socket, _: u31) void {}
+
     /// Bytes of sends that the peer has not read yet.
     pub fn held(self: *Sim, socket: Socket) u64 {
         return self.links.items[self.addedSlot(socket).link].to_peer.unread().len;

@@ -22,6 +22,9 @@ pub const Task = struct {
     work: *const fn (*Task) void,
     /// Called in place of `collect` when the owner has closed: frees it. By any thread.
     drop: *const fn (*Task) void,
+    /// What its owner does with it when it is done, for owners that have tasks of others (`Worker.store`);
+    /// null: nothing, it is dropped.
+    done: ?*const fn (*Task, owner: *anyopaque) void = null,
 };
 
 /// Tasks, in order.

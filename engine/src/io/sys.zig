@@ -595,6 +595,13 @@ pub fn probePeer(fd: Fd) void {
     }
 }
 
+/// The kernel takes no more while so many bytes wait that it has not sent yet (TCP_NOTSENT_LOWAT). Does
+/// nothing where there is no such option.
+pub fn limitUnsent(fd: Fd, bytes: c_int) void {
+    const name = here.unsent_low_water orelse return;
+    _ = system.setsockopt(fd, system.IPPROTO.TCP, name, @ptrCast(&bytes), @sizeOf(c_int));
+}
+
 /// Ends our sending side: the peer reads what was sent and then the end of the stream. A socket that is
 /// already dead is fine.
 pub fn shutdownSend(fd: Fd) void {

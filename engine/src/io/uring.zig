@@ -323,6 +323,12 @@ pub const Uring = struct {
         return sys.hasPeerShut(@backingInt(socket));
     }
 
+    /// What is to be sent waits for its turn here rather than in the kernel, which takes no more while so
+    /// many bytes wait there unsent. Nothing changes where there is no such limit.
+    pub fn limitUnsent(_: *Uring, socket: Socket, bytes: u31) void {
+        sys.limitUnsent(@backingInt(socket), bytes);
+    }
+
     /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
     pub fn held(_: *Uring, socket: Socket) u64 {
         return sys.heldBytes(@backingInt(socket));

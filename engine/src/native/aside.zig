@@ -2,10 +2,12 @@
 //! the files of a folder for instance, beside applications in C or Perl. The exchange is answered here and
 //! now, and its host hears nothing of it. Does not know: whose the worker is.
 const std = @import("std");
+const assert = std.debug.assert;
 const protocol = @import("protocol");
 const engine = @import("server");
 const Head = protocol.Head;
 const Exchange = engine.Exchange;
+const Outbox = engine.Outbox;
 const Arena = @import("arena.zig").Arena;
 const Detached = @import("detached.zig").Detached;
 const Request = @import("request.zig").Request;
@@ -61,13 +63,82 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
         break :blk true;
     };
     if (!has_answer) return false;
+    deliver(worker, exchange, response);
+    return true;
+}
+
+fn deliver(worker: anytype, exchange: *Exchange, response: *Response) void {
+    settle(worker, exchange);
+    const ticket = exchange.ticket;
+    send(worker, exchange, response) catch if (worker.find(ticket)) |same| worker.abort(same);
+}
+
+/// Answers an exchange with what a thread has made of a draft over `pool`, which is not the worker's: it goes
+/// over into that. Nothing is read of its file in the loop, and the draft is to be ended.
+pub fn deliverSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) void {
+    settle(worker, exchange);
+    const ticket = exchange.ticket;
+    sendSlow(worker, exchange, response, pool) catch if (worker.find(ticket)) |same| worker.abort(same);
+}
+
+/// The exchange's host has nothing to do with it.
+fn settle(worker: anytype, exchange: *Exchange) void {
     exchange.unannounced = true;
     // Nobody wants the body: it is read and forgotten when the response is complete.
     if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
     exchange.pauseInput(worker.now);
+}
+
+fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) !void {
     const ticket = exchange.ticket;
-    send(worker, exchange, response) catch if (worker.find(ticket)) |same| worker.abort(same);
-    return true;
+    response.addLength(exchange.connection.session.asksForHead(exchange.stream));
+    const beginning = response.beginning();
+    _ = try worker.start(exchange, beginning);
+    if (beginning.end) return;
+    const same = worker.find(ticket) orelse return; // its peer has gone
+    const len = response.body.len();
+    var chain: Outbox = .{};
+    defer worker.dropOutput(&chain);
+    try moveBody(response, pool, &worker.pool, &chain);
+    _ = try worker.writeParts(same, &chain, len);
+}
+
+/// Moves a file, or parts of it, to a chain of another pool. On an error some of it is in either place.
+fn moveBody(
+    response: *Response,
+    from: *engine.Pool,
+    to: *engine.Pool,
+    chain: *Outbox,
+) error{OutOfMemory}!void {
+    switch (response.body) {
+        .file => |file| {
+            assert(file.ownership == .owned);
+            const range: engine.FileRange = .{ .fd = file.fd, .offset = file.offset, .len = file.len };
+            try chain.appendFile(to, slow(range));
+            response.body = .none;
+        },
+        .parts => |*parts| {
+            var slices: [1][]const u8 = undefined;
+            while (true) switch (parts.chain.front(&slices)) {
+                .nothing => break,
+                .bytes => {
+                    try chain.append(to, slices[0]);
+                    parts.chain.consume(from, slices[0].len);
+                },
+                .file => |range| {
+                    try chain.appendFile(to, slow(range.*));
+                    _ = parts.chain.popFile(from);
+                },
+            };
+        },
+        .none, .bytes, .shared, .request, .blocks => unreachable, // they went with the head, or are no file's
+    }
+}
+
+fn slow(range: engine.FileRange) engine.FileRange {
+    var asking = range;
+    asking.asks = true;
+    return asking;
 }
 
 fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
@@ -87,7 +158,11 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
         } else {
             _ = try worker.writeFile(same, file.fd, file.offset, file.len);
         },
-        .none, .bytes, .shared => unreachable,
+        .shared => |shared| {
+            _ = try worker.writeHeld(same, shared, .{ .last = true });
+            response.body = .none; // the same
+        },
+        .none, .bytes => unreachable,
     }
 }
 

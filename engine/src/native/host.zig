@@ -446,7 +446,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                     } else worker.writeFile(exchange, file.fd, file.offset, file.len) catch
                         return error.TooShort,
                     .parts => |*parts| try worker.writeParts(exchange, &parts.chain, parts.len),
-                    .none, .bytes, .shared => unreachable,
+                    .shared => |shared| taken: {
+                        const outcome = try worker.writeHeld(exchange, shared, .{ .last = true });
+                        call.response.body = .none;
+                        break :taken outcome;
+                    },
+                    .none, .bytes => unreachable,
                 },
             };
             call.response.state = .ended;

@@ -58,13 +58,8 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
-/// Bytes that several responses have as their body: kept unchanged by somebody who is told when a response
-/// has no more use for them.
-pub const SharedBody = struct {
-    bytes: []const u8,
-    holder: *anyopaque,
-    release: *const fn (holder: *anyopaque) void,
-};
+/// Bytes that several responses have as their body, or constants.
+pub const SharedBody = engine.Held;
 
 /// Bytes and ranges of files, in blocks of the worker's pool.
 pub const PartsBody = struct {
@@ -236,8 +231,9 @@ pub const Response = struct {
         response.body = .{ .bytes = bytes };
     }
 
-    /// Replaces the body by bytes that others use as well. They are copied once, when the response is sent.
-    /// On an error they stay the caller's to release.
+    /// Replaces the body by bytes that others use as well. Large ones go out where they lie, and are released
+    /// when they were sent or will not be; small ones are copied when the response is sent. On an error they
+    /// stay the caller's to release.
     pub fn setBodyShared(response: *Response, shared: SharedBody) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
@@ -423,7 +419,7 @@ pub const Response = struct {
         const whole: ?[]const u8 = switch (response.body) {
             .none => "",
             .bytes => |bytes| bytes,
-            .shared => |shared| shared.bytes,
+            .shared => |shared| if (shared.bytes.len <= small_bytes) shared.bytes else null,
             .blocks, .request, .file, .parts => null,
         };
         return .{

@@ -15,6 +15,7 @@ const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
 const Intake = @import("intake.zig").Intake;
 const Outbox = @import("outbox.zig").Outbox;
+const Held = @import("loan.zig").Held;
 const Loan = @import("loan.zig").Loan;
 const Multiplexed = protocol.Multiplexed;
 const Pool = @import("pool.zig").Pool;
@@ -78,8 +79,8 @@ pub const Exchange = struct {
     input: Body = .complete,
     /// The output reached the high-water mark and has not come back below the low one.
     above_high: bool = false,
-    /// The host is told when nothing is queued any more.
-    flushing: bool = false,
+    /// Whether the host is told when nothing is queued any more; `due`: nothing was.
+    flushing: enum { no, waits, due } = .no,
     /// The response is complete, part of it is still queued.
     ended: bool = false,
     /// Of the response; 0: it has not started.
@@ -444,6 +445,14 @@ pub const Exchange = struct {
     ) BodyError!void {
         var chain: Outbox = .{};
         try chain.lend(pool, bytes, loan);
+        errdefer chain.cancelLoan(pool);
+        try exchange.blocks(pool, &chain, place);
+    }
+
+    /// The same with bytes that somebody holds (`Held`); on an error they are the caller's to release.
+    pub fn held(exchange: *Exchange, pool: *Pool, what: Held, place: Place) BodyError!void {
+        var chain: Outbox = .{};
+        try chain.hold(pool, what);
         errdefer chain.cancelLoan(pool);
         try exchange.blocks(pool, &chain, place);
     }

@@ -207,8 +207,13 @@ pub fn Hosts(comptime Types: []const type) type {
             inline for (hosts.each, Types) |host, Host| if (@hasDecl(Host, "waited")) host.waited();
         }
 
-        pub fn relieve(hosts: *Self) void {
-            inline for (hosts.each, Types) |host, Host| if (@hasDecl(Host, "relieve")) host.relieve();
+        /// False if one of them wants to be asked again.
+        pub fn relieve(hosts: *Self) bool {
+            var done = true;
+            inline for (hosts.each, Types) |host, Host| if (@hasDecl(Host, "relieve")) {
+                if (!host.relieve()) done = false;
+            };
+            return done;
         }
 
         pub fn stopped(hosts: *Self, w: anytype) void {

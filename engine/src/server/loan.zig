@@ -6,6 +6,24 @@ const assert = std.debug.assert;
 /// The owner's mark for bytes that he lends. It lies in his memory, and is the engine's until it comes back.
 pub const Loan = extern struct { next: ?*Loan = null };
 
+/// Bytes that several may send at a time, kept unchanged by somebody who is told when one of them has no more
+/// use for them.
+pub const Held = struct {
+    bytes: []const u8,
+    holder: *anyopaque,
+    /// Called once for each use, by the worker's thread, in the midst of its work: it answers to nobody, and
+    /// asks nothing of the server.
+    release: *const fn (holder: *anyopaque) void,
+
+    /// Bytes that stay as they are for as long as the server runs.
+    pub fn constant(bytes: []const u8) Held {
+        const nobody = struct {
+            fn release(_: *anyopaque) void {}
+        };
+        return .{ .bytes = bytes, .holder = @constCast(bytes.ptr), .release = nobody.release };
+    }
+};
+
 /// The loans of a worker.
 pub const Loans = struct {
     /// Those that have come back, the last one first.

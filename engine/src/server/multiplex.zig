@@ -25,8 +25,10 @@ pub const Multiplex = struct {
     /// Since when there have been streams whose requests have yet to end and that nobody waits for; 0: there
     /// is none. It begins again when those have had their time.
     lingering_since: u64 = 0,
-    /// Some stream's host waits until all is with the kernel.
+    /// Some stream's host waits until all that it has said is with the kernel (`Exchange.flushing`).
     flushing: bool = false,
+    /// Content of all streams that was framed.
+    framed_bytes: u64 = 0,
     /// What of the session's tally is counted.
     told: Multiplexed.Tally = .{ .resets_received = 0, .resets_sent = 0, .ending = null },
     /// When the peer was asked to open no more streams; 0: it was not.

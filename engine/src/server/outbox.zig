@@ -2,6 +2,7 @@
 //! lends, and file ranges. Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
+const Held = @import("loan.zig").Held;
 const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 
@@ -43,6 +44,8 @@ const Node = struct {
         owned: struct { whole: Pool.Buffer, start: usize, end: usize },
         /// All bytes, and how many were sent.
         lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
+        /// The same.
+        held: struct { body: Held, sent: usize },
         /// Bytes of a block that comes later, and how many were sent.
         part: struct { bytes: []const u8, sent: usize },
         file: FileRange,
@@ -59,6 +62,7 @@ const Node = struct {
             .bytes => |span| node.buffer[span.start..span.end],
             .owned => |owned| owned.whole[owned.start..owned.end],
             .lent => |lent| lent.bytes[lent.sent..],
+            .held => |held| held.body.bytes[held.sent..],
             .part => |part| part.bytes[part.sent..],
             .file => null,
         };
@@ -70,6 +74,7 @@ const Node = struct {
             .bytes => |*span| span.start += @intCast(len),
             .owned => |*owned| owned.start += len,
             .lent => |*lent| lent.sent += len,
+            .held => |*held| held.sent += len,
             .part => |*part| part.sent += len,
             .file => unreachable,
         }
@@ -207,14 +212,22 @@ pub const Outbox = struct {
         pool.loans.begin(bytes.len);
     }
 
-    /// Undoes a `lend` after which nothing was queued. The loan does not come back: its owner has it.
+    /// Undoes a `lend` or a `hold` after which nothing was queued. Nobody is told: the owner knows.
     pub fn cancelLoan(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first.?;
-        const len = node.content.lent.bytes.len;
+        const len = node.unsent().?.len;
         pool.loans.cancel(len);
         outbox.bytes -= len;
         node.content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } };
         outbox.pop(pool);
+    }
+
+    /// Queues bytes that stay where they are, and are held until they were sent, or will not be.
+    pub fn hold(outbox: *Outbox, pool: *Pool, body: Held) error{OutOfMemory}!void {
+        const node = try outbox.push(pool, node_bytes);
+        node.content = .{ .held = .{ .body = body, .sent = 0 } };
+        outbox.bytes += body.bytes.len;
+        pool.loans.begin(body.bytes.len);
     }
 
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at
@@ -391,6 +404,15 @@ pub const Outbox = struct {
         };
     }
 
+    /// Whether the storage of a file range may be slow.
+    pub fn isAsking(outbox: *const Outbox) bool {
+        var node = outbox.first;
+        while (node) |one| : (node = one.next) {
+            if (one.content == .file and one.content.file.asks) return true;
+        }
+        return false;
+    }
+
     /// Notes of all ranges of a file that it is slow.
     pub fn noteSlow(outbox: *Outbox, fd: i32) void {
         var node = outbox.first;
@@ -444,7 +466,7 @@ pub const Outbox = struct {
         const node = outbox.last orelse return 0;
         return switch (node.content) {
             .bytes => |span| node.buffer.len - span.end,
-            .owned, .lent, .part, .file => 0,
+            .owned, .lent, .held, .part, .file => 0,
         };
     }
 
@@ -467,6 +489,10 @@ pub const Outbox = struct {
         switch (node.content) {
             .owned => |owned| pool.give(owned.whole),
             .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
+            .held => |held| {
+                pool.loans.cancel(held.body.bytes.len);
+                held.body.release(held.body.holder);
+            },
             .bytes, .part, .file => {},
         }
         pool.give(node.buffer);
@@ -592,7 +618,9 @@ test "what is moved between outboxes lies where it was until it is sent" {
         @memcpy(buffer[0..20_000], content[10_000..30_000]);
         try from.append(&pool, content[0..10_000]);
         try from.appendBuffer(&pool, buffer, buffer[0..20_000]);
-        try from.lend(&pool, content[30_000..], &loan);
+        try from.lend(&pool, content[30_000..40_000], &loan);
+        var uses: Uses = .{};
+        try from.hold(&pool, uses.begin(content[40_000..]));
         var out: std.ArrayList(u8) = .empty;
         defer out.deinit(testing.allocator);
         var moved: usize = 0;
@@ -622,9 +650,25 @@ test "what is moved between outboxes lies where it was until it is sent" {
         from.deinit(&pool);
         try testing.expect(outbox.isEmpty());
         try testing.expectEqual(&loan, pool.loans.take().?);
+        try testing.expectEqual(0, uses.count);
         try testing.expectEqual(0, pool.loans.bytes + pool.taken_bytes);
     }
 }
+
+/// Counts who uses the same bytes.
+const Uses = struct {
+    count: usize = 0,
+
+    fn begin(uses: *Uses, bytes: []const u8) Held {
+        uses.count += 1;
+        return .{ .bytes = bytes, .holder = uses, .release = end };
+    }
+
+    fn end(holder: *anyopaque) void {
+        const uses: *Uses = @ptrCast(@alignCast(holder));
+        uses.count -= 1;
+    }
+};
 
 test "large blocks and lent bytes are moved without a copy" {
     var pool: Pool = .init(testing.allocator);
@@ -699,6 +743,10 @@ test "lent bytes go out in their place, and come back when they are gone" {
     outbox.cancelLoan(&pool);
     try testing.expect(outbox.isEmpty() and outbox.bytes == 0);
     try testing.expectEqual(null, pool.loans.take());
+    var uses: Uses = .{};
+    try outbox.hold(&pool, uses.begin("not taken either"));
+    outbox.cancelLoan(&pool);
+    try testing.expect(outbox.isEmpty() and uses.count == 1);
 }
 
 const Closed = struct {
@@ -737,7 +785,9 @@ test "what was read of a file goes before the rest of it" {
     try outbox.append(&pool, " between ");
     try outbox.appendFile(&pool, .{ .fd = 7, .offset = 20, .len = 5 });
     outbox.consume(&pool, 6);
+    try testing.expect(!outbox.isAsking());
     outbox.setAsking(true);
+    try testing.expect(outbox.isAsking());
     outbox.noteSlow(8);
     try testing.expect(!outbox.first.?.fileRange().was_slow);
     outbox.noteSlow(7);

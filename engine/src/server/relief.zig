@@ -9,8 +9,9 @@ const std = @import("std");
 pub const Relief = struct {
     /// The most that was in use since memory was given back.
     peak_bytes: usize = 0,
-    /// In use at the last look.
+    /// In use at the last look, and at the one before.
     last_bytes: usize = 0,
+    before_bytes: usize = 0,
     /// When memory is given back; 0: there is no need.
     due_at: u64 = 0,
     /// When that was done last.
@@ -23,18 +24,29 @@ pub const Relief = struct {
     /// At most once in so long: under load that comes in waves, what is given back is wanted again.
     const interval_ms = 1000;
 
-    /// So much is in use now. True: it is time to give back what is not. What has come back to its owner
-    /// since the last look he has not freed yet: that is given back another time.
+    /// So much is in use now. True: it is time to give back what is not, and to say `end` or `postpone`.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
-        defer relief.last_bytes = bytes;
+        relief.before_bytes = relief.last_bytes;
+        relief.last_bytes = bytes;
         relief.peak_bytes = @max(relief.peak_bytes, bytes);
         if (relief.due_at == 0) {
             if (relief.peak_bytes - bytes < worth_bytes) return false;
             relief.due_at = @max(now + delay_ms, relief.done_at + interval_ms);
         }
-        if (now < relief.due_at) return false;
-        relief.* = .{ .peak_bytes = @max(bytes, relief.last_bytes), .done_at = now };
-        return true;
+        return now >= relief.due_at;
+    }
+
+    /// It was given back. What has come back to its owner since the look before he has not freed yet: that is
+    /// given back another time.
+    pub fn end(relief: *Relief, now: u64) void {
+        relief.peak_bytes = @max(relief.last_bytes, relief.before_bytes);
+        relief.due_at = 0;
+        relief.done_at = now;
+    }
+
+    /// It is too early.
+    pub fn postpone(relief: *Relief, now: u64) void {
+        relief.due_at = now + delay_ms;
     }
 };
 
@@ -49,12 +61,14 @@ test "memory is given back once, after a burst" {
     try std.testing.expect(!relief.look(400 * mib, 10_004));
     try std.testing.expect(!relief.look(5 * mib, 10_103));
     try std.testing.expect(relief.look(5 * mib, 10_104));
+    relief.end(10_104);
     try std.testing.expect(!relief.look(0, 10_105));
     // The next burst ends within the same second.
     try std.testing.expect(!relief.look(100 * mib, 10_200));
     try std.testing.expect(!relief.look(0, 10_201));
     try std.testing.expect(!relief.look(0, 11_103));
     try std.testing.expect(relief.look(0, 11_104));
+    relief.end(11_104);
     try std.testing.expectEqual(0, relief.due_at);
 }
 
@@ -64,9 +78,24 @@ test "what comes back in the round that gives memory back is given back later" {
     try std.testing.expect(!relief.look(240 * mib, 10_000));
     try std.testing.expect(!relief.look(220 * mib, 10_001));
     try std.testing.expect(relief.look(0, 10_101));
+    relief.end(10_101);
     try std.testing.expect(!relief.look(0, 10_102));
     try std.testing.expect(!relief.look(0, 11_100));
     try std.testing.expect(relief.look(0, 11_101));
+    relief.end(11_101);
     try std.testing.expect(!relief.look(0, 12_200));
+    try std.testing.expectEqual(0, relief.due_at);
+}
+
+test "who is not ready is asked again" {
+    const mib = 1024 * 1024;
+    var relief: Relief = .{};
+    try std.testing.expect(!relief.look(100 * mib, 10_000));
+    try std.testing.expect(!relief.look(0, 10_001));
+    try std.testing.expect(relief.look(0, 10_101));
+    relief.postpone(10_101);
+    try std.testing.expect(!relief.look(0, 10_200));
+    try std.testing.expect(relief.look(0, 10_201));
+    relief.end(10_201);
     try std.testing.expectEqual(0, relief.due_at);
 }

@@ -53,8 +53,8 @@
 //!         after drain() or cut(): nothing is left
 //!     fn lines(host, worker, []const u8) void (optional)
 //!         access log lines, if the log's target is the host
-//!     fn relieve(host) void (optional)
-//!         much memory is free, which the system may have back
+//!     fn relieve(host) bool (optional)
+//!         much memory is free, which the system may have back; false: ask again, somewhat later
 //!     fn patience(host, wanted_ms) i32 (optional)
 //!         how long a wait may be; 0: there is something to do
 //!     fn waited(host) void (optional)
@@ -210,6 +210,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             entry: admission_file.Entry = .{},
             /// Of a stream: a trailer section that its host was not told of yet.
             trailers: ?*streams.KeptHead = null,
+            /// Of a stream whose output waits: `Multiplex.framed_bytes` when that began.
+            framed_before: u64 = 0,
             /// Of a stream: a file that it was to send is not what it was.
             file_failed: bool = false,
             /// The next piece of the file at the front of its queue is being read by another thread.
@@ -396,6 +398,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const write = output.write;
         pub const writeBlocks = output.writeBlocks;
         pub const writeLent = output.writeLent;
+        pub const writeHeld = output.writeHeld;
         pub const writeFile = output.writeFile;
         pub const writeOwnFile = output.writeOwnFile;
         pub const writeRange = output.writeRange;
@@ -454,10 +457,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const asksForStreams = streams.asksForStreams;
         pub const pumpStreams = streams.pump;
         pub const flushStream = streams.flushStream;
+        pub const sendStream = streams.sendStream;
         pub const cutStream = streams.cutStream;
         pub const flushCarrier = streams.flushCarrier;
         pub const settleCarrier = streams.settleCarrier;
         pub const queuedOnStream = streams.queuedOnStream;
+        pub const hasWaitedForOthers = streams.hasWaitedForOthers;
         pub const withhold = streams.withhold;
         pub const sayOnStream = streams.sayOnStream;
         pub const announceEnd = streams.announceEnd;
@@ -490,6 +495,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const readable = storing.readable;
         pub const readableOfStream = storing.readableOfStream;
         pub const storageStalled = storing.storageStalled;
+        pub const store = storing.store;
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
         pub const flush = output.flush;
@@ -576,8 +582,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// After a burst, whoever allocates memory gives back to the system what is free.
         fn relieve(w: *Self) void {
-            const due = w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now);
-            if (due and @hasDecl(Host, "relieve")) w.host.relieve();
+            if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now)) return;
+            const done = if (@hasDecl(Host, "relieve")) w.host.relieve() else true;
+            if (done) w.relief.end(w.now) else w.relief.postpone(w.now);
         }
 
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when

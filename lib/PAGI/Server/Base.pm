@@ -226,7 +226,7 @@ sub _bind {
     $self->open_listeners;
     $self->{worker} = $self->_new_worker if $self->_is_foreign;
     $self->{pid}    = $$;
-    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1) if !$self->{door};
+    $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1) if !$self->{join_socket};
     return;
 }
 
@@ -254,7 +254,7 @@ sub _give_up {
 sub open_listeners {
     my ($self, %owner) = @_;
     return $self                       if $self->{worker};
-    return $self->_open_as_interpreter if $self->{door};
+    return $self->_open_as_interpreter if $self->{join_socket};
     $self->_bind_places(\%owner)       if !$self->{listeners}->is_open;
     $self->_bind_status(\%owner);
     return $self->_open_for_workers($owner{uid}) if $self->has_workers;
@@ -330,12 +330,12 @@ sub _start {
     my $worker = $self->{worker};
     if   ($self->{is_engine}) { $self->_use_interpreters($worker) }
     else                      { $self->_attach($worker) }
-    $self->_prepare_listeners($worker)                              if !$self->{door};
-    PAGI::Server::Folders::serve($worker, $self->{options}{static}) if !$self->{door};
+    $self->_prepare_listeners($worker)                              if !$self->{join_socket};
+    PAGI::Server::Folders::serve($worker, $self->{options}{static}) if !$self->{join_socket};
     $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
         if $self->{on_replace} && $self->{options}{max_requests};
     $self->_watch;
-    $self->_start_counting if !$self->{door};
+    $self->_start_counting if !$self->{join_socket};
     $self->_serve_status;
     $self->{running} = 1;
     return                           if $self->{is_engine};
@@ -594,6 +594,8 @@ sub own_loop {
     my ($self) = @_;
     my $loop = eval { Peregrine::Process->make_loop($self->{options}{loop_type}) }
         or croak _without_newline("PAGI::Server: option 'loop_type': $@");
+    # An application that has loaded EV waits for nothing in a process that does not run it.
+    $loop->stay_out_of_ev if $loop->can('stay_out_of_ev') && ($self->{is_engine} || $self->has_workers);
     $loop->add($self);
     return $loop;
 }

@@ -163,6 +163,14 @@ Large files are sent by C<sendfile(2)> where TLS allows. A file that becomes sho
 in a connection that is cut, so that the client can tell. What cannot be opened for now, because there are
 too few descriptors for instance, is answered with 503 and C<Retry-After>.
 
+=head2 Slow storage
+
+A folder on a file system that waits for a network or another process (NFS, SMB, FUSE, 9p, Ceph; on Linux
+whatever is not known as a local one) is looked into by helper threads: who asks for a file whose server does
+not answer waits, at most C<write_timeout>, and nobody else. It counts where the folder itself lies: what is
+mounted below a local folder wants a C<static> of its own. Elsewhere names and attributes are looked up at
+once, and only bytes that are not in memory are left to threads (C<sync_file_threshold>).
+
 =head1 FUNCTIONS
 
 =head2 parse

@@ -23,7 +23,8 @@ sub _answer {
     my ($root, $path, $status, $pairs, %request) = @_;
     my $below = $path =~ m{\A/} ? $path : "$root/$path";
     die "X-Sendfile: '$path' is not below $root, which is what x_sendfile allows\n"
-        if substr($below, 0, length($root) + 1) ne "$root/" || $below =~ m{(?:\A|/)\.\.(?:/|\z)};
+        if substr($below, 0, length($root) + 1) ne "$root/"
+        || substr($below, length $root) =~ m{/\.\.(?:/|\z)};
     my ($type) = map { $_->[1] } grep { lc $_->[0] eq 'content-type' } @$pairs;
     my $plain  = _is_on_its_own($status, $request{method});
     my $answer = Peregrine::FileAnswer->find(

@@ -30,6 +30,8 @@ pub const no_wait = c.MSG.DONTWAIT;
 pub const more = 0;
 /// Seconds of silence until the first probe.
 pub const keep_idle = if (is_mac) c.TCP.KEEPALIVE else c.TCP.KEEPIDLE;
+/// FreeBSD has none.
+pub const unsent_low_water: ?u32 = if (is_mac) 0x201 else null;
 /// The wall clock.
 pub const coarse_clock: c.clockid_t = .REALTIME;
 

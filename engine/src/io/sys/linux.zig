@@ -25,6 +25,8 @@ pub const no_wait = linux.MSG.DONTWAIT;
 pub const more = linux.MSG.MORE;
 /// Seconds of silence until the first probe.
 pub const keep_idle = linux.TCP.KEEPIDLE;
+/// See man 7 tcp.
+pub const unsent_low_water: ?u32 = linux.TCP.NOTSENT_LOWAT;
 /// The wall clock, up to one tick late.
 pub const coarse_clock: linux.clockid_t = .REALTIME_COARSE;
 

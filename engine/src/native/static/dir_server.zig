@@ -99,6 +99,12 @@ pub const DirServer = struct {
         return try self.serveKnown(request, response) or try self.serveFound(request, response);
     }
 
+    /// Whether the folder lies on a file system that waits for nothing but this machine. Where it does not,
+    /// to answer may take for ever, and whoever serves others as well leaves it to a thread.
+    pub fn isLocal(self: *const DirServer) bool {
+        return files.isLocal(self.root);
+    }
+
     fn isRead(request: *const native.Request) bool {
         return request.method == .GET or request.method == .HEAD;
     }

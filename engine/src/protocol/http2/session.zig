@@ -979,10 +979,13 @@ pub const Session = struct {
         };
     }
 
-    /// Whether content of a stream waits for the peer to allow it, and not for other streams.
-    pub fn lacksWindow(s: *const Session, id: StreamId) bool {
-        const stream = s.streams.find(id) orelse return false;
-        return stream.queued > 0 and (stream.send_window <= 0 or s.send_window <= 0);
+    /// What content of a stream waits for that the peer has to say: more window for it, or for all streams,
+    /// which others have used up.
+    pub fn lacks(s: *const Session, id: StreamId) enum { nothing, window, common_window } {
+        const stream = s.streams.find(id) orelse return .nothing;
+        if (stream.queued == 0) return .nothing;
+        if (stream.send_window <= 0) return .window;
+        return if (s.send_window <= 0) .common_window else .nothing;
     }
 
     /// Ends the connection for a reason that is no frame's: nothing is read any more, and no frame goes out

@@ -67,7 +67,7 @@ pub fn Gathering(comptime W: type) type {
             w.client = .of(exchange.connection, &w.trust, &intake.head, &w.client_text);
             w.host.request(w, exchange, &intake.head);
             const left = w.find(ticket) orelse return;
-            if (half_closed) w.host.halfClosed(w, left);
+            if (half_closed and !left.unannounced) w.host.halfClosed(w, left);
         }
 
         /// Hands what there is to the writer if it is long; the peer waits if the writer is not ready.

@@ -8,6 +8,7 @@ const Connection = @import("../connection.zig").Connection;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
+const Held = @import("../loan.zig").Held;
 const Loan = @import("../loan.zig").Loan;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
@@ -76,6 +77,18 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
+        /// The same with bytes that somebody holds until they were sent, or will not be. On an error they are
+        /// the caller's to release.
+        pub fn writeHeld(
+            w: *W,
+            exchange: *Exchange,
+            held: Held,
+            place: Exchange.Place,
+        ) exchange_file.BodyError!Outcome {
+            try exchange.held(&w.pool, held, place);
+            return w.queued(exchange);
+        }
+
         /// The same with bytes that lie in blocks of this worker's pool already: they are
         /// taken over, not copied.
         pub fn writeBlocks(
@@ -121,7 +134,7 @@ pub fn Output(comptime W: type) type {
         /// on; on an error it is the caller's.
         pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
             var asking = range;
-            asking.asks = range.len > w.config.file_loop_bytes_max;
+            asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
             if (try exchange.file(&w.pool, asking) == .not_needed) {
                 io_layer.file.close(range.fd);
             } else if (asking.asks) w.withhold(exchange, range.len);
@@ -136,7 +149,7 @@ pub fn Output(comptime W: type) type {
             chain: *Outbox,
             len: u64,
         ) exchange_file.BodyError!Outcome {
-            const asks = len > w.config.file_loop_bytes_max;
+            const asks = len > w.config.file_loop_bytes_max or chain.isAsking();
             chain.setAsking(asks);
             try exchange.parts(&w.pool, chain, len);
             if (asks and chain.isEmpty()) w.withhold(exchange, len);
@@ -161,7 +174,7 @@ pub fn Output(comptime W: type) type {
             w.flushNow(exchange);
         }
 
-        /// Hands what is queued to the kernel.
+        /// Hands what is queued to the kernel; a stream's at the end of the round (`sendStream`).
         pub fn flushNow(w: *W, exchange: *Exchange) void {
             const peer = peerOfExchange(exchange);
             if (peer.connection.carrier) |carrier| {
@@ -179,11 +192,10 @@ pub fn Output(comptime W: type) type {
             const ticket = exchange.ticket;
             w.flushNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
-            left.flushing = !left.isFlushed();
-            if (left.connection.carrier) |carrier| if (left.flushing) {
-                carrier.phase.multiplexed.flushing = true;
-            };
-            return !left.flushing;
+            if (left.isFlushed()) return true;
+            left.flushing = .waits;
+            if (left.connection.carrier) |carrier| carrier.phase.multiplexed.flushing = true;
+            return false;
         }
 
         /// Asks for the next piece of the request body, or the next message of a WebSocket
@@ -231,14 +243,10 @@ pub fn Output(comptime W: type) type {
         pub fn stalled(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
             if (peer.reading) return w.storageStalled(peer);
-            if (connection.carrier) |carrier| {
-                // It may wait for others, and not for its peer.
-                const session = &carrier.phase.multiplexed.session;
-                if (!session.lacksWindow(connection.session.number())) {
-                    connection.output = .{ .blocked = .begin(0, w.now) };
-                    return w.arm(peer);
-                }
-            }
+            if (connection.carrier) |carrier| if (w.hasWaitedForOthers(peer, carrier)) {
+                connection.output = .open; // it begins anew
+                return w.arm(peer);
+            };
             sever(w, peer, .write_timeout);
         }
 
@@ -590,8 +598,8 @@ pub fn Output(comptime W: type) type {
         fn tellProgress(w: *W, exchange: *Exchange) bool {
             const connection = exchange.connection;
             const name = connection.ticket;
-            if (exchange.flushing and exchange.isFlushed()) {
-                exchange.flushing = false;
+            if (exchange.flushing == .due or exchange.flushing == .waits and exchange.isFlushed()) {
+                exchange.flushing = .no;
                 if (@hasDecl(W.HostType, "flushed")) {
                     const ticket = exchange.ticket;
                     w.host.flushed(w, exchange);

@@ -4,6 +4,8 @@
 //! of the file.
 //!
 //! Storage that does not answer has the time of a peer that does not (`Config.write_ms`).
+//!
+//! Hosts have tasks of their own done by the same threads (`store`).
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
@@ -83,6 +85,14 @@ pub fn Storing(comptime W: type) type {
             return true;
         }
 
+        /// Hands a task to the worker's threads. When it is done, its `done` is called with the worker,
+        /// between two rounds, unless the worker has ended: then its `drop` is. On an error it was not handed
+        /// over.
+        pub fn store(w: *W, task: *io_layer.StorageTask) error{CannotStartThread}!void {
+            const storage = storageOf(w) orelse return error.CannotStartThread;
+            return storage.submit(task);
+        }
+
         fn storageOf(w: *W) ?*io_layer.Storage {
             if (w.storage == null) w.storage = io_layer.Storage.create(
                 .{ .context = w, .wake = wake },
@@ -100,6 +110,10 @@ pub fn Storing(comptime W: type) type {
         pub fn attend(w: *W, storage: *io_layer.Storage) void {
             var tasks = storage.collect();
             while (tasks.pop()) |task| {
+                if (task.done) |done| {
+                    done(task, w);
+                    continue;
+                }
                 if (task.work != io_layer.StorageRead.work) {
                     task.drop(task);
                     continue;

@@ -61,9 +61,14 @@ pub fn Streams(comptime W: type) type {
             shared.held_bytes += multiplex.memoryBytes();
             connection.phase = .{ .multiplexed = multiplex };
             connection.needs_more = false;
+            w.io.limitUnsent(peer.socket, unsent_bytes_max);
             if (w.stopping != .no or connection.retiring != .no) announceEnd(w, peer, multiplex);
             w.cork(peer);
         }
+
+        /// What the kernel holds of a connection, unsent: all of it goes before what matters more. Enough for
+        /// 100 us, in which this process looks at the socket again, at 10 Gbit/s.
+        const unsent_bytes_max = 128 * 1024;
 
         /// Whether what a connection begins with says that it carries many streams, and it may.
         pub fn asksForStreams(w: *const W, connection: *const Connection, unread: []const u8) bool {
@@ -195,6 +200,8 @@ pub fn Streams(comptime W: type) type {
             const stream = open(w, carrier, multiplex, id) orelse return;
             stream.connection.touched = true;
             w.beginRequest(stream, id);
+            // Its last request, or one too many: the second word has its time, whatever the peer answers.
+            if (carrier.surplus or !multiplex.session.persists()) announceEnd(w, parent(carrier), multiplex);
         }
 
         fn streamOf(w: *W, owner: u64) ?*Peer {
@@ -312,6 +319,18 @@ pub fn Streams(comptime W: type) type {
             if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(parent(carrier));
         }
 
+        /// Hands what is queued for an exchange's stream to the kernel at once, as far as its turn has come
+        /// and windows allow. Nothing of the worker's or a host's may be on the stack: the carrier may turn
+        /// out to be gone, and all of its streams with it.
+        pub fn sendStream(w: *W, exchange: *Exchange) void {
+            assert(w.pumping == null);
+            const stream = W.peerOfExchange(exchange);
+            const carrier = stream.connection.carrier orelse return;
+            if (carrier.output != .open or !w.flush(stream)) return;
+            const peer = parent(carrier);
+            if (w.flush(peer)) w.settle(peer);
+        }
+
         /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
         fn pour(stream: *Connection, multiplex: *Multiplex) void {
             const is_last = stream.phase == .closing;
@@ -357,8 +376,41 @@ pub fn Streams(comptime W: type) type {
                     return false;
                 };
                 if (!w.flushFramed(peer)) return false;
-                if (connection.output != .open or !more) return true;
+                if (connection.output != .open) return true;
+                noteFlushed(w, connection, multiplex);
+                if (!more) return true;
             }
+        }
+
+        /// The kernel has all that was framed: hosts that have waited for that are told in the turns of their
+        /// streams.
+        fn noteFlushed(w: *W, connection: *Connection, multiplex: *Multiplex) void {
+            if (!multiplex.flushing or !connection.isFlushed()) return;
+            multiplex.flushing = false;
+            var next = multiplex.first;
+            while (next) |stream| : (next = stream.siblings.next) {
+                const exchange = flushingOf(stream) orelse continue;
+                if (stream.isFlushed()) {
+                    exchange.flushing = .due;
+                    w.cork(parent(stream));
+                } else multiplex.flushing = true;
+            }
+        }
+
+        fn flushingOf(stream: *Connection) ?*Exchange {
+            const exchange = stream.current() orelse return null;
+            return if (exchange.flushing == .waits) exchange else null;
+        }
+
+        /// Whether the kernel has to take what was framed before there is more: some host waits for that, and
+        /// others' content would keep it waiting for as long as there is any.
+        fn isFlushing(connection: *const Connection, multiplex: *const Multiplex) bool {
+            if (!multiplex.flushing or connection.isFlushed()) return false;
+            var next = multiplex.first;
+            while (next) |stream| : (next = stream.siblings.next) {
+                if (flushingOf(stream) != null and stream.isFlushed()) return true;
+            }
+            return false;
         }
 
         /// Frames content as long as not too much waits for the kernel; whether there is more.
@@ -366,6 +418,7 @@ pub fn Streams(comptime W: type) type {
             const session = &multiplex.session;
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
             while (connection.outbox.bytes < Exchange.framed_bytes_max or session.isContinuing()) {
+                if (!session.isContinuing() and isFlushing(connection, multiplex)) break;
                 const emission = session.emit(&head, content_bytes_max) orelse return false;
                 if (emission.content == 0) {
                     try connection.outbox.append(&w.pool, head[0..emission.head]);
@@ -390,6 +443,7 @@ pub fn Streams(comptime W: type) type {
             emission: Multiplexed.Emission,
         ) error{OutOfMemory}!void {
             const len = emission.content;
+            multiplex.framed_bytes += len;
             const connection = &stream.connection;
             if (connection.outbox.isInMemory(len)) {
                 try carrier.outbox.move(&w.pool, head, &connection.outbox, len);
@@ -455,11 +509,7 @@ pub fn Streams(comptime W: type) type {
         /// False: it was, and nothing is to be armed.
         pub fn settleCarrier(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
             const connection = &peer.connection;
-            if (multiplex.flushing and connection.isFlushed()) {
-                multiplex.flushing = false;
-                var next = multiplex.first;
-                while (next) |stream| : (next = stream.siblings.next) w.cork(parent(stream));
-            }
+            noteFlushed(w, connection, multiplex);
             multiplex.noteLingering(w.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
                 leave(w, peer, multiplex);
@@ -477,8 +527,25 @@ pub fn Streams(comptime W: type) type {
                 connection.output = .open;
             } else if (connection.output == .open) {
                 connection.output = .{ .blocked = .begin(0, w.now) };
+                peer.framed_before = connection.carrier.?.phase.multiplexed.framed_bytes;
             }
             w.wheel.set(&peer.timer, connection.attentionAt(&w.config));
+        }
+
+        /// Whether a stream that nothing was framed of in time has waited for others, and not for its peer:
+        /// where all that it lacks is the window of the connection, that has to have moved as much meanwhile
+        /// as each of its streams would have to by itself.
+        pub fn hasWaitedForOthers(w: *const W, peer: *const Peer, carrier: *const Connection) bool {
+            const multiplex = carrier.phase.multiplexed;
+            switch (multiplex.session.lacks(peer.connection.session.number())) {
+                .nothing => return true,
+                .window => return false,
+                .common_window => {
+                    const moved = multiplex.framed_bytes - peer.framed_before;
+                    const due = @as(u64, w.config.write_ms) * w.config.write_rate_min / 1000;
+                    return moved >= due * multiplex.count;
+                },
+            }
         }
 
         /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
