@@ -113,6 +113,15 @@ Up to so many bytes, and the descriptors that came with them, which are closed o
 that are forked. Never waits. The bytes are empty when the other end is closed; the list is empty, with C<$!>,
 when there is nothing to read.
 
+=head2 signal_descriptor
+
+    my $fd = Peregrine::signal_descriptor(-1, 1, 15);
+    Peregrine::signal_descriptor($fd, 1, 2, 15) >= 0 or die "signalfd: $!\n";
+
+A descriptor that is readable while one of these signals is pending (L<signalfd(2)>), which have to be
+blocked: a new one, or C<$fd> for other signals than before. It is closed on C<exec>. -1 with C<$!> where that
+fails, and where there is no Linux.
+
 =head2 has_tls
 
     die 'built without TLS' if !Peregrine::has_tls();

@@ -1,4 +1,4 @@
-# The other examples: a streamed response, an echoed body, and state that lifespan startup made.
+# The other examples: a streamed response, an echoed body, state that lifespan startup made, static files.
 use strict;
 use warnings;
 
@@ -6,6 +6,7 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get exchange);
 use TestServer;
+use TestTools qw(content);
 use TestWebSocket;
 
 subtest 'streaming' => sub {
@@ -66,6 +67,39 @@ subtest 'websocket-echo' => sub {
     is($websocket->close_frame(1000)->next,    'close 1000',        'the close is answered');
     is(get($server->port, '/')->{status},      500,                 'an http request is declined');
     is($server->stop,                          0,                   'the server ends well');
+};
+
+subtest 'static files' => sub {
+    my $folder = 'examples/pagi/static';
+    my $story  = content("$folder/site/story.txt");
+    my $server = TestServer->command('--chdir', $folder, '--config', "$folder/server.conf", 'app.pl');
+    my $port   = $server->port;
+    is(get($port, '/')->{header}{location}, '/site/', 'the root leads to the site');
+    like(get($port, '/site/')->{body}, qr/<title>The falcon/, 'which has an index');
+    my $site = get($port, '/site/story.txt');
+    is($site->{body},                    $story,               'a file of the engine');
+    is($site->{header}{'cache-control'}, 'public, max-age=60', '... with what server.conf says');
+    my $file = get($port, '/files/story.txt');
+    is($file->{body},                    $story, 'the same of the application');
+    is($file->{header}{'cache-control'}, undef,  '... which does not say that');
+    like(get($port, '/files/stars/')->{body}, qr/>lyra\.txt</, '... but lists a directory');
+    is(get($port, '/report')->{status}, 403, 'a report, but not for everybody');
+    my $report = get($port, '/report?key=sesame');
+    is($report->{body},                 content("$folder/private/report.txt"), '... but for who has the key');
+    is($report->{header}{'x-sendfile'}, undef,                                 '... and its path for nobody');
+    is(get($port, $_)->{status},        404,                                   "nothing at $_")
+        for qw(/private/report.txt /files/..%2fapp.pl /site/..%2fapp.pl /none);
+    is($server->stop, 0, 'the server ends well');
+
+    my $psgi = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine --port 0 examples/psgi/static/app.psgi)
+    );
+    $psgi->{port} = $psgi->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $psgi->log;
+    is(get($psgi->port, '/story.txt')->{body}, $story, 'the same for PSGI');
+    like(get($psgi->port, '/')->{body}, qr/<title>The falcon/, '... index');
+    is($psgi->stop, 0, '... ends well');
 };
 
 done_testing;

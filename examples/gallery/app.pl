@@ -61,6 +61,11 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         'Three ways to be fast for fast clients and to keep nothing in memory for slow ones.'
     ],
     [
+        static => 'pagi/static/app.pl',
+        'Static files',
+        'A folder served by the engine, by an application, and a file that Perl decides about.'
+    ],
+    [
         psgi => 'psgi/hello/app.psgi',
         'PSGI',
         'An application of the older kind, wrapped: it runs beside the others.'

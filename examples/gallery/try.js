@@ -106,6 +106,25 @@ const examples = {
         show(`${(answer.length / 1e6).toFixed(1)} MB came; the last line: ${answer.trim().split('\n').at(-1)}`);
     },
 
+    async static() {
+        const story = await fetch(run + '/site/story.txt');
+        const { length } = await story.text();
+        show(`story.txt: ${length} characters, sent as ${story.headers.get('content-length')} bytes of ` +
+            (story.headers.get('content-encoding') ?? 'text'));
+        const ask = (path, headers = {}) => fetch(run + path, { headers, cache: 'no-store' });
+        const again = await ask('/site/story.txt', { 'if-none-match': story.headers.get('etag') });
+        show(`with its tag: ${again.status}`);
+        const start = await ask('/site/story.txt', { range: 'bytes=0-23' });
+        show(`bytes 0-23: ${start.status} ${await start.text()}`);
+        const ends = await ask('/files/story.txt', { range: 'bytes=0-23,-6' });
+        show(`two ranges: ${ends.status} ${ends.headers.get('content-type').split(';')[0]}`);
+        const list = await (await ask('/files/stars/', { accept: 'application/json' })).json();
+        show(`a listing: ${list.map(entry => entry.name).join(', ')}`);
+        show(`out of the folder: ${(await ask('/site/..%2Fserver.conf')).status}`);
+        show(`the report: ${(await ask('/report')).status}`);
+        show(`... with the key: ${await (await ask('/report?key=sesame')).text()}`);
+    },
+
     async psgi() {
         show(await text('/'));
     },
