@@ -54,6 +54,9 @@ sub _child {
     %RUNNING = ();
     alarm patience(240);
     open STDERR, '>&', $log or die "stderr: $!";
+    # A list is one write, so that a line of the engine's does not come in between: Perl's own layer under
+    # this one writes each of its items.
+    binmode STDERR, ':perlio' or die "stderr: $!";
     STDERR->autoflush(1);
     my $ok = eval {
         require IO::Async::Loop;
