@@ -71,15 +71,20 @@ my %handlers = (
     '/left'           => async sub {
         my ($scope, $receive, $send) = @_;
         print STDERR "working\n";
-        await later(0.4);
+        await $scope->{'pagi.connection'}->disconnect_future;
         my $sent = start($send);
         print STDERR 'send to nobody: ', $sent->state, "\n";
         body($send, 'x', 1)->get;
         print STDERR 'reason: ', $scope->{'pagi.connection'}->disconnect_reason, "\n";
         die "after the client left\n";
     },
-    '/left-nothing' => async
-        sub { print STDERR "working on nothing\n"; await later(0.4); print STDERR "nothing done\n"; return },
+    '/left-nothing' => async sub {
+        my ($scope) = @_;
+        print STDERR "working on nothing\n";
+        await $scope->{'pagi.connection'}->disconnect_future;
+        print STDERR "nothing done\n";
+        return;
+    },
     '/fine' => async sub { await start($_[2]); await body($_[2], 'fine'); return },
 );
 

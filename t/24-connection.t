@@ -72,7 +72,8 @@ my %handlers = (
     '/race' => async sub {
         my ($scope, $receive, $send) = @_;
         my $connection = $scope->{'pagi.connection'};
-        await Future->wait_any($connection->disconnect_future, later(5));
+        say_line('ready for a race');
+        await Future->wait_any($connection->disconnect_future, later(60));
         say_line('the race is over, connected=', $connection->is_connected ? 1 : 0);
     },
     '/races' => async sub {
@@ -84,7 +85,7 @@ my %handlers = (
         say_line('ready for the fourth race');
         my $future = $connection->disconnect_future;
         say_line('the fourth race is won by ',
-            await Future->wait_any($future, later(5)->then(sub { Future->done('the timer') })));
+            await Future->wait_any($future, later(60)->then(sub { Future->done('the timer') })));
         $future = $connection->disconnect_future;
         say_line('a fifth one would be won by ', $future->get, ' at once');
     },
@@ -217,7 +218,7 @@ subtest 'disconnect' => sub {
     like($server->log, qr/^late: $reason$/m,        'a late callback is called at once');
     like($server->log, qr/^late future: $reason$/m, 'a late Future is ready');
     $client = request('/race');
-    select undef, undef, undef, 0.1;
+    ok($server->wait_for_log(qr/^ready for a race$/m), 'another application waits');
     $client->reset;
     ok($server->wait_for_log(qr/^the race is over, connected=0$/m), 'the Future can be raced against');
     $client = request('/races');

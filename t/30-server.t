@@ -12,15 +12,21 @@ use PAGI::Server;
 use Socket ();
 use Test::More;
 use TestClient qw(get);
+use TestGate;
 use TestServer;
-use TestTools   qw(has_ipv6 refused);
+use TestTools   qw(has_ipv6 patience refused);
 use Time::HiRes qw(time);
+
+my $gate = TestGate->new;
 
 my $app = async sub {
     my ($scope, $receive, $send) = @_;
-    die "no\n" if $scope->{type} ne 'http';
+    die "no\n"                                             if $scope->{type} ne 'http';
     await IO::Async::Loop->new->delay_future(after => 0.5) if $scope->{path} eq '/slow';
-    await IO::Async::Loop->new->delay_future(after => 60)  if $scope->{path} eq '/for-ever';
+    if ($scope->{path} eq '/held') {
+        print STDERR "a request is held\n";
+        await $gate->passed($scope->{query_string});
+    }
     my $body = "served on $scope->{server}[0] for $scope->{client}[0]";
     await $send->(
         { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
@@ -129,7 +135,7 @@ subtest 'two servers in one loop' => sub {
     my @clients = map { TestClient->new($_->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") } @servers;
     for my $client (@clients) {
         my $text = '';
-        my $end  = time + 5;
+        my $end  = time + patience(30);
         while ($text !~ /served on/ && time < $end) { $loop->loop_once(0.05); $text .= $client->some(0.01) }
         like($text, qr/served on/, '... and serves');
     }
@@ -216,11 +222,13 @@ subtest 'listeners before listen' => sub {
 
 subtest 'stopping with a request in flight' => sub {
     my $server = TestServer->start(app => $app);
-    my $client = TestClient->new($server->port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
-    my $idle   = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $client = TestClient->new($server->port)->send("GET /held?flight HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($server->wait_for_log(qr/^a request is held$/m), 'a request is in flight');
+    my $idle = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     is($idle->response->{status}, 200, 'another connection is idle');
     $server->signal('QUIT');
     is($idle->rest, '', '... and closed at once');
+    $gate->open('flight');
     my $response = $client->response;
     is($response->{status},             200,     'the request in flight is answered');
     is($response->{header}{connection}, 'close', '... with a word that it was the last');
@@ -232,8 +240,8 @@ subtest 'stopping with a request in flight' => sub {
     );
 
     my $hasty = TestServer->start(app => $app);
-    my $held  = TestClient->new($hasty->port)->send("GET /for-ever HTTP/1.1\r\nHost: h\r\n\r\n");
-    select undef, undef, undef, 0.1;
+    my $held  = TestClient->new($hasty->port)->send("GET /held?never HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($hasty->wait_for_log(qr/^a request is held$/m), 'another one');
     $hasty->signal('TERM');
     ok($hasty->wait_for_log(qr/in flight: 1/), 'a server that waits for a request');
     $hasty->signal('TERM');
@@ -258,8 +266,8 @@ subtest 'stopping with a request in flight' => sub {
     is($tardy->wait, 0, '... ends at the second signal');
 
     my $stubborn = TestServer->start(app => $app, shutdown_timeout => 0.2);
-    my $cut      = TestClient->new($stubborn->port)->send("GET /for-ever HTTP/1.1\r\nHost: h\r\n\r\n");
-    select undef, undef, undef, 0.1;
+    my $cut      = TestClient->new($stubborn->port)->send("GET /held?never HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($stubborn->wait_for_log(qr/^a request is held$/m), 'one more');
     $stubborn->signal('INT');
     is($cut->rest,      '', 'what takes too long is cut');
     is($stubborn->wait, 0,  '... and the server ends all the same');

@@ -14,6 +14,7 @@ use IO::Socket::SSL;
 use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
+use TestGate;
 use TestServer;
 use TestTools qw(patience);
 use TestWebSocket;
@@ -172,7 +173,8 @@ subtest 'an await that ends with a child process' => sub {
 };
 
 subtest 'applications behind the end of their responses' => sub {
-    my $app = async sub {
+    my $gate = TestGate->new;
+    my $app  = async sub {
         my ($scope, $receive, $send) = @_;
         if ($scope->{type} eq 'websocket') {
             await $receive->();
@@ -186,17 +188,16 @@ subtest 'applications behind the end of their responses' => sub {
         await $send->(
             { type => 'http.response.start', status => 200, headers => [ [ 'content-length', 2 ] ] });
         await $send->({ type => 'http.response.body', body => 'ok' });
-        await pause($scope->{path} eq '/never' ? 1000 : 0.3);
+        await $scope->{path} eq '/never' ? pause(1000) : $gate->passed('commit');
         print STDERR "committed\n";
     };
     my $server = TestServer->start(app => $app);
     is(get($server->port, '/')->{body}, 'ok', 'a response is complete');
-    is($server->stop,                   0,    'the server stops');
-    like(
-        $server->log,
-        qr/applications still running: 1\n.*^committed$/ms,
-        '... when the application has returned'
-    );
+    $server->signal('TERM');
+    ok($server->wait_for_log(qr/applications still running: 1$/m), '... and its application is not');
+    $gate->open('commit');
+    is($server->wait, 0, 'the server stops');
+    like($server->log, qr/^committed\n.*the server has stopped$/ms, '... when the application has returned');
 
     $server = TestServer->start(app => $app);
     my $socket = TestWebSocket->open($server->port, '/');

@@ -13,15 +13,21 @@ use Time::HiRes qw(sleep time);
 use Certificates;
 use PAGI::Server;
 use TestClient qw(exchange get post);
+use TestGate;
 use TestServer;
+
+my $gate  = TestGate->new;
+my $times = 0;
 
 async sub app {
     my ($scope, $receive, $send) = @_;
     die "unsupported\n" if $scope->{type} ne 'http';
     my ($text, $event) = ('');
     do { $event = await $receive->(); $text .= $event->{body} } while $event->{more};
-    # Not the loop's sleep: nothing else happens in the process meanwhile.
-    sleep $scope->{query_string} if $scope->{path} eq '/block';
+    if ($scope->{path} eq '/block') {
+        print STDERR "blocked by $scope->{query_string}\n";
+        $gate->block($scope->{query_string});
+    }
     my $body = "app: $scope->{method} $scope->{path} $text";
     await $send->(
         { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
@@ -40,15 +46,23 @@ sub is_alive {
     return;
 }
 
-# Runs while a request holds the process for two seconds, and says whether it still did at the end.
+# Asks for a request that holds the process until its gate is open.
+sub blocking {
+    my ($server, $name, %tls) = @_;
+    my $busy = TestClient->new($server->port, %tls)->send("GET /block?$name HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok($server->wait_for_log(qr/^blocked by $name$/m), 'the application is busy');
+    return $busy;
+}
+
+# Runs while a request holds the process, and says whether it still did at the end.
 sub while_busy {
     my ($server, $code, %tls) = @_;
-    my $busy = TestClient->new($server->port, %tls);
-    $busy->send("GET /block?2 HTTP/1.1\r\nHost: h\r\n\r\n");
-    sleep 0.3;
+    my $name   = 'busy' . ++$times;
+    my $busy   = blocking($server, $name, %tls);
     my $result = $code->();
     # Over TLS there is more to read than answers.
-    is($busy->some(0.01),       '',                 'while the application is still busy') if !%tls;
+    is($busy->some(0.01), '', 'while the application is still busy') if !%tls;
+    $gate->open($name);
     is($busy->response->{body}, 'app: GET /block ', '... and it comes to its end');
     return $result;
 }
@@ -207,10 +221,9 @@ subtest 'at capacity' => sub {
 subtest 'stopping' => sub {
     my $server = start();
     my $kept   = TestClient->new($server->port);
-    my $busy   = TestClient->new($server->port);
-    $busy->send("GET /block?1 HTTP/1.1\r\nHost: h\r\n\r\n");
-    sleep 0.3;
+    my $busy   = blocking($server, 'stopping');
     $server->signal('TERM');
+    $gate->open('stopping');
     is($busy->response->{body}, 'app: GET /block ', 'what was running is answered');
     is($server->wait,           0,                  'and the thread does not keep the process');
 };

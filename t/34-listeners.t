@@ -16,7 +16,7 @@ use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
 use TestClient ();
-use TestTools  qw(content has_ipv6 refused wait_for);
+use TestTools  qw(content free_port has_ipv6 refused wait_for);
 
 my $directory = File::Temp->newdir;
 my $app_file  = "$directory/app.pl";
@@ -129,7 +129,7 @@ subtest 'options' => sub {
 subtest 'one port of both families' => sub {
     plan skip_all => 'this machine has no IPv6' if !has_ipv6();
     for my $hosts ([ '0.0.0.0', '[::]' ], [ '[::]', '0.0.0.0' ]) {
-        my $free   = IO::Socket::IP->new(LocalHost => '::', Listen => 1, LocalPort => 0)->sockport;
+        my $free   = free_port();
         my $server = TestServer->command(map({ ('--listen', "$_:$free") } @$hosts), $app_file);
         for my $host ('127.0.0.1', '::1') {
             my $client = TestClient->new($free, host => $host)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");

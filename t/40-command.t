@@ -11,7 +11,7 @@ use PAGI::Server::AppLoader;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(free_port wait_for);
 
 my $directory = File::Temp->newdir;
 
@@ -135,7 +135,7 @@ subtest 'flags' => sub {
     open my $in, '<', $log or die $!;
     like(scalar <$in>, qr{"GET / HTTP/1\.1" 200}, '... writes it');
 
-    my $port = do { my $free = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1); $free->sockport };
+    my $port   = free_port();
     my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), qw(bin/pagi-server --quiet -p), $port, $file);
     my $response;
     wait_for(sub {
