@@ -16,7 +16,7 @@ use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content patience wait_for);
+use TestTools qw(content free_port patience wait_for);
 use TestWebSocket;
 
 my $dir  = File::Temp->newdir;
@@ -293,10 +293,12 @@ async sub {
 APP
     close $out;
     local $ENV{TEST_PIDS} = $pids;
-    my ($pid_file, $unix) = ("$dir/server.pid", "$dir/server.sock");
+    my ($pid_file, $unix, $port) = ("$dir/server.pid", "$dir/server.sock", free_port());
     my @arguments = ('--pid', $pid_file, '--listen', "unix:$unix", '--access-log', "$dir/access.log", $file);
-    my $server    = TestServer->command(@arguments, '--listen', '127.0.0.1:0');
-    my ($port)    = $server->wait_for_log(qr{listening on .*http://127\.0\.0\.1:(\d+)/}s);
+    push @arguments, '--listen', "127.0.0.1:$port";
+    my $server = TestServer->command(@arguments);
+    ok($server->wait_for_log(qr{listening on .*http://127\.0\.0\.1:$port/}s), 'a server with children');
+    my $before = content($pids);
     get($port, $_) for qw(/returns /exits /sleeps /);
     ok($server->wait_for_log(qr/which the application has forked, returned from it/),
         'a child that returns ends');
@@ -307,13 +309,14 @@ APP
     ok(wait_for(sub { content("$dir/access.log") =~ m{"GET / } }), 'the access log is written');
     $server->signal('KILL');
     $server->wait;
+    ok(wait_for(sub { content($pids) ne $before }), 'a child has said who it is');
     my ($child) = content($pids) =~ /(\d+)\n\z/;
     ok(kill(0 => $child), 'a child has survived');
     my $listener =
         IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1, ReuseAddr => 1);
     ok($listener, 'the port is free') or diag $@;
     close $listener if $listener;
-    $server = TestServer->command(@arguments, '--listen', "127.0.0.1:$port");
+    $server = TestServer->command(@arguments);
     is(get($port, '/')->{body}, 'from ' . $server->pid, 'a new server takes everything over');
     is($server->stop,           0,                      '... and ends well');
     is(scalar(() = content("$dir/access.log") =~ m{"GET /sleeps }g),

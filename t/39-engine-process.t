@@ -197,7 +197,7 @@ subtest 'PAGI, with a template' => sub {
     kill KILL => $engine;
     ok(
         wait_for(sub {
-            (eval { get($port, '/') } || {})->{status} // 0 == 200;
+            ((eval { get($port, '/') } || {})->{status} // 0) == 200;
         }),
         'an engine that dies is replaced, and workers join the new one'
     );

@@ -26,6 +26,9 @@ async sub {
     my ($scope, $receive, $send) = @_;
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     select undef, undef, undef, $1 if $scope->{path} =~ m{\A/block/([\d.]+)\z};
+    if ($scope->{path} eq '/held') {
+        until (-e $ENV{TEST_GO}) { await IO::Async::Loop->new->delay_future(after => 0.01) }
+    }
     await IO::Async::Loop->new->delay_future(after => $1) if $scope->{path} =~ m{\A/wait/([\d.]+)\z};
     kill KILL => $$ if $scope->{path} eq '/die';
     await $send->({ type => 'http.response.start', status => $scope->{path} eq '/none' ? 404 : 200 });
@@ -195,15 +198,17 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
 };
 
 subtest 'a stop: who waits for an answer gets it, nobody else is let in' => sub {
+    local $ENV{TEST_GO} = "$dir/go";
     my ($server, undef, $status) = serve(qw(--workers 1));
     my @to     = (PeerAddr => '127.0.0.1', PeerPort => $server->port);
     my $client = IO::Socket::INET->new(@to) or die $!;
-    print {$client} "GET /wait/2 HTTP/1.0\r\n\r\n";
+    print {$client} "GET /held HTTP/1.0\r\n\r\n";
     my $working = 'peregrine_requests_open{state="working"}';
     ok wait_for(sub { metrics($status)->{$working} }), 'a request is in work';
     $server->signal('TERM');
     ok wait_for(sub { !IO::Socket::INET->new(@to) }), 'nobody holds the address any more';
     is $http->get("$status/healthz")->{status}, 200, 'the status is there to the end';
+    open my $go, '>', $ENV{TEST_GO} or die "$ENV{TEST_GO}: $!";
     like join('', readline $client), qr/^\d+$/m, 'the answer comes';
     is $server->wait, 0, 'and the server ends';
 };
@@ -232,8 +237,12 @@ subtest 'a PSGI application, whose requests wait for their bodies' => sub {
     select undef, undef, undef, 0.5;
     print {$client} 'dy';
     like join('', readline $client), qr/well\z/, 'it answers';
-    my $value = metrics("http://127.0.0.1:$port");
-    is $value->{peregrine_application_duration_seconds_count}, 1, 'the request is timed';
+    my $value;
+    my $timed = sub {
+        $value = metrics("http://127.0.0.1:$port");
+        return $value->{peregrine_application_duration_seconds_count};
+    };
+    is wait_for($timed), 1, 'the request is timed';
     cmp_ok $value->{peregrine_application_duration_seconds_sum}, '<',
         $value->{peregrine_queue_duration_seconds_sum},
         'and waited for its body, not for the application';

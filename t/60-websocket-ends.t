@@ -8,13 +8,14 @@ use IO::Async::Loop;
 use JSON::PP ();
 use Test::More;
 use TestClient;
+use TestGate;
 use TestServer;
 use TestWebSocket;
 
 my $json = JSON::PP->new->canonical->ascii;
+my $gate = TestGate->new;
 
-sub say_line { print STDERR @_, "\n"; return }
-sub later    { return IO::Async::Loop->new->delay_future(after => $_[0]) }
+sub say_line { print STDERR @_, "\n";    return }
 sub event    { my ($type, @fields) = @_; return { type => "websocket.$type", @fields } }
 
 # Receives until the end and logs it as "path?query: event".
@@ -41,7 +42,7 @@ my %handlers = (
     '/asleep' => async sub {
         my ($scope, $receive, $send) = @_;
         say_line("$scope->{query_string} is here");
-        await later(0.3);
+        await $gate->passed($scope->{query_string});
         my @futures = map { $send->($_) } event('accept'), event('send', text => 'x'), event('close');
         my @types   = map { $_->{type} } await($receive->()), await($receive->());
         say_line(
@@ -126,6 +127,8 @@ for my $way (qw(reset close)) {
         $websocket = TestWebSocket->start($port, "/asleep?sleep-$way");
         $server->wait_for_log(qr/^sleep-$way is here$/m);
         $websocket->$way;
+        $next_one->("one that vanishes by $way");    # by then the server has seen that
+        $gate->open("sleep-$way");
         ok(
             $server->wait_for_log(
                 qr/^asleep\?sleep-$way: websocket\.connect websocket\.disconnect, 3 events do nothing$/m),
@@ -247,6 +250,7 @@ subtest 'shutdown' => sub {
     is($polite->close_frame(1001)->next, 'end',                  '... its answer ends the connection');
     is(seen($server, '/open?polite'),    '1001 server_shutdown', '... as the application sees');
     is($early->answer->{status},         503, 'a handshake that is not accepted yet is refused at once');
+    $gate->open('early');
     ok(
         $server->wait_for_log(
             qr/^asleep\?early: websocket\.connect websocket\.disconnect, 3 events do nothing$/m),

@@ -11,6 +11,7 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use Test::More;
 use TestClient qw(get exchange);
+use TestGate;
 use TestServer;
 use TestStream;
 
@@ -53,6 +54,7 @@ my @comments = (
 );
 
 my $latin = "caf\xe9";
+my $gate  = TestGate->new;
 utf8::downgrade($latin);
 
 # Events that must fail: before the stream starts, on it, or after it was closed.
@@ -295,7 +297,7 @@ my %handlers = (
         print STDERR 'second close: ', $second->state, "\n";
         my $event = await $receive->();
         print STDERR "after the close: $event->{type} $event->{reason}\n";
-        await IO::Async::Loop->new->delay_future(after => 0.3);
+        await $gate->passed('closed');
         print STDERR "cleaned up\n";
     },
     '/mistake' => async sub {
@@ -503,6 +505,7 @@ subtest 'close' => sub {
     is($stream->message->{data}, 'last',       'what was sent before is there');
     is($stream->ending,          'terminated', 'the stream ends at once');
     unlike($server->log, qr/^cleaned up$/m, '... while the application goes on');
+    $gate->open('closed');
     ok($server->wait_for_log(qr/^cleaned up$/m), '... to its own end');
     like($server->log, qr/^second close: done$/m, 'a second close is ignored');
     like(

@@ -108,11 +108,11 @@ my %handlers = (
 );
 
 my $app    = sub { $_[0]{type} ne 'lifespan' ? $handlers{ $_[0]{path} }->(@_) : die "no\n" };
-my $server = TestServer->start(app => $app, limits => { write_ms => 400, body_ms => 300 });
+my $server = TestServer->start(app => $app);
 my $port   = $server->port;
 
 sub learns {
-    my ($name, $reason) = @_;
+    my ($name, $reason, $server) = (@_, $server);
     ok($server->wait_for_log(qr/^$name: sse\.disconnect $reason\n/m), "the application learns of it: $reason")
         or diag $server->log;
     ok($server->wait_for_log(qr/^$name again: sse\.disconnect $reason\n/m), '... as often as it asks');
@@ -171,9 +171,11 @@ subtest 'a slow client' => sub {
     ok($server->wait_for_log(qr/^reader: drained\nreader: goes on$/m),
         '... and on_drain comes before $send goes on');
     is($stream->ending, 'terminated', '... to the end');
-    my $deaf = TestStream->open($port, '/flood?deaf', receive_buffer => 65_536);
-    learns('deaf', 'write_timeout');
-    like($server->log, qr/^deaf: goes on$/m, 'the pending $send resolves');
+    my $hasty = TestServer->start(app => $app, limits => { write_ms => 400 });
+    my $deaf  = TestStream->open($hasty->port, '/flood?deaf', receive_buffer => 65_536);
+    learns('deaf', 'write_timeout', $hasty);
+    like($hasty->log, qr/^deaf: goes on$/m, 'the pending $send resolves');
+    is($hasty->stop, 0, '... and its server ends well');
     my $gone = TestStream->open($port, '/flood?gone', receive_buffer => 65_536);
     ok($server->wait_for_log(qr/^gone: waits/m), 'a client that leaves while $send is pending');
     $gone->reset;

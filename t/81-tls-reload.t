@@ -29,6 +29,15 @@ sub install {
     return;
 }
 
+# Changes files while the server does not look: half of a change would be one as well.
+sub at_once {
+    my ($server, $code) = @_;
+    $server->signal('STOP');
+    $code->();
+    $server->signal('CONT');
+    return;
+}
+
 my $app = answers(made(sub { body => $_[0]{scheme} }));
 
 sub start {
@@ -62,12 +71,12 @@ subtest 'changed files are seen' => sub {
     my $server = start();
     is(shown_by($server->port), 'first', 'the first certificate');
     my $old = TestClient->new($server->port, tls => {});
-    install('second');
+    at_once($server, sub { install('second') });
     ok(comes($server->port, 'second'), 'the second, without anybody asking for it');
     ok($server->wait_for_log(qr/certificate files have changed and are loaded/), '... and the log says so');
     is(ask($old), 'https', 'connections that were open go on');
 
-    $files->write('live.pem', substr $files->read('third.pem'), 0, 300);
+    at_once($server, sub { $files->write('live.pem', substr $files->read('third.pem'), 0, 300) });
     sleep 1.2;
     is(shown_by($server->port), 'second', 'a damaged file changes nothing');
     sleep 1.2;

@@ -9,11 +9,13 @@ use IO::Async::Loop;
 use PAGI::App::WrapPSGI;
 use Test::More;
 use TestClient qw(exchange get post);
+use TestGate;
 use TestServer;
 use TestTools   qw(content wait_for);
 use Time::HiRes qw(sleep time);
 
 my @plain = ('Content-Type' => 'text/plain');
+my $gate  = TestGate->new;
 
 sub lines            { my @lines = @_; return bless \@lines, 'Lines' }
 sub Lines::getline   { return shift @{ $_[0] } }
@@ -34,7 +36,12 @@ my %answers = (
         } 1, 2;
         return [ 200, [@plain], ["@sums $env->{CONTENT_LENGTH}"] ];
     },
-    '/sleep'   => sub { sleep 1; [ 200, [@plain], ['slept'] ] },
+    '/sleep' => sub {
+        my ($name) = $_[0]{QUERY_STRING};
+        warn "sleeps: $name\n";
+        $gate->block($name);
+        [ 200, [@plain], ['slept'] ];
+    },
     '/large'   => sub { [ 200, [@plain], [ ('x' x 100_000) x 30 ] ] },
     '/lines'   => sub { [ 200, [@plain], lines('a', '', 'b', "c\n") ] },
     '/endless' => sub { [ 200, [@plain], bless { line => 'x' x 65_536 }, 'Endless' ] },
@@ -146,12 +153,11 @@ subtest 'in processes' => sub {
     my $port   = $server->port;
     check_all($server, env => { 'psgi.multiprocess' => 1, 'psgi.nonblocking' => '', 'psgix.harakiri' => 1 });
     is get($port, '/later')->{status}, 500, 'a response that needs the event loop';
-    my @slow  = map { TestClient->new($port)->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 3;
-    my $begin = time;
-    is get($port, '/pagi')->{body}, 'pagi', 'others are served while all processes sleep';
-    my $took = time - $begin;
+    my @slow = map { TestClient->new($port)->send("GET /sleep?all HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 3;
+    ok wait_for(sub { 2 == (() = $server->log =~ /^sleeps: all/mg) }), 'all processes sleep';
+    is get($port, '/pagi')->{body}, 'pagi', '... and others are served';
+    $gate->open('all');
     is $_->response->{body}, 'slept', 'one that slept' for @slow;
-    cmp_ok time - $begin, '>', $took + 0.5, '... afterwards';
     my %pids = map { get($port, '/pid')->{body} => 1 } 1 .. 10;
     cmp_ok scalar(keys %pids), '<=', 2, 'two processes at most';
     is get($port, '/exit')->{status}, 500, 'one that exits';
@@ -167,7 +173,7 @@ subtest 'in processes' => sub {
     sleep 0.5;
     cmp_ok kib($server) - $before, '<', 20_000, 'an application waits for a client that reads little';
     $reads_little->reset;
-    my $gone = TestClient->new($port)->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
+    my $gone = TestClient->new($port)->send("GET /sleep?all HTTP/1.1\r\nHost: h\r\n\r\n");
     $gone->reset;
     is get($port, '/pid')->{status}, 200, 'a client that goes';
     my @alive = map { get($port, '/pid')->{body} } 1 .. 4;
@@ -189,8 +195,10 @@ subtest 'in the event loop' => sub {
 subtest 'no room' => sub {
     my $server = server(workers => 1, max_waiting => 1);
     my $port   = $server->port;
-    my @slow   = map { TestClient->new($port)->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n") } 1, 2;
-    ok wait_for(sub { get($port, '/pid')->{status} == 503 }), 'so many may wait, one more is refused';
+    my @slow   = map { TestClient->new($port)->send("GET /sleep?room HTTP/1.1\r\nHost: h\r\n\r\n") } 1, 2;
+    ok $server->wait_for_log(qr/^sleeps: room/m), 'the only process sleeps';
+    is get($port, '/pid')->{status}, 503, 'so many may wait, one more is refused';
+    $gate->open('room');
     is $_->response->{body},         'slept', 'one that has waited' for @slow;
     is get($port, '/pid')->{status}, 200,     '... and there is room again';
     is $server->stop,                0,       'it stops';
