@@ -346,9 +346,9 @@ subtest 'inherited sockets' => sub {
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... serves');
     $server->stop;
 
-    $server = inheriting([], {}, '--listen', 'fd:9', $app_file);
+    $server = inheriting([], {}, '--listen', 'fd:99', $app_file);
     ok($server->wait, 'a descriptor that is none');
-    like($server->log, qr/Cannot listen on fd:9: descriptor 9 cannot be used/, '... is named');
+    like($server->log, qr/Cannot listen on fd:99: descriptor 99 cannot be used/, '... is named');
     local $ENV{LISTEN_PID} = 1;
     local $ENV{LISTEN_FDS} = 1;
     my ($status, $out) = TestServer->finish('--check', $app_file);

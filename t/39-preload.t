@@ -145,8 +145,9 @@ subtest 'HUP' => sub {
     my $port    = $server->port;
     my @clients = load($port);
     my $old     = template($port);
-    my @before  = workers($server, $old);
-    my $fds     = () = descriptors($server->pid);
+    are_others($server, $old, 2);
+    my @before = workers($server, $old);
+    my $fds    = () = descriptors($server->pid);
     application(2);
     $server->signal('HUP');
     like(
@@ -168,6 +169,7 @@ subtest 'HUP' => sub {
         ),
         'code that does not load: the restart is given up'
     );
+    ok(wait_for(sub { 3 == children($server->pid) }), '... the new template goes');
     is_deeply([ sort(workers($server, $template)) ], \@now, '... the workers are the same');
     kill KILL => $now[0];
     ok(are_others($server, $template, 2, $now[0]), '... one that dies is replaced');
@@ -219,9 +221,10 @@ sub kill_are_excused {
 
 subtest 'a template that dies' => sub {
     application(1);
-    my $server  = command(qw(--workers 2 --reuseport));
-    my $port    = $server->port;
-    my $old     = template($port);
+    my $server = command(qw(--workers 2 --reuseport));
+    my $port   = $server->port;
+    my $old    = template($port);
+    are_others($server, $old, 2);
     my @before  = sort(workers($server, $old));
     my @clients = load($port);
     application(2);
@@ -242,7 +245,8 @@ subtest 'a template that dies' => sub {
     ok($server->wait_for_log(qr/broken.*; the next one starts in 1 s/), '... is tried again');
     is(get($port, '/')->{status}, 200, '... the workers serve');
     application(4);
-    ok($server->wait_for_log(qr/(?:loaded in.*){4}/s), '... until one loads');
+    kill KILL => (children($server->pid))[0];
+    ok(wait_for(sub { ((who($port))[3] // 0) == 4 }), '... until one loads, from which workers are forked');
     is($server->stop, 0, 'it ends well');
 };
 

@@ -8,6 +8,7 @@ use JSON::PP qw(decode_json);
 use Test::More;
 use TestBrowser;
 use TestServer;
+use TestTools qw(free_port);
 use Tutorial;
 
 plan skip_all => 'needs chromium and chromedriver' if !TestBrowser->is_there;
@@ -15,8 +16,8 @@ plan skip_all => 'needs chromium and chromedriver' if !TestBrowser->is_there;
 my $browser = TestBrowser->start;
 
 sub serve {
-    my ($example) = @_;
-    my $server = TestServer->command("examples/pagi/$example/app.pl");
+    my ($example, @options) = @_;
+    my $server = TestServer->command(@options, "examples/pagi/$example/app.pl");
     return ($server, 'http://127.0.0.1:' . $server->port);
 }
 
@@ -51,10 +52,10 @@ subtest 'chat: two tabs see each other, and one comes back' => sub {
 };
 
 subtest 'chat: the server restarts and both come back' => sub {
-    my ($server, $url) = serve('chat');
+    my $port = free_port();
+    my ($server, $url) = serve('chat', '--port', $port);
     $browser->go("$url/?name=carl");
     ok $browser->wait_for('connections === 1'), 'connected';
-    my $port = $server->port;
     is $server->stop, 0, 'the server stops though a WebSocket is open';
     like $browser->wait_for_text('#state', qr/lost/), qr/connection lost/, 'the page says so';
     my $again = TestServer->command('examples/pagi/chat/app.pl', '--port', $port);

@@ -2,11 +2,10 @@
 # the static library, serves requests, and ends cleanly. Each takes the port as its only argument.
 use v5.36;
 use lib 't/lib';
-use IO::Socket::INET;
 use Test::More;
 use TestClient;
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(free_port wait_for);
 
 my $LIBRARY = '.peregrine/engine';
 
@@ -48,9 +47,4 @@ sub try_example ($source, $program) {
     is $answer->("GET / HTTP/1.1\r\n\r\n")->{status}, 400, 'refuses a request without Host';
     is $client->rest,                                 '',  'and closes the connection';
     is $server->stop,                                 0,   'ends with status 0 on TERM';
-}
-
-sub free_port {
-    my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die "listen: $!";
-    return $probe->sockport;
 }

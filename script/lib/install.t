@@ -5,12 +5,13 @@ use Cwd        qw(getcwd);
 use File::Find ();
 use File::Temp qw(tempdir);
 use HTTP::Tiny;
-use IO::Socket::INET;
+use lib 't/lib';
 use POSIX qw(WNOHANG);
 use Test::More;
+use TestTools   qw(free_port);
 use Time::HiRes qw(sleep time);
 
-my $DEADLINE = 20;                      # seconds for anything that ought to take milliseconds
+my $DEADLINE = 60;                      # seconds for anything that ought to take milliseconds
 my $root     = getcwd();
 my $target   = tempdir(CLEANUP => 1);
 
@@ -90,11 +91,6 @@ sub answers ($port, $expected, @command) {
     ok $ended, 'ends on TERM';
     is $?, 0, 'with status 0' or diag slurp('stderr');
     kill KILL => $pid if !$ended;
-}
-
-sub free_port {
-    my $probe = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die "listen: $!";
-    return $probe->sockport;
 }
 
 sub slurp ($path) {
