@@ -2,7 +2,10 @@
 # cancellation, and no growth.
 use strict;
 use warnings;
+use feature 'signatures';
+no warnings 'experimental::signatures';
 
+use Config;
 use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
@@ -128,6 +131,127 @@ subtest 'many' => sub {
     $cycle->($_) for 1 .. 9000;
     cmp_ok(Peregrine::sv_count() - $before,
         '<', 50, '9,000 sequences of done, failed and cancelled ones leave nothing behind');
+};
+
+# What a piece of code returns, and how many ops of Future::AsyncAwait had nothing to ask meanwhile.
+sub counted {
+    my ($code) = @_;
+    my $before = PAGI::Server::Future::_awaited_at_once();
+    my @values = $code->();
+    return PAGI::Server::Future::_awaited_at_once() - $before, @values;
+}
+
+subtest 'at once' => sub {
+    my $three = async sub { return await(Future->done(1, 2)), scalar await pending()->done('x', 'y') };
+    is_deeply([ counted(sub { $three->()->get }) ], [ 3, 1, 2, 'x' ], 'two Futures and the end');
+    my $last = async sub { await pending()->done('value') };
+    is_deeply([ counted(sub { $last->()->get }) ], [ 2, 'value' ], 'the last value');
+    is_deeply([ counted(sub { $last->(); () }) ],  [2],            'whose Future nobody wants');
+    my $none = async sub { await pending()->done; return };
+    is_deeply([ counted(sub { $none->()->get }) ], [2], 'no value');
+    my $keeps = async sub { my @list = (1 .. 50); return @list, await Future->done(@list) };
+    is(scalar(() = $keeps->()->get), 100, 'many values');
+    my $signature = async sub ($x, $y = 2) { return $x + await Future->done($y) };
+    is_deeply([ counted(sub { $signature->(1)->get }) ], [ 2, 3 ], 'a signature');
+    my $made = eval 'async sub { foreach my $n (1 .. 3) { await Future->done($n) } return "end" }' or die $@;
+    is_deeply([ counted(sub { $made->()->get }) ], [ 4, 'end' ], 'a loop, in a sub that is compiled late');
+    my $nested = async sub { return 'outer', await $last->() };
+    is_deeply([ counted(sub { $nested->()->get }) ], [ 4, 'outer', 'value' ], 'one in another');
+};
+
+subtest 'asked' => sub {
+    my $wait = pending();
+    my $late = async sub { my $x = await $wait; return $x, await Future->done('ready') };
+    my $of   = $late->();
+    is_deeply(
+        [ counted(sub { $wait->done('waited'); $of->get }) ],
+        [ 0, 'waited', 'ready' ],
+        'once suspended'
+    );
+
+    my $fails = async sub { await Future->fail("no\n") };
+    is_deeply([ counted(sub { ($fails->()->failure)[0] }) ], [ 0, "no\n" ], 'a failure');
+    my $dies = async sub { await Future->done; die "late\n" };
+    is_deeply([ counted(sub { $dies->()->failure }) ], [ 1, "late\n" ], 'an exception behind an await');
+    my $cancelled = async sub { await $_[0] };
+    my $gone      = pending();
+    $gone->cancel;
+    like(($cancelled->($gone)->failure)[0],         qr/cancelled/,                 'one that is cancelled');
+    like((async sub { await 'text' })->()->failure, qr/Expected a blessed object/, 'no Future');
+
+    my $sees = async sub { return await Future->done('value') };
+    is_deeply([ counted(sub { $sees->(My::Future->done)->get }) ], [ 2, 'value' ], 'a class that is known');
+    my $other = async sub { return await My::Future->done('other') };
+    is_deeply([ counted(sub { $other->()->get }) ], [ 1, 'other' ], 'a subclass');
+    {
+        no warnings 'redefine';
+        my $original = Future->can('AWAIT_GET');
+        local *Future::AWAIT_GET = sub { return 'of another' };
+        is_deeply([ counted(sub { $sees->()->get }) ], [ 1, 'of another' ], 'a method that was replaced');
+        local *Future::AWAIT_GET      = $original;
+        local *Future::AWAIT_NEW_DONE = sub { return Future->done('made by another') };
+        is_deeply([ counted(sub { $sees->()->get }) ], [ 1, 'made by another' ], 'at the end, too');
+    }
+    is_deeply([ counted(sub { $sees->()->get }) ], [ 2, 'value' ], 'until it is back');
+
+    my $classed = eval q{
+        use Future::AsyncAwait future_class => 'My::Future';
+        async sub { return await Future->done('classed') };
+    } or die $@;
+    my $mine = $classed->();
+    isa_ok($mine, 'My::Future');
+    is($mine->get, 'classed', 'with its value');
+};
+
+subtest 'values that run code' => sub {
+
+    package My::Tied {    ## no critic (Modules::ProhibitMultiplePackages)
+        sub TIESCALAR { return bless [], shift }
+        sub FETCH { my @stack = deep(40); return scalar @stack }
+        sub deep { my ($n) = @_; return $n ? (deep($n - 1), 1 .. 500) : () }
+    }
+    tie my $tied, 'My::Tied';
+    my $returns = async sub { await Future->done; return 'before', $tied, $tied, 'behind' };
+    is_deeply([ $returns->()->get ], [ 'before', 20_000, 20_000, 'behind' ], 'returned');
+    my $future = Future->done('before', 0, 0, 'behind');
+    tie $future->{result}[$_], 'My::Tied' for 1, 2;
+    my $awaits = async sub { return await $future };
+    is_deeply([ $awaits->()->get ], [ 'before', 20_000, 20_000, 'behind' ], 'awaited');
+};
+
+# What another perl prints with the same modules.
+sub printed_by {
+    my ($script, @modules) = @_;
+    my @load = map { "-M$_" } @modules, qw(PAGI::Server::Future Future::AsyncAwait);
+    open my $perl, '-|', $^X, (map { "-I$_" } @INC), @load, '-e', $script or die "perl: $!";
+    my $text = do { local $/; <$perl> };
+    ok(close $perl, 'another perl ends well');
+    return $text;
+}
+
+# In a process of its own: Future::AsyncAwait does not survive that a suspended sub is cloned.
+subtest 'a thread' => sub {
+    plan skip_all => 'this perl has no threads' unless $Config{useithreads};
+    is(printed_by(<<'PERL', 'threads'), '1 2 3', 'runs what was compiled before it');
+my $code = async sub { my $x = await Future->done(1); return $x, await Future->done(2) };
+my $thread = threads->create({ context => 'list' },
+    sub { my @values = $code->()->get; return @values, PAGI::Server::Future::_awaited_at_once() });
+print join ' ', $thread->join;
+PERL
+};
+
+subtest 'others' => sub {
+    local $ENV{PAGI_PLAIN_FUTURE} = 1;
+    my $script = 'my $f = async sub { await Future->done(shift) };'
+        . 'print $f->(7)->get, " ", PAGI::Server::Future::_awaited_at_once()';
+    is(printed_by($script), '7 0', 'nothing is replaced with PAGI_PLAIN_FUTURE');
+    delete $ENV{PAGI_PLAIN_FUTURE};
+    is(printed_by('print await Future->done("top")'), 'top', 'an await outside of all subs');
+    like(
+        printed_by('async sub x { await Future->done }', 'O=-qq,Concise,-exec,x'),
+        qr/ await .* leaveasync /s,
+        'tools that show ops know them by their names'
+    );
 };
 
 done_testing;

@@ -43,6 +43,20 @@ typedef struct px_done {
     AV *result;
 } px_done;
 
+/* A method that Future::AsyncAwait calls, and the function of ours that may be behind it. */
+typedef struct px_await_method {
+    GV *gv;
+    CV *ours;
+} px_await_method;
+
+/* What replaces two ops of Future::AsyncAwait, see await_op.c. */
+typedef struct px_await_ops {
+    Perl_ppaddr_t await, leave; /* those that were replaced */
+    px_await_method own_ready, own_get, ready, get, new_done;
+    SV *class_hint; /* where an async sub says what class its Future is of */
+    UV at_once;     /* how often nothing had to be asked, for tests */
+} px_await_ops;
+
 /* What one interpreter needs. */
 typedef struct px_context {
     SV *own_keys[PX_KEY_COUNT];
@@ -53,6 +67,7 @@ typedef struct px_context {
     px_done own_done;      /* of our class: what $send returns when there is nothing to wait for */
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
     SV *loop_key;          /* where IO::Async::Future has its loop; NULL: no future is a hash as we know it */
+    px_await_ops await;
 } px_context;
 
 #define PX_KEY(cx, name) ((cx)->own_keys[PX_KEY_##name])
@@ -411,6 +426,7 @@ SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s);
 
 /* call.c */
 bool px_thrown(pTHX_ SV *exception);
+bool px_is_clear(const SV *error);
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error);
 
 /* future.c */
@@ -429,10 +445,15 @@ void px_future_resolve_all(pTHX_ px_exchange *exchange, AV **futures);
 int px_future_plain_ready(pTHX_ SV *future);
 AV *px_future_plain_result(pTHX_ SV *future);
 bool px_future_is_base_class(pTHX_ SV *class);
-SV *px_future_base_done(pTHX_ px_context *cx);
+SV *px_future_base_done(pTHX_ px_context *cx, SSize_t first, SSize_t count);
+void px_future_push(pTHX_ AV *values, U8 context);
 void px_future_forget(pTHX_ px_done *done);
 void px_future_abandon(pTHX_ const px_context *cx, SV *future);
 SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
+
+/* await_op.c */
+void px_await_op_install(pTHX);
+void px_await_op_clone(pTHX_ px_context *cx, const px_await_ops *before);
 
 /* await.c */
 bool px_await_on_ready(pTHX_ SV *future, SV *code);

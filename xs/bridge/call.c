@@ -8,7 +8,7 @@ bool px_thrown(pTHX_ SV *exception) {
 }
 
 /* Whether $@ is what a call leaves that succeeds: then nothing of it has to be kept. */
-static bool is_clear(const SV *error) {
+bool px_is_clear(const SV *error) {
     return SvPOK(error) && SvCUR(error) == 0 && !SvROK(error) && !SvMAGICAL(error);
 }
 
@@ -21,7 +21,7 @@ SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **er
     SV *value = NULL;
     SV *exception = NULL;
     const uint32_t forks = peregrine_forks();
-    const bool keeps_error = !is_clear(ERRSV);
+    const bool keeps_error = !px_is_clear(ERRSV);
     ENTER;
     SAVETMPS;
     if (keeps_error) save_scalar(PL_errgv);

@@ -35,9 +35,10 @@ void px_context_init(pTHX) {
 /* A new thread starts with names of its own: scalars must not be shared between interpreters. */
 void px_context_clone(pTHX) {
     MY_CXT_CLONE;
-    const bool plain = MY_CXT.context.loop_key != NULL;
+    const px_context before = MY_CXT.context;
     fill(aTHX_ &MY_CXT.context);
-    if (plain) px_future_boot(aTHX_ &MY_CXT.context);
+    if (before.loop_key) px_future_boot(aTHX_ &MY_CXT.context);
+    if (before.await.class_hint) px_await_op_clone(aTHX_ &MY_CXT.context, &before.await);
 }
 
 px_context *px_context_get(pTHX) {

@@ -76,10 +76,16 @@ static SV *shared_done(pTHX_ px_worker *worker) {
     return keep_done(aTHX_ & cx->own_done, new_own_done(aTHX_ worker, result), result);
 }
 
-/* An empty, resolved Future of the base class: what an `async sub` without a result returns. */
-SV *px_future_base_done(pTHX_ px_context *cx) {
-    if (reusable(&cx->done, 2)) return newRV_inc((SV *)cx->done.future);
+/* A resolved Future of the base class, what an `async sub` returns, with copies of so many values from that
+ * place of Perl's stack on, which copying them may move. */
+SV *px_future_base_done(pTHX_ px_context *cx, SSize_t first, SSize_t count) {
+    if (count == 0 && reusable(&cx->done, 2)) return newRV_inc((SV *)cx->done.future);
     AV *result = newAV();
+    if (count > 0) {
+        av_extend(result, count - 1);
+        for (SSize_t i = 0; i < count; i++) av_push(result, newSVsv(PL_stack_base[first + i]));
+        return px_future_new_done(aTHX_ cx, cx->future_stash, result);
+    }
     return keep_done(aTHX_ & cx->done, px_future_new_done(aTHX_ cx, cx->future_stash, result), result);
 }
 
@@ -156,6 +162,21 @@ AV *px_future_plain_result(pTHX_ SV *future) {
     HV *hash = (HV *)SvRV(future);
     SV *result = px_fetch(aTHX_ hash, PX_KEY(cx, RESULT));
     return result && SvROK(result) && SvTYPE(SvRV(result)) == SVt_PVAV ? (AV *)SvRV(result) : NULL;
+}
+
+/* Puts copies of a Future's values on Perl's stack: all for a list, else the first or undef. */
+void px_future_push(pTHX_ AV *values, U8 context) {
+    dSP;
+    const SSize_t count = context == G_LIST ? av_top_index(values) + 1 : 1;
+    EXTEND(SP, count);
+    for (SSize_t i = 0; i < count; i++) {
+        PUTBACK; /* what copies a value may run Perl code */
+        SV **value = av_fetch(values, i, 0);
+        SV *copy = value ? sv_mortalcopy(*value) : &PL_sv_undef;
+        SPAGAIN;
+        XPUSHs(copy);
+    }
+    PUTBACK;
 }
 
 /* Whether a class method was called on Future itself, whose objects we can build. */

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Peregrine;
 use Future;
+use Future::AsyncAwait ();
 use parent 'IO::Async::Future';
 
 # The keys that a Future's hash has in each state, when it is one of Future.pm's plain hashes.
@@ -57,7 +58,10 @@ sub _install {
 if (_is_plain()) {
     _plain_layout();
     _install(__PACKAGE__);
-    _install('Future') unless $ENV{PAGI_PLAIN_FUTURE};
+    if (!$ENV{PAGI_PLAIN_FUTURE}) {
+        _install('Future');
+        _install_ops();
+    }
 }
 
 1;
@@ -83,8 +87,15 @@ works with these, C<then>, C<wait_any>, C<cancel> and a blocking C<get> included
 The server makes most of them in C, already resolved. It also puts C versions of what L<Future::AsyncAwait>
 calls for an C<await> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>, C<AWAIT_GET>, C<AWAIT_ON_READY>,
 C<AWAIT_CHAIN_CANCEL> and C<AWAIT_NEW_DONE>) into L<Future>, which makes every C<await> and every C<async sub>
-cheaper, in the whole program. They do the same as the originals. This happens only where L<Future> is the
-pure-Perl one; set C<PAGI_PLAIN_FUTURE=1> in the environment to leave L<Future> alone.
+cheaper, in the whole program. They do the same as the originals.
+
+Async subs that are compiled after this module do not even call methods when what they C<await> is ready, nor
+when they end without an exception before they have ever waited: the two ops of L<Future::AsyncAwait> find
+the values themselves. They call the methods in every other case, and for objects whose class has replaced
+one of them.
+
+This happens only where L<Future> is the pure-Perl one; set C<PAGI_PLAIN_FUTURE=1> in the environment to leave
+L<Future> and L<Future::AsyncAwait> alone.
 
 =head1 LICENSE
 

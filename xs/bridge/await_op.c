@@ -1,0 +1,142 @@
+/* await_op.c - an `await` on a Future that is ready, and the end of an async sub, without a method call.
+ *
+ * Future::AsyncAwait asks a Future by two methods, AWAIT_IS_READY and AWAIT_GET, and makes that of an async
+ * sub by a third, AWAIT_NEW_DONE. To call them costs far more than what they do (await.c). Perl lets a
+ * kind of op have a function that optimizes each op of it when it is compiled (`xop_peep`): ours puts a
+ * function before that of Future::AsyncAwait, which answers where nothing else can come out of it, and
+ * hands over to that function in every other case: an async sub that has been suspended, a Future that is
+ * not ready or has failed, or whose class has other methods than ours. */
+#include "bridge/bridge.h"
+
+/* Where interpreters say that they have what these functions need: Future::AsyncAwait's descriptions of
+ * its ops are those of all interpreters of the process. */
+#define PX_AWAIT_HERE "Peregrine/await"
+
+/* Whether an async sub is, or was, suspended: then what Future::AsyncAwait knows of it is magic. */
+static bool was_suspended(pTHX) {
+    return mg_find((SV *)find_runcv(NULL), PERL_MAGIC_ext) != NULL;
+}
+
+static bool is_ours(const px_await_method *method) {
+    return method->gv && GvCV(method->gv) == method->ours;
+}
+
+/* Whether the class of a plain Future answers both questions of `await` with our functions. */
+static bool has_our_methods(const px_context *cx, const SV *object) {
+    const HV *stash = SvSTASH(object);
+    if (stash == cx->own_future_stash) return is_ours(&cx->await.own_ready) && is_ours(&cx->await.own_get);
+    return stash == cx->future_stash && is_ours(&cx->await.ready) && is_ours(&cx->await.get);
+}
+
+/* The values of a Future that is done; NULL: its methods have to be asked. */
+static AV *values_of(pTHX_ px_context *cx, SV *future) {
+    if (!SvROK(future) || !SvOBJECT(SvRV(future)) || !has_our_methods(cx, SvRV(future))) return NULL;
+    return px_future_plain_ready(aTHX_ future) == 1 ? px_future_plain_result(aTHX_ future) : NULL;
+}
+
+static OP *await(pTHX) {
+    dSP;
+    px_context *cx = px_context_get(aTHX);
+    if ((PL_op->op_flags & OPf_SPECIAL) || was_suspended(aTHX)) return cx->await.await(aTHX);
+    AV *values = values_of(aTHX_ cx, TOPs);
+    if (!values) return cx->await.await(aTHX);
+    SP--;
+    PUTBACK;
+    px_future_push(aTHX_ values, GIMME_V);
+    cx->await.at_once++;
+    return NORMAL;
+}
+
+/* Whether an async sub that ends here ends as most do: with a Future of class Future that is done. */
+static bool ends_done(pTHX_ const px_context *cx) {
+    return cx->loop_key && px_is_clear(ERRSV) && is_ours(&cx->await.new_done) && !was_suspended(aTHX) &&
+           cop_hints_fetch_sv(PL_curcop, cx->await.class_hint, SvSHARED_HASH(cx->await.class_hint), 0) ==
+               &PL_sv_placeholder;
+}
+
+static OP *leave(pTHX) {
+    px_context *cx = px_context_get(aTHX);
+    if (!ends_done(aTHX_ cx)) return cx->await.leave(aTHX);
+    const SSize_t mark = POPMARK;
+    SV *future = px_future_base_done(aTHX_ cx, mark + 1, PL_stack_sp - PL_stack_base - mark);
+    dSP;
+    SP = PL_stack_base + CX_CUR()->blk_oldsp;
+    EXTEND(SP, 1);
+    mPUSHs(future);
+    PUTBACK;
+    cx->await.at_once++;
+    return NORMAL;
+}
+
+static bool is_here(pTHX) {
+    return hv_exists(PL_modglobal, PX_AWAIT_HERE, sizeof(PX_AWAIT_HERE) - 1);
+}
+
+static void optimize_await(pTHX_ OP *op, OP *before) {
+    PERL_UNUSED_ARG(before);
+    if (!is_here(aTHX) || op->op_ppaddr == await) return;
+    px_context_get(aTHX)->await.await = op->op_ppaddr;
+    op->op_ppaddr = await;
+}
+
+static void optimize_leave(pTHX_ OP *op, OP *before) {
+    PERL_UNUSED_ARG(before);
+    if (!is_here(aTHX) || op->op_ppaddr == leave) return;
+    px_context_get(aTHX)->await.leave = op->op_ppaddr;
+    op->op_ppaddr = leave;
+}
+
+/* The description of an op of this name that nobody optimizes; NULL: there is none. */
+static XOP *find_op(pTHX_ const char *name, const char *text) {
+    if (!PL_custom_ops) return NULL;
+    XOP *found = NULL;
+    hv_iterinit(PL_custom_ops);
+    for (HE *entry; (entry = hv_iternext(PL_custom_ops));) {
+        XOP *op = INT2PTR(XOP *, SvIV(HeVAL(entry)));
+        if (strEQ(XopENTRY(op, xop_name), name) && strEQ(XopENTRY(op, xop_desc), text)) found = op;
+    }
+    return found && !XopENTRY(found, xop_peep) ? found : NULL;
+}
+
+/* Under our functions, tools that show ops find the same description. */
+static void optimize(pTHX_ const char *name, const char *text, Perl_cpeep_t peep, Perl_ppaddr_t function) {
+    XOP *op = find_op(aTHX_ name, text);
+    if (!op) return;
+    Perl_custom_op_register(aTHX_ function, op);
+    XopENTRY_set(op, xop_peep, peep);
+}
+
+static px_await_method method(pTHX_ const char *name, const char *ours) {
+    px_await_method method = {gv_fetchpv(name, 0, SVt_PVCV), get_cv(ours, 0)};
+    SvREFCNT_inc_simple_void(method.gv);
+    SvREFCNT_inc_simple_void(method.ours);
+    return method;
+}
+
+/* What the functions above need in an interpreter where our methods have been installed. */
+static void look_up_methods(pTHX_ px_context *cx) {
+#define PX_OWN "PAGI::Server::Future::"
+    px_await_ops *ops = &cx->await;
+    ops->own_ready = method(aTHX_ PX_OWN "AWAIT_IS_READY", PX_OWN "_await_is_ready");
+    ops->own_get = method(aTHX_ PX_OWN "AWAIT_GET", PX_OWN "_await_get");
+    ops->ready = method(aTHX_ "Future::AWAIT_IS_READY", PX_OWN "_await_is_ready");
+    ops->get = method(aTHX_ "Future::AWAIT_GET", PX_OWN "_await_get");
+    ops->new_done = method(aTHX_ "Future::AWAIT_NEW_DONE", PX_OWN "_await_new_done");
+    ops->class_hint = newSVpvs_share("Future::AsyncAwait/future");
+#undef PX_OWN
+}
+
+/* In a clone of an interpreter: it runs the same ops. */
+void px_await_op_clone(pTHX_ px_context *cx, const px_await_ops *before) {
+    look_up_methods(aTHX_ cx);
+    cx->await.await = before->await;
+    cx->await.leave = before->leave;
+}
+
+/* Async subs that this interpreter compiles from now on are faster. */
+void px_await_op_install(pTHX) {
+    look_up_methods(aTHX_ px_context_get(aTHX));
+    (void)hv_stores(PL_modglobal, PX_AWAIT_HERE, newSViv(1));
+    optimize(aTHX_ "await", "await()", optimize_await, await);
+    optimize(aTHX_ "leaveasync", "leaveasync()", optimize_leave, leave);
+}
