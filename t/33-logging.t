@@ -213,7 +213,8 @@ subtest 'the banner' => sub {
     my ($details) = $server->log =~ m{PAGI Server listening on http://127\.0\.0\.1:\d+/ \((.*)\)$}m;
     ok($details, 'is there');
     like($details, qr/\bmax_conn: 77\b/, '... with the limit');
-    like($details, qr/\bloop: \w+/,      '... the loop');
+    my $engine = $ENV{PEREGRINE_ENGINE} || 'inline';
+    like($details, qr/\bloop: \w+, engine: $engine,/, '... the loop, and where the engine is');
     like(
         $details,
         qr/\bhttp2: off, tls: \w+, ktls: [\w ]+, future_xs: \w+, sendfile: \w+, access_log: off, PAGI::Server /,

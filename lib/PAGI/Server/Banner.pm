@@ -61,6 +61,7 @@ sub _details {
     return (
         $facts{workers} ? "workers: $facts{workers}" : (),
         "loop: $loop",
+        "engine: $options->{engine}",
         "max_conn: $facts{connections_max}",
         'memory_max: ' . memory($facts{memory_max}),
         'http2: ' . _http2_state($options, $facts{listeners}),
