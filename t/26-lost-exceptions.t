@@ -99,8 +99,8 @@ for my $mode (qw(production development)) {
         is $ask->("/others/$_/Dies")->{body}, 'failed fine fine fine', "$_: other async subs go on"
             for qw(timer idle told);
         is $ask->('/alive')->{body}, 'alive', 'the server is there';
-        like $server->log,
-            qr{POST /itself/timer/Dies: the application died before its response had started: .*: no truth},
+        ok $server->wait_for_log(
+            qr{POST /itself/timer/Dies: the application died before its response had started: .*: no truth}),
             'the log has the request and what there is to tell';
         unlike $server->log, qr/event loop|callback died|lost its returning/, '... and nothing else';
         is $server->stop, 0, 'the server ends well';

@@ -9,6 +9,7 @@ use Fcntl      qw(O_NONBLOCK O_RDONLY);
 use File::Temp ();
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use List::Util qw(sum0);
 use PAGI::Server;
 use POSIX ();
 use Test::More;
@@ -232,11 +233,9 @@ subtest 'a disk that is full' => sub {
     my $server = TestServer->start(app => $app, access_log => '/dev/full', access_log_format => '%U');
     get($server->port, '/') for 1 .. 3;
     is($server->stop, 0, 'the server ends well');
-    like(
-        $server->log,
-        qr{Access log '/dev/full': it cannot be written \(no space left on device\); 3 lines were dropped$}m,
-        '... and says how many lines were lost, where and why'
-    );
+    my $why     = qr{Access log '/dev/full': it cannot be written \(no space left on device\);};
+    my @dropped = $server->log =~ /$why (\d+) lines were dropped$/mg;
+    is(sum0(@dropped), 3, '... and says how many lines were lost, where and why') or diag $server->log;
 };
 
 subtest 'a log that nobody reads' => sub {

@@ -96,9 +96,9 @@ subtest 'lines of text' => sub {
     );
 
     request($server, '/die?' . 'x' x 1000);
-    like($server->log, qr{GET /die\?x{195}\.\.\.: the application}, 'a long target is cut');
+    ok($server->wait_for_log(qr{GET /die\?x{195}\.\.\.: the application}), 'a long target is cut');
     request($server, '/die?bytes', "X-Request-ID: \xfe 1\"");
-    like($server->log, qr{\($peer, id \\xfe\\x201"\) GET /die\?bytes: }, 'bytes are escaped');
+    ok($server->wait_for_log(qr{\($peer, id \\xfe\\x201"\) GET /die\?bytes: }), 'bytes are escaped');
     my $trace = '0af7651916cd43dd8448eb211c80319c';
     request($server, '/later?trace', "Traceparent: 00-$trace-b7ad6b7169203331-01");
     ok($server->wait_for_log(qr{\($peer, id $trace\) GET /later\?trace: }), 'a trace has its id');

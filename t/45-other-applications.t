@@ -59,11 +59,8 @@ subtest 'without lifespan a request tells' => sub {
     my $server = TestServer->command('--lifespan', 'off', '--no-access-log',
         write_file('off.psgi', $psgi{'plain.pl'}));
     is(get($server->port, '/')->{status}, 500, 'a request is answered with 500');
-    like(
-        $server->log,
-        qr/the application did not return a Future: it looks like a PSGI application/,
-        '... and the log says why'
-    );
+    ok($server->wait_for_log(qr/the application did not return a Future: it looks like a PSGI application/),
+        '... and the log says why');
     is($server->stop, 0, '... and the server ends well');
 };
 

@@ -504,10 +504,10 @@ subtest 'warnings that are fatal' => sub {
     for my $count (1 .. 3) {
         is(get($server->port, '/die')->{status}, 500, 'the server goes on');
     }
-    like($server->log, qr/the database is away/, 'the exception is told of');
-    like(
-        $server->log,
-        qr/on_error died: an exception of class Evil::Exception with why => 'on_error'/,
+    ok($server->wait_for_log(qr/the database is away/), 'the exception is told of');
+    ok(
+        $server->wait_for_log(
+            qr/on_error died: an exception of class Evil::Exception with why => 'on_error'/),
         '... and what on_error threw'
     );
     is($server->stop, 0, 'the server ends well');

@@ -190,7 +190,8 @@ subtest "X-Sendfile, PAGI, $_" => sub {
     };
     my $server = TestServer->start(%quiet, app => $app, engine => $_, x_sendfile => "$dir/site");
     check_sendfile($server->port);
-    like $server->log, qr/X-Sendfile: '\.\.\/secret' is not below .*site, which is what x_sendfile allows/,
+    ok $server->wait_for_log(
+        qr/X-Sendfile: '\.\.\/secret' is not below .*site, which is what x_sendfile allows/),
         'the log says why';
     $server->stop;
     }

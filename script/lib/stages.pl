@@ -111,18 +111,24 @@ sub zig_tests ($folder, @steps) {
 
 sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
 
-sub c_example (@) { return counted(Tap::run({}, 'script/lib/c_example.t', 'script/lib/frozen.t')) }
+# Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
+sub compiling (@files) {
+    wait_for_compiler();
+    return Tap::run({ seconds => $ZIG_MAX }, map { "script/lib/$_.t" } @files);
+}
 
-sub install (@) { return counted(Tap::run({}, 'script/lib/install.t', 'script/lib/dist.t')) }
+sub c_example (@) { return counted(compiling(qw(c_example frozen))) }
+
+sub install (@) { return counted(compiling(qw(install dist))) }
 
 # That the tools of measuring and of testing more work; nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
-    my %perl = counted(Tap::run({}, map { "script/lib/$_.t" } qw(bench abuse workers mutate lint)));
+    my %perl = counted(compiling(qw(bench abuse workers mutate lint)));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 
-sub zig_package (@) { return counted(Tap::run({}, 'script/lib/package.t', 'script/lib/zig_service.t')) }
+sub zig_package (@) { return counted(compiling(qw(package zig_service))) }
 
 sub perl_tests (@files) {
     @files = ('t') unless @files;
