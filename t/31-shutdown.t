@@ -201,7 +201,10 @@ subtest 'applications behind the end of their responses' => sub {
 
     $server = TestServer->start(app => $app);
     my $socket = TestWebSocket->open($server->port, '/');
-    is($server->stop, 0, 'with a WebSocket open, too');
+    $server->signal('TERM');
+    is($socket->next, 'close 1001', 'with a WebSocket open, too');
+    $socket->close_frame(1001);
+    is($server->wait, 0, '... it ends well');
     like($server->log, qr/^left by server_shutdown$/m, '... whose application cleans up');
 
     $server = TestServer->start(app => $app, shutdown_timeout => 0.2);

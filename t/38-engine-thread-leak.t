@@ -1,5 +1,6 @@
 # engine => 'thread': clients that leave before the answer, in the middle of their body or of the response,
 # leave nothing behind. script/bench-thread growth does the same with a million requests.
+# The same for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

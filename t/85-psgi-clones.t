@@ -1,5 +1,6 @@
 # PSGI in interpreters that are cloned into threads of one process (plackup -s EVHTP, --engine thread): what
 # each has of its own, what its end costs, and who gets signals.
+# The same for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

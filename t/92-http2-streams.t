@@ -1,4 +1,5 @@
 # What a stream of HTTP/2 waits for, and for how long, beside others of its connection.
+# The same for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -65,6 +66,7 @@ if (PAGI::Server->has_tls) {
     push @places, { host => '127.0.0.1', port => 0, ssl => { $files->pair('localhost') } };
 }
 
+my (@servers, %connect);
 for my $engine (qw(inline thread)) {
     my $server = TestServer->start(
         app           => \&app,
@@ -77,6 +79,7 @@ for my $engine (qw(inline thread)) {
         # It is read as fast as it is sent.
         sync_file_threshold => 1 << 30,
     );
+    push @servers, $server;
     my %ports = $server->log =~ m{(?<=listening on )(https?)://127\.0\.0\.1:(\d+)/}g;
 
     for my $scheme (sort keys %ports) {
@@ -84,6 +87,7 @@ for my $engine (qw(inline thread)) {
         my $connect = sub {
             return TestHTTP2->new($ports{$scheme}, @windows, $scheme eq 'https' ? (tls => {}) : (), @_);
         };
+        $connect{"$engine, $scheme"} = $connect;
 
         subtest "an urgent response, $engine, $scheme" => sub {
             my ($h2, $other) = ($connect->(receive_buffer => 65_536), $connect->());
@@ -104,23 +108,6 @@ for my $engine (qw(inline thread)) {
             $h2->close;
         };
 
-        subtest "a response that has to wait for others, $engine, $scheme" => sub {
-            my $h2   = $connect->(manual => 1, window => 1);
-            my @wait = map { $h2->stream($h2->request('/download', fields => [ priority => "u=$_" ])) } 1, 6;
-            my $end  = time + 3 * WRITE_TIMEOUT;
-            while (time < $end) {
-                $h2->credit(0, 16_384);
-                $h2->is_alive or last;
-                sleep 0.05;
-            }
-            cmp_ok length $wait[0]{body}, '>', 65_536, 'an urgent one takes all that its client allows';
-            is $wait[1]{body},  undef, '... and leaves nothing to the other one';
-            is $wait[1]{reset}, undef, '... which goes on all the same';
-            $wait[1] = $h2->stream($h2->request('/urgent', fields => [ priority => 'u=6' ]));
-            ok $h2->until(sub { $wait[1]{reset} }), 'when their client takes no more, they end';
-            $h2->close;
-        };
-
         subtest "http.fullflush beside a download, $engine, $scheme" => sub {
             my $h2       = $connect->();
             my $download = $h2->stream($h2->request('/download'));
@@ -137,5 +124,34 @@ for my $engine (qw(inline thread)) {
         };
     }
 }
+
+# All of them at the same time, which is a long one.
+subtest 'a response that has to wait for others' => sub {
+    my (%h2, %wait);
+    for my $name (sort keys %connect) {
+        my $h2 = $h2{$name} = $connect{$name}->(manual => 1, window => 1);
+        $wait{$name} =
+            [ map { $h2->stream($h2->request('/download', fields => [ priority => "u=$_" ])) } 1, 6 ];
+    }
+    my $end = time + 3 * WRITE_TIMEOUT;
+    while (time < $end) {
+        for my $h2 (values %h2) {
+            $h2->credit(0, 16_384);
+            $h2->is_alive;
+        }
+        sleep 0.05;
+    }
+    for my $name (sort keys %wait) {
+        my ($urgent, $other) = @{ $wait{$name} };
+        cmp_ok length $urgent->{body}, '>', 65_536, "$name: an urgent one takes all that its client allows";
+        is $other->{body},  undef, '... and leaves nothing to the other one';
+        is $other->{reset}, undef, '... which goes on all the same';
+    }
+    my %last =
+        map { $_ => $h2{$_}->stream($h2{$_}->request('/urgent', fields => [ priority => 'u=6' ])) } keys %h2;
+    ok $h2{$_}->until(sub { $last{$_}{reset} }), "$_: when their client takes no more, they end"
+        for sort keys %last;
+};
+is $_->stop, 0, 'the server ends well' for @servers;
 
 done_testing;
