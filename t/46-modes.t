@@ -11,7 +11,7 @@ use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content wait_for);
+use TestTools qw(content patience wait_for);
 
 my $directory = File::Temp->newdir;
 my $app       = 'examples/pagi/hello/app.pl';
@@ -121,7 +121,7 @@ subtest 'a terminal under pagi-server' => sub {
     if (!$pid) {
         open STDIN,  '<&', $slave or die $!;
         open STDERR, '>&', $slave or die $!;
-        alarm 60;
+        alarm patience(230);
         exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', 0, $app or die $!;
     }
     close $slave;

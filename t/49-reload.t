@@ -110,7 +110,7 @@ sub asker {
     pipe my $here, my $tell or die "pipe: $!";
     my $pid = fork // die "fork: $!";
     if (!$pid) {
-        alarm patience(60);
+        alarm patience(230);
         my ($over, $last) = (0, '');
         local $SIG{USR1} = sub { $over = 1 };
         close $here;

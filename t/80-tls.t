@@ -12,7 +12,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(patience wait_for);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -237,7 +237,7 @@ sub s_client {
     pipe my $input, my $request or die "pipe: $!";
     my $pid = fork // die "fork: $!";
     if (!$pid) {
-        alarm 20;
+        alarm patience(60);
         close $request;
         open STDIN,  '<&', $input   or die "stdin: $!";
         open STDOUT, '>',  $output  or die "$output: $!";

@@ -141,7 +141,7 @@ sub shown_in_child {
     pipe my $reader, my $writer or die "pipe: $!";
     my $pid = fork // die "fork: $!";
     if (!$pid) {
-        alarm 20;
+        alarm patience(60);
         my $name = eval { shown_by($port) } // $@;
         syswrite $writer, $name;
         POSIX::_exit(0);
@@ -173,7 +173,7 @@ sub load {
     my $going = 1;
     local $SIG{TERM} = sub { $going = 0 };
     my $term = POSIX::SigSet->new(POSIX::SIGTERM);
-    alarm 100;
+    alarm patience(230);
     my $kept = TestClient->new($port, tls => {});
     my $bad  = 0;
 

@@ -42,7 +42,7 @@ sub look {
 
 $browser->go("http://127.0.0.1:$port/");
 is $browser->wait_for_text('#state', qr/serving/), 'serving', 'the server serves';
-is $browser->script(q{return document.querySelectorAll('#processes tbody tr').length}), 2,
+ok $browser->wait_for(q{document.querySelectorAll('#processes tbody tr').length === 2}),
     'both workers are shown';
 
 my $sent = 0;

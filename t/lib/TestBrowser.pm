@@ -11,9 +11,10 @@ use File::Temp ();
 use HTTP::Tiny;
 use JSON::PP    qw(decode_json encode_json);
 use POSIX       qw(WNOHANG);
+use TestTools   qw(patience);
 use Time::HiRes qw(sleep time);
 
-my $PATIENCE = 20;    # seconds until a page shows what it should
+my $PATIENCE = patience(60);    # seconds until a page shows what it should
 
 # Is there a browser to test with?
 sub is_there {
