@@ -16,7 +16,7 @@ use Test::More;
 use TestClient qw(get);
 use TestGate;
 use TestServer;
-use TestTools qw(patience);
+use TestTools qw(freeze patience);
 use TestWebSocket;
 
 # What nobody may find in a log: Perl's words for a Future that was dropped, and for a signal that went while
@@ -337,7 +337,7 @@ subtest 'who has come when the server stops' => sub {
             return IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port, Timeout => 10);
         };
         my @early = map { $come->() } 1 .. 5;
-        $server->signal('STOP');
+        freeze($server->pid);
         my @queued = map { $come->() } 1 .. 5;
         $server->signal('TERM')->signal('CONT');
         my $deadline = time + patience(60);

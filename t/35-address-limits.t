@@ -11,7 +11,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
-use TestTools qw(has_ipv6 wait_for);
+use TestTools qw(freeze has_ipv6 wait_for);
 
 async sub app {
     my ($scope, $receive, $send) = @_;
@@ -91,7 +91,7 @@ subtest 'a flood of refused connections does not hold the place of others' => su
 subtest 'new connections per second' => sub {
     my $server = start(max_connection_rate_per_address => 4);
     # They wait for the server, which then takes all of them at the same time.
-    $server->signal('STOP');
+    freeze($server->pid);
     my @come = map { from('127.0.0.1', $server) } 1 .. 5;
     $server->signal('CONT');
     my $fifth = pop @come;

@@ -13,7 +13,7 @@ use Peregrine::Notify;
 use Socket qw(AF_UNIX SOCK_DGRAM pack_sockaddr_un);
 use Test::More;
 use TestServer;
-use TestTools   qw(patience wait_for);
+use TestTools   qw(freeze patience wait_for);
 use Time::HiRes qw(time);
 
 my $dir = File::Temp->newdir;
@@ -119,7 +119,7 @@ subtest 'a reload is not over while old workers accept' => sub {
     my $server = TestServer->command($app, '-E', 'production', '--workers', 2);
     message_with($socket, 'READY');
     my @old = two_workers($server->port);
-    kill STOP => @old;
+    ok freeze(@old), 'old workers stand still';
     $server->signal('HUP');
     is message_with($socket, 'RELOADING')->{RELOADING}, 1, 'HUP is a reload';
     my %new = map { $_ => 1 } two_workers($server->port);

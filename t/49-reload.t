@@ -12,7 +12,7 @@ use POSIX          ();
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
-use TestTools   qw(content patience wait_for);
+use TestTools   qw(content freeze patience wait_for);
 use Time::HiRes qw(time);
 
 my $dir   = Cwd::realpath(File::Temp->newdir(CLEANUP => 0));
@@ -90,7 +90,7 @@ sub page {
 # Changes files while the server does not look.
 sub at_once {
     my ($server, $code) = @_;
-    kill STOP => $server->pid;
+    freeze($server->pid);
     $code->();
     kill CONT => $server->pid;
     return;

@@ -13,7 +13,7 @@ use PAGI::Server;
 use TestClient;
 use TestServer;
 use TestSteps qw(answers made);
-use TestTools qw(ended patience);
+use TestTools qw(ended freeze patience);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -32,7 +32,7 @@ sub install {
 # Changes files while the server does not look: half of a change would be one as well.
 sub at_once {
     my ($server, $code) = @_;
-    $server->signal('STOP');
+    freeze($server->pid);
     $code->();
     $server->signal('CONT');
     return;

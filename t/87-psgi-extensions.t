@@ -8,7 +8,7 @@ use Plack::Handler::Peregrine::Options;
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
-use TestTools   qw(content patience wait_for);
+use TestTools   qw(content freeze patience wait_for);
 use Time::HiRes qw(sleep time);
 
 my @plain = ('Content-Type' => 'text/plain');
@@ -64,7 +64,7 @@ subtest 'time in queue' => sub {
     my @two    = map { TestClient->new($server->port) } 1, 2;
     $_->send("GET /queue HTTP/1.1\r\nHost: h\r\n\r\n")->response for @two;
     # Both are read in one round, so that one of them waits for the other.
-    kill STOP => $server->{pid};
+    freeze($server->pid);
     $_->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n") for @two;
     kill CONT => $server->{pid};
     my ($short, $long) = sort { $a <=> $b } map { $_->response->{body} } @two;

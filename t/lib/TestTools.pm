@@ -13,7 +13,7 @@ use IO::Socket::IP ();
 use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content ended free_port has_ipv6 patience refused wait_for write_old_file);
+our @EXPORT_OK = qw(content ended free_port freeze has_ipv6 patience refused wait_for write_old_file);
 
 # How long a test waits for what should come at once, in seconds. Only a test that fails waits so long; on a
 # busy machine a program that starts in half a second has needed more than ten. Where programs run much slower
@@ -111,6 +111,16 @@ sub ended {
         sleep 0.01;
     }
     return $?;
+}
+
+# Stops processes, and returns when they stand still: a thread of theirs that has the signal tells the others,
+# which go on until then. CONT lets them go on.
+sub freeze {
+    my (@pids) = @_;
+    kill STOP => @pids;
+    return wait_for(sub {
+        !grep { content($_) =~ /\A\d+ \(.*\) [^T] /s } map { glob "/proc/$_/task/*/stat" } @pids;
+    });
 }
 
 # What a code reference answers, as soon as that is true, after so many seconds (30) in any case.
