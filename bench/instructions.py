@@ -25,6 +25,7 @@ HEADS_MAX = 64 * 1024
 SERVERS = {
     "pagi": s.PAGI,
     "pagi-json": next(server for server in s.JSONS if server.name == "pagi"),
+    "pagi-drop": next(server for server in s.DROPS if server.name == "pagi"),
     "psgi": s.PSGI,
     "psgi-process": s.PSGI_PROCESS,
 }
@@ -109,9 +110,11 @@ def _wait_until_ready(child, port, path):
     sys.exit(f"the server is not ready within {READY_S} s")
 
 
-def _request(path, fields):
+def _request(path, fields, body=b""):
+    if body:
+        fields = {**fields, "Content-Length": len(body)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in {"Host": "127.0.0.1", **fields}.items())
-    return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
+    return f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
 def _dump(work):
@@ -146,6 +149,7 @@ def _costs(name):
 def measure(server, connections, requests, top):
     """Prints what a request costs, and the functions that cost most."""
     fields = BROWSER if server.path == "/json" else {}
+    body = b"x" * s.UPLOAD_BYTES if server.path == "/drop" else b""
     with tempfile.TemporaryDirectory(prefix="peregrine-instructions-") as work:
         port = free_port()
         words = {"@PORT@": str(port), "@WORK@": work}
@@ -161,7 +165,7 @@ def measure(server, connections, requests, top):
         child = subprocess.Popen(command, cwd=work, env=environment)
         try:
             _wait_until_ready(child, port, server.path)
-            client = Client(port, connections, _request(server.path, fields))
+            client = Client(port, connections, _request(server.path, fields, body))
             client.send(requests // 4)
             _dump(work)
             client.send(requests)

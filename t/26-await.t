@@ -203,6 +203,51 @@ subtest 'asked' => sub {
     is($mine->get, 'classed', 'with its value');
 };
 
+subtest 'the end of a sub that has waited' => sub {
+    my $values = async sub { my @got = await $_[0]; return 'got', @got };
+    foreach my $wait (pending(), Future->new, $loop->new_future, My::Future->new) {
+        my $class = ref $wait;
+        my $ended = $values->($wait);
+        is(ref $ended,   $class, "waits with a Future of class $class");
+        is($ended->loop, $loop,  '... and its loop') if $ended->can('loop');
+        my @order;
+        $ended->on_ready(sub { push @order, 'ready: ' . join ',', $_[0]->get });
+        my $further = $values->($ended);
+        $ended->on_cancel(my $dropped = Future->new);
+        $wait->done(1, 2);
+        is_deeply([ $further->get, @order ], [ qw(got got 1 2), 'ready: got,1,2' ],
+            '... all hear of its end');
+        is_deeply([ grep { /\A(?:on_cancel|callbacks)\z/ } keys %$ended ], [], '... and nothing is kept');
+    }
+    {
+        no warnings qw(redefine once);
+        my $calls = 0;
+        my ($new, $done) = map { Future->can($_) } qw(new done);
+        my $wait = pending();
+        local *Future::new  = sub { $calls++; goto &$new };
+        local *Future::done = sub { $calls++; goto &$done };
+        my $ended = $values->($wait);
+        $wait->done(1);
+        is_deeply([ $calls, $ended->get ], [ 1, 'got', 1 ], 'without a call but ours');
+    }
+    my $wait  = pending();
+    my $ended = $values->($wait)->on_done(sub { die "on_done\n" });
+    ok(!eval { $wait->done; 1 }, 'what a callback throws');
+    is($@, "on_done\n", '... reaches those who have resolved what it waited for');
+    $wait  = pending();
+    $ended = $values->($wait)->on_ready(sub { die "on_ready\n" });
+    ok(!eval { $wait->done; 1 }, '... from on_ready');
+    is($@, "on_ready\n", '... too');
+    ok($ended->is_done, '... and it is done');
+
+    my $itself;
+    my $settles = async sub { await $_[0]; $itself->cancel; return 'late' };
+    $wait   = pending();
+    $itself = $settles->($wait);
+    $wait->done;
+    ok($itself->is_cancelled, 'one that was cancelled meanwhile stays it');
+};
+
 subtest 'values that run code' => sub {
 
     package My::Tied {    ## no critic (Modules::ProhibitMultiplePackages)
@@ -217,6 +262,11 @@ subtest 'values that run code' => sub {
     tie $future->{result}[$_], 'My::Tied' for 1, 2;
     my $awaits = async sub { return await $future };
     is_deeply([ $awaits->()->get ], [ 'before', 20_000, 20_000, 'behind' ], 'awaited');
+    my $wait  = pending();
+    my $ended = async sub { await $wait; return 'before', $tied, $tied, 'behind' }
+        ->();
+    $wait->done;
+    is_deeply([ $ended->get ], [ 'before', 20_000, 20_000, 'behind' ], 'returned after a wait');
 };
 
 # What another perl prints with the same modules.

@@ -122,26 +122,93 @@ static bool all_simple(AV *callbacks) {
     return true;
 }
 
+/* Whether nothing but simple callbacks hangs on a pending Future, and its cancellation, which is of no
+ * interest when it is done. Those callbacks, or NULL, go to `callbacks`. */
+static bool hangs_simply(pTHX_ const px_context *cx, HV *hash, AV **callbacks) {
+    *callbacks = list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), false);
+    if (*callbacks && !all_simple(*callbacks)) return false;
+    /* `ready`, and the loop that the base class has none of */
+    const STRLEN keys = (SvSTASH((SV *)hash) == cx->future_stash ? 1 : 2) + (*callbacks ? 1 : 0);
+    return HvTOTALKEYS(hash) == keys ||
+           (HvTOTALKEYS(hash) == keys + 1 && hv_exists_ent(hash, PX_KEY(cx, ON_CANCEL), 0));
+}
+
+/* Makes a Future done as Future.pm does: takes over its result. Its callbacks are left for the caller. */
+static void settle(pTHX_ const px_context *cx, HV *hash, AV *callbacks, AV *result) {
+    const STRLEN keys = HvTOTALKEYS(hash);
+    px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
+    px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
+    if (callbacks) (void)hv_delete_ent(hash, PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
+    if (keys > 2) (void)hv_delete_ent(hash, PX_KEY(cx, ON_CANCEL), G_DISCARD, 0);
+}
+
 /* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes
  * over `value` (may be NULL) and returns true, or changes nothing. What a callback throws goes to `error`,
  * as a mortal; the others run all the same. */
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
+    AV *callbacks;
     if (!hash || SvSTASH((SV *)hash) != cx->own_future_stash) return false;
-    AV *callbacks = list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), false);
-    if (HvTOTALKEYS(hash) != (callbacks ? 3 : 2) || (callbacks && !all_simple(callbacks))) return false;
+    if (!hangs_simply(aTHX_ cx, hash, &callbacks)) return false;
     AV *result = newAV();
     if (value) av_push(result, value);
-    if (callbacks) {
-        sv_2mortal(SvREFCNT_inc_simple_NN((SV *)callbacks));
-        (void)hv_delete_ent(hash, PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
-    }
-    px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
-    px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
+    if (callbacks) sv_2mortal(SvREFCNT_inc_simple_NN((SV *)callbacks));
+    settle(aTHX_ cx, hash, callbacks, result);
     for (SSize_t i = 0; callbacks && i <= AvFILLp(callbacks); i++) {
         SV *callback = simple_callback(AvARRAY(callbacks)[i]);
         if (callback) SvREFCNT_dec(px_call(aTHX_ callback, NULL, future, NULL, error));
     }
     return true;
+}
+
+/* Calls a function with a Future, and lets through what it throws. */
+static void call_with(pTHX_ SV *callback, SV *future) {
+    dSP;
+    ENTER;
+    SAVETMPS;
+    PUSHMARK(SP);
+    XPUSHs(future);
+    PUTBACK;
+    call_sv(callback, G_VOID | G_DISCARD);
+    FREETMPS;
+    LEAVE;
+}
+
+/* Resolves the Future of an async sub that ends after it was suspended: with so many values from that place
+ * of Perl's stack on, which copying them may move. False: its own methods have to. */
+bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    AV *callbacks;
+    if (!hash || px_future_plain_ready(aTHX_ future) != 0) return false;
+    if (!hangs_simply(aTHX_ cx, hash, &callbacks)) return false;
+    AV *result = (AV *)sv_2mortal((SV *)newAV());
+    for (SSize_t i = 0; i < count; i++) av_push(result, newSVsv(PL_stack_base[first + i]));
+    /* A value that runs code when it is copied may have changed all of that. */
+    if (px_future_plain_ready(aTHX_ future) != 0 || !hangs_simply(aTHX_ cx, hash, &callbacks)) return false;
+    sv_2mortal(SvREFCNT_inc_simple_NN((SV *)hash));
+    if (callbacks) sv_2mortal(SvREFCNT_inc_simple_NN((SV *)callbacks));
+    settle(aTHX_ cx, hash, callbacks, (AV *)SvREFCNT_inc_simple_NN((SV *)result));
+    for (SSize_t i = 0; callbacks && i <= AvFILLp(callbacks); i++) {
+        SV *callback = simple_callback(AvARRAY(callbacks)[i]);
+        if (callback) call_with(aTHX_ callback, future);
+    }
+    return true;
+}
+
+/* A pending Future of the same class, and with the same loop, as one that an async sub waits for: what that
+ * returns. NULL: its own methods have to make it. */
+SV *px_await_clone(pTHX_ SV *future) {
+    const px_context *cx = px_context_get(aTHX);
+    HV *hash = plain_hash(aTHX_ cx, future);
+    if (!hash) return NULL;
+    HV *made = newHV();
+    SV *reference = sv_2mortal(newRV_noinc((SV *)made));
+    px_store(aTHX_ made, PX_KEY(cx, READY), newSViv(0));
+    if (SvSTASH((SV *)hash) != cx->future_stash) {
+        SV *loop = px_fetch(aTHX_ hash, cx->loop_key);
+        px_store(aTHX_ made, cx->loop_key, loop ? newSVsv(loop) : newSV(0));
+    }
+    return SvREFCNT_inc_simple_NN(sv_bless(reference, SvSTASH((SV *)hash)));
 }

@@ -461,6 +461,8 @@ bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
 int px_await_is_cancelled(pTHX_ SV *future);
 SV *px_await_stalled(pTHX_ SV *future, SV *awaited);
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
+bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count);
+SV *px_await_clone(pTHX_ SV *future);
 
 /* plain.c */
 typedef SV *(*px_copy_function)(pTHX_ SV *value);

@@ -176,6 +176,7 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
     exchange->app_future = newSVsv(future);
     if (!exchange->app_ready) exchange->app_ready = px_handle_function(aTHX_ &exchange->base, xs_app_ready);
     SV *callback = sv_2mortal(newRV_inc((SV *)exchange->app_ready));
+    if (px_await_on_ready(aTHX_ future, callback)) return;
     SV *result = px_call(aTHX_ future, "on_ready", callback, NULL, &error);
     if (!result) app_done(aTHX_ exchange, error);
     SvREFCNT_dec(result);

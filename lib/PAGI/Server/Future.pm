@@ -52,6 +52,8 @@ sub _install {
     *{"${class}::AWAIT_ON_READY"}     = \&_await_on_ready;
     *{"${class}::AWAIT_CHAIN_CANCEL"} = \&_await_chain_cancel;
     *{"${class}::AWAIT_NEW_DONE"}     = \&_await_new_done;
+    *{"${class}::AWAIT_DONE"}         = \&_await_done;
+    *{"${class}::AWAIT_CLONE"}        = \&_await_clone;
     return;
 }
 
@@ -85,9 +87,9 @@ A subclass of L<IO::Async::Future> without methods of its own: everything that w
 works with these, C<then>, C<wait_any>, C<cancel> and a blocking C<get> included.
 
 The server makes most of them in C, already resolved. It also puts C versions of what L<Future::AsyncAwait>
-calls for an C<await> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>, C<AWAIT_GET>, C<AWAIT_ON_READY>,
-C<AWAIT_CHAIN_CANCEL> and C<AWAIT_NEW_DONE>) into L<Future>, which makes every C<await> and every C<async sub>
-cheaper, in the whole program. They do the same as the originals.
+calls for an C<await> and an C<async sub> (the methods C<AWAIT_IS_READY>, C<AWAIT_IS_CANCELLED>, C<AWAIT_GET>,
+C<AWAIT_ON_READY>, C<AWAIT_CHAIN_CANCEL>, C<AWAIT_NEW_DONE>, C<AWAIT_DONE> and C<AWAIT_CLONE>) into L<Future>,
+which makes all of them cheaper, in the whole program. They do the same as the originals.
 
 Async subs that are compiled after this module do not even call methods when what they C<await> is ready, nor
 when they end without an exception before they have ever waited: the two ops of L<Future::AsyncAwait> find
