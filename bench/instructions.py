@@ -124,30 +124,69 @@ def _dump(work):
         subprocess.run(command, check=True, capture_output=True, timeout=ANSWER_S)
 
 
+class _Names:
+    """The names of a dump's objects, files and functions, which have numbers from their second use on."""
+
+    def __init__(self):
+        self.known = {}
+
+    def read(self, line):
+        """Its keyword and the name that it tells; None for any other line."""
+        match = re.match(r"(ob|cob|fl|fi|fe|cfi|cfl|fn|cfn)=\((\d+)\)(?: (.*))?$", line)
+        if not match:
+            return None, None
+        kind = {"b": "ob", "n": "fn"}.get(match[1][-1], "fl")
+        if match[3]:
+            self.known[kind, match[2]] = match[3]
+        return match[1], self.known.get((kind, match[2]), "?")
+
+
+def _owner(binary, file):
+    """Who a function belongs to: a room of ours, or the name of its library or program."""
+    if os.path.basename(binary) != "Peregrine.so":
+        return os.path.basename(binary)
+    room = re.search(r"(?:^|/)(xs/(?:bridge|pagi|psgi))/", file)
+    return room[1] if room else "xs" if "xs/" in file or "Peregrine.c" in file else "engine"
+
+
 def _costs(name):
-    """By function, of a second dump, whose names the first one tells."""
-    names, costs = {}, collections.Counter()
+    """By owner and function, of a second dump, whose names the first one tells."""
+    names, costs = _Names(), collections.Counter()
     for part in (1, 2):
-        function, is_call = "", False
+        binary, source, function, is_call = "", "", "", False
         with open(f"{name}.{part}", encoding="utf-8", errors="replace") as file:
             for line in file:
-                if match := re.match(r"c?fn=\((\d+)\)(?: (.*))?$", line):
-                    if match[2]:
-                        names[match[1]] = match[2]
-                    if line.startswith("fn="):
-                        function = names.get(match[1], "?")
+                kind, value = names.read(line)
+                if kind == "ob":
+                    binary = value
+                elif kind == "fl":
+                    source = value
+                elif kind == "fn":
+                    function = value
                 elif line.startswith("calls="):
                     is_call = True
-                elif line[:1] in "0123456789+-*" and part == 2:
-                    costs[function] += 0 if is_call else int(line.split()[-1])
-                    is_call = False
                 elif line[:1] in "0123456789+-*":
+                    if part == 2 and not is_call:
+                        costs[_owner(binary, source), function] += int(line.split()[-1])
                     is_call = False
     return costs
 
 
-def measure(server, connections, requests, top):
-    """Prints what a request costs, and the functions that cost most."""
+def _print_most(costs, requests, top):
+    for name, cost in costs.most_common(top):
+        if cost >= requests:
+            print(f"  {cost / requests:10,.1f}  {100 * cost / sum(costs.values()):4.1f} %  {name}")
+
+
+def _by(costs, part):
+    sums = collections.Counter()
+    for key, cost in costs.items():
+        sums[key[part]] += cost
+    return sums
+
+
+def measure(server, connections, requests, top, owners):
+    """Prints what a request costs, whose code that is, and the functions that cost most."""
     fields = BROWSER if server.path == "/json" else {}
     body = b"x" * s.UPLOAD_BYTES if server.path == "/drop" else b""
     with tempfile.TemporaryDirectory(prefix="peregrine-instructions-") as work:
@@ -179,8 +218,9 @@ def measure(server, connections, requests, top):
             costs += _costs(name[:-2])
     requests = -(-requests // connections) * connections
     print(f"{server.title}, {connections} connections: {sum(costs.values()) / requests:,.0f} a request")
-    for name, cost in costs.most_common(top):
-        print(f"  {cost / requests:10,.1f}  {name}")
+    if owners:
+        _print_most(_by(costs, 0), requests, None)
+    _print_most(_by(costs, 1), requests, top)
 
 
 def main():
@@ -190,13 +230,14 @@ def main():
     parser.add_argument("--connections", type=int, default=64, help="64 unless said otherwise")
     parser.add_argument("--requests", type=int, default=3200, help="3,200 unless said otherwise")
     parser.add_argument("--top", type=int, default=0, help="so many functions with their costs")
+    parser.add_argument("--owners", action="store_true", help="how much of it is whose code")
     options = parser.parse_args()
     if unknown := set(options.servers) - set(SERVERS):
         parser.error(f"no server is called {unknown.pop()}: there are {', '.join(SERVERS)}")
     if options.connections < 1 or options.requests < options.connections:
         parser.error("at least one connection, and a request for each")
     for name in options.servers or SERVERS:
-        measure(SERVERS[name], options.connections, options.requests, options.top)
+        measure(SERVERS[name], options.connections, options.requests, options.top, options.owners)
 
 
 if __name__ == "__main__":
