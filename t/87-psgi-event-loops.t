@@ -146,7 +146,10 @@ my %DO = (
     '/fork' => sub {
         my $pid = fork // die "fork: $!";
         if (!$pid) {
-            my $timer = EV::timer(0.05, 0, sub { POSIX::_exit(7) });
+            pipe my $in, my $out or die "pipe: $!";
+            POSIX::dup2(fileno $in, 200);
+            my $watcher = EV::io(200, EV::READ(), sub { });
+            my $timer   = EV::timer(0.05, 0, sub { POSIX::_exit(is_watched(getppid, 200) ? 9 : 7) });
             EV::run();
             POSIX::_exit(8);
         }
@@ -156,6 +159,12 @@ my %DO = (
         };
     },
 );
+
+# Whether a process has an epoll instance with that descriptor.
+sub is_watched {
+    my ($pid, $fd) = @_;
+    return grep { content($_) =~ /^tfd:\s+$fd\b/m } glob "/proc/$pid/fdinfo/*";
+}
 
 sub note_heard {
     push @heard, @_;
@@ -359,6 +368,21 @@ APP
     ok !-e "$dir/tick." . $server->pid, '... the master has not';
     is scalar(@engine), 1, '... nor has the engine';
     is $server->stop,   0, 'it stops';
+};
+
+# EV's descriptors come from the process that loaded it: each worker is to have its own.
+subtest 'workers that EV was loaded for' => sub {
+    my $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC),
+        $plackup, qw(-s Peregrine -E deployment --engine process --workers 2),
+        @at,      "$dir/EV.psgi"
+    );
+    my ($port) = ($server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)}) // '') =~ /(\d+)\z/;
+    for (1 .. 10) {
+        my @answers = map { told($_) } map { ask($port, '/child') } 1 .. 4;
+        is "@answers", '6 6 6 6', 'they hear of the end of their children' or last;
+    }
+    is $server->stop, 0, 'it stops';
 };
 
 for my $module (sort keys %model) {

@@ -23,6 +23,8 @@ sub child {
             $SIG{$name} = 'DEFAULT';
         }
         $before->emptyset;
+   # What EV watches with is to be the child's own: the parent's would tell one of them of the other's events.
+        EV::default_loop()->loop_fork if defined &EV::default_loop;
     }
     my $reason = $!;
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);

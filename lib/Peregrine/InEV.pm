@@ -23,11 +23,10 @@ sub new {
     my $watchers = $self->{watchers} = {
         timer   => EV::timer_ns(0, 0, sub { $weak->_happened('timer') }),
         prepare => EV::prepare_ns(sub { $weak->_set_timer }),
-        fork    => EV::fork_ns(sub { $weak->_leave }),
         child   => EV::child_ns(0, 0, sub { $weak->{child_ended}->($_[0]->rpid, $_[0]->rstatus) }),
     };
     _make_quiet($_) for values %$watchers;
-    $watchers->{$_}->start for qw(prepare fork child);
+    $watchers->{$_}->start for qw(prepare child);
     $self->_watch_descriptor(loop => $args{descriptor});
     return $self;
 }
@@ -78,8 +77,9 @@ sub take_due {
 # When EV is about to wait.
 sub _set_timer {
     my ($self) = @_;
-    my $timer  = $self->{watchers}{timer};
-    my $left   = $self->{left}->(EV::depth() == $self->{depth} ? $self->{limit} : undef);
+    return $self->_leave if $self->is_foreign;
+    my $timer = $self->{watchers}{timer};
+    my $left  = $self->{left}->(EV::depth() == $self->{depth} ? $self->{limit} : undef);
     return $timer->stop if !defined $left;
     $timer->set($left > 0 ? $left : 0);
     $timer->start;
@@ -119,10 +119,11 @@ sub _go_on {
     return;
 }
 
-# In a forked child that goes on with EV: what is watched here is its parent's.
+# In a forked child that goes on with EV: what is watched here is its parent's, as are the descriptors that EV
+# watches with, until it is told of the fork.
 sub _leave {
     my ($self) = @_;
-    return if !$self->is_foreign;    # the fork was before
+    EV::default_loop()->loop_fork;
     $self->{watchers} = {};
     $self->{signals}  = {};
     return;

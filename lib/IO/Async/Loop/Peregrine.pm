@@ -212,8 +212,12 @@ sub _enter_ev {
     my ($self) = @_;
     require Peregrine::InEV;
     my $engine = delete $self->{peregrine_engine};
-    if    ($self->{pid} != $$) { undef $engine; $self->post_fork }
-    elsif ($engine)            { $engine->wait_for_loop(-1) }
+    if ($self->{pid} != $$) {
+        undef $engine;
+        $self->post_fork;
+        EV::default_loop()->loop_fork;
+    }
+    elsif ($engine) { $engine->wait_for_loop(-1) }
     weaken(my $weak = $self);
     my $ev = $self->{peregrine_ev} = Peregrine::InEV->new(
         descriptor  => fileno $self->{epoll},
