@@ -9,7 +9,7 @@ use IO::Async::Loop;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestUsage qw(report settled);
+use TestUsage qw(growth report settled);
 
 my $requests  = $ENV{PEREGRINE_LEAK_REQUESTS} || 100_000;
 my $in_flight = 50;
@@ -98,25 +98,24 @@ sub run_requests {
     return $wrong;
 }
 
-sub usage {
-    return settled(sub { get($port, '/usage')->{body} });
-}
+sub ask { return get($port, '/usage')->{body} }
+
+my %ALLOWED = (values => 50, kib => 1024);
 
 # Whether no more is held than before.
-sub no_more_than {
-    my ($before) = @_;
-    my $after = usage();
+sub no_more {
+    my ($before, $after) = @_;
     note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
-    cmp_ok($after->{values} - $before->{values}, '<', 50,   'live values did not grow');
-    cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');
+    cmp_ok($after->{values} - $before->{values}, '<', $ALLOWED{values}, 'live values did not grow');
+    cmp_ok($after->{kib} - $before->{kib},       '<', $ALLOWED{kib},    'memory did not grow');
     return;
 }
 
 my @kinds = qw(plain body registers later chain invalid cancel);
 is(run_requests(7_000, @kinds), 0, 'every kind of request is answered, for warming up');
-my $before = usage();
+my $before = settled(\&ask);
 is(run_requests($requests, @kinds), 0, "$requests requests are answered");
-no_more_than($before);
+no_more($before, settled(\&ask));
 
 subtest 'clients that vanish' => sub {
     my $vanish = sub {
@@ -134,9 +133,7 @@ subtest 'clients that vanish' => sub {
         request('later') x 20,
     );
     $vanish->(way => $_) for (@ways) x 20;
-    my $used = usage();
-    $vanish->(way => $_) for (@ways) x 200;
-    no_more_than($used);
+    no_more(growth(\&ask, sub { $vanish->(way => $_) for (@ways) x 200 }, %ALLOWED));
 };
 
 is($server->stop, 0, 'the server ends well');

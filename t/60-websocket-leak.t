@@ -8,7 +8,7 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use Test::More;
 use TestServer;
-use TestUsage qw(report settled);
+use TestUsage qw(growth report);
 use TestWebSocket;
 
 my $cycles = $ENV{PEREGRINE_LEAK_WEBSOCKETS} || 10_000;
@@ -177,14 +177,13 @@ sub run_cycles {
     return "@wrong";
 }
 
-sub usage {
-    return settled(sub { TestWebSocket->open($port, '/usage')->next });
-}
-
 is(run_cycles(int $cycles / 10), '', 'every way works, for warming up');
-my $before = usage();
-is(run_cycles($cycles), '', "$cycles cycles");
-my $after = usage();
+my ($before, $after) = growth(
+    sub { TestWebSocket->open($port, '/usage')->next },
+    sub { is(run_cycles($cycles), '', "$cycles cycles") },
+    values => 50,
+    kib    => 1024
+);
 note("live values $before->{values} -> $after->{values}, RSS $before->{kib} -> $after->{kib} KiB");
 cmp_ok($after->{values} - $before->{values}, '<', 50,   'live values did not grow');
 cmp_ok($after->{kib} - $before->{kib},       '<', 1024, 'memory did not grow');

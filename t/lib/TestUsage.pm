@@ -12,7 +12,7 @@ use TestServer;
 use TestTools   qw(content patience);
 use Time::HiRes qw(sleep time);
 
-our @EXPORT_OK = qw(report settled);
+our @EXPORT_OK = qw(growth report settled);
 
 # In the server: what it holds, as text. What is kept for the next requests is freed first.
 sub report {
@@ -41,6 +41,21 @@ sub settled {
     } while (time < $end);
     die
         "after a while there are still $now{requests} requests and $now{connections} connections, with the one that asks\n";
+}
+
+# In the test: does something again and again until values or memory, by the names of a report, grow by less
+# than `allowed`; five times at most. What is kept for more requests at a time than there were before, which
+# chance decides on a busy machine, grows once; what leaks grows each time. The reports around the last time.
+sub growth {
+    my ($ask, $do, %allowed) = @_;
+    my ($before, $after);
+    for (1 .. 5) {
+        $before = settled($ask);
+        $do->();
+        $after = settled($ask);
+        last if !grep { $after->{$_} - $before->{$_} >= $allowed{$_} } keys %allowed;
+    }
+    return ($before, $after);
 }
 
 1;
