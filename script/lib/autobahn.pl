@@ -1,9 +1,12 @@
 # Runs the Autobahn testsuite's fuzzing client against a server, as many clients at once as there are
 # cores, and says what it found. Called by script/conformance, which has installed what is needed:
-#     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N]
+#     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N] [--anew]
+# The whole of the cases is run in portions whose results are kept: a run that was broken off, or whose time
+# was up, goes on where it ended, as long as the same server is judged.
 # Does not know: where Python comes from, and what the cases are about.
 use v5.36;
 use Cwd            qw(realpath);
+use Digest::SHA    ();
 use File::Basename qw(dirname);
 use File::Path     qw(make_path remove_tree);
 use Getopt::Long   qw(GetOptionsFromArray);
@@ -17,9 +20,8 @@ my $BED       = "$ROOT/.peregrine/autobahn";
 my $CASES_ALL = 517;
 my $SILENCE   = 600;    # seconds without a word from the judge: it waits for something that never comes
 
-# The cases in portions of some minutes each, the longest first.
-my @PORTIONS =
-    ((map { ["12.$_.*"] } 1 .. 5), (map { ["13.$_.*"] } 1 .. 7), [ map { "$_.*" } 1 .. 7, 9, 10 ],);
+# The cases in portions of some minutes each at most, the longest first.
+my @PORTIONS = map { ["$_.*"] } (map { "12.$_" } 1 .. 5), (map { "13.$_" } 1 .. 7), 9, 1 .. 7, 10;
 
 # Frames of 16 MiB are among the cases. Compression does its utmost: every message, with both histories.
 my @LIMITS =
@@ -34,17 +36,46 @@ END { kill TERM => keys %pids if %pids }
 
 sub main ($wstest, @arguments) {
     my %option = (minutes => 60);
-    GetOptionsFromArray(\@arguments, \%option, 'cases=s', 'url=s', 'minutes=f') && !@arguments or return 2;
+    GetOptionsFromArray(\@arguments, \%option, 'cases=s', 'url=s', 'minutes=f', 'anew') && !@arguments
+        or return 2;
     $SIG{$_} = sub { exit 2 }
         for qw(INT TERM);
-    remove_tree("$BED/report");
+    remove_tree("$BED/report") if $option{anew} || $option{cases} || $option{url};
     make_path("$BED/report");
     my $url      = $option{url} // start_server() // return 2;
-    my @portions = $option{cases} ? ([ split /,/, $option{cases} ]) : @PORTIONS;
-    my $started  = time;
-    my $trouble  = run_portions($wstest, $url, time + 60 * $option{minutes}, @portions);
-    my $results  = gather(scalar @portions);
-    return report($results, time - $started, $trouble, $option{cases} ? undef : $CASES_ALL);
+    my $judged   = judged($option{url});
+    my @portions = map  { portion($_) } $option{cases} ? ([ split /,/, $option{cases} ]) : @PORTIONS;
+    my @kept     = grep { is_kept($_,  $judged) } @portions;
+    my @others   = grep { !is_kept($_, $judged) } @portions;
+    say 'kept from an earlier run: ', join ' ', map { $_->{cases} } @kept if @kept;
+    my $started = time;
+    my $trouble = run_portions($wstest, $url, $judged, time + 60 * $option{minutes}, @others);
+    my $results = gather(grep { is_kept($_, $judged) } @portions);
+    my $status  = report($results, time - $started, $trouble, $option{cases} ? undef : $CASES_ALL);
+    # A part is no verdict.
+    return $trouble ? 2 : $status;
+}
+
+# Some of the cases, and the folder for what comes of them.
+sub portion ($cases) {
+    my $name = join '+', map { s/\.?\*\z//r } @$cases;
+    return { list => $cases, cases => "@$cases", folder => "$BED/report/" . substr $name, 0, 100 };
+}
+
+# What is judged, and by what: results of anything else are not its.
+sub judged ($url) {
+    return $url if defined $url;
+    my $sum = Digest::SHA->new(256);
+    $sum->addfile($_)
+        for "$ROOT/.peregrine/engine/lib/libperegrine.a", "$ROOT/examples/c/hello.c",
+        "$ROOT/script/autobahn.requirements";
+    return $sum->add("@LIMITS")->hexdigest;
+}
+
+# Whether a portion's results are there.
+sub is_kept ($portion, $judged) {
+    open my $in, '<', "$portion->{folder}/judged" or return 0;
+    return <$in> eq $judged;
 }
 
 # Compiles and starts examples/c/hello.c on a free port; its URL.
@@ -79,27 +110,27 @@ sub start ($log, @command) {
 }
 
 # Nothing when every portion came to its end before the deadline, else what went wrong.
-sub run_portions ($wstest, $url, $deadline, @portions) {
+sub run_portions ($wstest, $url, $judged, $deadline, @portions) {
     my $jobs = (`nproc` || 1) + 0;
-    my (%running, $number);
+    my %running;
     while (@portions || %running) {
         if (@portions && %running < $jobs) {
-            my $cases = shift @portions;
-            my $log   = sprintf '%s/report/%d/output.log', $BED, ++$number;
-            $running{ start_portion($wstest, $url, $number, $cases) } = { cases => "@$cases", log => $log };
+            my $portion = shift @portions;
+            $running{ start_portion($wstest, $url, $portion) } = $portion;
             next;
         }
         my $pid = waitpid -1, POSIX::WNOHANG;
         if ($pid > 0) {
             delete $pids{$pid};
             my $portion = delete $running{$pid} // return "the server ended; see $BED/report/server.log";
-            return "the judge broke off; see $portion->{log}" if $?;
+            return "the judge broke off; see $portion->{folder}/output.log" if $?;
+            spew("$portion->{folder}/judged", $judged);
             say "done: $portion->{cases}";
             next;
         }
-        return 'the time was up' if time > $deadline;
+        return 'the time was up; the same command goes on from here' if time > $deadline;
         for my $portion (values %running) {
-            my $trouble = stuck($portion->{log});
+            my $trouble = stuck("$portion->{folder}/output.log");
             return "$portion->{cases}: $trouble" if $trouble;
         }
         sleep 0.2;
@@ -116,26 +147,32 @@ sub stuck ($log) {
     return;
 }
 
-sub start_portion ($wstest, $url, $number, $cases) {
-    my $folder = "$BED/report/$number";
+sub start_portion ($wstest, $url, $portion) {
+    my $folder = $portion->{folder};
+    remove_tree($folder);
     make_path($folder);
     my %spec = (
         servers               => [ { agent => 'peregrine', url => $url } ],
         outdir                => $folder,
-        cases                 => $cases,
+        cases                 => $portion->{list},
         'exclude-cases'       => [],
         'exclude-agent-cases' => {},
     );
-    open my $out, '>', "$folder/spec.json" or die "$folder/spec.json: $!\n";
-    print $out encode_json(\%spec);
-    close $out or die "$folder/spec.json: $!\n";
+    spew("$folder/spec.json", encode_json(\%spec));
     return start("$folder/output.log", 'nice', $wstest, '-m', 'fuzzingclient', '-s', "$folder/spec.json");
 }
 
+sub spew ($file, $text) {
+    open my $out, '>', $file or die "$file: $!\n";
+    print $out $text;
+    close $out or die "$file: $!\n";
+    return;
+}
+
 # Every case that was run: its name to the two verdicts and the report's place.
-sub gather ($portions) {
+sub gather (@portions) {
     my %results;
-    for my $folder (map { "$BED/report/$_" } 1 .. $portions) {
+    for my $folder (map { $_->{folder} } @portions) {
         open my $in, '<', "$folder/index.json" or next;
         local $/;
         my $cases = decode_json(<$in>)->{peregrine} // {};
