@@ -90,6 +90,63 @@ for my $engine (@kinds) {
     };
 }
 
+# What an application does with a file by its path, whose storage does not answer a look at it.
+sub pagi_paths {
+    my ($scope, $receive, $send) = @_;
+    return pagi(@_) if $scope->{path} !~ m{\A/(unawaited|trailers|missing)/?(.*)};
+    my ($verb, $name) = ($1, $2);
+    my %body  = (type => 'http.response.body', file => "$dir/$name");
+    my %start = (type => 'http.response.start', status => 200, trailers => $verb eq 'trailers');
+    return $send->(\%start)->then(sub {
+        my $future = $send->(\%body);
+        return $future->else(sub {
+            my ($error) = @_;
+            return $send->({ type => 'http.response.body', body => "failed: $error" });
+        }) if $verb eq 'missing';
+        return $future->then(
+            sub { $send->({ type => 'http.response.trailers', headers => [ [ 'x-last', 'yes' ] ] }) })
+            if $verb eq 'trailers';
+        $send->({ type => 'http.response.body', body => 'too late' })->retain;
+        return Future->done($future->is_ready ? die 'it is ready' : ());
+    });
+}
+
+# An application's files are not opened where others would have to wait for it.
+for my $how ([ engine => 'inline' ], [ engine => 'thread' ], [ engine => 'inline', validate_events => 1 ]) {
+    subtest "an application's path, @$how" => sub {
+        my $server = TestServer->start(%quiet, @$how, app => \&pagi_paths);
+        my $port   = $server->port;
+        my %client = (timeout => patience(60));
+        for my $kind (qw(lookup open)) {
+            check_held($server, '/file/' . small(), $small, "a small file ($kind)", hold => $kind);
+            check_held(
+                $server,
+                '/part/' . large(),
+                substr($large, 100_000, 200_000),
+                "a part of a file ($kind)",
+                hold => $kind
+            );
+        }
+        check_held($server, '/unawaited/' . large(), $large, 'a file that is not awaited', hold => 'open');
+        $files->hold('lookup');
+        my $client = TestClient->new($port, %client);
+        $client->send("GET /missing/none HTTP/1.1\r\nHost: h\r\n\r\n"
+                . "GET /trailers/${\small} HTTP/1.1\r\nHost: h\r\nTE: trailers\r\n\r\n");
+        ok $files->wait_held, 'what is not there waits';
+        is get($port, '/quick')->{body}, 'quick', '... another client does not';
+        $files->let_go;
+        my $got = $client->response // {};
+        like $got->{body}, qr{\Afailed: http\.response\.body: file '\Q$dir\E/none' cannot be opened: \S.*},
+            '... and fails as ever';
+        like $got->{body}, qr{ at \S*96-slow-storage\.t line \d+\.$}m, '... with the place of the call';
+        $got = $client->response // {};
+        is $got->{body},                       $small, 'a file is sent with trailers';
+        is $got->{trailers}{'x-last'},         'yes',  '... and they are';
+        is get($port, "/file/$_")->{complete}, 0,      "no file: '$_'" for '', '../nonexistent';
+        $server->stop;
+    };
+}
+
 my $beside = File::Temp->newdir;
 mkdir "$beside/s" or die $!;
 write_old_file("$beside/s/other.txt", 'other');
@@ -255,6 +312,12 @@ subtest 'who leaves' => sub {
     ok wait_for(sub { $open->() >= 12 }, 60), '... with open files';
     $_->reset for @gone;
     is get($server->port, '/quick')->{body}, 'quick', 'when they leave the server goes on';
+    $files->hold('open');
+    push @gone, map { TestClient->new($server->port) } 1 .. 12;
+    $_->send("GET /file/${\large} HTTP/1.1\r\nHost: h\r\n\r\n") for @gone[ -12 .. -1 ];
+    ok wait_for(sub { $files->count('open') > 0 }, 60), 'others wait for their files to be opened';
+    $_->reset for @gone[ -12 .. -1 ];
+    is get($server->port, '/quick')->{body}, 'quick', '... and leave as well';
     $files->let_go;
     ok wait_for(sub { $open->() == 0 }, 60), '... and closes their files' or diag $open->();
     is get($server->port, '/file/' . large())->{body}, $large, '... and sends them to others';

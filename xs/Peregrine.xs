@@ -141,6 +141,11 @@ static SV *worker_object(pTHX_ const char *class, px_worker *worker) {
     return sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
 }
 
+static peregrine_opener *opener_of(pTHX_ SV *object) {
+    if (!sv_isobject(object) || !SvIOK(SvRV(object))) croak("Peregrine::OpenerHandle: not of this thread");
+    return INT2PTR(peregrine_opener *, SvIV(SvRV(object)));
+}
+
 MODULE = Peregrine  PACKAGE = Peregrine
 
 PROTOTYPES: DISABLE
@@ -949,6 +954,73 @@ DESTROY(self)
     SV *self
 CODE:
     if (SvROK(self) && SvIOK(SvRV(self))) px_coder_free(INT2PTR(px_coder *, SvIV(SvRV(self))));
+
+int
+CLONE_SKIP(...)
+CODE:
+    PERL_UNUSED_VAR(items);
+    RETVAL = 1;
+OUTPUT:
+    RETVAL
+
+MODULE = Peregrine  PACKAGE = Peregrine::OpenerHandle
+
+SV *
+new(class)
+    const char *class
+PREINIT:
+    peregrine_opener *opener;
+CODE:
+    if (peregrine_opener_new(&opener) < 0) XSRETURN_UNDEF;
+    RETVAL = sv_setref_pv(newSV(0), class, opener);
+OUTPUT:
+    RETVAL
+
+int
+fd(self)
+    SV *self
+CODE:
+    RETVAL = peregrine_opener_fd(opener_of(aTHX_ self));
+OUTPUT:
+    RETVAL
+
+bool
+open(self, path, user)
+    SV *self
+    const char *path
+    UV user
+CODE:
+    RETVAL = peregrine_open_aside(opener_of(aTHX_ self), path, (uint64_t)user) == PEREGRINE_OK;
+OUTPUT:
+    RETVAL
+
+void
+next(self)
+    SV *self
+PREINIT:
+    peregrine_opened_file file = {.size = sizeof(file)};
+PPCODE:
+    if (!peregrine_opened(opener_of(aTHX_ self), &file)) XSRETURN_EMPTY;
+    EXTEND(SP, 6);
+    mPUSHu((UV)file.user);
+    mPUSHi(file.fd);
+    mPUSHi(file.system_error);
+    mPUSHu((UV)file.bytes);
+    mPUSHu((file.flags & PEREGRINE_PLAIN_FILE) != 0);
+    mPUSHu((file.flags & PEREGRINE_LOCAL_FILE) != 0);
+
+void
+close(self, fd)
+    SV *self
+    int fd
+CODE:
+    peregrine_close_aside(opener_of(aTHX_ self), fd);
+
+void
+DESTROY(self)
+    SV *self
+CODE:
+    if (SvROK(self) && SvIOK(SvRV(self))) peregrine_opener_free(opener_of(aTHX_ self));
 
 int
 CLONE_SKIP(...)

@@ -689,6 +689,11 @@ peregrine_loan *peregrine_returned(peregrine_worker *worker);
  * the end of the file. */
 int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
                          int64_t length);
+/* The same of a file that peregrine_opened() gave and whose storage may be slow: nobody asks it how long the
+ * file is, `length` bytes from `offset` on have to be there. The descriptor is the engine's from then on, but
+ * on a negative answer. */
+int peregrine_write_slow_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
+                              uint64_t length);
 /* Gives the caller the connection of a WebSocket handshake (PEREGRINE_HANDSHAKE) to speak on it as it likes:
  * one end of a stream, which is the caller's to close and which waits, unless that is changed. From the first
  * byte on that is written to it, the client gets what is written and what the client sends can be read:
@@ -819,6 +824,39 @@ typedef struct peregrine_file_answer {
  * not there. */
 int peregrine_look_up_file(const peregrine_file_question *question, peregrine_file_answer **answer);
 void peregrine_file_answer_free(peregrine_file_answer *answer);
+
+/* Opens files by threads, for who must not wait for storage that may take for ever to answer (NFS, FUSE). One
+ * thread's. */
+typedef struct peregrine_opener peregrine_opener;
+
+/* Flags of a file that was opened */
+enum {
+    PEREGRINE_PLAIN_FILE = 1, /* it has so many bytes as it says; not a folder, a pipe, a file of /proc */
+    PEREGRINE_LOCAL_FILE = 2  /* its file system, or its folder's, waits for nothing but this machine */
+};
+
+typedef struct peregrine_opened_file {
+    uint32_t size;
+    uint32_t flags;
+    uint64_t user;        /* of peregrine_open_aside() */
+    uint64_t bytes;
+    int32_t fd;           /* the caller's to close, with peregrine_close_aside(); -1: it was not opened */
+    int32_t system_error; /* errno, then */
+} peregrine_opened_file;
+
+/* PEREGRINE_OK, PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM. Freeing it waits for no thread; descriptors that were
+ * not fetched are closed. */
+int peregrine_opener_new(peregrine_opener **opener);
+void peregrine_opener_free(peregrine_opener *opener);
+/* Readable when peregrine_opened() has something to say. */
+int peregrine_opener_fd(const peregrine_opener *opener);
+/* Has a file opened for reading. The path is copied. PEREGRINE_E_GONE: in a process that was forked from the
+ * opener's. */
+int peregrine_open_aside(peregrine_opener *opener, const char *path, uint64_t user);
+/* 1: the next file that was opened, or was not, in `file`, whose `size` is set; 0: none. */
+int peregrine_opened(peregrine_opener *opener, peregrine_opened_file *file);
+/* Closes a descriptor by a thread: some file systems ask their storage then, too. */
+void peregrine_close_aside(peregrine_opener *opener, int fd);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ test "constants have the same names and values" {
     inline for (.{
         .{ "", types.EventFlag }, .{ "", types.RespondFlag },   .{ "", types.ListenFlag },
         .{ "", types.RouteFlag }, .{ "VERIFY_", types.Verify }, .{ "", types.ForwardedHeader },
-        .{ "", types.FileFlag },
+        .{ "", types.FileFlag },  .{ "", types.OpenedFlag },
     }) |group| compared += try expectSameConstants(group[0], group[1]);
     inline for (@typeInfo(types.Code).@"struct".decl_names) |name| {
         const value = @field(types.Code, name);

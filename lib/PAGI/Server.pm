@@ -12,6 +12,7 @@ use PAGI::Server::Connection;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
 use PAGI::Server::HandleBody;
+use PAGI::Server::SlowFiles;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Transport;
 
@@ -147,6 +148,33 @@ sub _advertised {
     return %advertised ? \%advertised : undef;
 }
 
+# A file on storage of which nobody knows how long it takes. Two Futures, of PAGI::Server::SlowFiles.
+sub _open_aside {
+    my ($self, $event, $means)      = @_;
+    my ($send, $more)               = @$means;
+    my ($gone, $connection, $where) = @$more;
+    delete $self->{slow_files} if $self->{slow_files} && !$self->{slow_files}->is_usable;
+    my $files = $self->{slow_files} ||= PAGI::Server::SlowFiles->new($self->loop);
+    my %copy  = %$event;
+    return $files->send(
+        \%copy,
+        send       => $send,
+        gone       => $gone,
+        where      => $where,
+        by_reading => sub { $self->_send_by_reading(\%copy, [ $send, $gone, $connection ]) },
+    );
+}
+
+# What comes after such a file.
+sub _send_after {
+    my ($self, $event, $means) = @_;
+    my ($send, $opening) = @$means;
+    my %copy   = %$event;
+    my $future = $opening->without_cancel->then(sub { $send->(\%copy) }, sub { $send->(\%copy) });
+    $future->retain if !$future->is_ready;
+    return $future;
+}
+
 # A body that the engine cannot send by itself.
 sub _send_by_reading {
     my ($self, $event, $means)      = @_;
@@ -249,7 +277,8 @@ a response has started its connection is cut.
 =item When $send resolves
 
 Usually it has resolved when it returns. It waits while more output than C<write_high_watermark> waits for
-the client, until that has fallen below C<write_low_watermark>; and for its next turn once an exchange has
+the client, until that has fallen below C<write_low_watermark>; while a thread opens the C<file> of an event,
+which happens where its storage may be slow; and for its next turn once an exchange has
 sent 64 events in one turn of the event loop, so that an application which sends without end to a client
 that reads as fast keeps nobody else waiting. What it says was sent is with the server by then, whether
 anybody awaits the Future or not. How much waits for the client says C<buffered_amount> of

@@ -83,6 +83,7 @@ void pagi_exchange_clear(pTHX_ px_exchange *base) {
     px_clear(aTHX_ (SV **)&exchange->flushers);
     px_clear(aTHX_ (SV **)&exchange->feeders);
     px_clear(aTHX_ & exchange->app_future);
+    px_clear(aTHX_ & exchange->opening);
     if (exchange->disconnect_future) px_future_abandon(aTHX_ base->worker->cx, exchange->disconnect_future);
     px_clear(aTHX_ & exchange->disconnect_future);
     px_clear(aTHX_ (SV **)&exchange->on_disconnect);
@@ -119,11 +120,19 @@ static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_worker_release(aTHX_ worker);
 }
 
-/* The application's Future is in a final state, or is something that cannot be waited for. */
+static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future);
+
+/* The application's Future is in a final state, or is something that cannot be waited for. One that is done
+ * while a file is opened for it ends when that was sent. */
 static void app_settled(pTHX_ pagi_exchange *exchange, px_future_state state, SV *failure) {
     switch (state) {
     case PX_FUTURE_PENDING: return;
-    case PX_FUTURE_DONE: failure = NULL; break;
+    case PX_FUTURE_DONE:
+        failure = NULL;
+        if (!pagi_file_is_opening(aTHX_ exchange)) break;
+        px_clear(aTHX_ & exchange->app_future);
+        wait_for_app(aTHX_ exchange, exchange->opening);
+        return;
     case PX_FUTURE_FAILED: break;
     case PX_FUTURE_CANCELLED:
         failure = newSVpvs_flags("the application's Future was cancelled\n", SVs_TEMP);

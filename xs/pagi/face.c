@@ -42,7 +42,8 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
 
 static void drop_application(pTHX_ void *application) {
     pagi_app *app = (pagi_app *)application;
-    SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page};
+    SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page,
+                   (SV *)app->local_folders};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
     Safefree(app);

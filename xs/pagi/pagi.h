@@ -189,6 +189,7 @@ struct pagi_app {
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* and sends what it read, in place of sendfile(2) */
+    HV *local_folders; /* those whose files are opened at once: their storage is this machine's */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
     size_t high_water, low_water;
@@ -305,6 +306,8 @@ struct pagi_exchange {
     /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
     AV *feeders;
     SV *app_future; /* the application's pending Future, or NULL */
+    /* while a thread opens a file that was sent: becomes ready then, what is sent meanwhile comes after it */
+    SV *opening;
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
@@ -423,6 +426,18 @@ XS_EXTERNAL(pagi_xs_send);
 /* response.c */
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead);
 SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool files);
+
+/* file.c */
+SV *pagi_file_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, IV offset,
+                   IV length);
+bool pagi_file_is_opening(pTHX_ pagi_exchange *exchange);
+bool pagi_file_is_opened(pTHX_ pagi_exchange *exchange, HV *event);
+SV *pagi_file_after(pTHX_ pagi_exchange *exchange, HV *event);
+/* response.c, for it */
+SV *pagi_response_send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, IV offset, IV length);
+SV *pagi_response_send_by_reading(pTHX_ pagi_exchange *exchange, HV *event);
+SV *pagi_response_sent_file(pTHX_ pagi_exchange *exchange, const char *type, int code);
+bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd);
 SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event);
 SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event);
 void pagi_response_cut(pTHX_ pagi_exchange *exchange);

@@ -116,31 +116,38 @@ static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pa
 }
 
 /* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have
- * none. */
-static bool kernel_sends(const pagi_app *app, int fd) {
+ * none. What the engine is given as a file ends the body, so trailers need it to be read. */
+bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd) {
     struct stat about;
     char probe;
-    if (app->reads_files) return false;
+    if (exchange->app->reads_files || exchange->trailers_due) return false;
     if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) return false;
     return about.st_size > 0 || pread(fd, &probe, 1, 0) <= 0;
 }
 
-/* Hands a range of an open file to the engine, which has its own descriptor from then on. */
-static SV *send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, const pagi_range *range) {
-    px_worker *worker = exchange->base.worker;
-    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_write_file(worker->engine, exchange->base.ticket, fd, (uint64_t)range->offset,
-                                          (int64_t)range->length);
+/* The Future of a file that the engine took as the rest of the body, or refused with a negative code. */
+SV *pagi_response_sent_file(pTHX_ pagi_exchange *exchange, const char *type, int code) {
     if (code == PEREGRINE_E_SYSTEM)
-        return px_future_invalid(aTHX_ worker, "%s: the file cannot be sent: %s", type, Strerror(errno));
+        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the file cannot be sent: %s", type,
+                                 Strerror(errno));
     if (code >= 0)
         exchange->response = exchange->trailers_due ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
+/* Hands a range of an open file to the engine, which has its own descriptor from then on; length < 0: to its
+ * end. */
+SV *pagi_response_send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, IV offset, IV length) {
+    px_worker *worker = exchange->base.worker;
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    return pagi_response_sent_file(aTHX_ exchange, type,
+                                   peregrine_write_file(worker->engine, exchange->base.ticket, fd,
+                                                        (uint64_t)offset, (int64_t)length));
+}
+
 /* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while
  * that goes out. */
-static SV *send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
+SV *pagi_response_send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
     AV *means = newAV();
@@ -152,25 +159,6 @@ static SV *send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     SV *future = px_call(aTHX_ server, "_send_by_reading", sv_2mortal(newRV_inc((SV *)event)),
                          sv_2mortal(newRV_noinc((SV *)means)), &error);
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
-}
-
-static SV *send_file(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file,
-                     const pagi_range *range) {
-    px_worker *worker = exchange->base.worker;
-    if (SvROK(file)) return px_future_invalid(aTHX_ worker, "%s: file must be a path", type);
-    STRLEN len;
-    const char *path = SvPV_nomg_const(file, len);
-    const int fd = memchr(path, 0, len)
-                   ? (errno = ENOENT, -1)
-                   : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return px_future_invalid(aTHX_ worker, "%s: file '%" SVf "' cannot be opened: %s", type, SVfARG(file),
-                                 Strerror(errno));
-    SV *future = kernel_sends(exchange->app, fd)
-                 ? send_range(aTHX_ exchange, type, fd, range)
-                 : send_by_reading(aTHX_ exchange, event);
-    close(fd);
-    return future;
 }
 
 /* The IO behind a handle, or NULL. */
@@ -191,10 +179,11 @@ static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *even
     const int fd = tied ? -1 : PerlIO_fileno(handle);
     if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
         return px_future_invalid(aTHX_ worker, "%s: fh must be open for reading, not for writing only", type);
-    if (fd < 0 || !kernel_sends(exchange->app, fd)) return send_by_reading(aTHX_ exchange, event);
+    if (fd < 0 || !pagi_response_kernel_sends(exchange, fd))
+        return pagi_response_send_by_reading(aTHX_ exchange, event);
     const Off_t position = range->from_offset ? 0 : PerlIO_tell(handle);
     if (position > 0) range->offset = (IV)position;
-    return send_range(aTHX_ exchange, type, fd, range);
+    return pagi_response_send_range(aTHX_ exchange, type, fd, range->offset, range->length);
 }
 
 /* Sends what a file or a handle has as the last piece of the body. */
@@ -204,7 +193,7 @@ static SV *send_content(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
     if (failed) return failed;
     if (exchange->head_only) return send_bytes(aTHX_ exchange, type, NULL, false);
     return file
-           ? send_file(aTHX_ exchange, type, event, file, &range)
+           ? pagi_file_send(aTHX_ exchange, type, event, file, range.offset, range.length)
            : send_handle(aTHX_ exchange, type, event, fh, &range);
 }
 

@@ -37,8 +37,12 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
     const char *text = SvPV_const(type, len);
     for (const pagi_send_event *known = exchange->kind->sends; known->type; known++) {
         if (known->type_len != len || memcmp(known->type, text, len) != 0) continue;
-        SV *refusal = exchange->app->check ? refusal_of_check(aTHX_ exchange->app, event) : NULL;
-        return refusal ? refusal : known->send(aTHX_ exchange, event);
+        SV *refusal = exchange->app->check && !pagi_file_is_opened(aTHX_ exchange, event)
+                      ? refusal_of_check(aTHX_ exchange->app, event)
+                      : NULL;
+        if (refusal) return refusal;
+        if (pagi_file_is_opening(aTHX_ exchange)) return pagi_file_after(aTHX_ exchange, event);
+        return known->send(aTHX_ exchange, event);
     }
     return unknown_type(aTHX_ exchange, type);
 }

@@ -14,6 +14,7 @@ const options = @import("options.zig");
 const platform = @import("platform");
 pub const file_lookup = @import("file_lookup.zig");
 pub const folders = @import("folders.zig");
+pub const opener = @import("opener.zig");
 const relay = @import("relay.zig");
 pub const routes = @import("routes.zig");
 const sized = @import("sized.zig");
@@ -136,7 +137,9 @@ pub const Handle = struct {
 };
 
 /// Where the functions of peregrine.h are.
-pub const files = .{ @This(), file_lookup, folders, interpreters, listeners, loop, relay, routes, tls };
+pub const files = .{
+    @This(), file_lookup, folders, interpreters, listeners, loop, opener, relay, routes, tls,
+};
 
 comptime {
     for (files) |file| _ = file;
@@ -693,6 +696,21 @@ pub export fn peregrine_write_file(
         .fd = fd,
         .offset = offset,
         .length = if (length < 0) null else @intCast(length),
+    } });
+}
+
+pub export fn peregrine_write_slow_file(
+    handle: *Handle,
+    ticket: types.Ticket,
+    fd: c_int,
+    offset: u64,
+    length: u64,
+) callconv(.c) c_int {
+    return handle.apply(ticket, .{ .file = .{
+        .fd = fd,
+        .offset = offset,
+        .length = length,
+        .is_slow = true,
     } });
 }
 

@@ -277,9 +277,10 @@ pub const ApplicationEnd = struct {
         if (end.engine.isDeaf()) return Code.gone;
         var said: spoken.Spoken = .{ .ticket = ticket, .command = command.* };
         const loan = takeLoan(&said.command);
-        if (command.* == .file) said.command.file = ownFile(command.file) catch |err| return errors.code(err);
+        const copies = command.* == .file and !command.file.is_slow;
+        if (copies) said.command.file = ownFile(command.file) catch |err| return errors.code(err);
         const verdict = end.ledger.take(ticket, &said.command) catch |err| {
-            if (command.* == .file) io.file.close(said.command.file.fd);
+            if (copies) io.file.close(said.command.file.fd);
             return errors.code(err);
         };
         said.flushes = flags & types.RespondFlag.flush != 0;

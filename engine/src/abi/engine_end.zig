@@ -480,6 +480,8 @@ pub const EngineEnd = struct {
                 .fd = file.fd,
                 .offset = file.offset,
                 .len = file.length.?,
+                .asks = file.is_slow,
+                .was_slow = file.is_slow,
             }),
             .relay => {
                 // Without one its application reads the end of it, and answers or does not.

@@ -236,6 +236,22 @@ pub const FileAnswer = extern struct {
     part_count: usize = 0,
 };
 
+/// In `OpenedFile.flags`.
+pub const OpenedFlag = struct {
+    pub const plain_file = 1;
+    pub const local_file = 2;
+};
+
+/// `peregrine_opened_file`.
+pub const OpenedFile = extern struct {
+    size: u32,
+    flags: u32 = 0,
+    user: u64 = 0,
+    bytes: u64 = 0,
+    fd: i32 = -1,
+    system_error: i32 = 0,
+};
+
 /// `peregrine_unix_socket`.
 pub const UnixSocket = extern struct {
     size: u32,

@@ -33,6 +33,9 @@ pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
 /// Whether the byte at `offset` of a file can be read without waiting for storage.
 pub const isInMemory = sys.isInMemory;
 
+/// Whether an open file or folder lies on a file system that waits for nothing but this machine.
+pub const isLocal = sys.isLocal;
+
 /// Memory that is a file's.
 pub const Mapping = []align(std.heap.page_size_min) const u8;
 

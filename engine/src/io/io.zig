@@ -61,6 +61,8 @@ pub const Storage = @import("storage.zig").Storage;
 pub const StorageTask = @import("storage.zig").Task;
 pub const StorageRead = @import("storage.zig").Read;
 pub const StorageClose = @import("storage.zig").Close;
+pub const StorageOpen = @import("storage.zig").Open;
+pub const StorageTasks = @import("storage.zig").Tasks;
 /// What an errno means, in words.
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.

@@ -269,6 +269,84 @@ pub const Read = struct {
     }
 };
 
+/// Opens a file by its path, and looks at it.
+pub const Open = struct {
+    task: Task = .{ .work = work, .drop = drop },
+    /// For its maker.
+    user: u64,
+    path: [:0]u8,
+    /// What was opened, to be closed with this; -1: nothing was, or somebody took it.
+    fd: sys.Fd = -1,
+    /// Why nothing was; 0: that was not so.
+    errno: u16 = 0,
+    /// It is a file that has so many bytes, and not one that only has something to read, as those of /proc.
+    is_plain: bool = false,
+    bytes: u64 = 0,
+    /// It lies on a file system that waits for nothing but this machine, or its folder does.
+    is_local: bool = false,
+
+    /// The path is copied.
+    pub fn create(path: []const u8, user: u64) error{OutOfMemory}!*Open {
+        const opening = try gpa.create(Open);
+        errdefer gpa.destroy(opening);
+        opening.* = .{ .user = user, .path = try gpa.dupeSentinel(u8, path, 0) };
+        return opening;
+    }
+
+    /// Frees it. Not while somebody is at work on it.
+    pub fn destroy(opening: *Open) void {
+        if (opening.fd >= 0) sys.close(opening.fd);
+        gpa.free(opening.path);
+        gpa.destroy(opening);
+    }
+
+    fn work(task: *Task) void {
+        const opening: *Open = @fieldParentPtr("task", task);
+        switch (sys.openFile(opening.path)) {
+            .done => |fd| {
+                opening.fd = @intCast(fd);
+                opening.look();
+            },
+            .blocked => opening.errno = sys.number(.AGAIN),
+            .failed => |code| {
+                opening.errno = sys.number(code);
+                opening.lookAtFolder();
+            },
+        }
+    }
+
+    fn look(opening: *Open) void {
+        const fd = opening.fd;
+        opening.is_local = sys.isLocal(fd);
+        const found = sys.look(fd) orelse return;
+        if (found.kind != .regular) return;
+        opening.bytes = found.size;
+        var byte: [1]u8 = undefined;
+        opening.is_plain = found.size > 0 or switch (sys.readFileAt(fd, &byte, 0)) {
+            .done => |count| count == 0,
+            .blocked, .failed => true,
+        };
+    }
+
+    fn lookAtFolder(opening: *Open) void {
+        const end = std.mem.findScalarLast(u8, opening.path, '/') orelse return;
+        opening.path[end] = 0;
+        defer opening.path[end] = '/';
+        const folder = switch (sys.openFolder(if (end == 0) "/" else opening.path)) {
+            .done => |fd| fd,
+            .blocked, .failed => return,
+        };
+        opening.is_local = sys.isLocal(@intCast(folder));
+        sys.close(@intCast(folder));
+    }
+
+    /// Of tasks of this kind.
+    pub fn drop(task: *Task) void {
+        const opening: *Open = @fieldParentPtr("task", task);
+        opening.destroy();
+    }
+};
+
 /// Closes a descriptor of a file that was slow to read: some file systems ask their storage then, too.
 pub const Close = struct {
     task: Task = .{ .work = work, .drop = drop },
@@ -409,6 +487,39 @@ test "a piece of a file is read through a descriptor of its own" {
                     read.destroy();
                 }
             }
+        }
+    }
+}
+
+test "a file is opened and looked at, or there is a reason" {
+    var owner: Owner = .{};
+    const storage: *Storage = try .create(owner.waker(), true);
+    defer storage.close();
+    var tmp = testing.tmpDir(.{});
+    defer tmp.cleanup();
+    try tmp.dir.writeFile(testing.io, .{ .sub_path = "file", .data = "12345" });
+    var buffer: [std.fs.max_path_bytes]u8 = undefined;
+    const folder = buffer[0..try tmp.dir.realPath(testing.io, &buffer)];
+    const names = [_][]const u8{ "file", "none", "" };
+    for (names, 0..) |name, user| {
+        const path = try std.fs.path.join(testing.allocator, &.{ folder, name });
+        defer testing.allocator.free(path);
+        const opening: *Open = try .create(path, user);
+        try storage.submit(&opening.task);
+    }
+    const beneath: *Open = try .create("/proc/self/status", 3);
+    try storage.submit(&beneath.task);
+    var back: usize = 0;
+    while (back < 4) {
+        var tasks = owner.collect(storage);
+        while (tasks.pop()) |task| : (back += 1) {
+            const opening: *Open = @fieldParentPtr("task", task);
+            defer opening.destroy();
+            try testing.expectEqual(opening.user == 1, opening.fd < 0);
+            try testing.expectEqual(opening.user == 1, opening.errno != 0);
+            try testing.expectEqual(opening.user == 0, opening.is_plain);
+            if (opening.user == 0) try testing.expectEqual(5, opening.bytes);
+            if (opening.user == 3) try testing.expect(!opening.is_local);
         }
     }
 }

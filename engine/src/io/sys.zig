@@ -543,6 +543,16 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
 pub const Presence = enum { present, absent, unknown };
 /// Whether the byte at an offset of a file is in memory; beyond its end it is. Never waits for storage.
 pub const isInMemory = here.isInMemory;
+
+/// Whether the file system of an open file or folder waits for nothing but this machine, and not for a
+/// network or another process.
+pub const isLocal = here.isLocal;
+
+/// Opens a file to be read, closed on exec. Without O_NONBLOCK a named pipe would wait for its writer.
+pub fn openFile(path: [*:0]const u8) Moved {
+    const mode: c_uint = 0;
+    return made(system.open(path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true, .NONBLOCK = true }, mode));
+}
 /// Tells the kernel which bytes of a file are wanted soon. May wait for storage.
 pub const readAhead = here.readAhead;
 

@@ -56,7 +56,14 @@ pub const Command = union(enum) {
     };
 
     /// The engine duplicates the descriptor.
-    pub const File = struct { fd: i32, offset: u64 = 0, length: ?u64 = null };
+    pub const File = struct {
+        fd: i32,
+        offset: u64 = 0,
+        length: ?u64 = null,
+        /// Its storage is slow: nobody asks for its length, which is known to be there (`length`). The
+        /// descriptor is whoever's the command is given to, but on an error.
+        is_slow: bool = false,
+    };
 
     pub const End = struct { trailers: []const Field = &.{} };
 

@@ -36,6 +36,7 @@ const flag = struct {
     const some = 8;
     const text = 16;
     const hold = 32;
+    const slow = 64;
 };
 
 const Tag = std.meta.Tag(Command);
@@ -139,7 +140,7 @@ fn headOf(command: *const Command) Head {
         },
         .file => |file| .{
             .kind = kind,
-            .flags = bit(file.length != null, flag.some),
+            .flags = bit(file.length != null, flag.some) | bit(file.is_slow, flag.slow),
             .a = @bitCast(file.fd),
             .offset = file.offset,
             .length = file.length orelse 0,
@@ -195,6 +196,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
             .fd = @bitCast(head.a),
             .offset = head.offset,
             .length = if (head.flags & flag.some != 0) head.length else null,
+            .is_slow = head.flags & flag.slow != 0,
         } },
         .end => .{ .end = .{ .trailers = try reader.fields(head.field_count, space) } },
         .inform => .{ .inform = .{
@@ -310,6 +312,7 @@ const samples = [_]Command{
     .{ .body = .{} },
     .{ .body = .{ .bytes = "piece", .last = true, .close = true } },
     .{ .file = .{ .fd = 7 } },
+    .{ .file = .{ .fd = 8, .length = 1 << 40, .is_slow = true } },
     .{ .file = .{ .fd = -1, .offset = 1 << 40, .length = 0 } },
     .{ .end = .{} },
     .{ .end = .{ .trailers = &.{.init("x-sum", "1")} } },

@@ -80,6 +80,37 @@ fn isMemory(file: Fd) bool {
     };
 }
 
+/// The file systems that wait for nothing but a disk of this machine (man 2 statfs), by their magic numbers.
+const local_kinds = [_]u32{
+    0xEF53, // ext2, ext3, ext4
+    0x58465342, // xfs
+    0x9123683E, // btrfs
+    0x01021994, // tmpfs
+    0x858458F6, // ramfs, the kernel's first root
+    0x794C7630, // overlayfs
+    0xF2F52010, // f2fs
+    0x2FC12FC1, // zfs
+    0xCA451A4E, // bcachefs
+    0x73717368, // squashfs
+    0xE0F5E1E2, // erofs
+    0x00004D44, // vfat
+    0x2011BAB0, // exfat
+    0x00009660, // iso9660
+    0x3153464A, // jfs
+    0x52654973, // reiserfs
+};
+
+/// Whether the file system of an open file or folder waits for nothing but this machine. What is not known
+/// does not: NFS, SMB, FUSE, 9p, Ceph may wait for ever.
+pub fn isLocal(file: Fd) bool {
+    var info: [16]usize = @splat(0);
+    comptime std.debug.assert(@sizeOf(@TypeOf(info)) >= 120); // struct statfs
+    const rc = linux.syscall2(.fstatfs, @bitCast(@as(isize, file)), @intFromPtr(&info));
+    if (linux.errno(rc) != .SUCCESS) return false;
+    const kind: u32 = @truncate(info[0]);
+    return std.mem.findScalar(u32, &local_kinds, kind) != null;
+}
+
 /// man 2 readahead.
 pub fn readAhead(file: Fd, offset: u64, length: u64) void {
     _ = linux.syscall3(.readahead, @intCast(file), @intCast(offset), @intCast(length));

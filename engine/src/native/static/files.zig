@@ -74,7 +74,7 @@ pub fn openRoot(path: [*:0]const u8) OpenError!Fd {
 
 /// Whether the file system of an open folder waits for nothing but this machine, and not for a network or
 /// another process.
-pub const isLocal = here.isLocal;
+pub const isLocal = @import("io").file.isLocal;
 
 /// How often an open is tried that did not come to an end. What is in its way is a rename, which is over
 /// at once, or a lease, which may stay for most of a minute (/proc/sys/fs/lease-break-time): nobody

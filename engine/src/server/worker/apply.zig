@@ -42,7 +42,16 @@ pub fn Apply(comptime W: type) type {
                     if (body.loan) |loan| return w.writeLent(exchange, body.bytes, loan, place);
                     return w.write(exchange, body.bytes, place);
                 },
-                .file => |file| return w.writeFile(exchange, file.fd, file.offset, file.length),
+                .file => |file| {
+                    if (!file.is_slow) return w.writeFile(exchange, file.fd, file.offset, file.length);
+                    return w.writeRange(exchange, .{
+                        .fd = file.fd,
+                        .offset = file.offset,
+                        .len = file.length.?,
+                        .asks = true,
+                        .was_slow = true,
+                    });
+                },
                 .end => |end| return w.end(exchange, end.trailers),
                 .message => |message| return w.sendLent(exchange, message.kind, message.bytes, message.loan),
                 .flush => return if (w.flushWhole(exchange)) .accepted else .blocked,

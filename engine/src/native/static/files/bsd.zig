@@ -34,11 +34,6 @@ fn leads(path: []const u8) bool {
     return false;
 }
 
-/// Whether the file system of an open folder waits for nothing but this machine: not asked here.
-pub fn isLocal(_: files.Fd) bool {
-    return true;
-}
-
 /// What the kernel tells of a file.
 pub const Info = c.Stat;
 
