@@ -126,8 +126,9 @@ subtest 'PSGI' => sub {
 
 subtest 'pagi-server without an application' => sub {
     my $server = TestServer->command('--chdir', "$dir/site", '--no-access-log');
-    like $server->log, qr{serving the files of \Q$dir\E/site$}m,  'says what it serves';
-    like $server->log, qr{listening on http://127\.0\.0\.1:\d+/}, '... and where';
+    like $server->log,   qr{serving the files of \Q$dir\E/site$}m,  'says what it serves';
+    like $server->log,   qr{listening on http://127\.0\.0\.1:\d+/}, '... and where';
+    unlike $server->log, qr/lifespan/, '... and nothing of an application that there is not';
     check_files($server->port, '');
     check_listing($server->port, '');
     $server->stop;

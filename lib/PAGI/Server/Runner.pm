@@ -206,6 +206,7 @@ sub _need_app {
     my ($self) = @_;
     return if $self->_names_app;
     my $options = $self->{options};
+    $options->{lifespan_mode} //= 'off';    # what is served then is ours
     return $options->{app} = \&_nothing_here if $options->{static};
     $options->{app} = 'PAGI::App::Directory';
     my %given = @{ $self->{arguments} || [] };
