@@ -97,7 +97,7 @@ fn addEngineTests(
         "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
         "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
         "http",      "amplification", "loan",   "memory",    "intake",        "handlers",    "threads",
-        "web",
+        "web",       "streams",
     }) |name| {
         const module = b.createModule(.{
             .root_source_file = b.path("test/" ++ name ++ "_test.zig"),

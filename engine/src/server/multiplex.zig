@@ -12,6 +12,8 @@ const Timer = @import("timer.zig").Timer;
 pub const Multiplex = struct {
     session: Multiplexed.Session,
     places: []Multiplexed.Place,
+    /// Where the session keeps fields of its peer.
+    table: []u64 = &.{},
     /// Streams that are open for the server: their responses have not been framed to their ends, or nobody
     /// has looked at that yet.
     first: ?*Connection = null,
@@ -46,7 +48,7 @@ pub const Multiplex = struct {
         gpa: std.mem.Allocator,
         limits: *const @import("protocol").Limits,
         config: *const Multiplexed.Config,
-        room: []u8,
+        room: Multiplexed.Room,
         now: u64,
     ) error{OutOfMemory}!*Multiplex {
         const places = try gpa.alloc(Multiplexed.Place, @min(places_min, config.streams_max));
@@ -65,12 +67,14 @@ pub const Multiplex = struct {
     pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator) void {
         assert(multiplex.first == null);
         gpa.free(multiplex.places);
+        gpa.free(multiplex.table);
         gpa.destroy(multiplex);
     }
 
     /// Bytes that it takes.
     pub fn memoryBytes(multiplex: *const Multiplex) usize {
-        return @sizeOf(Multiplex) + multiplex.places.len * @sizeOf(Multiplexed.Place);
+        return @sizeOf(Multiplex) + std.mem.sliceAsBytes(multiplex.places).len +
+            std.mem.sliceAsBytes(multiplex.table).len;
     }
 
     /// Makes room for more streams, if there may be more.
@@ -81,6 +85,18 @@ pub const Multiplex = struct {
         const places = try gpa.alloc(Multiplexed.Place, wanted);
         gpa.free(multiplex.session.rehouse(places));
         multiplex.places = places;
+    }
+
+    /// Memory for the session's fields comes in steps of so many u64s: a browser's first page takes one.
+    const table_step = 128;
+
+    /// Gives the session what its peer's fields take.
+    pub fn growTable(multiplex: *Multiplex, gpa: std.mem.Allocator) error{OutOfMemory}!void {
+        const wanted = std.mem.alignForward(usize, multiplex.session.tableUnits(), table_step);
+        const table = try gpa.alloc(u64, wanted);
+        multiplex.session.rehouseTable(table);
+        gpa.free(multiplex.table);
+        multiplex.table = table;
     }
 
     /// A stream is open.
@@ -190,7 +206,7 @@ pub const Multiplex = struct {
 const testing = std.testing;
 
 test "a connection of streams is due when it owes something, when nobody asks, and when it was asked to end" {
-    const room = try testing.allocator.alloc(u8, Multiplexed.roomBytes(&.{}));
+    const room = try testing.allocator.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&.{}));
     defer testing.allocator.free(room);
     var limits: @import("protocol").Limits = undefined;
     const allowed: Multiplexed.Config = .{};

@@ -51,7 +51,9 @@ const Client = struct {
     places: [8]session_file.Stream,
     more_places: [8]session_file.Stream,
     storage: [8]protocol.http.FieldSpan,
-    room: [8 * 1024]u8,
+    room: [12 * 1024]u8 align(@alignOf(u64)),
+    tables: [2][session_file.table_units_max]u64,
+    given_tables: usize,
     choice: u8,
     heard: std.hash.Wyhash,
     sent: std.hash.Wyhash,
@@ -70,6 +72,7 @@ const Client = struct {
         client.sent = .init(0);
         client.in_body = 0;
         client.done = 0;
+        client.given_tables = 0;
         client.given = @splat(.{});
         const config = if (choice & 1 == 0) &wide else &narrow;
         const places = if (choice & 8 == 0) config.streams_max else 1;
@@ -101,12 +104,20 @@ const Client = struct {
             client.session.wait(1000);
             const step = client.session.feed(bytes[client.done..], &head);
             client.done += step.consumed;
+            if (client.session.outgrows()) client.giveTable();
             client.session.invariants();
             if (step.event == .need_more) return;
             try client.note(step, &head);
             // Not where bytes are missing: that depends on how they came.
             if (step.event != .body) try client.send();
         }
+    }
+
+    /// No more than is asked for.
+    fn giveTable(client: *Client) void {
+        client.given_tables += 1;
+        const table = &client.tables[client.given_tables % 2];
+        client.session.rehouseTable(table[0..client.session.tableUnits()]);
     }
 
     fn note(client: *Client, step: session_file.Step, head: *const session_file.Head) !void {

@@ -15,6 +15,7 @@ pub const StreamsClient = struct {
     read: usize = 0,
     window: u31 = 0,
     decoder: http2.hpack.Decoder = .{},
+    bench: http2.hpack.Bench = undefined,
     /// The highest number of a stream that the server has looked at, as far as it has said.
     last_stream: u32 = frame.max_31,
     /// It has ended the connection for something that the client did, or did not do in time.
@@ -176,7 +177,7 @@ pub const StreamsClient = struct {
         try testing.expect(header.has(frame.flag.end_headers) and exchange.end == .open);
         try testing.expectEqual(null, exchange.status);
         var room: [room_bytes]u8 = undefined;
-        var block = self.decoder.begin(payload);
+        var block = self.decoder.begin(payload, &self.bench);
         while (try block.next(&room)) |field| {
             if (std.mem.eql(u8, field.name, ":status")) {
                 exchange.status = try std.fmt.parseInt(u16, field.value, 10);

@@ -1,4 +1,5 @@
 //! What we allow a peer of HTTP/2. Does not know: who enforces it (session.zig).
+const Bench = @import("hpack/decoder.zig").Bench;
 const fields = @import("fields.zig");
 const frame = @import("frame.zig");
 const Allowance = @import("patience.zig").Allowance;
@@ -27,9 +28,13 @@ pub const Config = struct {
     noise: Allowance = .{ .burst = 2000, .per_second = 100 },
 };
 
+/// What a session reads header blocks with: the bench of its decoder, behind it text, and behind that what
+/// was joined of several frames.
+pub const Room = []align(@alignOf(Bench)) u8;
+
 /// Bytes of room that a session needs.
 pub fn roomBytes(config: *const Config) usize {
-    return fields.roomBytes(config.list_bytes_max) + blockBytesMax(config);
+    return @sizeOf(Bench) + fields.roomBytes(config.list_bytes_max) + blockBytesMax(config);
 }
 
 /// The longest header block, in bytes: encoded fields are shorter than what they count.

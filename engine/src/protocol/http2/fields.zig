@@ -438,7 +438,8 @@ fn outcomeOf(lines: []const u8, ends: bool, in_trailers: bool, with: Bounds, out
     var room: [roomBytes(narrow_bounds.list_bytes_max)]u8 = undefined;
     var head: Head = .{ .storage = &storage };
     var decoder: decoder_file.Decoder = .{};
-    var block = decoder.begin(block_bytes[0..len]);
+    var bench: decoder_file.Bench = undefined;
+    var block = decoder.begin(block_bytes[0..len], &bench);
     const outcome = try if (in_trailers)
         trailers(&block, with, &room, &head)
     else

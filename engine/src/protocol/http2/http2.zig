@@ -5,6 +5,7 @@ pub const hpack = struct {
     const decoder = @import("hpack/decoder.zig");
     const encoder = @import("hpack/encoder.zig");
     pub const Decoder = decoder.Decoder;
+    pub const Bench = decoder.Bench;
     pub const table_bytes_max = decoder.table_bytes_max;
     pub const Encoder = encoder.Encoder;
     pub const stateless = encoder.stateless;

@@ -45,6 +45,7 @@ pub const StartError = http1.StartError;
 pub const BodyError = http1.BodyError;
 pub const EndError = http1.EndError;
 pub const Config = config_file.Config;
+pub const Room = config_file.Room;
 pub const roomBytes = config_file.roomBytes;
 pub const Event = event_file.Event;
 pub const Step = event_file.Step;
@@ -61,6 +62,9 @@ pub const endSize = response_head.endSize;
 /// What an open stream takes. The owner gives memory for one or more, and for `Config.streams_max` of them
 /// when they are asked for.
 pub const Stream = streams_file.Stream;
+
+/// The most that the peer's fields take, in u64s.
+pub const table_units_max = @sizeOf(decoder_file.Bench) / @sizeOf(u64);
 
 /// What the peer's frames cost of its `noise`, and what it earns.
 const cost = struct {
@@ -146,7 +150,7 @@ const early_max = 8;
 pub const Session = struct {
     limits: *const Limits,
     config: *const Config,
-    room: []u8,
+    room: Room,
     reading: Reading = .preface,
     /// How far the end of the connection is.
     ending: enum {
@@ -199,7 +203,7 @@ pub const Session = struct {
 
     /// For a fresh connection. All arguments must outlive it. `room` has roomBytes(config), and may be that
     /// of other sessions, too: it holds what the last `feed` of any of them has read.
-    pub fn init(limits: *const Limits, config: *const Config, places: []Stream, room: []u8) Session {
+    pub fn init(limits: *const Limits, config: *const Config, places: []Stream, room: Room) Session {
         assert(room.len >= roomBytes(config));
         assert(config.connection_window_bytes >= default_window);
         var s: Session = .{
@@ -231,6 +235,23 @@ pub const Session = struct {
     pub fn rehouse(s: *Session, places: []Stream) []Stream {
         s.places_wanted = false;
         return s.streams.rehouse(places);
+    }
+
+    /// Whether what the peer's fields are kept in has become too small: before the next `feed` of any session
+    /// with this room, `rehouseTable` gives more, or the session is abandoned.
+    pub fn outgrows(s: *const Session) bool {
+        return s.decoder.lodges;
+    }
+
+    /// What the peer's fields that are kept take, in u64s.
+    pub fn tableUnits(s: *const Session) usize {
+        return s.decoder.units();
+    }
+
+    /// Moves them into other memory, of `tableUnits` or more, at most `table_units_max`. That until now, if
+    /// any was given, is free.
+    pub fn rehouseTable(s: *Session, memory: []u64) void {
+        s.decoder.rehouse(memory);
     }
 
     /// It is so late now, in milliseconds. Called before a round of `feed`.
@@ -563,7 +584,7 @@ pub const Session = struct {
     /// The block's frames are complete: `bytes` are all of them.
     fn joinBlock(s: *Session, first: frame.Header, bytes: []const u8, head: *Head) Move {
         const payload = bytes[frame.header_bytes..][0..first.len];
-        const room = s.room[fields_file.roomBytes(s.config.list_bytes_max)..];
+        const room = s.room[@sizeOf(decoder_file.Bench) + fields_file.roomBytes(s.config.list_bytes_max) ..];
         var len: usize = 0;
         switch (frame.fragment(first, payload)) {
             .fault => |fault| return s.fail(fault.code, fault.detail),
@@ -592,7 +613,7 @@ pub const Session = struct {
         consumed: usize,
         head: *Head,
     ) Move {
-        var block = s.decoder.begin(bytes);
+        var block = s.decoder.begin(bytes, @ptrCast(s.room.ptr));
         const dependency = payload[@intFromBool(h.has(frame.flag.padded))..];
         const fault: ?Fault = if (h.has(frame.flag.priority))
             frame.dependencyFault(h.stream, dependency[0..frame.priority_bytes])
@@ -627,7 +648,7 @@ pub const Session = struct {
 
     /// Where the text of fields goes; what was joined lies behind it.
     fn textRoom(s: *const Session) []u8 {
-        return s.room[0..fields_file.roomBytes(s.config.list_bytes_max)];
+        return s.room[@sizeOf(decoder_file.Bench)..][0..fields_file.roomBytes(s.config.list_bytes_max)];
     }
 
     fn takeRequest(

@@ -30,7 +30,7 @@ pub fn Streams(comptime W: type) type {
         pub const Shared = struct {
             config: Multiplexed.Config,
             /// What the last header block has said.
-            room: []u8,
+            room: Multiplexed.Room,
             /// Memory that connections hold for their streams, in bytes.
             held_bytes: usize = 0,
             /// Streams, which are among the worker's connections.
@@ -39,7 +39,8 @@ pub fn Streams(comptime W: type) type {
             fn create(gpa: std.mem.Allocator, config: Multiplexed.Config) error{OutOfMemory}!*Shared {
                 const shared = try gpa.create(Shared);
                 errdefer gpa.destroy(shared);
-                shared.* = .{ .config = config, .room = try gpa.alloc(u8, Multiplexed.roomBytes(&config)) };
+                const room = try gpa.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&config));
+                shared.* = .{ .config = config, .room = room };
                 return shared;
             }
 
@@ -167,6 +168,10 @@ pub fn Streams(comptime W: type) type {
                 }
                 const step = session.feed(unread[used..], &w.head);
                 used += step.consumed;
+                if (session.outgrows()) growTable(w, multiplex) catch {
+                    w.fail(peer, .server_error);
+                    return unread.len;
+                };
                 switch (step.event) {
                     .need_more => {
                         connection.needs_more = true;
@@ -193,6 +198,12 @@ pub fn Streams(comptime W: type) type {
         fn grow(w: *W, multiplex: *Multiplex) error{OutOfMemory}!void {
             const before = multiplex.memoryBytes();
             try multiplex.grow(w.gpa);
+            w.shared.?.held_bytes += multiplex.memoryBytes() - before;
+        }
+
+        fn growTable(w: *W, multiplex: *Multiplex) error{OutOfMemory}!void {
+            const before = multiplex.memoryBytes();
+            try multiplex.growTable(w.gpa);
             w.shared.?.held_bytes += multiplex.memoryBytes() - before;
         }
 

@@ -35,7 +35,10 @@ const Target = struct {
         t.* = .{ .h = undefined };
         const room_bytes = session_file.roomBytes(with);
         const is_large = room_bytes > t.h.room.len;
-        const large: []u8 = if (is_large) try testing.allocator.alloc(u8, room_bytes) else &.{};
+        const large: session_file.Room = if (is_large)
+            try testing.allocator.alignedAlloc(u8, .of(u64), room_bytes)
+        else
+            &.{};
         t.h.init(with, large);
         errdefer t.close();
         t.h.quiet = true;

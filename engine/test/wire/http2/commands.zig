@@ -79,7 +79,8 @@ fn expectFields(h: *Harness, decoder: *hpack.Decoder, expected: []const u8) !voi
     var out: [40_000]u8 = undefined;
     var writer: std.Io.Writer = .fixed(&out);
     var room: [40_000]u8 = undefined;
-    var block = decoder.begin(block_bytes[0..len]);
+    var bench: hpack.Bench = undefined;
+    var block = decoder.begin(block_bytes[0..len], &bench);
     while (try block.next(&room)) |field| try writer.print("{s}={s};", .{ field.name, field.value });
     try testing.expectEqualStrings(expected, writer.buffered());
 }

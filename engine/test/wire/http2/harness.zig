@@ -23,7 +23,10 @@ pub const Harness = struct {
     session: Session,
     places: [8]session_file.Stream,
     storage: [16]protocol.http.FieldSpan,
-    room: [16 * 1024]u8,
+    room: [16 * 1024]u8 align(@alignOf(u64)),
+    table: [2][session_file.table_units_max]u64,
+    /// How often more of it was asked for.
+    tables: usize,
     /// What is heard is written down.
     quiet: bool = false,
     heard_bytes: [8192]u8,
@@ -41,17 +44,19 @@ pub const Harness = struct {
     /// Given when there are too few.
     more_places: []session_file.Stream,
     /// In place of `room`, for limits that need more.
-    large_room: []u8,
+    large_room: session_file.Room,
 
     const Queue = struct { bytes: [64]u8 = undefined, len: usize = 0 };
 
     /// The first settings are taken already.
-    pub fn init(h: *Harness, with: *const session_file.Config, large_room: []u8) void {
+    pub fn init(h: *Harness, with: *const session_file.Config, large_room: session_file.Room) void {
         h.* = .{
             .session = undefined,
             .places = undefined,
             .storage = undefined,
             .room = undefined,
+            .table = undefined,
+            .tables = 0,
             .heard_bytes = undefined,
             .heard = .fixed(&h.heard_bytes),
             .in_body = 0,
@@ -92,6 +97,7 @@ pub const Harness = struct {
         while (true) {
             const step = h.session.feed(bytes[at..], &head);
             at += step.consumed;
+            if (h.session.outgrows()) h.giveTable();
             h.session.invariants();
             h.events += 1;
             try h.note(step, &head);
@@ -101,6 +107,13 @@ pub const Harness = struct {
                 return at;
             }
         }
+    }
+
+    /// No more than is asked for; what lay on the bench is overwritten.
+    fn giveTable(h: *Harness) void {
+        h.tables += 1;
+        h.session.rehouseTable(h.table[h.tables % 2][0..h.session.tableUnits()]);
+        @memset(h.session.room[0..@sizeOf(http2.hpack.Bench)], 0xaa);
     }
 
     /// What is owed leaves; content stays.

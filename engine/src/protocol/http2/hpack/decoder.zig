@@ -1,5 +1,9 @@
 //! Header blocks to fields (RFC 7541 sections 3.2 and 6). Needs no memory beyond its table and the room that
 //! it is given. Does not know: frames, and which fields a message may have.
+//!
+//! The table has as much memory as its owner gives it. When a block's fields need more, the table moves to
+//! the bench, which is large enough and may be that of many decoders: when the block has been read, the owner
+//! gives more (`lodges`, `rehouse`).
 const std = @import("std");
 const assert = std.debug.assert;
 const huffman = @import("huffman.zig");
@@ -10,7 +14,10 @@ const Meta = @import("name.zig").Meta;
 
 /// The table that we offer, in bytes: what every peer takes for granted (RFC 9113 section 6.5.2).
 pub const table_bytes_max = 4096;
-const Table = table_file.Table(table_bytes_max);
+const Table = table_file.Table(table_bytes_max, .lent);
+
+/// Where a table lies that has outgrown its memory.
+pub const Bench = [Table.unit_count]u64;
 
 /// The block cannot be understood, and so none behind it: COMPRESSION_ERROR.
 pub const Error = error{Compression};
@@ -28,12 +35,36 @@ pub const Field = struct {
 /// What one peer's blocks are decoded with.
 pub const Decoder = struct {
     table: Table = .{},
+    /// The table lies on the bench.
+    lodges: bool = false,
     /// Bytes that were ever copied out of a table: what blocks cost beyond their own bytes.
     copied: u64 = 0,
 
-    /// Begins a whole block.
-    pub fn begin(decoder: *Decoder, bytes: []const u8) Block {
-        return .{ .decoder = decoder, .bytes = bytes };
+    /// Begins a whole block. While the table lodges, the bench is that of the block before.
+    pub fn begin(decoder: *Decoder, bytes: []const u8, bench: *Bench) Block {
+        assert(!decoder.lodges or decoder.table.units.ptr == bench);
+        return .{ .decoder = decoder, .bytes = bytes, .bench = bench };
+    }
+
+    /// What the table takes now, in units of the bench.
+    pub fn units(decoder: *const Decoder) usize {
+        return decoder.table.used;
+    }
+
+    /// Moves the table into memory for as much as it takes, or more; the memory until now is free.
+    pub fn rehouse(decoder: *Decoder, memory: []u64) void {
+        decoder.table.rehouse(memory);
+        decoder.lodges = false;
+    }
+
+    fn keep(decoder: *Decoder, field: Field, bench: *Bench) void {
+        const len = field.name.len + field.value.len;
+        if (!decoder.table.admit(len)) return;
+        if (decoder.table.lacks(len)) {
+            decoder.table.rehouse(bench);
+            decoder.lodges = true;
+        }
+        decoder.table.add(field.name, field.value, field.meta, 0);
     }
 };
 
@@ -41,6 +72,7 @@ pub const Decoder = struct {
 pub const Block = struct {
     decoder: *Decoder,
     bytes: []const u8,
+    bench: *Bench,
     at: usize = 0,
     resizes: u8 = 0,
     began: bool = false,
@@ -128,7 +160,7 @@ pub const Block = struct {
             return .{ .too_long = true };
         }
         field.meta = field.meta.with(field.value);
-        if (keeps) _ = block.decoder.table.add(field.name, field.value, field.meta, 0);
+        if (keeps) block.decoder.keep(field, block.bench);
         return field;
     }
 
@@ -159,17 +191,32 @@ pub const Block = struct {
 const testing = std.testing;
 
 /// Decodes a block, and joins its fields to lines.
-fn lines(decoder: *Decoder, block_bytes: []const u8, out: []u8) ![]const u8 {
+fn lines(memory: *Memory, decoder: *Decoder, block_bytes: []const u8, out: []u8) ![]const u8 {
     var room: [table_bytes_max]u8 = undefined;
+    var bench: Bench = undefined;
     var writer: std.Io.Writer = .fixed(out);
-    var block = decoder.begin(block_bytes);
+    var block = decoder.begin(block_bytes, &bench);
     while (try block.next(&room)) |field| {
         try testing.expectEqual(Meta.of(field.name, field.value), field.meta);
         try writer.print("{s}: {s}\n", .{ field.name, field.value });
     }
     decoder.table.invariants();
+    if (decoder.lodges) decoder.rehouse(memory.more(decoder.units()));
+    @memset(&bench, 0xaaaaaaaaaaaaaaaa);
+    decoder.table.invariants();
     return writer.buffered();
 }
+
+/// What a decoder's owner gives: no more than is asked for.
+const Memory = struct {
+    parts: [2][Table.unit_count]u64 = undefined,
+    given: usize = 0,
+
+    fn more(memory: *Memory, units: usize) []u64 {
+        memory.given += 1;
+        return memory.parts[memory.given % 2][0..units];
+    }
+};
 
 test "blocks that cannot be understood" {
     for ([_][]const u8{
@@ -188,27 +235,31 @@ test "blocks that cannot be understood" {
         "\x3f",
     }) |bytes| {
         var decoder: Decoder = .{};
+        var memory: Memory = .{};
         var out: [64]u8 = undefined;
-        try testing.expectError(error.Compression, lines(&decoder, bytes, &out));
+        try testing.expectError(error.Compression, lines(&memory, &decoder, bytes, &out));
     }
 }
 
 test "sizes of the table" {
     var decoder: Decoder = .{};
+    var memory: Memory = .{};
     var out: [128]u8 = undefined;
-    try testing.expectEqualStrings("a: b\n", try lines(&decoder, "\x40\x01a\x01b", &out));
-    try testing.expectEqualStrings("a: b\n", try lines(&decoder, "\xbe", &out));
+    try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\x40\x01a\x01b", &out));
+    try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\xbe", &out));
     // To 0, and back to 64: one entry of 34 bytes has room, the second takes its place.
-    try testing.expectEqualStrings("c: d\n", try lines(&decoder, "\x20\x3f\x21\x40\x01c\x01d", &out));
-    try testing.expectEqualStrings("e: f\n", try lines(&decoder, "\x40\x01e\x01f", &out));
-    try testing.expectEqualStrings("e: f\n", try lines(&decoder, "\xbe", &out));
-    try testing.expectError(error.Compression, lines(&decoder, "\xbf", &out));
+    const to_64 = "\x20\x3f\x21\x40\x01c\x01d";
+    try testing.expectEqualStrings("c: d\n", try lines(&memory, &decoder, to_64, &out));
+    try testing.expectEqualStrings("e: f\n", try lines(&memory, &decoder, "\x40\x01e\x01f", &out));
+    try testing.expectEqualStrings("e: f\n", try lines(&memory, &decoder, "\xbe", &out));
+    try testing.expectError(error.Compression, lines(&memory, &decoder, "\xbf", &out));
 }
 
 test "what is longer than the room is read, and what is longer than the table empties it" {
     var decoder: Decoder = .{};
+    var memory: Memory = .{};
     var out: [128]u8 = undefined;
-    _ = try lines(&decoder, "\x40\x01a\x01b", &out);
+    _ = try lines(&memory, &decoder, "\x40\x01a\x01b", &out);
     for ([_]u8{ 0x00, 0x10, 0x40 }) |first| {
         var block_bytes: [table_bytes_max + 16]u8 = undefined;
         block_bytes[0] = first;
@@ -218,7 +269,8 @@ test "what is longer than the room is read, and what is longer than the table em
         len += table_bytes_max;
         block_bytes[len] = 0x82;
         var room: [table_bytes_max]u8 = undefined;
-        var block = decoder.begin(block_bytes[0 .. len + 1]);
+        var bench: Bench = undefined;
+        var block = decoder.begin(block_bytes[0 .. len + 1], &bench);
         try testing.expect((try block.next(&room)).?.too_long);
         try testing.expectEqualStrings(":method", (try block.next(&room)).?.name);
         try testing.expectEqual(null, try block.next(&room));
@@ -234,10 +286,11 @@ test "a bomb: what nobody wants is not copied" {
     block_bytes[0..3].* = "\x40\x01n".*;
     @memset(block_bytes[len..][0..4000], 'v');
     len += 4000;
-    var first = decoder.begin(block_bytes[0..len]);
+    var bench: Bench = undefined;
+    var first = decoder.begin(block_bytes[0..len], &bench);
     while (try first.next(&room)) |_| {}
     @memset(&block_bytes, 0xbe);
-    var block = decoder.begin(&block_bytes);
+    var block = decoder.begin(&block_bytes, &bench);
     var count: usize = 0;
     while (try block.next(&room)) |field| : (count += 1) {
         try testing.expectEqual(@as(usize, if (count < 3) 4000 else 0), field.value.len);
@@ -245,4 +298,25 @@ test "a bomb: what nobody wants is not copied" {
     }
     try testing.expectEqual(4096, count);
     try testing.expectEqual(3 * 4001, decoder.copied);
+}
+
+test "a table takes what its fields take, and lies on the bench only until its owner gives more" {
+    var decoder: Decoder = .{};
+    var memory: Memory = .{};
+    var out: [128]u8 = undefined;
+    try testing.expectEqual(0, decoder.units());
+    // What no table keeps takes nothing.
+    _ = try lines(&memory, &decoder, "\x82\x00\x01a\x01b", &out);
+    try testing.expectEqual(0, memory.given);
+    for (1..100) |round| {
+        _ = try lines(&memory, &decoder, "\x40\x01a\x01b", &out);
+        try testing.expectEqual(2 * round, decoder.units());
+        try testing.expectEqual(round, memory.given);
+    }
+    try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\xbe", &out));
+    try testing.expectEqual(99, memory.given);
+    // 120 fields have room: from then on each takes the place of another.
+    for (0..1000) |_| _ = try lines(&memory, &decoder, "\x40\x01a\x01b", &out);
+    try testing.expectEqual(120, decoder.table.count);
+    try testing.expectEqual(120, memory.given);
 }

@@ -14,7 +14,7 @@ const table_file = @import("table.zig");
 
 /// What we use of the peer's table, in bytes: a dozen fields.
 pub const table_bytes_max = 1024;
-const Table = table_file.Table(table_bytes_max);
+const Table = table_file.Table(table_bytes_max, .own);
 
 /// Values longer than this are not worth a place in such a table.
 const kept_value_bytes_max = 160;
@@ -105,7 +105,8 @@ pub const Encoder = struct {
             name_index = 0;
         }
         const len = putLiteral(0x40, 6, name_index, name, value, out);
-        if (encoder.table.add(text, value, .{}, 0)) {
+        if (encoder.table.admit(text.len + value.len)) {
+            encoder.table.add(text, value, .{}, 0);
             encoder.hashes[(encoder.table.added -% 1) % Table.entries_max] = hash;
         }
         return len;
@@ -217,6 +218,7 @@ const decoder_file = @import("decoder.zig");
 const Pair = struct {
     encoder: Encoder = .{},
     decoder: decoder_file.Decoder = .{},
+    bench: decoder_file.Bench = undefined,
     block: [4096]u8 = undefined,
     len: usize = 0,
 
@@ -236,7 +238,7 @@ const Pair = struct {
         var out: [4096]u8 = undefined;
         var writer: std.Io.Writer = .fixed(&out);
         var room: [decoder_file.table_bytes_max]u8 = undefined;
-        var block = pair.decoder.begin(pair.block[0..pair.len]);
+        var block = pair.decoder.begin(pair.block[0..pair.len], &pair.bench);
         while (try block.next(&room)) |field| try writer.print("{s}={s};", .{ field.name, field.value });
         try testing.expectEqualStrings(text, writer.buffered());
     }

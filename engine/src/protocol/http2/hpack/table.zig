@@ -1,5 +1,5 @@
-//! A dynamic table of HPACK (RFC 7541 sections 2.3.2 and 4) in memory of fixed size.
-//! Does not know: where fields come from, and the static table before it.
+//! A dynamic table of HPACK (RFC 7541 sections 2.3.2 and 4): in memory of its own, or in its owner's, as much
+//! as its entries take. Does not know: where fields come from, and the static table before it.
 //!
 //! Text lies in a ring in units of eight bytes, each entry behind a header of one unit. An entry counts 32
 //! bytes more than its text, so header and padding fit into what is counted, and a ring of the table's size
@@ -11,24 +11,30 @@ const Meta = @import("name.zig").Meta;
 /// What an entry counts besides its text, in bytes (RFC 7541 section 4.1).
 pub const entry_overhead = 32;
 
+/// Whose the ring is: the table's, of its full size, or that of an owner, who gives a larger one when it has
+/// become too small (`lacks`, `rehouse`).
+pub const Ring = enum { own, lent };
+
 /// A dynamic table that never counts more than `bytes_max`, a power of two.
-pub fn Table(comptime bytes_max: u32) type {
+pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
     return struct {
         const T = @This();
 
-        units: [unit_count]u64 = undefined,
+        units: if (ring == .own) [unit_count]u64 else []u64 = if (ring == .own) undefined else &.{},
         /// Where each entry lies, in units: a ring as well.
         places: [entries_max]u16 = undefined,
         /// Entries that were ever added: the number of the next one.
         added: u32 = 0,
         count: u16 = 0,
-        /// Where the next entry goes.
+        /// Where the next entry goes, if the ring has room for it.
         next: u16 = 0,
+        /// Units of the ring that entries take.
+        used: u16 = 0,
         /// What is there, and what may be, in bytes as RFC 7541 counts them.
         size: u32 = 0,
         size_max: u32 = bytes_max,
 
-        const unit_count = bytes_max / 8;
+        pub const unit_count = bytes_max / 8;
         pub const entries_max = bytes_max / entry_overhead;
 
         comptime {
@@ -43,14 +49,26 @@ pub fn Table(comptime bytes_max: u32) type {
             /// The owner's.
             mark: u16 = 0,
 
-            fn units(entry: Entry) u32 {
-                return 1 + (@as(u32, entry.name_len) + entry.value_len + 7) / 8;
+            fn units(entry: Entry) u16 {
+                return unitsOf(@as(usize, entry.name_len) + entry.value_len);
             }
 
             fn size(entry: Entry) u32 {
                 return @as(u32, entry.name_len) + entry.value_len + entry_overhead;
             }
         };
+
+        /// What an entry takes with so many bytes of text.
+        fn unitsOf(len: usize) u16 {
+            return @intCast(1 + (len + 7) / 8);
+        }
+
+        /// A place of the ring, in bytes, from one that may lie behind its end.
+        inline fn wrapped(table: *const T, at_byte: usize) usize {
+            if (ring == .own) return at_byte % bytes_max;
+            const ring_bytes = table.units.len * 8;
+            return if (at_byte < ring_bytes) at_byte else at_byte - ring_bytes;
+        }
 
         /// The entry with this index: 0 is the newest. Null: there is none.
         pub inline fn at(table: *const T, index: u32) ?Entry {
@@ -64,11 +82,19 @@ pub fn Table(comptime bytes_max: u32) type {
 
         /// Copies the name, or name and value, of the entry with this index. `out` has room for it.
         pub inline fn copy(table: *const T, index: u32, len: usize, out: []u8) void {
-            const bytes = std.mem.sliceAsBytes(&table.units);
-            const start = ((@as(usize, table.placeOf(index)) + 1) * 8) % bytes_max;
-            const first = @min(len, bytes_max - start);
+            const bytes = std.mem.sliceAsBytes(table.units[0..]);
+            const start = (@as(usize, table.placeOf(index)) + 1) * 8;
+            if (start + len > bytes.len) return table.copyAround(start, len, out);
+            @memcpy(out[0..len], bytes[start..][0..len]);
+        }
+
+        /// Text that ends behind the end of the ring.
+        fn copyAround(table: *const T, from: usize, len: usize, out: []u8) void {
+            const bytes = std.mem.sliceAsBytes(table.units[0..]);
+            const start = table.wrapped(from);
+            const first = @min(len, bytes.len - start);
             @memcpy(out[0..first], bytes[start..][0..first]);
-            if (first < len) @memcpy(out[first..len], bytes[0 .. len - first]);
+            @memcpy(out[first..len], bytes[0 .. len - first]);
         }
 
         /// Whether the text of the entry with this index is that.
@@ -83,22 +109,49 @@ pub fn Table(comptime bytes_max: u32) type {
         }
 
         fn holds(table: *const T, from: usize, text: []const u8) bool {
-            const bytes = std.mem.sliceAsBytes(&table.units);
-            const start = from % bytes_max;
-            const first = @min(text.len, bytes_max - start);
+            const bytes = std.mem.sliceAsBytes(table.units[0..]);
+            const start = table.wrapped(from);
+            const first = @min(text.len, bytes.len - start);
             return std.mem.eql(u8, bytes[start..][0..first], text[0..first]) and
                 std.mem.eql(u8, bytes[0 .. text.len - first], text[first..]);
         }
 
-        /// Adds a field, for which older ones go. One that is larger than the table leaves it empty (RFC 7541
-        /// section 4.4); false then. The text is not in the table already.
-        pub fn add(table: *T, name: []const u8, value: []const u8, meta: Meta, mark: u16) bool {
-            const size = name.len + value.len + entry_overhead;
+        /// Lets older fields go for one with so many bytes of text. One that is larger than the table leaves
+        /// it empty (RFC 7541 section 4.4); false then.
+        pub fn admit(table: *T, len: usize) bool {
+            const size = len + entry_overhead;
             if (size > table.size_max) {
                 table.shrink(0);
                 return false;
             }
             table.shrink(table.size_max - @as(u32, @intCast(size)));
+            return true;
+        }
+
+        /// Whether the ring has to be larger for a field with so many bytes of text, which was admitted.
+        pub inline fn lacks(table: *const T, len: usize) bool {
+            return ring == .lent and table.used + unitsOf(len) > table.units.len;
+        }
+
+        /// Moves into another ring, which has room for what there is.
+        pub fn rehouse(table: *T, units: []u64) void {
+            assert(units.len >= table.used and units.len <= unit_count);
+            const from: usize = if (table.count == 0) 0 else table.placeOf(table.count - 1);
+            const first = @min(table.used, table.units.len - from);
+            @memcpy(units[0..first], table.units[from..][0..first]);
+            @memcpy(units[first..table.used], table.units[0 .. table.used - first]);
+            for (0..table.count) |index| {
+                const place = &table.places[(table.added -% 1 -% @as(u32, @intCast(index))) % entries_max];
+                place.* = @intCast(if (place.* >= from) place.* - from else place.* + table.units.len - from);
+            }
+            table.next = if (table.used == units.len) 0 else table.used;
+            table.units = units;
+        }
+
+        /// Adds a field that was admitted, and that the ring has room for. The text is not in the table
+        /// already.
+        pub fn add(table: *T, name: []const u8, value: []const u8, meta: Meta, mark: u16) void {
+            assert(!table.lacks(name.len + value.len));
             const entry: Entry = .{
                 .name_len = @intCast(name.len),
                 .value_len = @intCast(value.len),
@@ -110,17 +163,17 @@ pub fn Table(comptime bytes_max: u32) type {
             const start = (@as(usize, table.next) + 1) * 8;
             table.put(start, name);
             table.put(start + name.len, value);
-            table.next = @intCast((table.next + entry.units()) % unit_count);
+            table.next = @intCast(table.wrapped((@as(usize, table.next) + entry.units()) * 8) / 8);
+            table.used += entry.units();
             table.added +%= 1;
             table.count += 1;
             table.size += entry.size();
-            return true;
         }
 
         fn put(table: *T, from: usize, text: []const u8) void {
-            const bytes = std.mem.sliceAsBytes(&table.units);
-            const start = from % bytes_max;
-            const first = @min(text.len, bytes_max - start);
+            const bytes = std.mem.sliceAsBytes(table.units[0..]);
+            const start = table.wrapped(from);
+            const first = @min(text.len, bytes.len - start);
             @memcpy(bytes[start..][0..first], text[0..first]);
             if (first < text.len) @memcpy(bytes[0 .. text.len - first], text[first..]);
         }
@@ -130,6 +183,7 @@ pub fn Table(comptime bytes_max: u32) type {
             while (table.size > size) {
                 const entry = table.at(table.count - 1).?;
                 table.count -= 1;
+                table.used -= entry.units();
                 table.size -= entry.size();
             }
         }
@@ -150,6 +204,7 @@ pub fn Table(comptime bytes_max: u32) type {
         pub fn invariants(table: *const T) void {
             assert(table.size <= table.size_max and table.size_max <= bytes_max);
             assert(table.count <= entries_max and (table.size == 0) == (table.count == 0));
+            assert(table.used <= table.units.len and (table.used == 0) == (table.count == 0));
         }
     };
 }
@@ -157,12 +212,21 @@ pub fn Table(comptime bytes_max: u32) type {
 const testing = std.testing;
 
 test "entries come and go, against a list" {
+    try compareWithList(.own);
+}
+
+test "the same in a ring that grows with its entries, and shrinks again" {
+    try compareWithList(.lent);
+}
+
+fn compareWithList(comptime ring: Ring) !void {
     const Pair = struct { name: []const u8, value: []const u8 };
     var arena: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena.deinit();
     const gpa = arena.allocator();
     var list: std.ArrayList(Pair) = .empty; // the newest last
-    var table: Table(256) = .{};
+    var table: Table(256, ring) = .{};
+    var moves: usize = 0;
     var prng: std.Random.DefaultPrng = .init(1);
     const random = prng.random();
     for (0..5_000) |round| {
@@ -172,7 +236,15 @@ test "entries come and go, against a list" {
         random.bytes(name);
         random.bytes(value);
         const fits = name.len + value.len + entry_overhead <= table.size_max;
-        try testing.expectEqual(fits, table.add(name, value, .{}, @truncate(round)));
+        try testing.expectEqual(fits, table.admit(name.len + value.len));
+        if (fits and table.lacks(name.len + value.len)) {
+            table.rehouse(try gpa.alloc(u64, table.used + Table(256, ring).unitsOf(name.len + value.len)));
+            moves += 1;
+        }
+        if (fits) table.add(name, value, .{}, @truncate(round));
+        if (ring == .lent and random.uintLessThan(u8, 10) == 0) {
+            table.rehouse(try gpa.alloc(u64, table.used));
+        }
         table.invariants();
         try list.append(gpa, .{ .name = name, .value = value });
         if (!fits) list.clearRetainingCapacity();
@@ -198,4 +270,5 @@ test "entries come and go, against a list" {
         }
         try testing.expectEqual(null, table.at(table.count));
     }
+    try testing.expectEqual(ring == .lent, moves > 100);
 }
