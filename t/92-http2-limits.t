@@ -14,9 +14,14 @@ use TestServer;
 use TestTools   qw(patience wait_for);
 use Time::HiRes qw(sleep time);
 
-# /wait: answers nobody.
+# /wait: answers nobody. An event stream begins, and says no more.
 async sub app {
     my ($scope, $receive, $send) = @_;
+    if ($scope->{type} eq 'sse') {
+        await $send->({ type => 'sse.start', status => 200 });
+        1 while (await $receive->())->{type} ne 'sse.disconnect';
+        return;
+    }
     die "no $scope->{type}\n" if $scope->{type} ne 'http';
     if ($scope->{path} eq '/wait') {
         1 while (await $receive->())->{type} ne 'http.disconnect';
@@ -56,6 +61,26 @@ for my $engine (qw(inline thread)) {
         my @ids   = map { $eager->request('/') } 1 .. 20;
         is_deeply [ map { $eager->response($_)->{body} } @ids ], [ ('answered') x 20 ],
             'requests that were on their way are answered';
+    };
+
+    subtest "deadlines of streams, $engine" => sub {
+        my $server = TestServer->start(
+            @common,
+            http2            => 1,
+            request_timeout  => 0.2,
+            sse_idle_timeout => 0.3,
+        );
+        my $h2 = TestHTTP2->new($server->port);
+        ok $h2->get('/wait')->{reset}, 'a request on which nothing moves is reset';
+        ok $server->wait_for_log(qr{GET /wait: Request stall timeout \(200 ms\) - resetting stream$}m),
+            '... which is logged';
+        my $quiet = $h2->stream($h2->request('/', fields => [ accept => 'text/event-stream' ]));
+        ok $h2->until(sub { $quiet->{reset} }), 'so is an event stream';
+        ok $server->wait_for_log(qr{GET /: SSE idle timeout \(0\.3s\) - resetting stream$}m),
+            '... which is logged';
+        is $h2->get('/')->{body}, 'answered', 'their connection goes on';
+        unlike $server->log, qr/closing connection/, '... and nothing says otherwise';
+        is $server->stop, 0, 'the server ends well';
     };
 
     subtest "max_connections, $engine" => sub {

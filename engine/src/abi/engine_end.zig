@@ -533,8 +533,8 @@ pub const EngineEnd = struct {
             exchange,
             .err,
             &buffer,
-            "the response cannot be sent: {t} - closing connection",
-            .{err},
+            "the response cannot be sent: {t} - {s}",
+            .{ err, exchange.connection.endWords() },
         );
         end.worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
     }

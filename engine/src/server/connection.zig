@@ -269,6 +269,11 @@ pub const Connection = struct {
         return connection.carrier orelse connection;
     }
 
+    /// What the log says of its end.
+    pub fn endWords(connection: *const Connection) []const u8 {
+        return if (connection.carrier == null) "closing connection" else "resetting stream";
+    }
+
     /// The TLS layer that it is under, be it its carrier's.
     pub fn tls(connection: *const Connection) ?*Tunnel {
         return (connection.carrier orelse connection).tunnel;

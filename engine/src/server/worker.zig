@@ -727,8 +727,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     exchange,
                     .warn,
                     &buffer,
-                    "Request stall timeout ({d} ms) - closing connection",
-                    .{exchange.idle_ms},
+                    "Request stall timeout ({d} ms) - {s}",
+                    .{ exchange.idle_ms, peer.connection.endWords() },
                 );
             }
             w.fail(peer, exchange.idle_reason);

@@ -94,7 +94,10 @@ sub _idle_timeout {
     my ($self, undef, $about) = @_;
     my ($name, $option) =
         $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
-    my $text = "$name idle timeout ($self->{options}{$option}s) - closing connection";
+    # An application may have changed its scope.
+    my $streams = eval { $about->[1]{http_version} eq '2' };
+    my $end     = $streams ? 'resetting stream' : 'closing connection';
+    my $text    = "$name idle timeout ($self->{options}{$option}s) - $end";
     $self->{log}->warn("PAGI: $text", _request($about));
     return;
 }

@@ -471,15 +471,16 @@ pub fn Output(comptime W: type) type {
         pub fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
             const connection = &peer.connection;
             var buffer: [192]u8 = undefined;
-            const text = "The file of a response " ++ what ++ ": {d} bytes are missing - closing connection";
+            const text = "The file of a response " ++ what ++ ": {d} bytes are missing - {s}";
+            const words = connection.endWords();
             if (connection.current()) |exchange| {
-                w.sayOf(exchange, .err, &buffer, text, .{range.len});
+                w.sayOf(exchange, .err, &buffer, text, .{ range.len, words });
                 exchange.body_bytes -|= range.len;
             } else w.say(
                 .err,
                 &buffer,
                 "connection {d} ({s}): " ++ text,
-                .{ connection.number, connection.peerName(), range.len },
+                .{ connection.number, connection.peerName(), range.len, words },
             );
             w.fail(peer, .server_error);
         }
