@@ -43,7 +43,7 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
             ok(
                 wait_for(sub {
                     content("$dir/log") =~
-                        /has exited with status 1 and has not taken over: this one goes on\n\z/;
+                        /has exited with status 1 and has not taken over: this one goes on\n/;
                 }),
                 'a new program that does not start'
             );
