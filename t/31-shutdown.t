@@ -294,7 +294,7 @@ my $shutdown = $when eq 'startup' ? Future->done : $server->shutdown;
 my $remove = sub { $loop->remove($server); print STDERR "removed\n" };
 $when =~ /at once/ ? $remove->() : $loop->later($remove);
 print STDERR "shutdown is over\n" if $shutdown->await->is_done;
-print STDERR 'listen: ', $listen->await->failure || "done\n";
+print STDERR 'listen: ' . ($listen->await->failure || "done\n");
 PROGRAM
     my %expected = (
         startup                      => [ 0,  qr/^listen: Lifespan startup was given up/m ],
