@@ -169,7 +169,8 @@ A folder on a file system that waits for a network or another process (NFS, SMB,
 whatever is not known as a local one) is looked into by helper threads: who asks for a file whose server does
 not answer waits, at most C<write_timeout>, and nobody else. It counts where the folder itself lies: what is
 mounted below a local folder wants a C<static> of its own. Elsewhere names and attributes are looked up at
-once, and only bytes that are not in memory are left to threads (C<sync_file_threshold>).
+once, and only bytes that are not in memory are left to threads (C<sync_file_threshold>). A path that an
+application of PAGI sends (C<file>) is opened by a thread as well where its storage may be slow.
 
 =head1 FUNCTIONS
 

@@ -196,6 +196,12 @@ C<X-Sendfile> if the option is off.
 
 works by itself: C<plack.xsendfile.type> is set.
 
+=item Slow storage
+
+The file is looked for and opened where the application runs: where its storage does not answer (NFS, FUSE),
+the requests of that process wait, too. What is read of it is not waited for. For such files there are the
+C<file> of an event of PAGI, which a thread opens, and L<PAGI::Server::Folders/Slow storage>.
+
 =back
 
 =head1 METHODS
