@@ -381,6 +381,33 @@ subtest 'a fork' => sub {
     $server->stop;
 };
 
+# With what it has of its parent's: threads that open files are not among it.
+subtest 'a fork that ends as a program does' => sub {
+    my $app = File::Temp->new(SUFFIX => '.pl');
+    print {$app} <<'APP';
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "none\n" if $scope->{type} ne 'http';
+    my %body = (file => __FILE__);
+    if ($scope->{path} eq '/fork') {
+        my $pid = fork // die "fork: $!";
+        exit 7 if !$pid;
+        waitpid $pid, 0;
+        %body = (body => "child: $?");
+    }
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body', %body });
+}
+APP
+    close $app;
+    my $server = TestServer->command($app->filename);
+    like get($server->port, '/')->{body}, qr/__FILE__/, 'a thread has opened a file';
+    is get($server->port, '/fork')->{body}, 'child: ' . (7 << 8), 'a child ends with its status';
+    like get($server->port, '/')->{body}, qr/__FILE__/, 'files are sent';
+    is $server->stop, 0, 'the server ends well';
+};
+
 subtest 'the threshold' => sub {
     my $server = TestServer->start(%quiet, app => \&pagi, sync_file_threshold => 0);
     check_held($server, '/file/' . small(), $small, 'with 0 a small file');

@@ -32,7 +32,8 @@ pub const Opener = struct {
     fn destroy(opener: *Opener) void {
         opener.storage.close();
         while (opener.done.pop()) |task| task.drop(task);
-        opener.wakeup.deinit();
+        // A forked process has no copy of its descriptor.
+        if (opener.forks == io.fork.count()) opener.wakeup.deinit();
         gpa.destroy(opener);
     }
 

@@ -11,6 +11,9 @@ use Future;
 use Peregrine;
 use Scalar::Util qw(weaken);
 
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
 sub new {
     my ($class, $loop) = @_;
     my $handle = Peregrine::OpenerHandle->new or die "cannot open files by threads: $!\n";
@@ -96,6 +99,8 @@ sub send {
 }
 
 package PAGI::Server::SlowFiles::File;
+
+sub CLONE_SKIP { return 1 }
 
 # Its end may be slow as well.
 sub DESTROY {
