@@ -63,10 +63,17 @@ my %handlers = (
     '/wait' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->($start);
-        await go();
+        await go('');
         await $send->(piece('at last'));
     },
-    '/go'   => async sub { go()->done; await $_[2]->($start); await $_[2]->(piece('gone')) },
+    '/missing' => async sub {
+        my ($scope, $receive, $send) = @_;
+        await $send->($start);
+        eval { await $send->({ type => 'http.response.body', file => "$path/none" }); 1 } and return;
+        await go('missing');
+        await $send->(piece('failed'));
+    },
+    '/go' => async sub { go($_[0]{query_string})->done; await $_[2]->($start); await $_[2]->(piece('gone')) },
     '/dies' => async sub { await $_[2]->($start); die "before its body\n" },
     '/late' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -77,10 +84,11 @@ my %handlers = (
 );
 
 {
-    my $go;
+    my %go;
 
     sub go {
-        return $go //= IO::Async::Loop->new->new_future;
+        my ($name) = @_;
+        return $go{$name} //= IO::Async::Loop->new->new_future;
     }
 }
 
@@ -135,6 +143,13 @@ subtest 'a head never waits for what the application waits for' => sub {
     like(read_to($client, qr/\r\n\r\n/), qr/^transfer-encoding: chunked\r$/mi, 'it comes before the body');
     is(get($port, '/go')->{body}, 'gone', 'another request');
     like(read_to($client, qr/0\r\n\r\n\z/), qr/at last/, 'the body follows');
+};
+
+subtest 'nor for a file that could not be opened' => sub {
+    my $client = TestClient->new($port)->send("GET /missing HTTP/1.1\r\nHost: h\r\n\r\n");
+    like(read_to($client, qr/\r\n\r\n/), qr/^transfer-encoding: chunked\r$/mi, 'it comes before the body');
+    is(get($port, '/go?missing')->{body}, 'gone', 'another request');
+    like(read_to($client, qr/0\r\n\r\n\z/), qr/failed/, 'the body follows');
 };
 
 subtest 'an application that dies between head and body' => sub {

@@ -55,7 +55,8 @@ my $app = async sub {
     await $send->({ type => 'http.response.start', status => 200, headers => \@more });
     return await $send->({ type => 'http.response.body', body => 'well' }) if $path ne '/file';
     my $sent = $send->({ type => 'http.response.body', file => $file->filename });
-    truncate $file->filename, 10;
+    await $sent if $scope->{query_string} eq 'whole';
+    truncate $file->filename, 10 if $scope->{query_string} ne 'whole';
     await $sent;
 };
 
@@ -85,6 +86,7 @@ subtest 'lines of text' => sub {
         '/fields'   => qr{^PAGI: request \d+-1 \(127\.0\.0\.1\) GET /fields: The response has fields}m,
         '/file'     => qr{^PAGI: request \d+-1 \($peer\) GET /file: The file of a response ended before}m,
     );
+    request($server, '/file?whole');    # from now on it is opened at once
     for my $target (sort keys %lines) {
         request($server, $target);
         ok($server->wait_for_log($lines{$target}), $target);

@@ -54,11 +54,13 @@ sub psgi {
 sub check_held {
     my ($server, $path, $expected, $says, %client) = @_;
     $files->hold(delete $client{hold} // 'read');
-    my $client = TestClient->new($server->port, timeout => patience(60), %client);
+    my $has_length = delete $client{has_length};
+    my $client     = TestClient->new($server->port, timeout => patience(60), %client);
     $client->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
     my $held = $files->wait_held;
     ok $held, "$says waits for its storage";
     my $other = TestClient->new($server->port, timeout => patience(60), %client);
+
     for (1 .. 2) {
         $other->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n");
         is(($other->response // {})->{body}, 'quick', '... another client does not');
@@ -67,6 +69,7 @@ sub check_held {
     $files->let_go;
     my $got = $client->response // {};
     ok(($got->{body} // '') eq $expected, '... and gets all of it') or diag length $got->{body};
+    is($got->{header}{'content-length'}, length $expected, '... with its length') if $has_length;
     return;
 }
 
@@ -118,13 +121,18 @@ for my $how ([ engine => 'inline' ], [ engine => 'thread' ], [ engine => 'inline
         my $port   = $server->port;
         my %client = (timeout => patience(60));
         for my $kind (qw(lookup open)) {
-            check_held($server, '/file/' . small(), $small, "a small file ($kind)", hold => $kind);
+            check_held(
+                $server, '/file/' . small(), $small, "a small file ($kind)",
+                hold       => $kind,
+                has_length => 1
+            );
             check_held(
                 $server,
                 '/part/' . large(),
                 substr($large, 100_000, 200_000),
                 "a part of a file ($kind)",
-                hold => $kind
+                hold       => $kind,
+                has_length => 1
             );
         }
         check_held($server, '/unawaited/' . large(), $large, 'a file that is not awaited', hold => 'open');

@@ -775,6 +775,10 @@ enum peregrine_flow {
  * it with idle_timeout. */
 int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
 
+/* Whether a head that was held (PEREGRINE_HOLD) waits for the first of the body beyond the next poll as well:
+ * until that comes, or a flush, or keep is 0. For a file whose length is not yet known. */
+int peregrine_keep_head(peregrine_worker *worker, peregrine_ticket ticket, int keep);
+
 /* ---- What the answer to a request for a file is --------------------------------------------------- */
 
 /* Flags of a question */

@@ -69,6 +69,12 @@ SV *pagi_file_after(pTHX_ pagi_exchange *exchange, HV *event) {
     return ask_server(aTHX_ exchange, "_send_after", event, newSVsv(exchange->opening));
 }
 
+/* Whether the head waits for the file, whose length it is to have. */
+static void keep_head(const pagi_exchange *exchange, bool keep) {
+    const px_exchange *base = &exchange->base;
+    if (base->worker->engine) (void)peregrine_keep_head(base->worker->engine, base->ticket, keep);
+}
+
 /* Has a thread open the file of an event. */
 static SV *open_aside(pTHX_ pagi_exchange *exchange, HV *event) {
     AV *more = newAV();
@@ -80,6 +86,7 @@ static SV *open_aside(pTHX_ pagi_exchange *exchange, HV *event) {
     SV **futures = AvARRAY((AV *)SvRV(answer));
     SvREFCNT_dec(exchange->opening);
     exchange->opening = newSVsv(futures[0]);
+    keep_head(exchange, true);
     SV *future = newSVsv(futures[1]);
     SvREFCNT_dec_NN(answer);
     return future;
@@ -90,8 +97,8 @@ static SV *cannot_open(pTHX_ pagi_exchange *exchange, const char *type, SV *file
                              SVfARG(file), Strerror(errno));
 }
 
-/* A file that was opened, whose length is known. The descriptor is the engine's, unless it stays the
- * object's. */
+/* A file that was opened, whose length is known, or could not be (no fd). The descriptor is the engine's,
+ * unless it stays the object's. */
 static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *event, HV *file, IV offset,
                        IV length) {
     px_worker *worker = exchange->base.worker;
@@ -99,10 +106,14 @@ static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *even
     SV **path = hv_fetchs(file, "path", 0);
     const char *text = path ? SvPV_const(*path, len) : (len = 0, "");
     const bool local = number_of(aTHX_ file, "local") != 0;
-    const int fd = (int)number_of(aTHX_ file, "fd");
+    const int fd = hv_exists(file, "fd", 2) ? (int)number_of(aTHX_ file, "fd") : -1;
     const UV bytes = number_of(aTHX_ file, "bytes");
     if (local) note_local(aTHX_ exchange->app, text, len);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    if (fd < 0) {
+        keep_head(exchange, false);
+        return px_future_done(aTHX_ worker, NULL);
+    }
     if (exchange->trailers_due && path) { /* it is read, by its path */
         px_store(aTHX_ event, PAGI_KEY(exchange->app->cx, FILE), newSVsv(*path));
         return pagi_response_send_by_reading(aTHX_ exchange, event);

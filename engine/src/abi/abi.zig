@@ -830,6 +830,10 @@ pub export fn peregrine_idle_limit(handle: *Handle, ticket: types.Ticket, idle_m
     return handle.apply(ticket, .{ .idle_limit = idle_ms });
 }
 
+pub export fn peregrine_keep_head(handle: *Handle, ticket: types.Ticket, keep: c_int) callconv(.c) c_int {
+    return handle.apply(ticket, .{ .keep_head = keep != 0 });
+}
+
 inline fn bodyOf(bytes: ?[*]const u8, len: usize, flags: u32, loan: ?*types.Loan) peregrine.Command {
     return .{ .body = .{
         .bytes = bytesOf(bytes, len),

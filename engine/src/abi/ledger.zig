@@ -313,7 +313,7 @@ pub const Ledger = struct {
                 if (entry.websocket != .handshake) return error.NotWebSocket;
                 if (entry.order != .unstarted) return error.OutOfOrder;
             },
-            .read, .flush, .abort, .idle_limit => {},
+            .read, .flush, .abort, .idle_limit, .keep_head => {},
         }
         return verdict;
     }
@@ -322,7 +322,7 @@ pub const Ledger = struct {
     fn sends(command: *const Command) bool {
         return switch (command.*) {
             .start, .body, .file, .end, .message, .inform, .accept, .close => true,
-            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .repeat, .relay => false,
+            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay => false,
         };
     }
 

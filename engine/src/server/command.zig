@@ -38,6 +38,8 @@ pub const Command = union(enum) {
     flow: Flow,
     /// How many milliseconds without a byte in either direction end the exchange; 0: no limit.
     idle_limit: u32,
+    /// Whether a head that waits for the first piece of the body waits on when output leaves (`Start.hold`).
+    keep_head: bool,
     /// Sends the same bytes again and again as a piece of the body.
     repeat: Repeat,
     /// Lets the application have the connection of a WebSocket handshake, to speak on it as it likes.

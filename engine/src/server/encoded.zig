@@ -166,6 +166,7 @@ fn headOf(command: *const Command) Head {
         .keepalive => |keepalive| .{ .kind = kind, .a = keepalive.interval_ms, .b = keepalive.timeout_ms },
         .flow => |flow| .{ .kind = kind, .a = @backingInt(flow) },
         .idle_limit => |milliseconds| .{ .kind = kind, .a = milliseconds },
+        .keep_head => |keeps| .{ .kind = kind, .flags = bit(keeps, flag.some) },
         .repeat => |repeat| .{ .kind = kind, .a = repeat.interval_ms, .length = repeat.bytes.len },
         .relay => |relay| switch (relay) {
             .offer => |fd| .{ .kind = kind, .flags = flag.some, .a = @bitCast(fd) },
@@ -219,6 +220,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .keepalive => .{ .keepalive = .{ .interval_ms = head.a, .timeout_ms = head.b } },
         .flow => .{ .flow = std.enums.fromInt(Flow, head.a) orelse return error.Malformed },
         .idle_limit => .{ .idle_limit = head.a },
+        .keep_head => .{ .keep_head = head.flags & flag.some != 0 },
         .repeat => .{ .repeat = .{ .interval_ms = head.a, .bytes = try reader.run(head.length) } },
         .relay => .{ .relay = if (head.flags & flag.some != 0) .{ .offer = @bitCast(head.a) } else .only },
         .read => .read,
@@ -234,7 +236,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
         .body, .file, .read, .flush, .abort => &.{},
-        .message, .close, .keepalive, .flow, .idle_limit, .repeat, .relay => &.{},
+        .message, .close, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay => &.{},
     };
 }
 
@@ -246,7 +248,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
         .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
-        .relay => "",
+        .keep_head, .relay => "",
     };
 }
 
@@ -330,6 +332,8 @@ const samples = [_]Command{
     .{ .flow = .all },
     .{ .flow = .on_demand },
     .{ .idle_limit = 3 },
+    .{ .keep_head = true },
+    .{ .keep_head = false },
     .{ .repeat = .{ .interval_ms = 4, .bytes = ":\n\n" } },
     .{ .relay = .{ .offer = 8 } },
     .{ .relay = .{ .offer = -1 } },

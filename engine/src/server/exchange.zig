@@ -92,6 +92,8 @@ pub const Exchange = struct {
     given_bytes: u64 = 0,
     /// A file range is the last piece of the body: only sending it shows whether it can be read.
     ends_with_file: bool = false,
+    /// See `keepsHead`.
+    keeps_head: bool = false,
     /// The host was told that the peer has ended its sending side.
     half_closed: bool = false,
     /// The engine answers in place of the host.
@@ -384,6 +386,11 @@ pub const Exchange = struct {
         }
         const interim = exchange.connection.session.takeContinue(exchange.stream) orelse return;
         try outbox.append(pool, interim);
+    }
+
+    /// Whether the head waits on to know how long the body is, when other output leaves.
+    pub fn keepsHead(exchange: *const Exchange) bool {
+        return exchange.keeps_head and exchange.connection.session.headIsOpen(exchange.stream);
     }
 
     /// Ends a head that waits to know how long the body is. On an error nothing has changed.

@@ -498,6 +498,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const store = storing.store;
         pub const nextRequest = output.nextRequest;
         pub const forget = output.forget;
+        pub const keepHead = output.keepHead;
         pub const flush = output.flush;
         pub const flushPlain = output.flushPlain;
         pub const settle = output.settle;

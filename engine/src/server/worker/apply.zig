@@ -67,6 +67,7 @@ pub fn Apply(comptime W: type) type {
                 ),
                 .flow => |flow| try w.setFlow(exchange, flow),
                 .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
+                .keep_head => |keeps| w.keepHead(exchange, keeps),
                 .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),
                 .relay => |relay| switch (relay) {
                     .offer => |fd| try w.offerRelay(exchange, fd),

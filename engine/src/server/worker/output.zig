@@ -336,10 +336,17 @@ pub fn Output(comptime W: type) type {
             if (w.flush(peer)) w.settle(peer);
         }
 
+        /// Whether an open head stays when output leaves.
+        pub fn keepHead(w: *W, exchange: *Exchange, keeps: bool) void {
+            exchange.keeps_head = keeps;
+            if (!keeps) w.cork(peerOfExchange(exchange));
+        }
+
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the
         /// connection is lost, and `peer` with it.
         pub fn flush(w: *W, peer: *Peer) bool {
             if (peer.connection.current()) |exchange| {
+                if (peer.connection.output == .open and exchange.keepsHead()) return true;
                 exchange.closeHead(&w.pool) catch {
                     w.fail(peer, .server_error);
                     return false;

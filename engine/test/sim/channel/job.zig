@@ -156,6 +156,10 @@ pub const Job = struct {
         if (random.uintLessThan(u8, 10) == 0) {
             return job.heard(try speech.say(job.record, job.ticket, .idle_limit, 3_600_000), false);
         }
+        if (random.uintLessThan(u8, 10) == 0) {
+            const keeps = random.uintLessThan(u8, 2);
+            return job.heard(try speech.say(job.record, job.ticket, .keep_head, keeps), false);
+        }
         return true;
     }
 

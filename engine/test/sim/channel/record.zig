@@ -56,6 +56,7 @@ pub const Record = struct {
         keepalive,
         pause,
         idle_limit,
+        keep_head,
     };
 
     pub fn deinit(record: *Record) void {

@@ -223,6 +223,7 @@ pub const Speech = struct {
             .keepalive => abi.peregrine_keepalive(handle, ticket, number, 0),
             .pause => abi.peregrine_pause(handle, ticket, @intCast(number)),
             .idle_limit => abi.peregrine_idle_limit(handle, ticket, number),
+            .keep_head => abi.peregrine_keep_head(handle, ticket, @intCast(number)),
             .repeat => abi.peregrine_repeat(handle, ticket, number, ":\n", 2),
             else => unreachable,
         });
