@@ -464,6 +464,15 @@ bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count);
 SV *px_await_clone(pTHX_ SV *future);
 
+/* Whether the bytes are that text, which is in lower case; letters of ASCII count in either case. foldEQ
+ * wants an interpreter since Perl 5.38, and strncasecmp asks the locale. */
+static inline bool px_is_text(const char *bytes, size_t len, const char *text) {
+    if (len != strlen(text)) return false;
+    for (size_t i = 0; i < len; i++)
+        if (toLOWER_A(bytes[i]) != text[i]) return false;
+    return true;
+}
+
 /* plain.c */
 typedef SV *(*px_copy_function)(pTHX_ SV *value);
 typedef struct px_plain_field {

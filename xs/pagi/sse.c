@@ -89,9 +89,8 @@ static void sse_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
 /* ---- sse.start ------------------------------------------------------------------------------- */
 
 static bool has_field(const pagi_fields *fields, const char *name) {
-    const size_t len = strlen(name);
     for (size_t i = 0; i < fields->count; i++)
-        if (fields->list[i].name_len == len && foldEQ(fields->list[i].name, name, (I32)len)) return true;
+        if (px_is_text(fields->list[i].name, fields->list[i].name_len, name)) return true;
     return false;
 }
 

@@ -456,13 +456,10 @@ static void push_trimmed(pTHX_ AV *list, const char *from, const char *to) {
 
 /* The names in all Sec-WebSocket-Protocol fields. */
 static AV *subprotocols(pTHX_ const peregrine_request *request) {
-    static const char field_name[] = "sec-websocket-protocol";
     AV *list = newAV();
     for (uint32_t i = 0; i < request->field_count; i++) {
         const peregrine_field_span *field = &request->fields[i];
-        if (field->name_len != sizeof(field_name) - 1 ||
-            !foldEQ(request->text + field->name_at, field_name, field->name_len))
-            continue;
+        if (!px_is_text(request->text + field->name_at, field->name_len, "sec-websocket-protocol")) continue;
         const char *at = request->text + field->value_at;
         const char *end = at + field->value_len;
         while (at < end) {

@@ -6,12 +6,8 @@
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-static bool is_named(const char *name, STRLEN len, const char *text, STRLEN text_len) {
-    return len == text_len && foldEQ(name, text, (I32)len);
-}
-
 static bool is_chunked(const char *name, STRLEN len) {
-    return is_named(name, len, "transfer-encoding", 17);
+    return px_is_text(name, len, "transfer-encoding");
 }
 
 /* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. Of a body that came in
@@ -21,10 +17,10 @@ static bool is_chunked(const char *name, STRLEN len) {
 static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
     psgi_context *cx = app->cx;
     if (!app->underscores && memchr(name, '_', len)) return NULL;
-    if (is_named(name, len, "proxy", 5) || is_chunked(name, len)) return NULL;
-    if (is_named(name, len, "content-type", 12)) return PSGI_KEY(cx, CONTENT_TYPE);
-    if (is_named(name, len, "content-length", 14)) return PSGI_KEY(cx, CONTENT_LENGTH);
-    if (is_named(name, len, "cookie", 6)) return PSGI_KEY(cx, COOKIE);
+    if (px_is_text(name, len, "proxy") || is_chunked(name, len)) return NULL;
+    if (px_is_text(name, len, "content-type")) return PSGI_KEY(cx, CONTENT_TYPE);
+    if (px_is_text(name, len, "content-length")) return PSGI_KEY(cx, CONTENT_LENGTH);
+    if (px_is_text(name, len, "cookie")) return PSGI_KEY(cx, COOKIE);
     SV *key = newSVpvs_flags("HTTP_", SVs_TEMP);
     char *to = SvGROW(key, len + 6) + 5;
     for (STRLEN i = 0; i < len; i++) to[i] = name[i] == '-' ? '_' : (char)toUPPER_A(name[i]);

@@ -60,12 +60,12 @@ static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
 }
 
 static bool is_content_length(const peregrine_field *field) {
-    return field->name_len == 14 && foldEQ(field->name, "content-length", 14);
+    return px_is_text(field->name, field->name_len, "content-length");
 }
 
 static bool says_chunked(const peregrine_field *field) {
-    return field->name_len == 17 && foldEQ(field->name, "transfer-encoding", 17) && field->value_len == 7 &&
-           foldEQ(field->value, "chunked", 7);
+    return px_is_text(field->name, field->name_len, "transfer-encoding") &&
+           px_is_text(field->value, field->value_len, "chunked");
 }
 
 static bool read_status(pTHX_ SV *status, UV *number) {
