@@ -141,7 +141,7 @@ for (@BLOCKED) {
     subtest "request_kill_timeout, $mode" => sub {
         finds($begun, 'a request that is blocked in a library',
             $LONG,
-            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    main::wait_for_lock called at},
+            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    \S+::wait_for_lock called at},
             $mode);
         further_requests($server) if $mode eq 'inline';
         is($server->stop, 0, 'it ends well');
@@ -177,7 +177,7 @@ for (@STANDING) {
             $begun,
             'a worker whose loop stands',
             qr/has not answered for 2 s/,
-            qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    main::\S+ called at}, $mode
+            qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    \S+::\S+ called at}, $mode
         );
         is($begun->[0]->stop, 0, 'it ends well');
     };

@@ -283,7 +283,7 @@ subtest 'a worker that is stuck' => sub {
     my $at = qr/at \S*app\.pl line \d+/;
     like(
         $server->log,
-        qr/process $before{'1'} is stuck in request \d+-\d+ GET \/sleep $at\n    main::\S+ called $at/,
+        qr/process $before{'1'} is stuck in request \d+-\d+ GET \/sleep $at\n    \S+::\S+ called $at/,
         '... and has said where it was'
     );
     my %after;

@@ -73,8 +73,8 @@ my @lib = ('-I', "$directory/lib");
 subtest 'applications' => sub {
     serves('a file', 'from a file', $file);
     serves(
-        'a file in main',
-        'in main',
+        'a file in a package of its own',
+        'in Peregrine::App::main_pl',
         write_file(
             'main.pl',
             'sub doubt { die } sub load { die } sub _from_file { __PACKAGE__ } '
@@ -222,9 +222,24 @@ subtest 'applications that do not load' => sub {
         qr/\AError loading \S+wide\.pl: \xe2\x98\xba\n\z/,
         write_file('wide.pl', 'die "\x{263a}\n"')
     );
-    fails('bad code',  1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
-    fails('no module', 1, qr/Module not found: No::Such::Module/, 'No::Such::Module');
-    fails('no module by -M', 1, qr/Module not found: No::Such/,   '-MNo::Such', $file);
+    fails('bad code', 1, qr/Error loading the code of -e: .*syntax error at -e line 1/s, '-e', 'sub {;');
+    # Errors that the parser of `await` has seen take the place of what Perl says.
+    my $undeclared =
+        "use strict;\nuse Future::AsyncAwait;\nasync sub app {\n    if (1) { await \$xyz\n}\n\\&app;\n";
+    my $global = qr/Global symbol "\$xyz" requires explicit package name[^\n]* line 5\.\nparse failed/;
+    my $broken = write_file('undeclared.pl', $undeclared);
+    fails('an error behind await', 1, qr/\AError loading \Q$broken\E: $global/, $broken);
+    fails('... in code', 1, qr/\AError loading the code of -e: $global/, '-e', $undeclared);
+    fails(
+        '... in what another loads',
+        1,
+        qr/\AError loading \S+user\.pl: $global.*Compilation failed in require/s,
+        write_file('user.pl', "require '$broken'; sub { }")
+    );
+    write_file('lib/My/Undeclared.pm', $undeclared);
+    fails('... in a module', 1, qr/\AError loading My::Undeclared: $global/, @lib, 'My::Undeclared');
+    fails('no module',       1, qr/Module not found: No::Such::Module/,      'No::Such::Module');
+    fails('no module by -M', 1, qr/Module not found: No::Such/,              '-MNo::Such', $file);
     fails('a broken module', 1, qr/Error loading Broken: syntax error|Error loading Broken: /, @lib,
         'Broken');
     fails('a module without new', 1, qr/Error loading Plain: it has no method new/, @lib, 'Plain');

@@ -47,6 +47,32 @@ my @contract = qw(
 );
 ok(PAGI::Server::Options::is_known($_), "$_ is an option") for @contract;
 
+# Sections that manuals name are there, in this manual or in another one of ours.
+my %sections;
+for my $file (glob('bin/*'), split /\n/, `find lib -name '*.pm' -o -name '*.pod'`) {
+    my $text = content($file);
+    my $name = $file =~ s{\A(?:lib|bin)/}{}r =~ s{\.(?:pm|pod)\z}{}r =~ s{/}{::}gr;
+    next if $text !~ /^=head1 NAME/m;
+    $sections{$name} =
+        { text => $text, has => { map { _heading($_) => 1 } $text =~ /^=(?:head\d|item) +(.*)/mg } };
+}
+
+sub _heading ($pod) {
+    return $pod =~ s/[A-Z]<<? ?(.*?) ?>?>/$1/gr =~ s/\s+/ /gr;
+}
+
+for my $name (sort keys %sections) {
+    my @missing;
+    while ($sections{$name}{text} =~ m{L<(?:[^>|/]*\|)?([\w:-]*)/"?([^>"]+)"?>}g) {
+        my ($other, $section) = ($1, $2);
+        $section =~ s/\s+/ /g;
+        my $there = $sections{ length $other ? $other : $name } or next;
+        push @missing, "$other/$section"
+            if !grep { /\A\Q$section\E(?:\z|[ ,])/ || /, \Q$section\E(?:\z|,)/ } keys %{ $there->{has} };
+    }
+    is("@missing", '', "$name names sections that are there");
+}
+
 # What the documents say of files. (A tarball lacks those that only a clone needs.)
 if (-e '.git') {
     for my $document (qw(README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md)) {

@@ -99,18 +99,18 @@ subtest 'a page for browsers' => sub {
         'the exception, escaped';
     like $body, qr/GET \/dies\?a=%3Cscript/, 'the request';
     like $body,
-        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>main::secret_function called at \Q$file\E line 17</,
+        qr/<li><code>thrown at \Q$file\E line 6<\/code><\/li>\n<li><code>Peregrine::App::\w+::secret_function called at \Q$file\E line 17</,
         'who called whom';
     unlike $body, qr/<script|<img|<link|https?:|\bsrc=|\bhref=/, 'no script, nothing from elsewhere';
     is $answer->{rest}, '', 'nothing follows';
 
     like page('/later')->{body},
-        qr/after a while.*secret_function called at \Q$file\E line 11<.*main::later called/s,
+        qr/after a while.*secret_function called at \Q$file\E line 11<.*Peregrine::App::\w+::later called/s,
         'an async sub, after an await';
     like page('/twice')->{body}, qr/at first.*secret_function called at \Q$file\E line 11</s,
         'one that was thrown again';
     like page('/event')->{body},
-        qr/status must be .*Future::\w+::result called at \Q$file\E line 14<.*main::secret_event called at \Q$file\E line 25</s,
+        qr/status must be .*Future::\w+::result called at \Q$file\E line 14<.*Peregrine::App::\w+::secret_event called at \Q$file\E line 25</s,
         'an event that fails, awaited by two async subs';
     is length(page('/huge')->{body}) < 70_000, 1, 'a huge exception is cut';
     like page('/bytes')->{body}, qr/<pre>\xc3\x83\xc2\xa9 \\x\{00\}\\x\{1b\}\[2J\xc3\xbf/,
@@ -137,7 +137,7 @@ subtest 'for others' => sub {
         like $answer->{body},
             qr/\AThe application died before its response had started\n\nx at \Q$file\E line 6/,
             '... with the exception';
-        like $answer->{body}, qr/^    main::secret_function called at \Q$file\E line 17$/m,
+        like $answer->{body}, qr/^    Peregrine::App::\w+::secret_function called at \Q$file\E line 17$/m,
             '... and the trace';
     }
     is request('/dies?x', accept => $_)->{header}{'content-type'}, 'text/html; charset=utf-8', "HTML: $_"
@@ -148,11 +148,12 @@ subtest 'for others' => sub {
     is $head->{rest},                   '',                         '... and no content';
     my $stream = request('/dies?x', accept => 'text/event-stream');
     is $stream->{status}, 500, 'an event stream that was not started';
-    like $stream->{body}, qr/^    main::secret_function called/m, '... has its trace in plain text';
+    like $stream->{body}, qr/^    Peregrine::App::\w+::secret_function called/m,
+        '... has its trace in plain text';
     my $handshake = TestWebSocket->start($server->port, '/dies?x')->answer;
     is $handshake->{status}, 500, 'a WebSocket that was not accepted';
     like $handshake->{body},
-        qr/died before its WebSocket was accepted\n\nx at .*^    main::secret_function called/ms,
+        qr/died before its WebSocket was accepted\n\nx at .*^    Peregrine::App::\w+::secret_function called/ms,
         '... likewise';
 };
 

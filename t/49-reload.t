@@ -59,7 +59,7 @@ async sub {
     my ($scope, $receive, $send) = @_;
     if ($scope->{type} eq 'lifespan') {
         await $receive->();
-        my $failure = main->can('failure') && main::failure();
+        my $failure = __PACKAGE__->can(q{failure}) && failure();
         return await $send->({ type => 'lifespan.startup.failed', message => $failure }) if $failure;
         await $send->({ type => 'lifespan.startup.complete' });
         await $receive->();

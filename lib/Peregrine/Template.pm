@@ -223,7 +223,7 @@ that it has forked go on.
 
 A worker is a child of the master, which has to call L<Peregrine/adopt_orphans> before; the template forks
 twice for that. What it is to have is sent along, as descriptors (L<Peregrine::Link/say>); what the master had
-open when it forked the template is there as well, unless L</new>'s C<load> closes it.
+open when it forked the template is there as well, unless the C<load> of L</start> closes it.
 
 A worker tells its process as C<pid> over its link, and goes on when it hears C<go>. A link that ends without
 that: there is no worker, because the template has ended, or could not fork (C<failed>).

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use File::Spec ();
 use PAGI::Server::AppKind;
+use PAGI::Server::AppPackage;
 use PAGI::Server::Exception;
 use Scalar::Util qw(blessed reftype);
 
@@ -28,10 +29,36 @@ sub load {
     my ($class, %args) = @_;
     $loading = defined $args{code} ? 'the code of -e' : $args{app};
     $loader  = $$;
-    my $app   = eval { _load(%args) };
+    my $app = eval {
+        _with_syntax_errors(sub { _load(%args) });
+    };
     my $error = $@;
     undef $loading;
     return $app if $app;
+    die $error;
+}
+
+# When a syntax error is inside of what a keyword of a module parses, such as `await`, that module dies of
+# `parse failed`, which takes the place of what Perl has said in $@ about the error. A handler for `die` still
+# sees it. One that the application sets stays.
+sub _with_syntax_errors {
+    my ($load) = @_;
+    my $before = $SIG{__DIE__};
+    return $load->() if defined $before && length $before && ref $before ne 'CODE';
+    my $said   = '';
+    my $listen = sub {
+        $said = "$@"  if "$_[0]" =~ /\Aparse failed--compilation aborted at .+ line [0-9]+\.\n\z/;
+        $before->(@_) if ref $before;
+    };
+    $SIG{__DIE__} = $listen;
+    my $value = eval { $load->() };
+    my $error = $@;
+    if (ref $SIG{__DIE__} && $SIG{__DIE__} == $listen) {
+        if (defined $before) { $SIG{__DIE__} = $before }
+        else                 { delete $SIG{__DIE__} }
+    }
+    return $value                                                  if $value;
+    $error =~ s/(?=\bparse failed--compilation aborted at )/$said/ if !ref $error;
     die $error;
 }
 
@@ -70,8 +97,9 @@ sub _refuse_arguments {
 
 sub is_file {
     my ($spec) = @_;
+    return 1 if $spec =~ m{/};
     return 0 if $spec =~ /::/;
-    return 1 if $spec =~ m{/} || $spec =~ /\.(?:pl|psgi)\z/;
+    return 1 if $spec =~ /\.(?:pl|psgi)\z/;
     return -e $spec ? 1 : 0;
 }
 
@@ -127,21 +155,25 @@ sub _from_file {
     die "App file is a directory: $file\n" if -d _;
     die "App file cannot be read: $file\n" if !-r _;
     my $path = File::Spec->rel2abs($file);
+    my $do   = _in_own_package($path, 'sub { return do $_[0] }');
     local $0    = $path;
     local @ARGV = ();
-    my $value = do {
-
-        package main;
-        do $path;
-    };    # a file is compiled in the package that asks for it: its functions are not to become ours
+    my $value = PAGI::Server::AppPackage::with_own_state(sub { $do->($path) });
     die "Error loading $file: " . _reason($@) if $@;
     return $value;
+}
+
+# A file is compiled in the package of the code that asks for it.
+sub _in_own_package {
+    my ($origin, $code) = @_;
+    my $package = PAGI::Server::AppPackage::name($origin);
+    return eval "package $package; $code";
 }
 
 sub _from_code {
     my ($code, $modules) = @_;
     my $imports = join '', map { _use_statement($_) } @$modules;
-    my $value   = eval "package main; $imports\n#line 1 \"-e\"\n$code";
+    my $value   = _in_own_package('e', "$imports\n#line 1 \"-e\"\n$code");
     die 'Error loading the code of -e: ' . _reason($@) if $@;
     return $value;
 }
@@ -203,8 +235,12 @@ PAGI::Server::AppLoader - finds and loads an application
 An application is a code reference, or an object with a method C<to_app> that returns one. It comes from a
 file whose last statement gives it, from a module with C<new>, or from code on the command line.
 
-A name with C<::> is a module; one with a slash, or that ends in C<.pl> or C<.psgi>, is a file; otherwise an
-existing file wins.
+A name with a slash is a file; one with C<::> is a module; one that ends in C<.pl> or C<.psgi> is a file;
+otherwise an existing file wins.
+
+Each load of a file, or of code, has a package of its own, see L<PAGI::Server::AppPackage>: the subs and
+globals of a file that names no package are those of this load. While it loads, C<$0> is its path, C<@ARGV> is
+empty, and L<FindBin> finds its folder.
 
 =head1 METHODS
 

@@ -14,6 +14,7 @@ use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::AppLoader;
+use PAGI::Server::AppPackage;
 use PAGI::Server::Banner;
 use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
@@ -328,8 +329,14 @@ sub _loaded_app {
         arguments => $self->{arguments}
     );
     my $doubt = PAGI::Server::AppLoader->doubt(%which);
-    $self->_log->warn("PAGI: $doubt") if defined $doubt && ($self->{worker_num} || 1) == 1;
+    $self->_log->warn("PAGI: $doubt") if defined $doubt && $self->_is_first;
     return $app;
+}
+
+# Of several workers that load the application, the first one tells what is strange about it.
+sub _is_first {
+    my ($self) = @_;
+    return ($self->{worker_num} || 1) == 1;
 }
 
 # What the server gets.
@@ -366,16 +373,19 @@ sub _which_of {
 }
 
 sub _load_mounts {
-    my ($self) = @_;
+    my ($self)  = @_;
     my @modules = @{ $self->{options}{module} || [] };
+    my @mounts  = $self->_mounts;
+    my $subs    = @mounts > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
     my @loaded;
-    for my $mount ($self->_mounts) {
+    for my $mount (@mounts) {
         my $app = PAGI::Server::AppLoader->load(
             _which_of($mount),
             modules   => \@modules,
             arguments => $self->{arguments}
         );
         push @loaded, { %$mount, app => $self->_wrapped($app, $mount->{kind}) };
+        $self->_log->warn("PAGI: $_") for $subs ? $subs->complaints : ();
     }
     return PAGI::Server::Mounts->new(@loaded);
 }

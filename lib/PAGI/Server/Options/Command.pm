@@ -27,7 +27,8 @@ my @SECTIONS = (
                     . ' below, C</api=api.pl> for instance, and for its host if one is named. Those of a'
                     . " host come first, then long paths; what is nobody's is answered with 404. A file whose"
                     . ' name ends in C<.psgi>, or that looks like it, is an application of PSGI; C<,pagi> or'
-                    . ' C<,psgi> says what it is.',
+                    . ' C<,psgi> says what it is. Each file has a package of its own, see'
+                    . ' L<peregrine/APPLICATIONS IN ONE PROCESS>.',
             },
             {
                 name  => 'module',
@@ -100,7 +101,8 @@ my @SECTIONS = (
                 name  => 'reload',
                 short => 'r',
                 type  => 'flag',
-                about => 'For development: load the application again when files change, see L</RELOADING>.'
+                about =>
+                    'For development: load the application again when files change, see L<pagi-server/RELOADING>.'
                     . ' Makes C<development> the default of C<--env>.',
             },
             {
@@ -290,7 +292,8 @@ my @SECTIONS = (
                 short => 'c',
                 type  => 'string',
                 arg   => 'FILE',
-                about => 'Read options from a file, see L</CONFIGURATION FILE>. The command line wins.',
+                about => 'Read options from a file, see L<pagi-server/CONFIGURATION FILE>. The command line'
+                    . ' wins.',
             },
             {
                 name  => 'check',
