@@ -312,6 +312,12 @@ subtest 'inherited sockets' => sub {
     unlike($server->log, qr/is closed/, '... without a complaint');
     $server->stop;
 
+    $server = inheriting([$unix], { LISTEN_FDS => 1 }, '--listen', "$path,mode=0600", $app_file);
+    ok($server->wait_for_log(qr{unix:\Q$path\E}), 'a Unix one that a place asks for is used, too');
+    is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", '... and serves');
+    unlike($server->log, qr/is closed/, '... without a complaint');
+    $server->stop;
+
     $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2 }, '--port', $port, $app_file);
     ok($server->wait_for_log(qr/listening on/), 'one that nobody asks for');
     like(

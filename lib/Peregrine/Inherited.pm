@@ -8,8 +8,8 @@ our $VERSION = '0.003000';
 use Fcntl qw(F_SETFD FD_CLOEXEC);
 use Peregrine;
 use Peregrine::Handover;
-use Socket qw(AF_INET AF_INET6 SOL_SOCKET SO_ACCEPTCONN pack_sockaddr_in pack_sockaddr_in6 sockaddr_family
-    unpack_sockaddr_in unpack_sockaddr_in6);
+use Socket qw(AF_INET AF_INET6 AF_UNIX SOL_SOCKET SO_ACCEPTCONN pack_sockaddr_in pack_sockaddr_in6
+    sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6 unpack_sockaddr_un);
 
 use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 
@@ -86,11 +86,17 @@ sub take {
 sub _is_at {
     my ($self, $descriptor, $address) = @_;
     my $bound = getsockname $self->{handles}{$descriptor};
-    return 1 if $bound eq $address;
+    return 1 if _without_padding($bound) eq _without_padding($address);
     my $asked = $self->{handover} ? $self->{handover}->asked_port($descriptor) : undef;
     return 0 if !defined $asked;
     return 1 if $asked eq unpack 'H*', $address;
     return $asked eq '0' && _without_port($bound) eq $address ? 1 : 0;
+}
+
+# The kernel tells the address of a Unix socket up to the end of its path, Perl fills it with zeros.
+sub _without_padding {
+    my ($address) = @_;
+    return sockaddr_family($address) == AF_UNIX ? (unpack_sockaddr_un($address))[0] : $address;
 }
 
 sub _without_port {
