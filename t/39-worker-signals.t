@@ -7,6 +7,7 @@ use Certificates;
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
+use TestGate;
 use TestLoad;
 use TestServer;
 use TestTools qw(content patience wait_for);
@@ -111,6 +112,83 @@ subtest 'HUP, HUP' => sub {
     $server->signal('HUP');
     ok(wait_for(sub { are_new($server, 3, @before) }), 'a restart during another one ends with new workers');
     no_failure('HUPs', @clients);
+    is($server->stop, 0, 'the server ends well');
+};
+
+# The worker has their connections already; the other one, whose listeners take new ones, cannot have them.
+subtest 'HUP and handshakes' => sub {
+    my $gate   = TestGate->new;
+    my $folder = $gate->{folder};
+    my $text   = TestLoad::application(1) =~ s/(?=await \$send->.*accept)/print STDERR "asked\\n";
+        await \$gate->passed('accept') if \$scope->{path} eq '\/gate'; /r;
+    my $gated =
+        write_file('gated.pl', "use TestGate; my \$gate = bless { folder => '$folder' }, 'TestGate';\n$text");
+    my $server = TestServer->command('-E', 'production', '--workers', 1, $gated);
+    my $port   = $server->port;
+    my $open   = TestWebSocket->open($port, '/');
+    like($open->next, qr/\Atext \d+ 1\z/, 'a WebSocket is open');
+    my $asks = TestWebSocket->start($port, '/gate');
+    ok($server->wait_for_log(qr/asked.*asked/s), 'a handshake waits for the application');
+    my @silent = map { TestClient->new($port) } 1 .. 3;
+    # A connection that the worker has accepted is counted, and this one came last.
+    get($port, '/');
+    $server->signal('HUP');
+    is($open->next, 'close 1012', 'HUP closes the WebSocket with 1012');
+
+    for my $client (@silent) {
+        my $late = TestWebSocket->on($client, '/');
+        is(($late->answer || {})->{status}, 101, 'a handshake that comes to the old worker is completed');
+        is($late->next,                     'close 1012', '... and closed with 1012');
+    }
+    $gate->open('accept');
+    is(($asks->answer || {})->{status}, 101,          'that which has waited is completed');
+    is($asks->next,                     'close 1012', '... and closed with 1012');
+    is($server->stop,                   0,            'the server ends well');
+};
+
+# Loads code that never comes to its end.
+sub hang {
+    return write_file('app.pl', "print STDERR qq{hangs \$\$\\n};\nsleep 1000 while 1;\n");
+}
+
+for my $template ([], ['--preload-app']) {
+    subtest "HUP while new code hangs @$template" => sub {
+        write_file('app.pl', TestLoad::application(4));
+        my $server = TestServer->command('-E', 'production', '--workers', 2, @$template, $app);
+        my @before = children($server->pid);
+        my $newest = 4;
+        my @hung;
+        for (1, 2) {
+            hang();
+            $server->signal('HUP');
+            my $before = @hung;
+            ok(wait_for(sub { (@hung = $server->log =~ /hangs (\d+)/g) > $before }), 'new code hangs');
+            write_file('app.pl', TestLoad::application(++$newest));
+            $server->signal('HUP');
+            ok(wait_for(sub { are_gone(@hung) }),                                 'HUP ends it at once');
+            ok(wait_for(sub { get($server->port, '/')->{body} =~ / $newest\z/ }), 'repaired code serves');
+            ok(wait_for(sub { are_gone(@before) }),                               '... alone');
+            @before = children($server->pid);
+        }
+        unlike($server->log, qr/given up|did not/, 'nothing was given up');
+        is($server->stop, 0, 'the server ends well');
+    };
+}
+
+subtest 'HUP while the first workers hang' => sub {
+    my $hung   = hang();
+    my $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-E', 'production',
+        '--port'    => 0,
+        '--workers' => 2,
+        $hung
+    );
+    ok($server->wait_for_log(qr/hangs.*hangs/s), 'both hang');
+    write_file('app.pl', TestLoad::application(1));
+    $server->signal('HUP');
+    my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)});
+    ok($port, 'HUP starts others, with the repaired code');
+    like(get($port, '/')->{body}, qr/ 1\z/, '... which serve') if $port;
     is($server->stop, 0, 'the server ends well');
 };
 

@@ -20,6 +20,8 @@ use Time::HiRes  qw(CLOCK_MONOTONIC);
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds between two looks at the workers' deadlines.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
+# Seconds that a worker has to end in which was to serve code that is old by now.
+use constant SUPERSEDED_S => 3;
 # What a worker that is stuck has to say where, and to end, before it is killed.
 use constant SAY_S => 3;
 # Workers that there may be at once, old and new ones.
@@ -477,9 +479,21 @@ sub _renewed {
 sub _replace_all {
     my ($self) = @_;
     $self->{generation}++;
+    $self->_forget_failures;
+    $self->_supersede($_) for grep { $_->{state} eq 'starting' } $self->workers;
     $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->workers;
-    $self->_replace_next;
+    $self->_balance;
     $self->_look_at_restart;
+    return;
+}
+
+# A worker that is still starting has read code that is old by now, and may never come to its end.
+sub _supersede {
+    my ($self, $worker) = @_;
+    $self->_interrupt_start($worker);
+    $self->_tell_to_leave($worker, 'stop');
+    $worker->{deadline} = _now() + SUPERSEDED_S;
+    $self->_start_worker($worker->{number}) if !$worker->{replaces};
     return;
 }
 
@@ -502,7 +516,7 @@ sub renew {
 # One that loads code does not listen yet to what it is told.
 sub _interrupt_start {
     my ($self, $worker) = @_;
-    kill TERM => $worker->{pid} if $worker->{state} eq 'starting';
+    kill TERM => $worker->{pid} if $worker->{state} eq 'starting' && $worker->{pid};
     return;
 }
 

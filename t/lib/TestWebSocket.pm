@@ -39,6 +39,13 @@ sub start {
     return bless { client => $client }, $class;
 }
 
+# Sends the handshake over a connection that is there.
+sub on {
+    my ($class, $client, $target) = @_;
+    $client->send(handshake($target));
+    return bless { client => $client }, $class;
+}
+
 # Connects and completes the handshake; dies unless it is answered with 101.
 sub open {
     my ($class, $port, $target, %options) = @_;

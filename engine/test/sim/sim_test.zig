@@ -223,3 +223,26 @@ test "WebSockets of a worker that retires go on until they are ended" {
     try stage.pass(stage.worker.config.linger_ms);
     try testing.expect(stage.host.stopped_seen);
 }
+
+test "a handshake on a connection of a worker that ends its WebSockets is completed, and closed with 1012" {
+    var stage: Stage = undefined;
+    try stage.open();
+    defer stage.close();
+    const handshake = "GET /socket/1/0 HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\n" ++
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    const accepted = try stage.enter("");
+    stage.worker.retire();
+    stage.worker.endWebSockets();
+    try stage.send(accepted, handshake);
+    try stage.pass(0);
+    const answer = accepted.read();
+    try testing.expectStringStartsWith(answer, "HTTP/1.1 101 ");
+    try testing.expectStringEndsWith(answer, "\r\n\r\n\x88\x02\x03\xf4");
+    try stage.send(accepted, "\x88\x82\x00\x00\x00\x00\x03\xf4");
+    try stage.pass(0);
+    try testing.expect(accepted.ended() != null);
+    accepted.close();
+    try stage.pass(stage.worker.config.linger_ms);
+    try testing.expect(stage.host.stopped_seen);
+}

@@ -32,7 +32,7 @@ pub fn Live(comptime W: type) type {
                 .not_websocket => return null,
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
-                    if (w.endsWebSockets()) return stopping;
+                    if (w.endsWebSockets() and !w.replaced) return stopping;
                     const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
@@ -81,20 +81,26 @@ pub fn Live(comptime W: type) type {
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
             w.cork(W.peerOfExchange(exchange));
+            // Without memory for the close frame the WebSocket stays open until the worker cuts it.
+            if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
 
-        /// The worker stops: closes an open WebSocket, and refuses one that the host has not accepted, since
-        /// it would be closed at once. The host is told that it is over, as it is of those that are open.
+        /// The worker stops: closes an open WebSocket. One that the host has not accepted is refused where
+        /// the server stops; where another worker takes over, its client is to come again at once, which only
+        /// a close code tells: so that WebSocket is closed when the host has accepted it.
         pub fn goAway(w: *W, exchange: *Exchange) void {
-            const websocket = exchange.openWebSocket() orelse return turnDown(w, exchange);
+            const websocket = exchange.openWebSocket() orelse
+                return if (w.replaced) {} else turnDown(w, exchange);
             if (!websocket.isOpen()) return;
-            const code: u16 = if (w.replaced)
+            closeForStop(w, exchange) catch w.fail(W.peerOfExchange(exchange), .server_shutdown);
+        }
+
+        fn closeForStop(w: *W, exchange: *Exchange) CloseError!void {
+            try closeWebSocket(w, exchange, if (w.replaced)
                 websocket_file.code_service_restart
             else
-                websocket_file.code_going_away;
-            if (closeWebSocket(w, exchange, code, "")) {
-                websocket.state.closing.why = .server_shutdown;
-            } else |_| w.fail(W.peerOfExchange(exchange), .server_shutdown);
+                websocket_file.code_going_away, "");
+            exchange.websocket.?.state.closing.why = .server_shutdown;
         }
 
         fn turnDown(w: *W, exchange: *Exchange) void {
