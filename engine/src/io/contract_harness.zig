@@ -284,7 +284,7 @@ fn on(comptime Harness: type, comptime case: anytype) !void {
 
 // ---- What the tests look at
 
-/// What happened to one token.
+/// The events of one token, in order.
 pub const Log = struct {
     bytes: std.ArrayList(u8) = .empty,
     eofs: u32 = 0,
@@ -317,7 +317,7 @@ pub fn Stage(comptime Harness: type) type {
             self.harness.deinit();
         }
 
-        /// One round. Waits a little if nothing is there.
+        /// Plays one round. Waits a little if there is no event.
         pub fn round(self: *Self) !void {
             self.rounds += 1;
             if (self.rounds > rounds_max) return error.TimedOut;

@@ -496,7 +496,7 @@ fn keepsFdReadable(comptime Harness: type) !void {
     try stage.quiet();
     try testing.expect(!stage.harness.readable());
 
-    // Somebody resumes reading while the host is at work.
+    // The socket is paused; reading is resumed while the host is at work.
     stage.harness.io.pause(socket);
     _ = try first.write("c");
     stage.harness.pass(5);
@@ -740,7 +740,7 @@ fn sendsFile(comptime Harness: type) !void {
     try testing.expectEqualSlices(u8, bytes[start..], got.items[0 .. bytes.len - start]);
     try testing.expectEqualStrings("trailer", got.items[bytes.len - start ..]);
 
-    // What is no file fails without harm to the connection.
+    // Sending from a descriptor that is no file fails without harm to the connection.
     while (true) {
         const before = stage.logs[0].sents;
         switch (stage.harness.io.sendFile(socket, 1_000_000, 0, 10)) {

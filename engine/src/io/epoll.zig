@@ -44,7 +44,7 @@ const Poller = struct {
         gpa.free(poller.reports);
     }
 
-    /// What a host loop watches.
+    /// The descriptor that a host loop watches.
     pub fn fd(poller: *const Poller) sys.Fd {
         return poller.epoll;
     }
@@ -64,7 +64,7 @@ const Poller = struct {
         watch.epollDelete(poller.epoll, listener) catch unreachable;
     }
 
-    /// What makes the waker report when others write to it.
+    /// The descriptor by which other threads make the waker report.
     pub fn wakerDescriptor(poller: *const Poller) sys.Fd {
         return poller.waker;
     }
@@ -91,7 +91,7 @@ const Poller = struct {
         watch.epollDelete(poller.epoll, foreign) catch {};
     }
 
-    /// What every socket is watched for from the start.
+    /// The events that every socket is watched for from the start.
     const watched = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 
     /// Tells of bytes and of the end, once for each edge.
@@ -118,7 +118,7 @@ const Poller = struct {
         };
     }
 
-    /// What a report says.
+    /// The content of a report.
     pub inline fn notice(report: *const watch.EpollEvent) readiness.Notice {
         const ending = watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed;
         const events = report.events;

@@ -1,5 +1,5 @@
-//! What an errno means, in words that whoever runs a server can act upon: the libraries' texts are not there
-//! without libc. Does not know: what was tried.
+//! The meaning of errnos, in words that an operator can act upon: without libc there are no texts of a
+//! library. Does not know: what was tried.
 const std = @import("std");
 const E = std.posix.E;
 

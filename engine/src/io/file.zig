@@ -1,9 +1,8 @@
-//! What a server needs of open files: their size, their bytes, a descriptor of one's own, and its end.
-//! Sending them is `sendFile`'s.
+//! Open files: their size and bytes, duplicating and closing a descriptor. Sending a file is `sendFile`'s.
 const std = @import("std");
 const sys = @import("sys.zig");
 
-/// What may be wrong with a descriptor, or with asking for another one.
+/// Errors of looking at a descriptor, or of duplicating it.
 pub const Error = error{ DescriptorsExhausted, NotAFile };
 
 /// Bytes in the file behind `fd`; NotAFile if it has no size (a pipe, a socket, a closed descriptor).

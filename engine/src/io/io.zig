@@ -5,7 +5,8 @@
 //! against all of them): its verbs fit kernels that report readiness (epoll, kqueue) and kernels that report
 //! completion (io_uring) alike.
 //!
-//! One thread owns an io and calls it; only `wake` may come from elsewhere. Create it after fork.
+//! An io belongs to one thread, which makes all calls; only `wake` may come from other threads. Create it
+//! after fork.
 //! The caller's loop:
 //!
 //!     while (true) {
@@ -63,7 +64,7 @@ pub const StorageRead = @import("storage.zig").Read;
 pub const StorageClose = @import("storage.zig").Close;
 pub const StorageOpen = @import("storage.zig").Open;
 pub const StorageTasks = @import("storage.zig").Tasks;
-/// What an errno means, in words.
+/// An errno's meaning, in words.
 pub const failureText = @import("failure.zig").text;
 /// Threads of the engine's own.
 pub const thread = @import("thread.zig");
@@ -76,9 +77,9 @@ pub const Latch = @import("wakeup.zig").Latch;
 pub const LatchOn = @import("wakeup.zig").LatchOn;
 /// Raw bytes to and from an application.
 pub const streams = @import("streams.zig");
-/// What processes share.
+/// Memory and descriptors that processes share.
 pub const sharing = @import("sharing.zig");
-/// What a forked child must not have.
+/// Descriptors and mappings that a forked child must not have.
 pub const fork = @import("fork.zig");
 /// The monotonic clock in microseconds: the same one as an io's, for all processes.
 pub const micros = sys.monotonicUs;
@@ -97,7 +98,7 @@ pub const ListenOptions = socket.ListenOptions;
 pub const ListenError = socket.ListenError;
 /// A listening socket that belongs to no io yet.
 pub const listenSocket = socket.listenSocket;
-/// Where a socket that listens already does so; an error for a descriptor that is no such socket.
+/// The address of a socket that listens already; an error for a descriptor that is no such socket.
 pub const listeningAddress = socket.listeningAddress;
 /// Mode and owner of the file of a unix socket.
 pub const SocketAccess = @import("socket_file.zig").Access;
@@ -170,13 +171,13 @@ pub const Event = union(enum) {
     ended: struct { token: Token, how: Ended, errno: u16 },
     /// After a send that was cut short: there is room again.
     sent: struct { token: Token },
-    /// Somebody called `wake`; any number of calls may become one event.
+    /// Another thread called `wake`; any number of calls may become one event.
     woken,
 };
 
 /// How a peer stopped sending.
 pub const Ended = enum {
-    /// It ended its sending side. We may still send.
+    /// The peer has ended its sending side. We may still send.
     eof,
     /// The connection is dead.
     reset,
@@ -184,7 +185,7 @@ pub const Ended = enum {
 
 /// The answer to a send.
 pub const SendResult = union(enum) {
-    /// So many bytes were taken. Less than all of them: a `sent` event follows.
+    /// The number of bytes that were taken. After less than all of them a `sent` event follows.
     sent: usize,
     /// Nothing was taken now; a `sent` event follows.
     blocked,
@@ -200,9 +201,9 @@ pub const SendResult = union(enum) {
 /// Why a `wait` may fail. Under epoll and kqueue it never does.
 pub const WaitError = error{SystemResources};
 
-/// Which io a server runs on.
+/// The kernel interface that a server waits with.
 pub const Backend = enum {
-    /// What this system has always had: epoll, or kqueue.
+    /// Readiness: epoll on Linux, kqueue elsewhere.
     native,
     /// io_uring, if the kernel has it and nobody forbids it; otherwise `native`.
     uring,
@@ -210,8 +211,8 @@ pub const Backend = enum {
 
 /// Limits of an io.
 pub const Options = struct {
-    /// One shared buffer per io; the most that one `received` carries. 64 KiB: a bulk sender costs few system
-    /// calls, and the buffer still fits the second cache level.
+    /// The size of the receive buffer that all sockets of an io share: the most that one `received` event
+    /// carries. With 64 KiB a bulk sender costs few system calls, and the buffer fits the second cache level.
     receive_buffer_bytes: u32 = 64 * 1024,
     /// Reports that one `wait` takes from the kernel; the rest comes with the next. Each takes 12 bytes.
     events_per_wait: u16 = 256,

@@ -14,7 +14,7 @@ const Label = readiness.Label;
 /// The io of FreeBSD and macOS.
 pub const Kqueue = KqueueOver(@import("kqueue/system.zig").System);
 
-/// The same over a kernel of one's own.
+/// Like `Kqueue`, over a kernel that the caller gives.
 pub fn KqueueOver(comptime Kernel: type) type {
     return readiness.Readiness(Poller(Kernel));
 }
@@ -43,7 +43,7 @@ fn Poller(comptime Kernel: type) type {
             gpa.free(self.reports);
         }
 
-        /// What a host loop watches.
+        /// The descriptor that a host loop watches.
         pub fn fd(self: *const Self) sys.Fd {
             return self.kernel.fd();
         }
@@ -74,7 +74,7 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.wait(self.reports, timeout_ms);
         }
 
-        /// What a report says.
+        /// The content of a report.
         pub inline fn notice(report: *const Event) readiness.Notice {
             const label: Label = @bitCast(@as(u64, report.udata));
             if (report.filter == EVFILT.WRITE) return .{ .label = label, .room = true };
@@ -87,7 +87,7 @@ fn Poller(comptime Kernel: type) type {
         pub fn wake(self: *Self) void {
             var event = about(0, EVFILT.USER, 0, waker);
             event.fflags = Kernel.NOTE.TRIGGER;
-            // It can only fail in a fork, where nobody would hear it.
+            // The call fails in a forked child only, where no event would be delivered.
             self.kernel.change(&event) catch {};
         }
 

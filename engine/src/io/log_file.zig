@@ -1,10 +1,11 @@
 //! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a
 //! pipe or a terminal. Does not know: what a line says.
 //!
-//! One writer puts lines into a ring (`reserve`, `put`..., `commit`), one thread takes them out: when there
-//! are many, or half a second after the first. What finds no room is dropped and counted. The file is left as
-//! it is while it cannot be written; the thread tries again. What a full disk took of a line stays there; the
-//! rest follows when there is room again, so that no byte is lost or written twice.
+//! The owner puts lines into a ring (`reserve`, `put`..., `commit`); a thread writes them to the file when
+//! there are many, or half a second after the first. A line that finds no room in the ring is dropped and
+//! counted. The file is left as it is while it cannot be written; the thread tries again. The part of a line
+//! that a full disk took stays there; the rest follows when there is room again, so that no byte is lost or
+//! written twice.
 const std = @import("std");
 const sys = @import("sys.zig");
 const log_calls = @import("sys/log.zig");
@@ -12,7 +13,7 @@ const thread = @import("thread.zig");
 const assert = std.debug.assert;
 const Atomic = std.atomic.Value;
 
-/// Where the lines go.
+/// The destination of the lines.
 pub const Target = union(enum) {
     /// An open descriptor; it is duplicated.
     fd: sys.Fd,
@@ -20,7 +21,7 @@ pub const Target = union(enum) {
     path: []const u8,
 };
 
-/// What is new about the state of the file.
+/// Changes of the file's state since the owner was last told.
 pub const News = struct {
     /// The errno of the last attempt to write; 0: it works.
     errno: u16 = 0,
@@ -30,8 +31,8 @@ pub const News = struct {
     dropped: u64 = 0,
 };
 
-/// So many bytes at once arrive at a pipe's or a socket's other end without those of other processes between
-/// them: what POSIX.1 calls PIPE_BUF.
+/// A write of at most this many bytes arrives at the other end of a pipe or socket in one piece, without bytes
+/// of other processes in it: PIPE_BUF of POSIX.1.
 const together_bytes = 4096;
 
 /// Why a log cannot be opened.
@@ -48,7 +49,7 @@ const close_wait_ms = 2000;
 /// A file and its thread. `open` makes one, `close` ends both.
 pub const LogFile = struct {
     gpa: std.mem.Allocator,
-    /// Its length is a power of two.
+    /// Bytes that wait for the thread. The length is a power of two.
     ring: []u8,
     fd: sys.Fd,
     /// No regular file: what is appended to one at once stays together.
@@ -149,7 +150,7 @@ pub const LogFile = struct {
         return if (len <= log.ring.len - index) log.ring[index..][0..len] else null;
     }
 
-    /// So many bytes of it have been written.
+    /// Notes that `len` bytes were written to the room that `straight` gave.
     pub fn advance(log: *LogFile, len: usize) void {
         log.at += len;
     }
@@ -188,7 +189,7 @@ pub const LogFile = struct {
         log.wakeThread();
     }
 
-    /// What has happened since the last call, or null.
+    /// Changes of the file's state since the last call; null if there are none.
     pub fn news(log: *LogFile) ?News {
         const errno = log.errno.load(.monotonic);
         const reopen_errno = log.reopen_errno.load(.monotonic);
@@ -433,7 +434,7 @@ test "lines of several writers do not mix in a pipe" {
     var ends: [2]sys.Fd = undefined;
     try testing.expectEqual(.SUCCESS, linux.errno(linux.pipe2(&ends, .{})));
     defer sys.close(ends[0]);
-    // One page: each write of more is done in several steps.
+    // The pipe holds one page, so that a longer write takes several steps.
     _ = linux.fcntl(ends[0], linux.F.SETPIPE_SZ, 4096);
     var errno: u16 = 0;
     var logs: [3]*LogFile = undefined;

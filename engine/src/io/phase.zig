@@ -10,7 +10,7 @@ pub const Phase = union(enum) {
     open,
     /// The peer's end was delivered.
     eof,
-    /// It died with this errno; not yet delivered.
+    /// The socket has failed with this errno, and the event is not delivered yet.
     dying: u16,
     /// The reset was delivered.
     dead,

@@ -24,7 +24,7 @@ const sys = @import("sys.zig");
 const kernel_tls = @import("kernel_tls.zig");
 const transfer = @import("transfer.zig");
 const Entry = @import("readiness/entry.zig").Entry;
-/// Whom a report concerns.
+/// The label that names a report's entry.
 pub const Label = @import("readiness/entry.zig").Label;
 const Queue = @import("queue.zig").Queue(Entry);
 const assert = std.debug.assert;
@@ -126,7 +126,7 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.monotonicMs();
         }
 
-        /// The same clock in microseconds.
+        /// The clock of `now`, in microseconds.
         pub fn micros(_: *const Self) u64 {
             return sys.monotonicUs();
         }
@@ -172,7 +172,7 @@ pub fn Readiness(comptime Poller: type) type {
             return self.poller.watchListener(listener, .{ .kind = .listener, .index = id, .generation = 0 });
         }
 
-        /// Where a listener listens; after listening at port 0, with the real port.
+        /// A listener's address; with the port that the kernel has chosen if 0 was asked for.
         pub fn listenerAddress(self: *const Self, id: u32) Address {
             return self.listeners.items[id].address;
         }
@@ -216,8 +216,8 @@ pub fn Readiness(comptime Poller: type) type {
         pub fn closeListeners(self: *Self) void {
             for (self.listeners.items, 0..) |*listener, id| {
                 if (listener.state == .closed) continue;
-                // Somebody may share the socket; then closing our descriptor alone would leave our watch on
-                // it.
+                // Another process may share the socket; then closing our descriptor alone would leave our watch
+                // on the socket.
                 self.pauseAccept(@intCast(id));
                 sys.close(listener.fd);
                 listener.state = .closed;
@@ -265,9 +265,9 @@ pub fn Readiness(comptime Poller: type) type {
             const entry = &self.entries.items[index];
             if (entry.phase == .vacant) return;
             entry.phase = .vacant;
-            // This round's reports are taken already, and if a child process of ours inherited the
-            // descriptor, epoll's watch survives a close. Reports of an earlier owner are
-            // recognised by their age.
+            // Reports of this round are taken already, and epoll's watch survives a close if a child process
+            // has inherited the descriptor. Reports about an earlier owner of the slot are recognised by their
+            // generation.
             entry.generation +%= 1;
             entry.flags = .{ .queued = entry.flags.queued };
         }
@@ -310,7 +310,7 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// The same, but nothing is received before the next round, which asks again.
+        /// Like `resume`, but nothing is received before the next round, which asks again.
         pub fn postpone(self: *Self, socket: Socket) void {
             self.askFirst(socket);
             self.endTurn(indexOf(socket));
@@ -398,8 +398,8 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.hasPeerShut(@backingInt(socket));
         }
 
-        /// What is to be sent waits for its turn here rather than in the kernel, which takes no more while so
-        /// many bytes wait there unsent. Nothing changes where there is no such limit.
+        /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its turn
+        /// in our queue instead. Nothing changes where the kernel has no such limit.
         pub fn limitUnsent(_: *Self, socket: Socket, bytes: u31) void {
             sys.limitUnsent(@backingInt(socket), bytes);
         }
@@ -591,7 +591,7 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// One thing that this socket has to say, or null.
+        /// The socket's next event, or null.
         inline fn visit(self: *Self, index: u32) ?Event {
             const entry = &self.entries.items[index];
             switch (entry.phase) {
@@ -634,7 +634,7 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        /// So many bytes were received where there was room for `most`.
+        /// Notes that `count` bytes were received where there was room for `most`.
         inline fn noteReceived(self: *Self, index: u32, count: usize, most: usize) void {
             const entry = &self.entries.items[index];
             if (count == most) {
@@ -643,8 +643,7 @@ pub fn Readiness(comptime Poller: type) type {
                 // Less than we had room for: drained, the next byte is a new edge. Only an end that was
                 // reported already would not be reported again, so then read on.
                 entry.flags.readable = false;
-                // It has nothing more to say, unless something happens to it from now on: that queues it
-                // again.
+                // The socket has no further event; the next report about it queues it again.
                 self.current = null;
             }
         }
@@ -702,7 +701,7 @@ pub fn Readiness(comptime Poller: type) type {
     };
 }
 
-/// What a report says. The flags are about sockets.
+/// The content of a report. The flags are about sockets.
 pub const Notice = struct {
     label: Label,
     /// A receive may find something: bytes, the end or an error.

@@ -38,14 +38,14 @@ pub const Sim = struct {
     /// Indexed by `Socket`. The lowest free one is used first, as a kernel does: reuse is as
     /// early as possible.
     slots: std.ArrayList(Slot) = .empty,
-    /// What `next` will look at in this round.
+    /// The items that `next` will look at in this round.
     agenda: std.ArrayList(Item) = .empty,
     agenda_next: usize = 0,
     /// Descriptors have run out: accepting fails. See `exhaust`.
     exhausted: bool = false,
     wake_requested: std.atomic.Value(bool) = .init(false),
     woken_due: bool = false,
-    /// Who plays the time that a wait takes; null: no time passes.
+    /// Plays the time that a wait takes; null: no time passes.
     waiter: ?*const Waiter = null,
 
     /// For simulations that play threads, too: called before each wait, which it ends by returning,
@@ -65,7 +65,7 @@ pub const Sim = struct {
 
         /// The number from which a history is replayed.
         seed: u64 = 0,
-        /// What is on its way in each direction at most; more does not fit.
+        /// The most that is on its way in each direction; more does not fit.
         window_bytes: u32 = 64 * 1024,
         /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux
         /// waits for a third.
@@ -84,7 +84,7 @@ pub const Sim = struct {
         reset_permille: u16 = 0,
         /// Accepting fails, per attempt, as if descriptors had run out.
         accept_failure_permille: u16 = 0,
-        /// Where the monotonic clock begins, in ms.
+        /// The first value of the monotonic clock, in ms.
         start_ms: u64 = 1_000_000,
         /// The wall clock when the monotonic clock begins, in seconds since 1970.
         start_wall_seconds: u64 = 1_700_000_000,
@@ -171,8 +171,7 @@ pub const Sim = struct {
         self.exhausted = exhausted;
     }
 
-    /// What a host loop would find at a real io's `fd()`: whether `wait(0)` has something to deliver,
-    /// now or after a delay.
+    /// Whether a real io's `fd()` would be readable: `wait(0)` has something to deliver, now or after a delay.
     pub fn readable(self: *const Sim) bool {
         if (self.wake_requested.load(.acquire)) return true;
         if (self.alarm_ms) |at| if (at <= self.now_ms) return true;
@@ -216,7 +215,7 @@ pub const Sim = struct {
         return error.AddressUnavailable;
     }
 
-    /// Where a listener listens.
+    /// A listener's address.
     pub fn listenerAddress(self: *const Sim, id: u32) Address {
         return self.listeners.items[id].address;
     }

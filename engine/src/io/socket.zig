@@ -7,7 +7,7 @@ const socket_file = @import("socket_file.zig");
 const sys = @import("sys.zig");
 const assert = std.debug.assert;
 
-/// Where a socket listens, or who is at its other end.
+/// The address of a socket, or of its peer.
 pub const Address = union(enum) {
     v4: V4,
     v6: V6,

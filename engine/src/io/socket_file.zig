@@ -6,7 +6,7 @@ const std = @import("std");
 const sys = @import("sys.zig");
 const Address = @import("socket.zig").Address;
 
-/// Who may connect to a unix socket: the kernel asks for write permission on its file.
+/// Permission to connect to a Unix socket: the kernel asks for write permission on its file.
 pub const Access = struct {
     /// Permission bits; null: what the umask leaves.
     mode: ?u12 = null,
@@ -66,21 +66,21 @@ fn grant(path: [*:0]const u8, access: Access) sys.GrantError!void {
     if (access.mode) |mode| try sys.setMode(path, mode);
 }
 
-/// What the file at a path is, if it is a socket.
+/// Facts about the file at a path, if the file is a socket.
 fn statusOf(path: [*:0]const u8) ?sys.Look {
     const found = sys.lookFor(path) orelse return null;
     return if (found.kind == .socket) found else null;
 }
 
-/// One server's turn to make a socket file in a directory.
+/// The lock by which servers take turns to make socket files in a directory.
 const Turn = struct {
     directory: ?sys.Fd,
 
     const attempts = 100;
     const pause_ms = 5;
 
-    /// Whoever may read a directory may lock it for as long as they like: after half a second
-    /// it goes on without.
+    /// Takes the lock, or goes on without it after half a second: every process that may read the directory can
+    /// hold its lock for ever.
     fn take(path: []const u8) Turn {
         const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch
             return .{ .directory = null };
@@ -159,8 +159,8 @@ test "the mode is the wanted one; a file is removed by its owner only" {
     try testing.expectEqual(0o620, statusOf(&path).?.mode);
     const file = SocketFile.of(&address).?;
     sys.close(first);
-    // Somebody else starts there: the other file must not get the number of the first one, so that
-    // one stays for now.
+    // Another server starts at the path. Its file must not get the inode number of the first file, which
+    // therefore stays for now.
     const kept = try std.posix.toPosixPath("/tmp/peregrine-io-kept.sock");
     try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.rename(&path, &kept)));
     defer _ = linux.unlink(&kept);

@@ -1,5 +1,5 @@
-//! What files want of slow storage (a disk, a network), done by a few threads: whoever serves never waits for
-//! it. One owner hands tasks over (`submit`), is woken, and gets each of them back (`collect`).
+//! Slow operations on files (of a disk, a network), done by a few threads, so that the thread that serves never
+//! waits for storage. The owner hands tasks over (`submit`), is woken, and gets each of them back (`collect`).
 //!
 //! Storage may never answer, and a call that waits for it cannot be ended. So nobody waits for the threads:
 //! when their owner closes they are left to themselves, and what they share with him lives until the last of
@@ -18,12 +18,12 @@ const gpa = if (builtin.link_libc) std.heap.c_allocator else std.heap.smp_alloca
 /// Something that may take long. Its maker's, who leaves it alone from `submit` until it comes back.
 pub const Task = struct {
     next: ?*Task = null,
-    /// What is to be done; called once, by a thread.
+    /// The operation; called once, by a thread.
     work: *const fn (*Task) void,
     /// Called in place of `collect` when the owner has closed: frees it. By any thread.
     drop: *const fn (*Task) void,
-    /// What its owner does with it when it is done, for owners that have tasks of others (`Worker.store`);
-    /// null: nothing, it is dropped.
+    /// Called by the owner when the task is done, for owners that have tasks of others (`Worker.store`); null:
+    /// the task is dropped.
     done: ?*const fn (*Task, owner: *anyopaque) void = null,
 };
 
@@ -55,7 +55,7 @@ pub const Storage = struct {
     has_threads: bool,
     /// The process that the threads belong to: a fork has none.
     pid: std.posix.pid_t,
-    /// Whoever may look at this yet: the owner, and each thread.
+    /// The number of threads that may still look at the shared part: the owner's, and each helper.
     references: Atomic(u32) = .init(1),
     /// Guards what follows, for a few instructions at a time.
     busy: Atomic(bool) = .init(false),
@@ -113,7 +113,7 @@ pub const Storage = struct {
         storage.threads += 1;
     }
 
-    /// Those that are done, in the order in which they were.
+    /// Takes the tasks that are done, in the order in which they ended.
     pub fn collect(storage: *Storage) Tasks {
         storage.lock();
         defer storage.unlock();
@@ -201,16 +201,16 @@ pub const Storage = struct {
 /// Reads a piece of a file.
 pub const Read = struct {
     task: Task = .{ .work = work, .drop = drop },
-    /// Whoever wants it, for its maker.
+    /// The reader's name, for the maker of the task.
     owner: u64,
-    /// Its own, closed when the piece was read.
+    /// The task's own descriptor, closed when the piece was read.
     fd: sys.Fd,
     offset: u64,
     len: u32,
     /// Bytes from `offset` on of which the kernel is told that they come next.
     ahead: u64,
     buffer: []u8 = &.{},
-    /// What was read: as much as there was at once, nothing at the end of the file.
+    /// The number of bytes that were read: as many as there were at once, 0 at the end of the file.
     filled: usize = 0,
     /// Why nothing was; 0: that was not so.
     errno: u16 = 0,
@@ -258,7 +258,7 @@ pub const Read = struct {
                 .failed => |code| read.errno = sys.number(code),
             }
         } else |_| read.errno = sys.number(.NOMEM);
-        // That may take long as well.
+        // A close of a slow file may take long as well.
         sys.close(read.fd);
         read.fd = -1;
     }
@@ -275,14 +275,14 @@ pub const Open = struct {
     /// For its maker.
     user: u64,
     path: [:0]u8,
-    /// What was opened, to be closed with this; -1: nothing was, or somebody took it.
+    /// The opened file, to be closed with the task; -1: the open has failed, or the descriptor was taken.
     fd: sys.Fd = -1,
     /// Why nothing was; 0: that was not so.
     errno: u16 = 0,
-    /// It is a file that has so many bytes, and not one that only has something to read, as those of /proc.
+    /// The file is a regular one whose size is its content's length, unlike the files of /proc.
     is_plain: bool = false,
     bytes: u64 = 0,
-    /// It lies on a file system that waits for nothing but this machine, or its folder does.
+    /// The file, or its folder, lies on a file system that waits for nothing but this machine.
     is_local: bool = false,
 
     /// The path is copied.
@@ -378,7 +378,7 @@ pub const Close = struct {
 
 const testing = std.testing;
 
-/// Who waits for tasks, and a task that ends when it is told to.
+/// An owner that waits for tasks, and a task that ends when the test says so.
 const Owner = struct {
     wakes: Atomic(u32) = .init(0),
 
@@ -442,7 +442,7 @@ test "what is done while others are stuck comes back, and the owner waits for no
     try testing.expect(storage.threads <= Storage.threads_max);
     const wakes = owner.wakes.load(.acquire);
     storage.close();
-    // They end after their owner has gone, and nobody is woken.
+    // The tasks end after their owner has gone, and no thread is woken.
     for (&stuck) |*held| held.released.set();
     for (&stuck) |*held| held.dropped.wait();
     try testing.expectEqual(wakes, owner.wakes.load(.acquire));

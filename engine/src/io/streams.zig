@@ -35,8 +35,8 @@ pub fn adopt(fd: sys.Fd) error{ NotAStream, Unexpected }!io.Socket {
     return @fromBackingInt(fd);
 }
 
-/// What has come on the engine's end and was not received yet, which it still is afterwards: as much as
-/// `buffer` has room for, 0 if there is nothing, or its end.
+/// Copies bytes that wait at the engine's end, without taking them: as many as `buffer` has room for; 0 if
+/// there are none, or at the end.
 pub fn peek(socket: io.Socket, buffer: []u8) usize {
     const flags = system.MSG.PEEK | system.MSG.DONTWAIT;
     const rc = system.recvfrom(@backingInt(socket), buffer.ptr, buffer.len, flags, null, null);

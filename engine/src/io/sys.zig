@@ -17,7 +17,7 @@ const fork = @import("fork.zig");
 
 /// The kernel's reasons.
 pub const E = system.E;
-/// Which reason a call gave.
+/// The errno in a raw system call's result.
 pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
 /// A kernel file descriptor.
 pub const Fd = system.fd_t;
@@ -34,9 +34,9 @@ pub const socklen_t = system.socklen_t;
 /// for every send, and what a connection has queued is few blocks.
 pub const slices_max = 16;
 
-/// What became of an attempt to move bytes, or to accept.
+/// The outcome of a system call that moves bytes, or accepts a connection.
 pub const Moved = union(enum) {
-    /// So many bytes were moved; for `accept`, the new descriptor.
+    /// The number of bytes that were moved; for `accept`, the new descriptor.
     done: usize,
     /// Not now: EAGAIN.
     blocked,
@@ -44,7 +44,7 @@ pub const Moved = union(enum) {
     failed: E,
 };
 
-/// What a system call says, as a value.
+/// Turns the result of a system call that moves bytes into its outcome.
 pub fn moved(rc: anytype) Moved {
     return switch (errno(rc)) {
         .SUCCESS => .{ .done = @intCast(rc) },
@@ -53,7 +53,7 @@ pub fn moved(rc: anytype) Moved {
     };
 }
 
-/// What a call says that makes a descriptor: it never has to be asked again.
+/// Like `moved`, for a call that makes a descriptor: such a call never has to be repeated.
 pub fn made(rc: anytype) Moved {
     const code = errno(rc);
     return if (code == .SUCCESS) .{ .done = @intCast(rc) } else .{ .failed = code };
@@ -64,7 +64,7 @@ pub const UnexpectedError = error{Unexpected};
 
 /// Causes that setting up a descriptor may run into.
 pub const ResourceError = error{
-    /// This process has too many descriptors (EMFILE).
+    /// The process has as many descriptors as its limit allows (EMFILE).
     ProcessDescriptorsExhausted,
     /// The machine has too many descriptors (ENFILE).
     SystemDescriptorsExhausted,
@@ -103,7 +103,7 @@ pub const isTransientAccept = here.isTransientAccept;
 pub fn isFileFault(code: E) bool {
     return switch (code) {
         .IO, .INVAL, .OVERFLOW, .BADF, .SPIPE, .ISDIR, .NOMEM => true,
-        // What a BSD says of something that is no regular file.
+        // BSD systems answer so for a descriptor that is no regular file.
         .OPNOTSUPP => !is_linux,
         else => false,
     };
@@ -238,7 +238,7 @@ fn control(fd: Fd, command: i32, argument: u32) ?u32 {
     return if (errno(rc) == .SUCCESS) @intCast(rc) else null;
 }
 
-/// What the system says of a file.
+/// Facts about a file, from `stat`.
 pub const Look = struct {
     kind: enum { regular, socket, other },
     /// Permission bits.
@@ -328,7 +328,7 @@ pub fn unlink(path: [*:0]const u8) bool {
 
 /// Why a socket cannot have that address.
 pub const BindError = error{
-    /// Somebody listens there already (EADDRINUSE).
+    /// Another socket listens at the address already (EADDRINUSE).
     AddressInUse,
     /// No interface of this machine has that address (EADDRNOTAVAIL).
     AddressUnavailable,
@@ -361,7 +361,7 @@ pub fn listen(fd: Fd, backlog: u31) BindError!void {
 
 /// Why there is no connection, at least not yet.
 pub const ConnectError = error{
-    /// Nobody listens there (ECONNREFUSED), or the path does not exist (ENOENT).
+    /// No socket listens at the address (ECONNREFUSED), or the path does not exist (ENOENT).
     Refused,
     /// Under way; the socket becomes writable when it is decided (EINPROGRESS, EAGAIN).
     Pending,
@@ -448,7 +448,7 @@ pub const Option = enum {
 
 /// Why an option cannot be read or set.
 pub const OptionError = error{
-    /// This kind of socket has no such option (ENOPROTOOPT, EOPNOTSUPP).
+    /// The socket's kind does not have the option (ENOPROTOOPT, EOPNOTSUPP).
     OptionUnsupported,
 } || ResourceError;
 
@@ -568,7 +568,7 @@ pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     }
 }
 
-/// What a small file says, as far as it fits. Null if it cannot be read.
+/// The content of a small file, cut at the length of `buffer`. Null if the file cannot be read.
 pub fn readWhole(path: [*:0]const u8, buffer: []u8) ?[]const u8 {
     const rc = system.open(path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true }, @as(c_uint, 0));
     if (errno(rc) != .SUCCESS) return null;

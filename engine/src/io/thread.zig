@@ -10,7 +10,7 @@ pub fn spawn(comptime function: anytype, arguments: anytype) error{CannotStartTh
     return spawnSized(stack_bytes, function, arguments);
 }
 
-/// The same with a stack of that size, in bytes.
+/// Like `spawn`, with a stack of `bytes` bytes.
 pub fn spawnSized(
     bytes: usize,
     comptime function: anytype,

@@ -3,7 +3,7 @@
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 
-/// What became of a `sendFile`. `full`: the kernel has no room, and will tell when it has.
+/// The outcome of a `sendFile`. `full`: the kernel has no room, and a `sent` event follows when it has.
 pub const Sent = struct { outcome: io.SendResult, full: bool = false };
 
 /// Sends `total` bytes of a file from `offset` on, as far as they go.

@@ -31,7 +31,7 @@ const Outgoing = @import("uring/outgoing.zig").Outgoing;
 const Socket = io.Socket;
 const Token = io.Token;
 
-/// What one buffer takes: most requests fit. No power of two, for the reason that `blocks.zig` gives.
+/// The size of a receive buffer: most requests fit. No power of two, for the reason that `blocks.zig` gives.
 const buffer_bytes_max = 8 * 1024 + 192;
 const buffers_count = 128;
 
@@ -45,13 +45,13 @@ pub const Uring = struct {
     outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
-    /// What a host's alarm is armed for; the kernel reads it. It may be earlier than the last
-    /// alarm: see `alarm`.
+    /// The time that the kernel's timer for the host is armed for; the kernel reads it. It may be earlier than
+    /// the last alarm: see `alarm`.
     timer: linux.kernel_timespec = undefined,
     timer_at_ms: ?u64 = null,
 
     completions: []ring_file.Completion,
-    /// Those from `noted` up to `kept` are about bytes that came, and not looked at yet.
+    /// Completions from `noted` up to `kept` are about received bytes, and not looked at yet.
     kept: usize = 0,
     noted: usize = 0,
     /// Indexed by descriptor. Grows, never shrinks.
@@ -68,7 +68,7 @@ pub const Uring = struct {
     round_left: u32 = 0,
     /// The socket that `next` is at. It is not in `ready`.
     current: ?u32 = null,
-    /// What the last event lent to the caller.
+    /// The piece that the last event lent to the caller.
     lent: ?*pieces_file.Piece = null,
     /// The listener that `next` is at, in this round.
     accept_cursor: u32 = 0,
@@ -161,7 +161,7 @@ pub const Uring = struct {
         return sys.monotonicMs();
     }
 
-    /// The same clock in microseconds.
+    /// The clock of `now`, in microseconds.
     pub fn micros(_: *const Uring) u64 {
         return sys.monotonicUs();
     }
@@ -197,7 +197,7 @@ pub const Uring = struct {
         return @intCast(self.listeners.items.len - 1);
     }
 
-    /// Where a listener listens; after listening at port 0, with the real port.
+    /// A listener's address; with the port that the kernel has chosen if 0 was asked for.
     pub fn listenerAddress(self: *const Uring, id: u32) Address {
         return self.listeners.items[id].address;
     }
@@ -323,8 +323,8 @@ pub const Uring = struct {
         return sys.hasPeerShut(@backingInt(socket));
     }
 
-    /// What is to be sent waits for its turn here rather than in the kernel, which takes no more while so
-    /// many bytes wait there unsent. Nothing changes where there is no such limit.
+    /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its turn
+    /// in our queue instead. Nothing changes where the kernel has no such limit.
     pub fn limitUnsent(_: *Uring, socket: Socket, bytes: u31) void {
         sys.limitUnsent(@backingInt(socket), bytes);
     }
@@ -384,7 +384,7 @@ pub const Uring = struct {
         self.ring.submit();
     }
 
-    /// What was asked for goes out at once, unless a `wait` will follow and take it along.
+    /// Hands queued operations to the kernel at once, unless a `wait` will follow and take them along.
     pub fn expedite(self: *Uring) void {
         if (self.leaving and self.ring.enabled) {
             self.ring.submit();
@@ -472,7 +472,7 @@ pub const Uring = struct {
                 const completion = self.completions[self.noted];
                 self.noted += 1;
                 const event = completion_file.deliver(self, completion);
-                // What it left to the queue belongs to this round.
+                // Sockets that the completion has put into the queue belong to this round.
                 if (self.noted == self.kept) self.round_left = self.ready.count;
                 if (event) |received| return received;
                 continue;
@@ -489,7 +489,7 @@ pub const Uring = struct {
         return null;
     }
 
-    /// One thing that this socket has to say, or null.
+    /// The socket's next event, or null.
     fn visit(self: *Uring, index: u32) ?Event {
         const entry = &self.entries.items[index];
         switch (entry.phase) {
@@ -558,7 +558,7 @@ pub const Uring = struct {
         self.enqueue(index);
     }
 
-    /// What is known about an added socket.
+    /// The state of a socket that was added.
     pub fn entryOf(self: *Uring, socket: Socket) *Entry {
         const entry = &self.entries.items[indexOf(socket)];
         assert(entry.phase != .vacant);

@@ -24,7 +24,7 @@ pub const Shim = struct {
         udata: usize,
     };
 
-    /// What is to be done with a filter; EOF comes back.
+    /// Actions on a filter; EOF is set by the kernel in its reports.
     pub const EV = struct {
         pub const ADD = 0x1;
         pub const DELETE = 0x2;
@@ -33,7 +33,7 @@ pub const Shim = struct {
         pub const EOF = 0x8000;
     };
 
-    /// What is watched.
+    /// Kinds of filter.
     pub const EVFILT = struct {
         pub const READ = -1;
         pub const WRITE = -2;
@@ -41,7 +41,7 @@ pub const Shim = struct {
         pub const USER = -10;
     };
 
-    /// What a filter of its own wants.
+    /// Flags that belong to one kind of filter.
     pub const NOTE = struct {
         pub const TRIGGER = 0x01000000;
     };
@@ -61,7 +61,7 @@ pub const Shim = struct {
         for ([_]sys.Fd{ shim.timer, shim.event, shim.epoll }) |own| sys.close(own);
     }
 
-    /// What a host loop watches.
+    /// The descriptor that a host loop watches.
     pub fn fd(shim: *const Shim) sys.Fd {
         return shim.epoll;
     }
@@ -105,7 +105,7 @@ pub const Shim = struct {
 
     const reading = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 
-    /// What epoll reports once may be two events here.
+    /// Waits for events. One report of epoll may become two events: readable and writable.
     pub fn wait(shim: *const Shim, events: []Event, timeout_ms: i32) []const Event {
         var buffer: [64]watch.EpollEvent = undefined;
         assert(events.len >= 2);

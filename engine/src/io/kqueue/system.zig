@@ -28,7 +28,7 @@ pub const System = struct {
         if (!forked) sys.close(system.queue);
     }
 
-    /// What a host loop watches.
+    /// The descriptor that a host loop watches.
     pub fn fd(system: *const System) sys.Fd {
         return system.queue;
     }

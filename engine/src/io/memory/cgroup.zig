@@ -5,7 +5,7 @@ const sys = @import("../sys.zig");
 
 const path_bytes_max = 1024;
 
-/// What stands for "no limit" in version 1: the largest number of whole pages.
+/// Version 1 says "no limit" by the largest number of whole pages; values from here on count as none.
 const unlimited = 1 << 60;
 
 /// The limit in bytes; null: there is none. `own`: the file that names the process's groups

@@ -5,14 +5,14 @@ const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;
 const assert = std.debug.assert;
 
-/// What the kernel gives back with a report: whom it concerns.
+/// The label that the kernel gives back with a report: it names the entry that the report is about.
 pub const Label = packed struct(u64) {
     index: u32,
     generation: u30,
     kind: enum(u2) { socket, listener, waker, timer },
 };
 
-/// What is known about one descriptor.
+/// The state of a descriptor that is watched.
 pub const Entry = struct {
     token: io.Token,
     /// The next in the queue, if `flags.queued` and not the last.
@@ -22,7 +22,7 @@ pub const Entry = struct {
     phase: Phase,
     flags: Flags,
 
-    /// What is known beside that.
+    /// Facts that are independent of the phase.
     pub const Flags = packed struct(u16) {
         /// In the queue.
         queued: bool = false,
@@ -49,7 +49,7 @@ pub const Entry = struct {
         _: u5 = 0,
     };
 
-    /// What names it to the kernel; `index` is its own.
+    /// The label by which the kernel reports about the entry at `index`.
     pub fn label(self: *const Entry, index: u32) Label {
         return .{ .kind = .socket, .index = index, .generation = self.generation };
     }
@@ -61,7 +61,8 @@ pub const Entry = struct {
         return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
     }
 
-    /// What a paused socket says of an end that the kernel has reported: once, and before the end itself.
+    /// The event by which a paused socket announces an end that the kernel has reported: delivered once, before
+    /// the end itself.
     pub fn takeEnding(self: *Entry) ?io.Event {
         if (self.phase != .open or !self.flags.ending or self.flags.ending_told) return null;
         self.flags.ending_told = true;

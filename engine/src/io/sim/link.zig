@@ -9,7 +9,7 @@ pub const Link = struct {
     address: Address,
     to_us: Pipe = .{},
     to_peer: Pipe = .{},
-    /// What the peer's last read gave out.
+    /// Bytes that the peer's last read gave out.
     lent: Pipe = .{},
     peers: Side = .open,
     ours: Side = .open,
@@ -33,7 +33,7 @@ pub const Pipe = struct {
     list: std.ArrayList(u8) = .empty,
     head: usize = 0,
 
-    /// What was not consumed.
+    /// Bytes that are not consumed yet.
     pub fn unread(self: *const Pipe) []const u8 {
         return self.list.items[self.head..];
     }
@@ -46,12 +46,12 @@ pub const Pipe = struct {
         return self.list.unusedCapacitySlice()[0..count];
     }
 
-    /// So many bytes were written where there was room.
+    /// Notes that `count` bytes were written into the free space.
     pub fn commit(self: *Pipe, count: usize) void {
         self.list.items.len += count;
     }
 
-    /// So many bytes were read.
+    /// Removes the first `count` bytes.
     pub fn consume(self: *Pipe, count: usize) void {
         assert(count <= self.unread().len);
         self.head += count;

@@ -29,7 +29,7 @@ pub const Peer = struct {
         return count;
     }
 
-    /// What arrived since the last read, in order. Valid until the next read of this peer.
+    /// Bytes that have arrived since the last read, in order. Valid until the next read of this peer.
     pub fn read(self: Peer) []const u8 {
         const link = self.endpoint();
         link.lent.clear();
@@ -37,7 +37,7 @@ pub const Peer = struct {
         return link.lent.unread();
     }
 
-    /// The same, but at most so many bytes: a slow reader.
+    /// Like `read`, for at most `max` bytes: a slow reader.
     pub fn readSome(self: Peer, max: usize) error{OutOfMemory}![]const u8 {
         const link = self.endpoint();
         link.lent.clear();

@@ -100,7 +100,7 @@ pub fn isLocal(_: Fd) bool {
     return true;
 }
 
-/// These systems do not tell: files are read as if they were in memory.
+/// BSD systems do not tell whether a range is in memory, so files are read as if they were.
 pub fn isInMemory(_: Fd, _: u64) sys.Presence {
     return .present;
 }
@@ -122,7 +122,7 @@ pub fn heldBytes(fd: Fd) u64 {
     return if (rc == 0) @intCast(@max(bytes, 0)) else 0;
 }
 
-/// What the kernel tells of a file (man 2 fstat).
+/// The kernel's facts about a file (man 2 fstat).
 pub const Info = c.Stat;
 
 /// On which device it is.
@@ -140,7 +140,7 @@ pub fn lookFor(path: [*:0]const u8, info: *Info) c_int {
     return c.fstatat(c.AT.FDCWD, path, info, c.AT.SYMLINK_NOFOLLOW);
 }
 
-/// What `_umtx_op` of FreeBSD and `__ulock_wait2` of macOS do like a futex.
+/// Waits like a futex, by `_umtx_op` of FreeBSD or `__ulock_wait2` of macOS.
 pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u32) void {
     if (is_mac) {
         const bound: u64 = if (timeout_ms) |ms| @max(1, @as(u64, ms) * std.time.ns_per_ms) else 0;

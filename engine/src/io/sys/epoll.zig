@@ -8,7 +8,7 @@ const ResourceError = sys.ResourceError;
 const resourceError = sys.resourceError;
 const assert = std.debug.assert;
 
-/// One report of the kernel: `events` is a set of `Ready` bits, `data` is what `epollAdd` gave.
+/// A report of the kernel: `events` is a set of `Ready` bits, `data` the value that `epollAdd` was given.
 pub const EpollEvent = linux.epoll_event;
 
 /// Bits of `EpollEvent.events`.
@@ -67,8 +67,8 @@ pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent 
     };
 }
 
-/// The same, while the thread's blocked signals are these: bit n - 1 for signal n. Null: a signal has ended
-/// it.
+/// Like `epollWait`, with `mask` as the thread's blocked signals (bit n - 1 for signal n) while it waits.
+/// Null: a signal has ended the wait.
 pub fn epollWaitBlocking(
     epoll: Fd,
     buffer: []EpollEvent,

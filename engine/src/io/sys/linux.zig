@@ -126,7 +126,7 @@ pub fn heldBytes(fd: Fd) u64 {
     return @intCast(@max(bytes, 0));
 }
 
-/// What the kernel tells of a file (man 2 statx).
+/// The kernel's facts about a file (man 2 statx).
 pub const Info = linux.Statx;
 
 /// On which device it is.
@@ -139,7 +139,7 @@ pub fn look(fd: Fd, info: *Info) usize {
     return linux.statx(
         fd,
         "",
-        // It was looked at when it was opened: no storage is asked again.
+        // The attributes came with the open: DONT_SYNC keeps the kernel from asking the storage again.
         linux.AT.EMPTY_PATH | linux.AT.STATX_DONT_SYNC,
         .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true },
         info,

@@ -10,7 +10,7 @@ const Label = @import("ring.zig").Label;
 const Ring = @import("ring.zig").Ring;
 const Uring = @import("../uring.zig").Uring;
 
-/// One completion.
+/// Takes note of a completion.
 pub fn note(uring: *Uring, completion: Completion) void {
     const label: Label = @bitCast(completion.user_data);
     const more = completion.flags & linux.IORING_CQE_F_MORE != 0;

@@ -7,7 +7,7 @@ const Block = @import("outgoing.zig").Block;
 const Label = @import("ring.zig").Label;
 const Pieces = @import("pieces.zig").Pieces;
 
-/// One descriptor.
+/// The state of a descriptor.
 pub const Entry = struct {
     token: io.Token = 0,
     /// The next in the queue, if `flags.queued` and not the last.
@@ -16,13 +16,13 @@ pub const Entry = struct {
     generation: u28 = 0,
     phase: Phase = .vacant,
     flags: Flags = .{},
-    /// What came and was not delivered.
+    /// Received bytes that are not delivered yet.
     pieces: Pieces = .{},
-    /// What comes behind the pieces.
+    /// The end of the input, to be delivered after the pieces.
     end: End = .none,
-    /// What the kernel goes on sending when it has room.
+    /// Bytes that the kernel goes on sending when it has room.
     block: ?*Block = null,
-    /// Which send of the batch is its own, if that is (see `Outgoing.holds`).
+    /// The number of the socket's send in the batch, if it has one (see `Outgoing.holds`).
     send: u16 = 0,
     /// The round in which it last delivered bytes.
     round: u32 = 0,
@@ -35,7 +35,7 @@ pub const Entry = struct {
     /// How the peer stopped sending.
     pub const End = union(enum) { none, eof, reset: u16 };
 
-    /// What is the case beside that.
+    /// Facts that are independent of the phase.
     pub const Flags = packed struct(u16) {
         /// In the queue.
         queued: bool = false,
@@ -45,7 +45,7 @@ pub const Entry = struct {
         receives: bool = false,
         /// ... but was told to stop.
         stopping: bool = false,
-        /// It found no buffer, and waits in `Uring.starved`.
+        /// The socket found no receive buffer, and waits in `Uring.starved`.
         starved: bool = false,
         /// A send was refused or cut short.
         blocked: bool = false,

@@ -57,7 +57,7 @@ pub const Listener = struct {
             (listener.held_at < listener.held.items.len or listener.failure != null);
     }
 
-    /// One connection, or the failure behind them all. A failure pauses accepting.
+    /// The next connection, or the failure that came after the last one. A failure pauses accepting.
     pub fn next(listener: *Listener, id: u32) ?io.Event {
         while (listener.state == .watched and listener.budget > 0 and
             listener.held_at < listener.held.items.len)

@@ -1,17 +1,17 @@
 //! Job: memory for bytes that are on their way out, and whose they are.
 //! Does not know: what becomes of sockets.
 //!
-//! What one visit to the kernel takes along is copied into the batch: a short stretch of memory that each
-//! visit uses again, so that it stays close to the processor however many sockets there are. What the kernel
-//! has no room for moves to a block of its own, until the peer has read.
+//! Output for one visit to the kernel is copied into the batch: a short stretch of memory that each visit
+//! uses again, so that it stays close to the processor however many sockets there are. Output that the
+//! kernel has no room for moves to a block of its own, until the peer has read.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const Slice = sys.Slice;
 const assert = std.debug.assert;
 
-/// What one send may copy. Larger ones go out at once: a system call costs less than their copy.
+/// The most that one send may copy. A longer send goes out at once: a system call costs less than its copy.
 pub const copy_bytes_max = 4 * 1024;
-/// What one visit takes along; the first level of the cache holds it.
+/// The most that one visit takes along; the first level of the cache holds it.
 const batch_bytes = 16 * 1024;
 /// Sends of one visit.
 const batch_sends = 256;
@@ -26,19 +26,19 @@ pub const Send = struct {
     len: u32,
     fate: Fate = .open,
 
-    /// What became of it, or its socket.
+    /// The state of a send of the batch, or of its socket.
     pub const Fate = enum {
         open,
         /// The socket was closed; its descriptor is to be closed behind this.
         orphaned,
-        /// Somebody else sees to it.
+        /// The send's end was handled elsewhere.
         settled,
     };
 };
 
 /// Bytes that the kernel had no room for. It goes on when there is, and says when it is done.
 pub const Block = struct {
-    /// Its place among the blocks.
+    /// The block's index among all blocks.
     id: u32,
     /// The socket's descriptor.
     index: u32,
@@ -50,7 +50,7 @@ pub const Block = struct {
     done: u32 = 0,
     bytes: []u8,
 
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not taken yet.
     pub fn rest(block: *const Block) []const u8 {
         return block.bytes[block.done..];
     }

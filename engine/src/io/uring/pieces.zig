@@ -46,7 +46,7 @@ pub const Buffers = struct {
     ring_fd: sys.Fd,
     shared: *align(std.heap.page_size_min) linux.io_uring_buf_ring,
     memory: []u8,
-    /// One for each buffer.
+    /// A piece for each buffer.
     pieces: []Piece,
     /// Buffers that are with us and not with the kernel.
     held: u32 = 0,

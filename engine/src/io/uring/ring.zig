@@ -2,24 +2,25 @@
 //! a small typed function. Does not know: what the operations are good for, and whose sockets they are.
 //! Follows io_uring(7), io_uring_enter(2).
 //!
-//! What is asked for is written down here and reaches the kernel with the next `enter`, in order. The ring
-//! belongs to the thread that enters first: the kernel then keeps what it has to do for us until we come
-//! (IORING_SETUP_DEFER_TASKRUN), and interrupts nobody.
+//! Operations are queued here and reach the kernel with the next `enter`, in order. The ring belongs to the
+//! thread that enters first: the kernel then keeps its work for us until that thread enters again
+//! (IORING_SETUP_DEFER_TASKRUN), and interrupts no thread.
 const std = @import("std");
 const linux = std.os.linux;
 const fork = @import("../fork.zig");
 const sys = @import("../sys.zig");
 const assert = std.debug.assert;
 
-/// What a completion gives back: whom it concerns. `generation` tells later owners of a number apart.
+/// The label that a completion gives back: it names the entry and the kind of operation. `generation` tells
+/// later owners of a number apart.
 pub const Label = packed struct(u64) {
     index: u32,
     generation: u28 = 0,
     kind: Kind,
 
-    /// What was asked for.
+    /// The kind of operation.
     pub const Kind = enum(u4) {
-        /// Nobody waits for it: a cancellation, a close.
+        /// No entry waits for the result: a cancellation, a close.
         none,
         accept,
         receive,
@@ -38,7 +39,7 @@ pub const Label = packed struct(u64) {
     };
 };
 
-/// What the kernel says: a label, a result, flags.
+/// The kernel's answer to an operation: a label, a result, flags.
 pub const Completion = linux.io_uring_cqe;
 
 /// Operations that fit between two visits to the kernel; one more costs a visit of its own.
@@ -55,7 +56,7 @@ pub const Ring = struct {
     enabled: bool = false,
     /// The ring's thread is gone, and somebody else cleans up: nothing is handed over any more.
     orphaned: bool = false,
-    /// Where the operations of an orphaned ring go.
+    /// Takes the operations of an orphaned ring, which reach no kernel.
     nowhere: linux.io_uring_sqe = undefined,
     /// The kernel knows the ring by an index, which is quicker than by its descriptor.
     registered: ?u32 = null,
@@ -165,7 +166,7 @@ pub const Ring = struct {
         return sqe;
     }
 
-    /// What to wait for on a descriptor.
+    /// The state of a descriptor that a poll waits for.
     pub const Poll = enum {
         /// Once, when there is room to send.
         room,
@@ -175,7 +176,7 @@ pub const Ring = struct {
         trouble,
     };
 
-    /// What a poll says when the peer has ended its sending side.
+    /// The flag of a poll's result for a peer that has ended its sending side.
     pub const peer_shut = 0x2000; // POLLRDHUP, which std.os.linux.POLL does not have
 
     /// A completion when a descriptor is ready.
@@ -314,9 +315,9 @@ pub const Ring = struct {
         if (linux.io_uring_register(fd, .REGISTER_RING_FDS, &update, 1) == 1) ring.registered = update.offset;
     }
 
-    /// Nobody will enter any more: what was asked for and not handed over is forgotten, but descriptors that
-    /// were to be closed are closed. What is under way ends, so that the kernel holds no descriptor any
-    /// longer; after the end of the ring's thread it has done that by itself.
+    /// To be called when no thread will enter any more: operations that were not handed over are forgotten,
+    /// but descriptors that were to be closed are closed. Operations under way are cancelled, so that the kernel
+    /// holds no descriptor any longer; after the end of the ring's thread it has done that by itself.
     pub fn abandon(ring: *Ring) void {
         if (ring.orphaned) return;
         ring.orphaned = true;
@@ -329,7 +330,7 @@ pub const Ring = struct {
         if (!ring.enabled) return;
         const fd = ring.plumbing.fd;
         if (ring.registered) |index| {
-            // It would keep the ring alive.
+            // A registered ring descriptor would keep the ring alive.
             var update: linux.io_uring_rsrc_update = .{ .offset = index, .resv = 0, .data = 0 };
             _ = linux.io_uring_register(fd, .UNREGISTER_RING_FDS, &update, 1);
         }

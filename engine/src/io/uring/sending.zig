@@ -15,7 +15,7 @@ const Slice = io.Slice;
 const Socket = io.Socket;
 const Uring = @import("../uring.zig").Uring;
 
-/// What is left to send when a socket is closed may take so long.
+/// The time that a closed socket's remaining output has, in milliseconds.
 const closing_send_ms = 10_000;
 
 /// Sends slices in order. What is short goes out with the next `wait` or `alarm`, and counts as sent.
@@ -63,7 +63,7 @@ fn isSending(uring: *const Uring, index: u32) bool {
     return uring.outgoing.holds(entry.send, index) or entry.block != null or entry.flags.awaits_room;
 }
 
-/// What was sent before goes first.
+/// Lets a send wait: output of earlier sends goes first.
 fn postpone(uring: *Uring, entry: *Entry) SendResult {
     entry.flags.blocked = true;
     uring.follows = true;
@@ -120,7 +120,7 @@ pub fn close(uring: *Uring, socket: Socket) void {
     const index = Uring.indexOf(socket);
     switch (forget(uring, index)) {
         .nothing => uring.ring.close(@intCast(index)),
-        // What was sent counts as sent, so the descriptor stays until then.
+        // The caller counts these bytes as sent, so the descriptor stays open until the kernel has them.
         .send => |number| {
             uring.outgoing.sends[number].fate = .orphaned;
             uring.follows = true;
@@ -134,7 +134,7 @@ pub fn close(uring: *Uring, socket: Socket) void {
 pub fn reset(uring: *Uring, socket: Socket) void {
     sys.resetOnClose(@backingInt(socket));
     const index = Uring.indexOf(socket);
-    // What was sent need not arrive.
+    // After a reset no output has to arrive.
     switch (forget(uring, index)) {
         .nothing => uring.ring.close(@intCast(index)),
         .send => |number| {
@@ -149,7 +149,7 @@ pub fn reset(uring: *Uring, socket: Socket) void {
     uring.expedite();
 }
 
-/// What a socket still has to send.
+/// Output that a socket still has to send.
 const Unsent = union(enum) { nothing, send: u16, block: *Block };
 
 /// Ends everything that is under way for a socket, since each operation would keep it open, except for
@@ -178,7 +178,7 @@ pub fn noteTaken(uring: *Uring) void {
     uring.outgoing.turn();
 }
 
-/// It has not taken all of a send of this batch.
+/// The kernel has not taken all of a send of this batch.
 pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     const sent = &uring.outgoing.sends[number];
     const bytes = uring.outgoing.bytesOf(number)[@intCast(@max(completion.res, 0))..];
@@ -199,7 +199,7 @@ pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     noteSent(uring, sent.index, errno);
 }
 
-/// It has taken more of a block, or all, or never will.
+/// The kernel has taken more of a block, or all of it, or has failed.
 pub fn noteBlock(uring: *Uring, id: u32, completion: Completion) void {
     const block = uring.outgoing.blocks.items[id].?;
     block.done += @intCast(@max(completion.res, 0));
@@ -236,7 +236,7 @@ pub fn noteRoom(uring: *Uring, index: u32) void {
     uring.enqueue(index);
 }
 
-/// What closed sockets left to send does not get all the time in the world.
+/// Cancels output of closed sockets that has had `closing_send_ms`.
 pub fn hurryOrphans(uring: *Uring) void {
     const time = uring.now();
     for (uring.outgoing.blocks.items) |each| if (each) |block| if (block.until_ms <= time) {

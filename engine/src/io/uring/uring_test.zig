@@ -58,8 +58,8 @@ const Bench = struct {
         }
     }
 
-    /// What the peer has got at the end. Rounds sleep as long as they like meanwhile: whoever is owed
-    /// something must not sleep over it.
+    /// The number of bytes that the peer has got at the end. Rounds may sleep without limit meanwhile, so
+    /// that a round that sleeps over work hangs the test.
     fn bytesToEnd(bench: *Bench) !usize {
         const started = bench.uring.now();
         var total: usize = 0;
