@@ -31,8 +31,8 @@ pub const News = struct {
     dropped: u64 = 0,
 };
 
-/// A write of at most this many bytes arrives at the other end of a pipe or socket in one piece, without bytes
-/// of other processes in it: PIPE_BUF of POSIX.1.
+/// A write of at most this many bytes arrives at the other end of a pipe or socket in one piece, without
+/// bytes of other processes in it: PIPE_BUF of POSIX.1.
 const together_bytes = 4096;
 
 /// Why a log cannot be opened.

@@ -216,8 +216,8 @@ pub fn Readiness(comptime Poller: type) type {
         pub fn closeListeners(self: *Self) void {
             for (self.listeners.items, 0..) |*listener, id| {
                 if (listener.state == .closed) continue;
-                // Another process may share the socket; then closing our descriptor alone would leave our watch
-                // on the socket.
+                // Another process may share the socket; then closing our descriptor alone would leave our
+                // watch on the socket.
                 self.pauseAccept(@intCast(id));
                 sys.close(listener.fd);
                 listener.state = .closed;
@@ -266,8 +266,8 @@ pub fn Readiness(comptime Poller: type) type {
             if (entry.phase == .vacant) return;
             entry.phase = .vacant;
             // Reports of this round are taken already, and epoll's watch survives a close if a child process
-            // has inherited the descriptor. Reports about an earlier owner of the slot are recognised by their
-            // generation.
+            // has inherited the descriptor. Reports about an earlier owner of the slot are recognised by
+            // their generation.
             entry.generation +%= 1;
             entry.flags = .{ .queued = entry.flags.queued };
         }
@@ -398,8 +398,8 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.hasPeerShut(@backingInt(socket));
         }
 
-        /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its turn
-        /// in our queue instead. Nothing changes where the kernel has no such limit.
+        /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its
+        /// turn in our queue instead. Nothing changes where the kernel has no such limit.
         pub fn limitUnsent(_: *Self, socket: Socket, bytes: u31) void {
             sys.limitUnsent(@backingInt(socket), bytes);
         }

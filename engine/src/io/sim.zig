@@ -171,7 +171,8 @@ pub const Sim = struct {
         self.exhausted = exhausted;
     }
 
-    /// Whether a real io's `fd()` would be readable: `wait(0)` has something to deliver, now or after a delay.
+    /// Whether a real io's `fd()` would be readable: `wait(0)` has something to deliver, now or after a
+    /// delay.
     pub fn readable(self: *const Sim) bool {
         if (self.wake_requested.load(.acquire)) return true;
         if (self.alarm_ms) |at| if (at <= self.now_ms) return true;

@@ -79,8 +79,8 @@ const Turn = struct {
     const attempts = 100;
     const pause_ms = 5;
 
-    /// Takes the lock, or goes on without it after half a second: every process that may read the directory can
-    /// hold its lock for ever.
+    /// Takes the lock, or goes on without it after half a second: every process that may read the directory
+    /// can hold its lock for ever.
     fn take(path: []const u8) Turn {
         const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch
             return .{ .directory = null };

@@ -1,5 +1,6 @@
-//! Slow operations on files (of a disk, a network), done by a few threads, so that the thread that serves never
-//! waits for storage. The owner hands tasks over (`submit`), is woken, and gets each of them back (`collect`).
+//! Slow operations on files (of a disk, a network), done by a few threads, so that the thread that serves
+//! never waits for storage. The owner hands tasks over (`submit`), is woken, and gets each of them back
+//! (`collect`).
 //!
 //! Storage may never answer, and a call that waits for it cannot be ended. So nobody waits for the threads:
 //! when their owner closes they are left to themselves, and what they share with him lives until the last of
@@ -22,8 +23,8 @@ pub const Task = struct {
     work: *const fn (*Task) void,
     /// Called in place of `collect` when the owner has closed: frees it. By any thread.
     drop: *const fn (*Task) void,
-    /// Called by the owner when the task is done, for owners that have tasks of others (`Worker.store`); null:
-    /// the task is dropped.
+    /// Called by the owner when the task is done, for owners that have tasks of others (`Worker.store`);
+    /// null: the task is dropped.
     done: ?*const fn (*Task, owner: *anyopaque) void = null,
 };
 

@@ -45,8 +45,8 @@ pub const Uring = struct {
     outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
-    /// The time that the kernel's timer for the host is armed for; the kernel reads it. It may be earlier than
-    /// the last alarm: see `alarm`.
+    /// The time that the kernel's timer for the host is armed for; the kernel reads it. It may be earlier
+    /// than the last alarm: see `alarm`.
     timer: linux.kernel_timespec = undefined,
     timer_at_ms: ?u64 = null,
 

@@ -61,8 +61,8 @@ pub const Entry = struct {
         return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
     }
 
-    /// The event by which a paused socket announces an end that the kernel has reported: delivered once, before
-    /// the end itself.
+    /// The event by which a paused socket announces an end that the kernel has reported: delivered once,
+    /// before the end itself.
     pub fn takeEnding(self: *Entry) ?io.Event {
         if (self.phase != .open or !self.flags.ending or self.flags.ending_told) return null;
         self.flags.ending_told = true;

@@ -316,8 +316,8 @@ pub const Ring = struct {
     }
 
     /// To be called when no thread will enter any more: operations that were not handed over are forgotten,
-    /// but descriptors that were to be closed are closed. Operations under way are cancelled, so that the kernel
-    /// holds no descriptor any longer; after the end of the ring's thread it has done that by itself.
+    /// but descriptors that were to be closed are closed. Operations under way are cancelled, so that the
+    /// kernel holds no descriptor any longer; after the end of the ring's thread it has done that by itself.
     pub fn abandon(ring: *Ring) void {
         if (ring.orphaned) return;
         ring.orphaned = true;
