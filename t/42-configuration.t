@@ -7,12 +7,15 @@ use File::Temp ();
 use Certificates;
 use Fcntl qw(F_SETFD);
 use PAGI::Server;
+use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::Options;
+use PAGI::Server::Runner;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
 my $app       = 'examples/pagi/hello/app.pl';
@@ -316,6 +319,88 @@ SKIP: {
         );
     }
     is((run_command('--completion', 'fish'))[0], 2, 'another shell is a mistake');
+};
+
+subtest 'PEREGRINE_ENGINE is an option' => sub {
+    my $shows = 'sub { [ 200, [], [ join " ", map { $_ // "-" } $ENV{PEREGRINE_ENGINE}, $$, getppid ] ] }';
+    my $psgi  = write_file('engine.psgi', $shows);
+    my $conf  = write_file('engine.conf', "engine = inline\nworkers = 1\n");
+    my @INCS  = map { "-I$_" } @INC;
+    local $ENV{PEREGRINE_ENGINE} = 'process';
+    for my $program (qw(pagi-server peregrine)) {
+        my $named  = $program eq 'peregrine' ? $psgi : $app;
+        my $server = TestServer->spawn($^X, @INCS, "bin/$program", qw(--port 0 --workers 1), $named);
+        my $port   = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/.*engine: process});
+        ok $port, "$program takes it" or diag $server->log;
+        is get($port, '/')->{status}, 200, '... and serves';
+        like get($port, '/')->{body}, qr/\A- \d+ \d+\z/, '... its workers do not have it' if $named eq $psgi;
+        is $server->stop, 0, '... and stops';
+        my ($status, undef, $says) = TestServer->finish_at("bin/$program", '--port', 0, $named);
+        is $status, 2, '... it is checked with other options';
+        like $says,
+            qr/\A$program: the environment variable PEREGRINE_ENGINE \(option 'engine'\): process needs workers/,
+            '... and named';
+
+        for my $options ([qw(--engine inline --workers 1)], [ '--config', $conf ]) {
+            $server = TestServer->spawn($^X, @INCS, "bin/$program", qw(--port 0), @$options, $named);
+            ok $server->wait_for_log(qr/listening on .*engine: inline/), "... @$options wins";
+            is $server->stop, 0, '... and the server stops';
+        }
+    }
+    my $file  = write_file('engine.env', "PEREGRINE_ENGINE=thread\n");
+    my @there = ('--port', 0, '--env-file', $file, $app);
+    delete $ENV{PEREGRINE_ENGINE};
+    my $server = TestServer->spawn($^X, @INCS, 'bin/pagi-server', @there);
+    ok $server->wait_for_log(qr/listening on .*engine: thread/), 'it may come from --env-file';
+    is $server->stop, 0, '... and the server stops';
+    $ENV{PEREGRINE_ENGINE} = 'proces';
+    my ($status, undef, $says) = run_command('--port', 0, $app);
+    is $status, 2, 'a wrong one';
+    like $says, qr/PEREGRINE_ENGINE \(option 'engine'\) must be one of inline thread process, not 'proces'/,
+        '... is refused';
+    like refused(app => sub { }), qr/PEREGRINE_ENGINE .* not 'proces'/, '... by the constructor, too';
+    $ENV{PEREGRINE_ENGINE} = '';
+    is refused(app => sub { }), '', 'an empty one is none';
+    local $ENV{PAGI_ENV} = 'two words';
+    ($status, undef, $says) = run_command('--port', 0, $app);
+    is $status, 2, 'a wrong PAGI_ENV';
+    like $says, qr/the environment variable PAGI_ENV \(option 'env'\) must be a word, not 'two words'/,
+        '... is refused';
+};
+
+subtest 'listen_backlog is listener_backlog' => sub {
+    my $server = PAGI::Server->new(app => sub { }, listen_backlog => '1_5');
+    is $server->{options}{listener_backlog}, 15, 'in the constructor';
+    like refused(app => sub { }, listen_backlog => 0),
+        qr/option 'listener_backlog' must be an integer from 1/,
+        '... where it is checked';
+    like refused(app => sub { }, listen_backlog => 5, listener_backlog => 5), qr/are the same one/,
+        '... both of them';
+    my $path = write_file('backlog.conf', "listen-backlog = 7\n");
+    is(PAGI::Server::ConfigFile->read($path)->{listener_backlog}, 7, 'in a file');
+    my ($given) = PAGI::Server::CommandLine->parse('--listen-backlog', 7);
+    is $given->{listener_backlog}, 7, 'on the command line';
+    my $runner = PAGI::Server::Runner->new(listen_backlog => 7);
+    is $runner->{options}{listener_backlog}, 7, 'for the runner';
+};
+
+subtest 'an event loop that is not installed' => sub {
+    my ($status, undef, $says) = run_command('--port', 0, '--loop', 'NoSuchLoop', $app);
+    is $status, 1, '--loop';
+    like $says,
+        qr/\AError: option 'loop_type': cannot load IO::Async::Loop::NoSuchLoop: it is not installed\. /,
+        '... says so';
+    like $says, qr/Install it from CPAN, or name one that is: Peregrine, Poll, Select\n\z/,
+        '... and what to do';
+    local $ENV{IO_ASYNC_LOOP} = 'NoSuchLoop,Nor::This';
+    ($status, undef, $says) = run_command('--port', 0, $app);
+    is $status, 1, 'IO_ASYNC_LOOP';
+    like $says, qr/\AError: the environment variable IO_ASYNC_LOOP: cannot load IO::Async::Loop::NoSuchLoop/,
+        '... is named';
+    local $ENV{IO_ASYNC_LOOP} = 'NoSuchLoop,Poll';
+    my $server = TestServer->command('--quiet', '--no-quiet', $app);
+    like $server->log, qr/loop: Poll/, 'the first one that is there';
+    is $server->stop, 0, 'the server stops';
 };
 
 done_testing;

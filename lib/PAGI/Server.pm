@@ -538,8 +538,8 @@ Where the proxy leaves paths as they are, C<--mount /app=FILE> is what is wanted
 
 =item listener_backlog => 2048
 
-Connections that the kernel keeps waiting while the process is busy. From 1 to 65535.
-B<--listener-backlog>
+Connections that the kernel keeps waiting while the process is busy. C<listen_backlog> is another
+name for it. From 1 to 65535. B<--listener-backlog>
 
 =item reuseport => 0
 

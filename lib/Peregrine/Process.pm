@@ -31,10 +31,37 @@ sub prefer_own_loop {
 
 sub make_loop {
     my ($class, $type) = @_;
-    prefer_own_loop() if !defined $type;
-    my $module = defined $type ? "IO::Async::Loop::$type" : 'IO::Async::Loop';
-    eval "require $module; 1" or die "cannot load $module: $@";
-    return $module->new;
+    if (defined $type) {
+        my $module = "IO::Async::Loop::$type";
+        _load_loop($module);
+        return $module->new;
+    }
+    _check_loops_of_environment();
+    prefer_own_loop();
+    return IO::Async::Loop->new;
+}
+
+sub _load_loop {
+    my ($module) = @_;
+    (my $file = "$module.pm") =~ s{::}{/}g;
+    return                        if eval { require $file; 1 };
+    die "cannot load $module: $@" if $@ !~ /\ACan't locate \Q$file\E in \@INC/;
+    my $instead =
+        $module eq 'IO::Async::Loop::EV'
+        ? "name no loop: applications that use EV run in Peregrine's own, too"
+        : 'name one that is: Peregrine, Poll, Select';
+    die "cannot load $module: it is not installed. Install it from CPAN, or $instead\n";
+}
+
+# IO::Async takes the first one of the list that it can load, and another loop if there is none.
+sub _check_loops_of_environment {
+    my @problems;
+    for my $name (split /,/, $ENV{IO_ASYNC_LOOP} // '') {
+        return if eval { _load_loop($name =~ /::/ ? $name : "IO::Async::Loop::$name"); 1 };
+        push @problems, $@;
+    }
+    die "the environment variable IO_ASYNC_LOOP: $problems[0]" if @problems;
+    return;
 }
 
 # So often may callbacks of the loop die while a server that one of them ended shuts down.

@@ -57,17 +57,42 @@ sub _shows_errors { return 0 }
 
 # ---- Construction -------------------------------------------------------------------------------
 
+# Whether environment variables count: not for servers that this one makes for itself.
+our $FOR_ITSELF = 0;
+
 sub _init {
     my ($self, $params) = @_;
     $self->SUPER::_init($params);
     $self->{options}   = { PAGI::Server::Options::defaults() };
     $self->{listeners} = Peregrine::Listeners->new;
     croak 'app is required' if !defined $params->{app};
+    return                  if $FOR_ITSELF;
+    my %variables;
+    eval { %variables = PAGI::Server::Options::from_environment(); 1 } or croak _without_newline($@);
+    delete @variables{ keys %$params };
+    @{$params}{ keys %variables } = values %variables;
+    $self->{variables} = \%variables;
     return;
+}
+
+# A problem with the value of an environment variable names that.
+sub _with_variable {
+    my ($self, $problem) = @_;
+    my $variables = $self->{variables} || {};
+    $problem =~ s{option '(\w+)'}{PAGI::Server::Options::variable($1) . " (option '$1')"}e
+        if $problem =~ /option '(\w+)'/ && defined $variables->{$1};
+    return $problem;
+}
+
+sub new_for_itself {
+    my ($class, %params) = @_;
+    local $FOR_ITSELF = 1;
+    return $class->new(quiet => 1, %params);
 }
 
 sub configure {
     my ($self, %params) = @_;
+    eval { %params = PAGI::Server::Options::canonical(%params); 1 } or croak _without_newline($@);
     my %given;
     for my $name (grep { PAGI::Server::Options::is_known($_) } keys %params) {
         my $value = delete $params{$name};
@@ -84,7 +109,8 @@ sub configure {
     }
     my %options = (%{ $self->{options} }, %given);
     my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
-    eval { PAGI::Server::Options::check_together(\%options, \%named); 1 } or croak _without_newline($@);
+    eval { PAGI::Server::Options::check_together(\%options, \%named); 1 }
+        or croak $self->_with_variable(_without_newline($@));
     $self->_check_running(\%given) if $self->{worker} || $self->{master};
     my @places = eval { Peregrine::Place->all(\%options) };
     croak 'PAGI::Server: ' . _without_newline($@) if !@places;
@@ -593,7 +619,8 @@ sub fail_stalled {
 sub own_loop {
     my ($self) = @_;
     my $loop = eval { Peregrine::Process->make_loop($self->{options}{loop_type}) }
-        or croak _without_newline("PAGI::Server: option 'loop_type': $@");
+        or croak _without_newline(
+        'PAGI::Server: ' . (defined $self->{options}{loop_type} ? "option 'loop_type': $@" : $@));
     # An application that has loaded EV waits for nothing in a process that does not run it.
     $loop->stay_out_of_ev if $loop->can('stay_out_of_ev') && ($self->{is_engine} || $self->has_workers);
     $loop->add($self);

@@ -48,7 +48,7 @@ sub _files {
 sub _in_words {
     my ($error) = @_;
     $error =~ s/\APAGI::Server: //;
-    $error =~ s/\s+\z//;
+    $error =~ s/\s*(?: at \S+ line [0-9]+\.?)?\s*\z//;
     return $error;
 }
 

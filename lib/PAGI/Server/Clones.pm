@@ -159,7 +159,7 @@ sub _abandon_clones {
 sub _serve_in_clone {
     my ($facts) = @_;
     my ($class, $link) = @{$facts}{qw(class link)};
-    my $server = $class->new(app => $facts->{app}, quiet => 1);
+    my $server = $class->new_for_itself(app => $facts->{app});
     my $at_end = Peregrine::Threads::AtEnd->new(sub { $server->_leave_clone });
     $server->_become_clone($facts);
     my $worker = Peregrine::WorkerProcess->new(

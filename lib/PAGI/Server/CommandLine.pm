@@ -51,7 +51,8 @@ sub typed {
 
 sub _specification {
     my ($option) = @_;
-    my $names    = join '|', grep { defined } flag($option), $option->{short};
+    my $alias    = defined $option->{alias} ? $option->{alias} =~ tr/_/-/r : undef;
+    my $names    = join '|', grep { defined } flag($option), $alias, $option->{short};
     return $names    if $option->{type} eq 'flag';
     return "$names!" if $option->{type} eq 'boolean';
     return "$names=s";

@@ -19,7 +19,7 @@ my %NOT_HERE = map { $_ => 1 } qw(config check completion future_xs version help
 my %NAMES;
 for my $option (grep { !$NOT_HERE{ $_->{name} } } PAGI::Server::Options::all()) {
     my $flag = PAGI::Server::CommandLine::flag($option) or next;
-    $NAMES{$_} = $option for $option->{name}, $flag =~ tr/-/_/r;
+    $NAMES{$_} = $option for $option->{name}, $flag =~ tr/-/_/r, $option->{alias} // ();
 }
 
 # Problems are thrown as a reference to their text, like those of the command line.

@@ -89,10 +89,9 @@ sub _new_status {
         counters => $self->{counters},
         is_ready => sub { !$weak || !$weak->{stopping} },
     );
-    my $server = PAGI::Server->new(
+    my $server = PAGI::Server->new_for_itself(
         app              => $status->to_app,
         listen           => [$place],
-        engine           => 'inline',
         lifespan_mode    => 'off',
         access_log       => undef,
         validate_events  => 0,
@@ -100,7 +99,6 @@ sub _new_status {
         timeout          => TIMEOUT_S,
         shutdown_timeout => SHUTDOWN_S,
         log_format       => $self->{options}{log_format},
-        quiet            => 1,
     );
     return $server->ignore_signals;
 }
@@ -109,7 +107,7 @@ sub planned_status {
     my ($self) = @_;
     my $place = $self->{options}{status} // return;
     require PAGI::Server;
-    return PAGI::Server->new(app => sub { }, listen => [$place], quiet => 1)->planned_listeners;
+    return PAGI::Server->new_for_itself(app => sub { }, listen => [$place])->planned_listeners;
 }
 
 # In the process that serves requests, in the same loop.

@@ -12,8 +12,14 @@ use Peregrine;
 
 my @SECTIONS = _sections();
 my @ALL      = map { my (undef, @options) = @$_; @options } @SECTIONS;
-my %BY_NAME  = map { $_->{name} => $_ } @ALL;
-my %ENGINE   = map { $_->{name} => $_ } Peregrine::options();
+my %BY_NAME  = map {
+    my $option = $_;
+    map { $_ => $option } grep { defined } @{$option}{qw(name alias)}
+} @ALL;
+my %ENGINE = map { $_->{name} => $_ } Peregrine::options();
+
+# Options of the constructor that environment variables may have. (That of the mode is for the application.)
+my @VARIABLES = grep { $_->{variable} && !$_->{only} } @ALL;
 
 # An option that sets a limit of the engine has no default and range of its own.
 for my $option (grep { $_->{engine} } @ALL) {
@@ -65,6 +71,44 @@ sub names {
 sub is_known {
     my ($name) = @_;
     return $BY_NAME{$name} && !$BY_NAME{$name}{only} ? 1 : 0;
+}
+
+# A hash of options with the names that the table has for them.
+sub canonical {
+    my (%given) = @_;
+    my %named;
+    for my $key (sort keys %given) {
+        my $name = $BY_NAME{$key} ? $BY_NAME{$key}{name} : $key;
+        die
+            "PAGI::Server: options '$name' and '$BY_NAME{$name}{alias}' are the same one: only one can be given\n"
+            if exists $named{$name};
+        $named{$name} = $given{$key};
+    }
+    return %named;
+}
+
+# Options of the constructor that environment variables have.
+sub from_environment {
+    my %given;
+    for my $option (grep { length($ENV{ $_->{variable} } // '') } @VARIABLES) {
+        my $value   = $ENV{ $option->{variable} };
+        my $problem = PAGI::Server::Options::Type::problem($option, $value);
+        die 'PAGI::Server: ' . variable($option->{name}) . " (option '$option->{name}') $problem\n"
+            if defined $problem;
+        $given{ $option->{name} } = $value;
+    }
+    return %given;
+}
+
+sub variable {
+    my ($name) = @_;
+    return "the environment variable $BY_NAME{$name}{variable}";
+}
+
+# They are meant for the process that a user has started, not for programs that this one starts.
+sub forget_environment {
+    delete @ENV{ map { $_->{variable} } @VARIABLES };
+    return;
 }
 
 sub is_live {
@@ -170,6 +214,30 @@ The keys of the constructor, sorted.
     die "no such option" if !PAGI::Server::Options::is_known($name);
 
 Whether the constructor has a key of that name.
+
+=head2 canonical
+
+    my %options = PAGI::Server::Options::canonical(listen_backlog => 5);    # listener_backlog => 5
+
+The options under the names that the table has for them. Dies where one is given under two names.
+
+=head2 from_environment
+
+    my %options = PAGI::Server::Options::from_environment();    # engine => 'thread'
+
+Values of environment variables, by the name of the option that they stand for. Dies unless they are allowed.
+
+=head2 variable
+
+    my $words = PAGI::Server::Options::variable('engine');    # the environment variable PEREGRINE_ENGINE
+
+For messages.
+
+=head2 forget_environment
+
+    PAGI::Server::Options::forget_environment();
+
+Removes these variables.
 
 =head2 is_live
 

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Future;
 use PAGI::Server::AccessLog;
 use PAGI::Server::Log;
+use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Fork;
 use Peregrine::Handover;
@@ -476,7 +477,8 @@ sub _take_join_socket {
 sub _for_worker {
     my ($self, $number) = @_;
     my $options = $self->{options};
-    my $server  = ref($self)->new(app => $options->{app}, quiet => 1);
+    PAGI::Server::Options::forget_environment();
+    my $server = ref($self)->new_for_itself(app => $options->{app});
     $server->{options}    = { %$options, $self->_share($options) };
     $server->{worker_num} = $number;
     @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};

@@ -25,6 +25,7 @@ use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
 use PAGI::Server::Mounts;
 use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
 use PAGI::Server::PidFile;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
@@ -45,6 +46,8 @@ sub program { return 'pagi-server' }
 
 sub new {
     my ($class, %options) = @_;
+    eval { %options = PAGI::Server::Options::canonical(%options); 1 }
+        or croak 'PAGI::Server::Runner: ' . _line($@ =~ s/\APAGI::Server: //r);
     for my $name (sort keys %options) {
         my $option = PAGI::Server::Options::find($name);
         croak "PAGI::Server::Runner: there is no option '$name'"
@@ -269,7 +272,9 @@ sub _choose_mode {
     $self->_read_env_files;
     my ($mode) = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
         $options->{reload} || -t STDIN ? 'development' : 'production';
-    $mode = 'production' if $mode eq 'deployment';             # as plackup calls it
+    $mode = 'production' if $mode eq 'deployment';    # as plackup calls it
+    my $problem = PAGI::Server::Options::Type::problem(PAGI::Server::Options::find('env'), $mode);
+    die \(PAGI::Server::Options::variable('env') . " (option 'env') $problem") if defined $problem;
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
@@ -631,7 +636,8 @@ sub _start_problem {
     }
     return _line($error) =~ s/\AError: //r
         if blessed $error && $error->isa('Future::Exception') && $error->category eq 'workers';
-    return _line($error) if $error =~ s/\APAGI::Server: (?=option )//;
+    return _line($error =~ s/ at \S+ line [0-9]+\.?\s*\z//r)
+        if $error =~ s/\APAGI::Server: (?=option |the environment variable )//;
     return _line("starting server: $error");
 }
 

@@ -47,13 +47,14 @@ my @SECTIONS = (
                 about => 'Look for modules there first.',
             },
             {
-                name  => 'env',
-                short => 'E',
-                type  => 'word',
-                arg   => 'MODE',
-                offer => [qw(development production none)],
-                shown => 'PAGI_ENV; else development on a terminal, production otherwise',
-                about =>
+                name     => 'env',
+                variable => 'PAGI_ENV',
+                short    => 'E',
+                type     => 'word',
+                arg      => 'MODE',
+                offer    => [qw(development production none)],
+                shown    => 'PAGI_ENV; else development on a terminal, production otherwise',
+                about    =>
                     'Becomes C<PAGI_ENV>. C<development> checks events, shows the exception and the stack'
                     . ' trace of an application that dies to its client, and wraps the application in'
                     . ' C<PAGI::Middleware::Lint> if that is installed; C<production> writes no access'
@@ -68,8 +69,7 @@ my @SECTIONS = (
                 about => 'Set the environment variables that the file names, one C<NAME=value> a line (see'
                     . ' L<PAGI::Server::EnvFile>), before the application is loaded; new workers read it'
                     . ' again. What the environment has already stays. C<PAGI_ENV> may come from there, but'
-                    . ' what is looked at when Perl or the server is loaded may not (C<PERL5LIB>,'
-                    . ' C<PEREGRINE_ENGINE>).',
+                    . ' what is looked at when Perl is loaded may not (C<PERL5LIB>).',
             },
             {
                 name    => 'default_middleware',

@@ -124,12 +124,14 @@ my $SECTION = [
         },
         {
             name    => 'listener_backlog',
+            alias   => 'listen_backlog',
             short   => 'b',
             type    => 'integer',
             default => 2048,
             min     => 1,
             max     => 65_535,
-            about   => 'Connections that the kernel keeps waiting while the process is busy.',
+            about => 'Connections that the kernel keeps waiting while the process is busy. C<listen_backlog>'
+                . ' is another name for it.',
         },
         {
             name    => 'reuseport',

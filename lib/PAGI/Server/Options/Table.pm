@@ -16,6 +16,8 @@ use PAGI::Server::Options::Listening;
 #   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
 #   flag    the flag's name if it is another one; '' if there is none
 #   short   a one-letter flag
+#   alias   another name, which works in all places
+#   variable   an environment variable that has the value where nothing else has
 #   type    see PAGI::Server::Options::Type
 #   default, min, max   unless `engine` names the engine's limit that has them; `scale`: how many of the
 #           engine's units one unit of the option has. `engines`: one for each key of a hash
@@ -61,12 +63,12 @@ my @SECTIONS = (
                     . ' C<IO_ASYNC_LOOP> names another default.',
             },
             {
-                name    => 'engine',
-                type    => 'choice',
-                of      => [qw(inline thread process)],
-                default => $ENV{PEREGRINE_ENGINE} || 'inline',
-                shown   => 'inline',
-                about   => 'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a'
+                name     => 'engine',
+                type     => 'choice',
+                of       => [qw(inline thread process)],
+                default  => 'inline',
+                variable => 'PEREGRINE_ENGINE',
+                about => 'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a'
                     . ' thread of its own, so that connections are accepted, TLS handshakes done,'
                     . ' requests read and refused, pings and health checks answered, timeouts kept and'
                     . ' output sent while the application computes or blocks. C<process>: in a process of'
