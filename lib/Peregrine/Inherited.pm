@@ -48,6 +48,15 @@ sub from_environment {
     return bless { handles => { map { $_ => $class->handle($_) } @descriptors }, taken => {} }, $class;
 }
 
+# Whether from_environment would find some for all that this program serves, and takes none away.
+sub are_expected {
+    my ($class) = @_;
+    my $handover = Peregrine::Handover->from_environment;
+    return $handover->is_for_all if $handover;
+    return 1                     if defined $ENV{SERVER_STARTER_PORT};
+    return ($ENV{LISTEN_PID} // '') eq $$ && $ENV{LISTEN_FDS} ? 1 : 0;
+}
+
 sub source { return $SOURCE }
 
 sub handle {
@@ -173,6 +182,13 @@ Sockets passed by systemd (C<LISTEN_FDS>, L<sd_listen_fds(3)>), by L<Server::Sta
 The sockets that the environment names, those of a L<Peregrine::Handover> first, or nothing. The variables
 are removed, so that no process that is started from here takes the sockets for its own. Dies with a text
 when one is no listening socket.
+
+=head2 are_expected
+
+    say 'somebody has passed sockets' if Peregrine::Inherited->are_expected;
+
+Whether the environment names sockets for this process that are meant for all that it serves. It may be asked
+before L</from_environment>.
 
 =head2 source
 

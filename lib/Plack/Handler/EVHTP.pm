@@ -8,15 +8,18 @@ our $VERSION = '0.003000';
 use parent qw(Plack::Handler::Peregrine);
 
 use PAGI::Server::Log;
+use PAGI::Server::Options;
 use Peregrine::Threads;
 
 # `--max-workers` of others, so that what is given as `--workers` wins.
 sub defaults {
-    my ($self) = @_;
-    my %defaults = (engine => 'thread');
+    my ($self)    = @_;
+    my %variables = PAGI::Server::Options::from_environment();
+    my %defaults  = (engine => 'thread', %variables);
     $defaults{max_workers} = 8 if !defined $self->{workers};
     my $workers  = $self->{workers} // $self->{max_workers} // $defaults{max_workers};
-    my $obstacle = $workers && !defined $self->{engine} && $^O eq 'linux' ? _obstacle() : undef;
+    my $chosen   = $self->{engine}  // $variables{engine};
+    my $obstacle = $workers && !defined $chosen && $^O eq 'linux' ? _obstacle() : undef;
     if (defined $obstacle) {
         PAGI::Server::Log->new(name => 'Peregrine')->warn("PAGI: $obstacle: the workers are processes");
         $defaults{engine} = 'process';

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Carp qw(croak);
 use Plack::Handler::Peregrine::Options;
 use Plack::Handler::Peregrine::Server;
+use Peregrine::Daemon;
 
 sub new {
     my ($class, %options) = @_;
@@ -19,23 +20,39 @@ sub defaults { return () }
 
 sub run {
     my ($self, $app) = @_;
-    my %given   = ($self->defaults, %$self);
-    my $ready   = delete $given{server_ready};
-    my %options = Plack::Handler::Peregrine::Options::of_server(%given);
-    my $server  = eval { Plack::Handler::Peregrine::Server->new(access_log => undef, %options, app => $app) }
-        or croak _about_us($@);
-    eval { $server->check_clones; 1 } or croak _about_us($@);
+    my $server        = eval { $self->_server($app) } or croak _about_us($@);
+    my $in_background = $self->{daemonize} ? Peregrine::Daemon->daemonize : undef;
     $server->own_loop;
     $server->start or return;
-    $ready->(_place($server)) if $ready;
+    $self->{server_ready}->(_place($server)) if $self->{server_ready};
+    $in_background->()                       if $in_background;
     my $exception = $server->run_loop;
     die $exception if defined $exception;
     return;
 }
 
+sub _server {
+    my ($self, $app) = @_;
+    my %given   = ($self->defaults, %$self);
+    my ($load)  = delete @given{qw(psgi_app_builder server_ready daemonize)};
+    my %options = Plack::Handler::Peregrine::Options::of_server(%given);
+    my $server  = Plack::Handler::Peregrine::Server->new(access_log => undef, %options, app => $app);
+    $server->check_clones;
+    $self->_load_late($server, $load) if $load;
+    return $server;
+}
+
+# With plackup's -L Delayed: the process that serves loads the application, before its first request.
+sub _load_late {
+    my ($self, $server, $load) = @_;
+    return $server->configure(app => $load->()) if !$server->has_workers;
+    my $app;
+    return $server->load_app_in_workers(sub { return $app //= $load->() });
+}
+
 sub _about_us {
     my ($error) = @_;
-    $error =~ s/ at \S+ line [0-9]+\.?\s*\z//;
+    $error =~ s/\s*(?: at \S+ line [0-9]+\.?)?\s*\z//;
     return $error =~ s/\APAGI::Server: /Plack::Handler::Peregrine: /r;
 }
 
@@ -99,11 +116,11 @@ function of Mojolicious itself waits.
 
 C<--engine process --workers 8> (Linux) is for applications that block, as most do: one process accepts, reads
 and sends, and gives each request to the worker that has the least to do, as soon as its body is complete.
-Requests that find all workers busy wait in one queue, a thousand for half a minute; more are refused (503). A
-worker is free for the next request when it has handed over its response, however slow the client: what the
-engine does not keep in memory waits in a temporary file, up to C<response_buffer>. A worker that
-dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers replace
-workers without closing a connection.
+Requests that find all workers busy wait in one queue, C<queue_max> of them for C<queue_timeout> at most;
+more are refused (503). A worker is free for the next request when it has handed over its response, however
+slow the client: what the engine does not keep in memory waits in a temporary file, up to C<response_buffer>.
+A worker that dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers
+replace workers without closing a connection.
 
 =head2 Interpreters in threads
 
@@ -235,11 +252,22 @@ C<--listen HOST:PORT:ssl> (Starman) listeners without C<:ssl> stay in plain text
 --max-accept-per-loop, --epoll-exclusive, --accept-priority, --read-priority, --write-priority (Feersum)
 
 Do nothing: workers are replaced one after another, plackup loads the application before they are forked
-(but for C<-L Delayed>), and the rest is the engine's business.
+(but for L<-L Delayed|/Loaders>), and the rest is the engine's business.
 
 =back
 
-An option that nobody knows is an error.
+An option that nobody knows is an error. plackup takes the word behind an option for its value: switches are
+written C<--http2=1>, C<--compress=1>, C<--reuseport=0>, unless they are the last word.
+
+C<-D> of plackup goes on in the background when the server listens. Under L<Server::Starter>, and with sockets
+of systemd, the server takes those that it has inherited if plackup is told no place by C<--host>, C<--port>,
+C<--socket> or C<--listen>.
+
+=head2 Loaders
+
+plackup loads the application before the server starts. With C<-L Delayed> the process that serves loads it,
+before its first request: each worker, so that C<HUP> brings new code, or, without workers, that of plackup.
+With C<-L Shotgun> each request forks a process, which loads the application.
 
 =head1 SIGNALS
 

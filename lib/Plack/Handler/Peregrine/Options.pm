@@ -7,6 +7,8 @@ our $VERSION = '0.003000';
 
 use Carp qw(croak);
 use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
+use Peregrine::Inherited;
 use Peregrine::Nearest;
 
 # What an option of PAGI::Server means nothing to: it is about its applications.
@@ -96,11 +98,29 @@ sub of_server {
     my %options = (host => '0.0.0.0', port => 5000, defaults());
     _place(\%options, \%given);
     for my $name (sort keys %given) {
-        next if !defined $given{$name};
+        $given{$name} = _lonely($name) if !defined $given{$name};
+        next                           if !defined $given{$name};
+        _complain_of_next_word($name, $given{$name});
         my %set = _translated($name, $given{$name}, \%options);
         @options{ keys %set } = values %set;
     }
     return %options;
+}
+
+# plackup takes the next word for the value of a switch, and has none for a switch at the end.
+sub _lonely {
+    my ($name) = @_;
+    my $option = PAGI::Server::Options::find($name);
+    return $INC{'Plack/Runner.pm'} && $option && PAGI::Server::Options::Type::is_switch($option) ? 1 : undef;
+}
+
+sub _complain_of_next_word {
+    my ($name, $value) = @_;
+    my $option = PAGI::Server::Options::find($name) or return;
+    return if !PAGI::Server::Options::Type::is_switch($option) || ref $value || $value =~ /\A[01]?\z/;
+    my $typed = $name =~ tr/_/-/r;
+    croak "Plack::Handler::Peregrine: option '$name' must be 0 or 1, not '$value'"
+        . " (plackup takes the next word for the value of an option: write --$typed=1)";
 }
 
 # plackup gives an address three times; what it says as `listen` is the whole of it.
@@ -108,6 +128,10 @@ sub _place {
     my ($options, $given) = @_;
     my $listen = delete $given->{listen};
     my ($host, $port) = delete @{$given}{qw(host port)};
+    if (Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port)) {
+        delete @{$options}{qw(host port)};
+        return;
+    }
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         delete @{$options}{qw(host port)};
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
@@ -121,6 +145,12 @@ sub _place {
     $options->{host} = $host if defined $host;
     $options->{port} = $port if defined $port;
     return;
+}
+
+# The place that plackup names when nobody has named one.
+sub _is_plackups_own {
+    my ($listen, $host, $port) = @_;
+    return !defined $host && ($port // 5000) == 5000 && "@{ $listen // [':5000'] }" eq ':5000';
 }
 
 sub _translated {
