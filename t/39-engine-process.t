@@ -10,6 +10,7 @@ use Peregrine;
 use MIME::Base64 qw(decode_base64);
 use Test::More;
 use TestClient qw(get);
+use TestHTTP2;
 use TestServer;
 use TestTools qw(content wait_for);
 use TestWebSocket;
@@ -214,6 +215,162 @@ sub listens {
     open my $in, '<', '/proc/net/tcp' or die $!;
     return grep { my @field = split; $field[3] eq '0A' && $sockets{ $field[9] } } <$in>;
 }
+
+# /hold ends when its client leaves; /later is at work until there is a file, and then waits for its client.
+my $holds = write_file('holds.pl', <<"APP");
+use Future::AsyncAwait;
+use IO::Async::Loop;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no lifespan\\n" if \$scope->{type} eq 'lifespan';
+    if (\$scope->{type} eq 'websocket') {
+        await \$receive->();
+        await \$send->({ type => 'websocket.accept' });
+        await \$send->({ type => 'websocket.send', text => "\$\$" });
+    }
+    elsif (\$scope->{path} eq '/later') {
+        print STDERR "at work\\n";
+        await IO::Async::Loop->new->delay_future(after => 0.01) until -e '$dir/go';
+        await \$receive->();
+    }
+    if (\$scope->{type} eq 'websocket' || \$scope->{path} ne '/') {
+        1 while (await \$receive->())->{type} !~ /disconnect/;
+        return;
+    }
+    await \$send->({ type => 'http.response.start', status => 200, headers => [] });
+    await \$send->({ type => 'http.response.body', body => \$\$ });
+};
+APP
+
+sub holding {
+    my @options = @_;
+    unlink "$dir/go";
+    my $server =
+        TestServer->command(qw(-E production --engine process --http2 --no-access-log --shutdown-timeout 2),
+        @options, $holds);
+    return ($server, $server->port);
+}
+
+subtest 'requests and WebSockets that wait for their clients' => sub {
+    my ($server, $port) = holding('--workers', 1, '--queue-timeout', 5);
+    my @open = map { TestHTTP2->new($port) } 1 .. 12;
+    for my $client (@open) { $client->request($_ % 2 ? '/hold' : '/later') for 1 .. 100 }
+    # Each connection's are with the worker when the engine has read on.
+    $_->get('/') for @open;
+    is(get($port, '/')->{status}, 200,
+        'beside 1,200 requests that are not answered another client is served');
+    @open = ();
+    write_file('go', '');
+    is($server->stop, 0, 'the server stops');
+};
+
+subtest 'a new worker beside one that has WebSockets' => sub {
+    my ($server, $port) = holding('--workers', 2);
+    my (%by,     %later);
+    my $open = sub {
+        my $socket = TestWebSocket->open($port, '/');
+        my ($pid) = $socket->next =~ /\Atext (\d+)/ or die 'no message';
+        push @{ $by{$pid} }, $socket;
+        return $pid;
+    };
+    ok(wait_for(sub { $open->(); keys %by == 2 }), 'both workers have WebSockets') or return;
+    $later{ $open->() }++ for 1 .. 20;
+    is_deeply([ values %later ], [ 10, 10 ], '... and get more in turn');
+    my ($gone, $stays) = keys %by;
+    kill KILL => $gone;
+    my %answered;
+    my $both = sub {
+        my $answer = get($port, '/');
+        $answered{ $answer->{body} }++ if $answer->{status} == 200;
+        return keys %answered == ($answered{$gone} ? 3 : 2);
+    };
+    ok(wait_for($both), 'the worker that has died is replaced') or return;
+    %answered = ();
+    $answered{ get($port, '/')->{body} }++ for 1 .. 40;
+    cmp_ok($answered{$stays} // 0, '>=', 10, '... and leaves requests to the one that has WebSockets');
+    $server->stop;
+};
+
+subtest 'max_concurrency' => sub {
+    my ($server, $port) = holding(qw(--workers 1 --max-concurrency 2 --queue-timeout 2));
+    my @parked = map { TestClient->new($port)->send(sprintf $ask, '/hold') } 1 .. 3;
+    push @parked, map { TestWebSocket->open($port, '/') } 1 .. 3;
+    is(get($port, '/')->{status}, 200, 'requests and WebSockets that wait for their clients do not count');
+    my $client = TestHTTP2->new($port);
+    $client->request('/later') for 1 .. 2;
+    $server->wait_for_log(qr/^at work\n(?s:.*)^at work\n/m) or die $server->log;
+    is(get($port, '/')->{status}, 503, 'the limit is reached: another request waits, and is refused');
+    my $waits = TestClient->new($port)->send(sprintf $ask, '/');
+    write_file('go', '');
+    is(($waits->response || {})->{status}, 200, 'one that waits is served when another one is parked');
+    is(get($port, '/')->{status},          200, '... and so are all that come');
+    $server->stop;
+};
+
+# /counters does to each event counter what holds all who write to it; /garbage writes over a ring that it
+# shares with the engine: that of its commands, or of its events (`Shared.of` in engine/src/abi/shared.zig).
+my $hostile = write_file('hostile.psgi', <<'APP');
+use Fcntl qw(F_SETFL);
+my %RINGS = (commands => 1, events => 66);
+
+sub counters {
+    for my $path (glob '/proc/self/fd/*') {
+        next if (readlink $path // '') ne 'anon_inode:[eventfd]';
+        my ($fd) = $path =~ /(\d+)\z/;
+        open my $counter, '+<&=', $fd or die;
+        fcntl $counter, F_SETFL, 0;
+        local $SIG{ALRM} = sub { die };
+        syswrite $counter, pack 'Q', ~1;
+        push our @kept, $counter;
+    }
+}
+
+sub garbage {
+    my ($ring) = @_;
+    open my $maps, '<', '/proc/self/maps' or die;
+    my ($start) = map { /\A([0-9a-f]+)-.*memfd:peregrine/ ? hex $1 : () } <$maps>;
+    open my $memory, '+<', '/proc/self/mem' or die;
+    seek $memory, $start + 4096 * $RINGS{$ring}, 0;
+    syswrite $memory, "\xAA" x 512;
+    sleep 1;    # until the engine has looked: what is said next would mend it
+}
+sub {
+    my ($env) = @_;
+    counters()                   if $env->{PATH_INFO} eq '/counters';
+    garbage($env->{QUERY_STRING}) if $env->{PATH_INFO} eq '/garbage';
+    return [ 200, [], [$$] ];
+};
+APP
+
+subtest 'a worker that is hostile' => sub {
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine -E production --engine process --workers 2 --no-access-log --listen 127.0.0.1:0),
+        $hostile
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    my ($kept, $ready) = TestClient->new($port);
+    ok(wait_for(sub { @{ [ children($server->pid) ] } == 3 && is_served($kept) }), 'two workers') or return;
+    for my $ring ('commands', 'events') {
+        my @before  = children($server->pid);
+        my %before  = map { $_ => 1 } @before;
+        my $rogue   = TestClient->new($port)->send(sprintf $ask, "/garbage?$ring");
+        my $renewed = sub {
+            is_served($kept) or return;
+            my @now = children($server->pid);
+            return @now == 3 && 1 == grep { !$before{$_} } @now;
+        };
+        ok(wait_for($renewed), "garbage in the ring of $ring: others are served, the worker is replaced");
+        $rogue->response;
+    }
+    unlike($server->log, qr/cannot wait for events/, '... and leaves at once');
+    my $rogue = TestClient->new($port)->send(sprintf $ask, '/counters');
+    my $all   = grep { is_served($kept) } 1 .. 200;
+    is($all, 200, 'counters that are full hold neither the engine nor the other worker');
+    kill KILL => children($server->pid);
+    $server->stop;
+};
 
 subtest 'certificates' => sub {
     plan skip_all => 'built without TLS' if !Peregrine::has_tls();

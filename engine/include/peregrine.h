@@ -320,7 +320,7 @@ typedef struct peregrine_interpreters {
     int32_t join_socket; /* one of a pair of Unix sockets that keep messages apart (SOCK_SEQPACKET); the
                           * engine has a copy of its own. The other one is for peregrine_join(), any
                           * number of times, in any process that has inherited it */
-    uint32_t exchanges;  /* what each works on at once; default: 1. A few more are offered to it ahead */
+    uint32_t exchanges;  /* that may wait for one of them at once; default: 0, as many as come */
 } peregrine_interpreters;
 
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
@@ -331,8 +331,9 @@ typedef struct peregrine_interpreters {
  *
  * Each exchange is one interpreter's until its end. Requests wait in one queue, first come, first served:
  * `queue_max` of them, `queue_ms` long, then they are refused (503). The least busy interpreter gets the
- * next one. One that has been offered a request and has not called peregrine_take(), or answered, loses it
- * to another one after 2 ms in which it did nothing else.
+ * next one: that for which the fewest exchanges wait, see peregrine_note_parked(). One that has been offered
+ * a request and has not called peregrine_take(), or answered, loses it to another one after 2 ms in which it
+ * did nothing else.
  *
  * When an interpreter ends, by peregrine_worker_free() or by its death, requests that it had not taken go to
  * others. Those that it had are answered with 502 before the head of a response, and cut after it;
@@ -350,6 +351,11 @@ int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpr
  * are wanted; PEREGRINE_STOPPED follows when those that it has are over, or when the engine has gone, with an
  * ABORTED (server_shutdown) before it for each. */
 peregrine_worker *peregrine_join(int join_socket, int timeout_ms);
+
+/* An interpreter says how many of its exchanges wait for their clients, and not for it: open WebSockets and
+ * event streams, requests whose body it waits for, responses whose output waits. The engine asks for it when
+ * it looks for the least busy interpreter. Costs no system call; does nothing on other workers. */
+void peregrine_note_parked(peregrine_worker *worker, uint32_t count);
 
 /* ---- Access log ------------------------------------------------------------------------------ */
 

@@ -82,9 +82,6 @@ sub _abandon_application {
 
 # ---- Requests -----------------------------------------------------------------------------------
 
-# Applications wait for each other's clients; more than that would be a worker that does not come to them.
-sub _exchanges_at_once { return 1000 }
-
 sub _shows_errors {
     return ($ENV{PAGI_ENV} || '') eq 'development';
 }
@@ -689,6 +686,14 @@ Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-
 
 With C<--engine process>: requests that wait because all workers are busy. One more is answered with
 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
+
+=item max_concurrency => 0
+
+With C<--engine process>, and with workers that are threads: requests that wait for one worker at
+the same time; more of them wait in the queue. A request counts only while its application works on
+it, not while that waits for its client: in C<$receive>, for output to leave, or with a WebSocket or
+an event stream that it has accepted. 0: no limit, because a worker that is busy gets no requests as
+long as another one is idle. From 0 to 1000000. B<--max-concurrency>
 
 =item underscores_in_headers => 0
 

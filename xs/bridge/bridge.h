@@ -165,6 +165,8 @@ struct px_worker {
     SV *server;
     SV *loop;      /* for our Futures */
     UV requests_left; /* until the server is told; 0: it is not */
+    bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
+    uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
     bool stopping; /* what has no end of its own is ended */
     bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
@@ -200,6 +202,7 @@ struct px_exchange {
     px_packed *packed; /* or this, while nobody else has it; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
+    bool parked; /* see px_exchange_note_parked */
     px_exchange *next_in_turn;
     AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
 };
@@ -231,6 +234,8 @@ struct px_face {
     /* The server stops: ends an exchange that has no end of its own. */
     void (*shut_down)(pTHX_ px_exchange *exchange);
     px_app_state (*app_state)(const px_exchange *exchange);
+    /* Whether an exchange that is on waits for its client, and not for its application. */
+    bool (*is_parked)(const px_exchange *exchange);
 
     /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so
      * that the application ends as by any exception; `exception` is what the lost one died of. False:
@@ -362,6 +367,7 @@ int px_stuck_ask_thread(long thread);
 /* exchange.c */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket);
 void px_exchange_hold(px_exchange *exchange);
+void px_exchange_note_parked(px_exchange *exchange);
 void px_exchange_unhold(pTHX_ px_exchange *exchange);
 bool px_exchange_pin(px_exchange *exchange);
 void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live);

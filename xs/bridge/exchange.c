@@ -155,10 +155,23 @@ void px_exchange_forget_given(pTHX_ px_exchange *exchange) {
 
 /* ---- The ticket ------------------------------------------------------------------------------ */
 
+/* Something has happened to an exchange, or its application has done something: whether it waits for its
+ * client now counts for the engine's choice among its interpreters. */
+void px_exchange_note_parked(px_exchange *exchange) {
+    px_worker *worker = exchange->worker;
+    if (!worker->is_one_of_several || !worker->engine) return;
+    const bool parked = exchange->ticket_live && exchange->mount->face->is_parked(exchange);
+    if (parked == exchange->parked) return;
+    exchange->parked = parked;
+    worker->parked += parked ? 1 : -1U;
+    peregrine_note_parked(worker->engine, worker->parked);
+}
+
 /* The engine will name this exchange no more. */
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     if (!exchange->ticket_live) return;
     exchange->ticket_live = false;
+    px_exchange_note_parked(exchange);
     if (exchange->gone && !exchange->named) exchange->worker->lost--;
     px_exchange_unhold(aTHX_ exchange);
 }

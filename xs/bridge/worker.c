@@ -30,7 +30,9 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
 
 /* The worker of one of several interpreters, which joins its engine; NULL with errno. */
 px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms) {
-    return worker_of(aTHX_ peregrine_join(join_socket, timeout_ms));
+    px_worker *worker = worker_of(aTHX_ peregrine_join(join_socket, timeout_ms));
+    if (worker) worker->is_one_of_several = true;
+    return worker;
 }
 
 /* The engine's limits have changed: for those who keep some on this side. */
@@ -375,6 +377,7 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange *outer = worker->at;
     worker->at = exchange;
     exchange->mount->face->event(aTHX_ exchange, event);
+    px_exchange_note_parked(exchange);
     worker->at = outer;
     px_exchange_unhold(aTHX_ exchange);
 }
@@ -426,6 +429,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     worker->at = exchange;
     worker->at_head = event->request;
     mount->face->request(aTHX_ exchange, event);
+    px_exchange_note_parked(exchange);
     worker->at = outer;
     worker->at_head = outer_head;
     px_exchange_unhold(aTHX_ exchange);

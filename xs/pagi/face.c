@@ -133,6 +133,14 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->reason == PEREGRINE_SERVER_SHUTDOWN ? PX_APP_LEAVING : PX_APP_OVER;
 }
 
+/* In $receive, for output that has to move, or with a WebSocket or an event stream that it has accepted. */
+static bool is_parked(const px_exchange *base) {
+    const pagi_exchange *exchange = (const pagi_exchange *)base;
+    return exchange->receiver || exchange->senders || exchange->flushers || exchange->feeders ||
+           exchange->socket.state == PAGI_SOCKET_OPEN || exchange->socket.state == PAGI_SOCKET_CLOSING ||
+           exchange->stream.answer == PAGI_STREAM_CHOSEN;
+}
+
 const px_face pagi_face = {
     .exchange_size = sizeof(pagi_exchange),
     .drop_application = drop_application,
@@ -142,6 +150,7 @@ const px_face pagi_face = {
     .cut = cut,
     .shut_down = shut_down,
     .app_state = app_state,
+    .is_parked = is_parked,
     .fail_stalled = pagi_exchange_fail_stalled,
     .make = pagi_exchange_make,
     .clear = pagi_exchange_clear,

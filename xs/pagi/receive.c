@@ -94,6 +94,7 @@ XS_EXTERNAL(pagi_xs_receive) {
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool live = px_exchange_pin(&exchange->base);
     SV *future = next_event(aTHX_ exchange);
+    px_exchange_note_parked(&exchange->base);
     px_exchange_unpin(aTHX_ & exchange->base, live);
     SPAGAIN;
     EXTEND(SP, 1);

@@ -96,6 +96,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
         /* but the event that completes a response, after which its application usually ends */
         future = not_before_next_turn(aTHX_ exchange, future);
     }
+    px_exchange_note_parked(&exchange->base);
     px_exchange_unpin(aTHX_ &exchange->base, live);
     return future;
 }

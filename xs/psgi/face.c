@@ -142,6 +142,11 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->cleans || (busy && base->ticket_live) ? PX_APP_BUSY : PX_APP_OVER;
 }
 
+/* Output has to move before it goes on. */
+static bool is_parked(const px_exchange *base) {
+    return ((const psgi_exchange *)base)->drains;
+}
+
 /* Only what is on the stack can be left behind: no exception gets past a call of the application, but `exit`
  * does. */
 static bool fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
@@ -163,6 +168,7 @@ const px_face psgi_face = {
     .cut = cut,
     .shut_down = shut_down,
     .app_state = app_state,
+    .is_parked = is_parked,
     .fail_stalled = fail_stalled,
     .make = psgi_exchange_make,
     .clear = psgi_exchange_clear,

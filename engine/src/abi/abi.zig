@@ -408,7 +408,7 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 
 pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter) |interpreter| return interpreter.wakeup.both;
+    if (handle.interpreter) |interpreter| return interpreter.wakeup.all;
     if (handle.channel) |channel| return channel.wakeup.fd();
     return handle.worker.io.fd();
 }

@@ -20,8 +20,8 @@ pub const Interpreter = struct {
     config: peregrine.Config,
     /// Tells of the engine's end, and carries descriptors to it.
     socket: i32,
-    /// What makes the engine look around.
-    engine_waker: i32,
+    /// By which the engine and this interpreter make each other look around.
+    waker: i32,
     wakeup: sharing.Wakeup,
     end: ApplicationEnd,
     /// Routes that C has added here, as its engine's owner has there.
@@ -54,8 +54,7 @@ pub const Interpreter = struct {
     pub fn join(gpa: std.mem.Allocator, join_socket: i32, timeout_ms: i32) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, timeout_ms);
         errdefer io.file.close(met.socket);
-        errdefer io.file.close(met.engine_waker);
-        errdefer io.file.close(met.event);
+        errdefer io.file.close(met.waker);
         errdefer met.memory.close();
         const self = try gpa.create(Interpreter);
         errdefer gpa.destroy(self);
@@ -65,8 +64,8 @@ pub const Interpreter = struct {
             .shared = shared,
             .config = shared.limits() catch return error.VersionDiffers,
             .socket = met.socket,
-            .engine_waker = met.engine_waker,
-            .wakeup = try .init(met.event, met.socket),
+            .waker = met.waker,
+            .wakeup = try .init(met.waker, met.socket),
             .end = undefined,
         };
         errdefer self.wakeup.deinit();
@@ -82,8 +81,7 @@ pub const Interpreter = struct {
         self.end.flush();
         self.end.deinit();
         self.wakeup.deinit();
-        io.file.close(self.wakeup.event);
-        io.file.close(self.engine_waker);
+        io.file.close(self.waker);
         io.file.close(self.socket);
         self.shared.memory.close();
         self.gpa.destroy(self);
@@ -92,11 +90,21 @@ pub const Interpreter = struct {
     /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none.
     pub fn poll(self: *Interpreter, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const types.Event {
         if (self.state.load(.acquire) == .over) return &.{};
-        const events = try self.end.poll(timeout_ms);
+        const events = self.end.poll(timeout_ms) catch |err| switch (err) {
+            // What lies in the ring of events the engine has not put there: nothing more can come of it.
+            error.Malformed => self.breakOff(),
+            error.OutOfMemory => return error.OutOfMemory,
+        };
         if (events.len > 0 or self.state.load(.acquire) == .open) return events;
         const last = try self.end.endAll();
         self.state.store(.over, .release);
         return last;
+    }
+
+    fn breakOff(self: *Interpreter) []const types.Event {
+        _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
+        self.wish(Wish.cut);
+        return &.{};
     }
 
     /// No further requests are wanted, or no further WebSockets: see `Wish`.
@@ -112,6 +120,13 @@ pub const Interpreter = struct {
     pub fn giveUp(self: *Interpreter, ticket: types.Ticket) void {
         self.shared.words.given_up.store(ticket, .release);
         self.wakeEngine();
+    }
+
+    /// So many exchanges wait for their clients.
+    pub fn noteParked(self: *Interpreter, count: u32) void {
+        _ = self.shared.words.parked.swap(count, .acq_rel);
+        if (self.shared.words.is_short.load(.acquire) == 0) return;
+        if (self.shared.words.is_short.swap(0, .acq_rel) != 0) self.wakeEngine();
     }
 
     /// Whatever is open ends now.
@@ -142,14 +157,17 @@ pub const Interpreter = struct {
     }
 
     pub fn wakeEngine(self: *Interpreter) void {
-        sharing.raise(self.engine_waker);
+        sharing.raise(self.waker);
     }
 
     /// Makes the wakeup unreadable. `asleep`: the engine may have made it readable.
     pub fn clear(self: *Interpreter, asleep: bool) void {
-        if (!asleep and !self.raised.load(.monotonic)) return;
+        const was_raised = self.raised.load(.monotonic);
+        if (!asleep and !was_raised) return;
         self.raised.store(false, .monotonic);
-        if (self.wakeup.clear()) return;
+        const was_woken = asleep and sharing.lower(self.waker);
+        if (was_woken and !was_raised) return;
+        if (self.wakeup.clear() or was_woken) return;
         // It is readable for the end of the engine, if it is.
         if (sharing.hasEnded(self.socket)) {
             self.wakeup.forget(self.socket);
@@ -166,6 +184,7 @@ pub const Interpreter = struct {
             self.wakeEngine();
             self.wakeup.wait(room_wait_ms);
             _ = self.wakeup.clear();
+            _ = sharing.lower(self.waker);
             self.raised.store(false, .monotonic);
         }
         return true;

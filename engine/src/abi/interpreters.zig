@@ -17,7 +17,6 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     if (handle.isElsewhere()) return Code.gone;
     if (handle.host.pool != null) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
-    if (wanted.exchanges == 0) return Code.range;
     const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
     const threaded = abi.peregrine_use_thread(handle);
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &handle.worker, &handle.host, .{
@@ -54,4 +53,9 @@ fn join(join_socket: c_int, timeout_ms: c_int) !*Handle {
         .forks = fork.count(),
     };
     return handle;
+}
+
+pub export fn peregrine_note_parked(handle: *Handle, count: u32) callconv(.c) void {
+    if (handle.isForeign()) return;
+    if (handle.interpreter) |interpreter| interpreter.noteParked(count);
 }

@@ -1,6 +1,6 @@
 //! How an interpreter and its engine meet. The interpreter makes a pair of sockets and sends one of them
 //! through the join socket, which it has inherited from the engine's process; the engine answers on it with
-//! the memory of a new channel, the counter that wakes the interpreter, and the one that wakes the engine.
+//! the memory of a new channel, and a waker by which the two wake each other.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Shared = @import("shared.zig").Shared;
@@ -16,8 +16,7 @@ pub const file_message = "f";
 pub const Met = struct {
     socket: i32,
     memory: sharing.Memory,
-    event: i32,
-    engine_waker: i32,
+    waker: i32,
 };
 
 /// Why they do not meet.
@@ -38,7 +37,7 @@ pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
     }
     sharing.waitReadable(ours, timeout_ms);
     var answer: Greeting = undefined;
-    var fds: [3]i32 = undefined;
+    var fds: [2]i32 = undefined;
     const message = switch (sharing.receive(ours, std.mem.asBytes(&answer), &fds)) {
         .nothing => return error.TimedOut,
         .ended => return error.Refused,
@@ -53,7 +52,7 @@ pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
         error.Malformed => return error.VersionDiffers,
         else => |other| return other,
     };
-    return .{ .socket = ours, .memory = memory, .event = fds[1], .engine_waker = fds[2] };
+    return .{ .socket = ours, .memory = memory, .waker = fds[1] };
 }
 
 /// Somebody who wants to be an interpreter, as the engine sees it.
@@ -80,7 +79,7 @@ pub fn next(join_socket: i32) ?JoinRequest {
 }
 
 /// The engine's answer. False: it has gone.
-pub fn welcome(socket: i32, memory: i32, event: i32, engine_waker: i32) bool {
+pub fn welcome(socket: i32, memory: i32, waker: i32) bool {
     const greeting: Greeting = .{ .layout = Shared.layout };
-    return sharing.send(socket, std.mem.asBytes(&greeting), &.{ memory, event, engine_waker }) == .sent;
+    return sharing.send(socket, std.mem.asBytes(&greeting), &.{ memory, waker }) == .sent;
 }

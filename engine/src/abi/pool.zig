@@ -2,10 +2,11 @@
 //! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a channel works.
 //!
 //! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
-//! the next one; some are offered ahead, so that one that is fast need not wait for the engine. Who takes an
-//! offer does it by compare-and-swap in its slot (slots.zig), and so does the engine when it takes it back:
-//! after `recall_ms` in which the interpreter has not moved. So nobody waits long behind one that is busy
-//! while another one is idle.
+//! the next one; some are offered ahead, so that one that is fast need not wait for the engine.
+//! An interpreter takes an offer by compare-and-swap in its slot (slots.zig), and so does the engine when it
+//! takes it back: after `Seat.still_ms` in which the interpreter has not moved. So no request waits long
+//! behind another one while an interpreter is idle. How many exchanges an interpreter has open says nothing
+//! about that: those that wait for their clients, WebSockets above all, leave it idle.
 const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
@@ -29,7 +30,7 @@ const io = peregrine.io;
 pub const Manner = struct {
     /// A socket at whose other end interpreters introduce themselves. The pool's own.
     join_socket: i32,
-    /// What one of them works on at once.
+    /// Exchanges that may wait for one of them at once; 0: as many as come. See `Seat.busyWith`.
     exchanges: u32,
 };
 
@@ -58,12 +59,9 @@ pub const Pool = struct {
 
     /// More processes than any machine has use for.
     pub const seats_max = 64;
-    /// Offered to an interpreter beside what it works on, at most: as many as it has been seen to come to in
-    /// time (`Seat.ahead`). At one, a hello costs twice as much as at 64, for two switches between processes.
+    /// Offered to an interpreter at a time, at most: as many as it has been seen to come to in time
+    /// (`Seat.ahead`). At one, a hello costs twice as much as at 64, for two switches between processes.
     const ahead_max = 64;
-    /// An offer that an interpreter has not come to in this time, in which it did nothing else, goes to
-    /// another one.
-    const recall_ms = 2;
     const spare_max = 256;
     /// A longer body goes to the interpreter as a file.
     const body_bytes_max = 64 * 1024;
@@ -100,6 +98,7 @@ pub const Pool = struct {
     /// is more.
     pub fn turn(pool: *Pool) bool {
         var more = false;
+        pool.lower();
         for (pool.places()) |place| if (place) |seat| {
             more = seat.end.drain() or more;
         };
@@ -111,9 +110,21 @@ pub const Pool = struct {
         for (pool.places()) |place| if (place) |seat| pool.review(seat);
         pool.dispatch();
         pool.refuseLate();
-        for (pool.places()) |place| if (place) |seat| seat.end.deliver();
+        for (pool.places()) |place| if (place) |seat| {
+            seat.end.deliver();
+            // One that was shut out since is buried next.
+            more = more or seat.end.broken.load(.monotonic);
+        };
         if (builtin.is_test) pool.invariants();
         return more;
+    }
+
+    /// Wakers that interpreters have raised are to be readable when they raise them again.
+    fn lower(pool: *Pool) void {
+        var raised = pool.worker.io.takeRaised();
+        while (raised != 0) : (raised &= raised - 1) {
+            if (pool.seats[@ctz(raised)]) |seat| seat.lower();
+        }
     }
 
     /// Counters or an access log have come, or gone.
@@ -141,14 +152,20 @@ pub const Pool = struct {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
             if (seat.offered.first) |node| {
-                ms = shorter(ms, if (pool.count > 1) recall_ms else pool.patienceFor(.at(node)));
+                ms = shorter(ms, if (pool.count > 1) Seat.still_ms else pool.patienceFor(.at(node)));
             }
-            // One that did not come to an offer says nothing when it has time again, but it reads on.
-            if (seat.state == .busy and pool.waiting > 0 and ms != 0) {
-                if (seat.end.events.awaitRelease(seat.released) catch false) return 0;
-            }
+            if (pool.waiting > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
         };
         return if (pool.queue.first) |node| shorter(ms, pool.patienceFor(.at(node))) else ms;
+    }
+
+    /// An interpreter says nothing when it has time again, but it reads on, and its exchanges are parked.
+    /// False: the engine is woken then.
+    fn hasTimeSoon(pool: *const Pool, seat: *Seat) bool {
+        if (seat.end.events.awaitRelease(seat.released) catch false) return true;
+        if (!seat.is_full) return false;
+        _ = seat.shared.words.is_short.swap(1, .acq_rel);
+        return seat.busyWith() < pool.manner.exchanges;
     }
 
     /// How long a request may still wait for an interpreter.
@@ -301,7 +318,7 @@ pub const Pool = struct {
     /// Looks at what an interpreter has taken and read; takes offers back if it has been at something else
     /// for too long, a lone one until a request has waited as long as it may.
     fn review(pool: *Pool, seat: *Seat) void {
-        const released = seat.end.events.released() catch return;
+        const released = seat.end.events.released() catch return seat.end.breakOff();
         if (released != seat.released) {
             seat.released = released;
             seat.moved();
@@ -314,15 +331,10 @@ pub const Pool = struct {
         }
         const first = seat.offered.first orelse return;
         const is_late = pool.patienceFor(.at(first)) == 0;
-        if (!is_late and (pool.count == 1 or !pool.isStill(seat))) return;
+        if (!is_late and (pool.count == 1 or !seat.isStill())) return;
         pool.recall(seat);
         seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
-    }
-
-    /// Whether it has not moved for long.
-    fn isStill(pool: *const Pool, seat: *const Seat) bool {
-        return pool.worker.now -| seat.moved_at >= recall_ms;
     }
 
     /// Takes back what an interpreter has not taken.
@@ -334,6 +346,7 @@ pub const Pool = struct {
                 continue;
             }
             seat.offered.remove(node);
+            seat.offers -= 1;
             offer.seat = null;
             if (pool.worker.exchanges.get(offer.ticket)) |exchange| {
                 seat.noteOver(exchange);
@@ -371,6 +384,7 @@ pub const Pool = struct {
     fn putAside(pool: *Pool, offer: *Offer) void {
         if (offer.seat) |seat| {
             seat.offered.remove(&offer.node);
+            seat.offers -= 1;
         } else {
             pool.queue.remove(&offer.node);
             pool.waiting -= 1;
@@ -414,14 +428,18 @@ pub const Pool = struct {
     fn leastBusy(pool: *Pool, full: u64) ?*Seat {
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
-            if (seat.state != .open or full & bit(seat) != 0) continue;
-            if (seat.load >= pool.manner.exchanges +| seat.ahead) continue;
-            // Something takes it so long that nothing is to wait behind that.
-            if (seat.load >= pool.manner.exchanges and pool.isStill(seat)) continue;
-            if (best) |other| if (seat.load >= other.load) continue;
+            if (seat.state != .open or full & bit(seat) != 0 or !pool.hasTime(seat)) continue;
+            if (best) |other| if (!seat.precedes(other)) continue;
             best = seat;
         };
         return best;
+    }
+
+    /// Whether it may be offered one more request.
+    fn hasTime(pool: *const Pool, seat: *Seat) bool {
+        seat.is_full = pool.manner.exchanges != 0 and seat.busyWith() >= pool.manner.exchanges;
+        // Nothing is to wait behind what holds it up.
+        return !seat.is_full and seat.offers < seat.ahead and !seat.isHeldUp();
     }
 
     /// Offers a request. False: there is no room for it.
@@ -446,11 +464,13 @@ pub const Pool = struct {
                 break;
             }
         }
-        if (seat.load == 0) seat.moved_at = worker.now;
+        if (seat.offers == 0) seat.moved_at = worker.now;
         pool.queue.remove(&offer.node);
         pool.waiting -= 1;
         offer.seat = seat;
         seat.offered.append(&offer.node);
+        seat.offers += 1;
+        seat.last_offer = offer.arrival;
         exchange.seat = seat.number;
         exchange.at_work = true;
         seat.load += 1;
@@ -531,7 +551,8 @@ pub const Pool = struct {
         assert(loads[0] == 0);
         for (pool.seats, 1..) |place, number| if (place) |seat| {
             assert(seat.load == loads[number]);
-            offers -= @intCast(seat.offered.len());
+            assert(seat.offers == seat.offered.len() and seat.offers <= seat.load);
+            offers -= seat.offers;
             seat.end.commands.invariants();
             seat.end.events.invariants();
         };

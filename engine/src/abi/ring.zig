@@ -154,6 +154,11 @@ pub const Writer = struct {
         return writer.shared.header.reader.load(.monotonic) != @backingInt(State.sleeping);
     }
 
+    /// Whether the reader is neither asleep nor about to look around: it works on what it has read.
+    pub fn isReaderAtWork(writer: *const Writer) bool {
+        return writer.shared.header.reader.load(.monotonic) == @backingInt(State.awake);
+    }
+
     /// Whether the reader pauses although there is something to read.
     pub fn hasUnreadInPause(writer: *Writer) Error!bool {
         if (writer.shared.header.reader.load(.acquire) != @backingInt(State.pausing)) return false;

@@ -20,23 +20,29 @@ pub const Seat = struct {
     number: u8,
     /// Where descriptors come from, and its end is seen.
     socket: i32,
-    /// What wakes the interpreter.
-    event: i32,
+    /// By which the interpreter and the engine wake each other.
+    waker: i32,
     shared: Shared,
     /// Gathers events of its exchanges.
     host: Host,
     end: EngineEnd,
     /// What it has not taken yet, as far as is known; the oldest first.
     offered: std.DoublyLinkedList = .{},
+    /// How many there are of them.
+    offers: u32 = 0,
     /// Exchanges that it works on, those that it was offered included.
     load: u32 = 0,
-    /// So many are offered to it beside what it works on.
+    /// So many may be offered to it at a time.
     ahead: u32 = 1,
-    /// When it last took, said or read something, or was offered something while it had nothing.
+    /// Which request of the pool's was the last one that it was offered.
+    last_offer: u64 = 0,
+    /// When it last took, said or read something, was woken, or was offered something while it had no offer.
     moved_at: u64,
     /// What it had given back of the ring of events by then.
     released: u64 = 0,
     state: State = .open,
+    /// As many exchanges wait for it as may.
+    is_full: bool = false,
 
     const State = enum {
         open,
@@ -54,8 +60,9 @@ pub const Seat = struct {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
         errdefer memory.close();
-        const event = try sharing.eventCounter();
-        errdefer io.file.close(event);
+        const waker, const its_waker = try sharing.wakers();
+        defer io.file.close(its_waker);
+        errdefer io.file.close(waker);
         const seat = try gpa.create(Seat);
         errdefer gpa.destroy(seat);
         const worker = pool.worker;
@@ -63,7 +70,7 @@ pub const Seat = struct {
             .pool = pool,
             .number = number,
             .socket = socket,
-            .event = event,
+            .waker = waker,
             .shared = .of(memory),
             .host = try .init(gpa),
             .end = undefined,
@@ -85,7 +92,9 @@ pub const Seat = struct {
         seat.host.link = &seat.end;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
-        if (!introduction.welcome(socket, fd, event, try worker.io.wakerDescriptor())) return error.Gone;
+        try worker.io.watchWaker(waker, @intCast(number - 1));
+        errdefer worker.io.unwatchForeign(waker);
+        if (!introduction.welcome(socket, fd, its_waker)) return error.Gone;
         return seat;
     }
 
@@ -95,18 +104,64 @@ pub const Seat = struct {
         const worker = seat.pool.worker;
         seat.shared.words.broken.store(1, .release);
         worker.io.unwatchForeign(seat.socket);
+        worker.io.unwatchForeign(seat.waker);
         seat.end.deinit();
         seat.host.deinit(&worker.pool);
         io.file.close(seat.socket);
-        io.file.close(seat.event);
+        io.file.close(seat.waker);
         seat.shared.memory.close();
         seat.pool.gpa.destroy(seat);
     }
 
     /// Makes it look around.
     pub fn raise(seat: *Seat) void {
-        sharing.raise(seat.event);
+        seat.moved_at = seat.pool.worker.now;
+        sharing.raise(seat.waker);
     }
+
+    /// It has made the engine look around.
+    pub fn lower(seat: *const Seat) void {
+        _ = sharing.lower(seat.waker);
+    }
+
+    // ---- How much it is at
+
+    /// Exchanges that wait for it, those that it was offered included. The others wait for their clients, as
+    /// its own words have it; and it cannot have taken more than that from what it was offered.
+    pub fn busyWith(seat: *const Seat) u32 {
+        return seat.load - seat.parked();
+    }
+
+    /// Exchanges of its that wait for their clients.
+    pub fn parked(seat: *const Seat) u32 {
+        return @min(seat.shared.words.parked.load(.acquire), seat.load - seat.offers);
+    }
+
+    /// Whether it is to be offered a request rather than another one: it has less to do. Of two that are
+    /// alike the first one comes first, which lets the others sleep; but if clients stay with them, with
+    /// WebSockets for instance, they take turns, so that each gets its share.
+    pub fn precedes(seat: *const Seat, other: *const Seat) bool {
+        const own = seat.busyWith();
+        const others = other.busyWith();
+        if (own != others) return own < others;
+        if (seat.parked() + other.parked() == 0) return seat.number < other.number;
+        return seat.last_offer < other.last_offer;
+    }
+
+    /// Whether it works on something for long: when it is done with that it gives room back.
+    pub fn isHeldUp(seat: *const Seat) bool {
+        const events = &seat.end.events;
+        return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
+    }
+
+    /// Whether it has not moved for long.
+    pub fn isStill(seat: *const Seat) bool {
+        return seat.pool.worker.now -| seat.moved_at >= still_ms;
+    }
+
+    /// An offer that an interpreter has not come to in this time, in which it did nothing else, goes to
+    /// another one.
+    pub const still_ms = 2;
 
     /// Whether it has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {

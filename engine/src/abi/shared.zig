@@ -20,6 +20,10 @@ pub const Words = extern struct {
     wishes: platform.Atomic(u32) align(std.atomic.cache_line),
     /// Set by the application: the ticket of a request that it will never answer; 0: none.
     given_up: platform.Atomic(u64),
+    /// Set by the application: how many of its exchanges wait for their clients, and not for it.
+    parked: platform.Atomic(u32),
+    /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked.
+    is_short: platform.Atomic(u32),
     /// Set by the engine: somebody asks how long requests wait.
     counts: platform.Atomic(u32),
     /// The engine's limits when the channel was made, in the order of `Config`.

@@ -344,5 +344,5 @@ pub const Stats = extern struct {
 pub const Interpreters = extern struct {
     size: u32,
     join_socket: i32 = -1,
-    exchanges: u32 = 1,
+    exchanges: u32 = 0,
 };

@@ -64,15 +64,20 @@ const Poller = struct {
         watch.epollDelete(poller.epoll, listener) catch unreachable;
     }
 
-    /// The descriptor by which other threads make the waker report.
-    pub fn wakerDescriptor(poller: *const Poller) sys.Fd {
-        return poller.waker;
-    }
-
     /// Tells of bytes and of the end, once for each edge, as the waker with number 1.
     pub fn watchForeign(poller: *Poller, foreign: sys.Fd) sys.ResourceError!void {
         try watch.epollAdd(poller.epoll, foreign, watched, @bitCast(foreign_label));
     }
+
+    /// Tells of a waker that another process may raise, as long as it is readable: as the waker with a number
+    /// behind the foreign ones.
+    pub fn watchWaker(poller: *Poller, waker: sys.Fd, number: u6) sys.ResourceError!void {
+        const label: Label = .{ .kind = .waker, .index = first_of_others + number, .generation = 0 };
+        try watch.epollAdd(poller.epoll, waker, watch.Ready.in, @bitCast(label));
+    }
+
+    /// Of the first waker of others.
+    pub const first_of_others = 2;
 
     /// Tells of it, with the same number, for as long as there is something to read.
     pub fn watchLoop(poller: *Poller, loop: sys.Fd, blocked: ?u64) sys.ResourceError!void {

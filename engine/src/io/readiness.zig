@@ -66,6 +66,8 @@ pub fn Readiness(comptime Poller: type) type {
         woken_due: bool = false,
         /// Something has happened to a descriptor of others.
         foreign_due: bool = false,
+        /// Wakers of others that were readable.
+        raised: u64 = 0,
         /// A host loop watches `fd()`.
         host_watches: bool = false,
         /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
@@ -448,10 +450,20 @@ pub fn Readiness(comptime Poller: type) type {
 
         // ---- Waking
 
-        /// A descriptor by which other processes end a `wait`, as `wake` does; the io's own.
-        pub fn wakerDescriptor(self: *const Self) error{Unsupported}!sys.Fd {
-            if (!@hasDecl(Poller, "wakerDescriptor")) return error.Unsupported;
-            return self.poller.wakerDescriptor();
+        /// A waker that another process raises (sharing.zig) ends a `wait` as long as it is readable.
+        pub fn watchWaker(
+            self: *Self,
+            waker: sys.Fd,
+            number: u6,
+        ) (sys.ResourceError || error{Unsupported})!void {
+            if (!@hasDecl(Poller, "watchWaker")) return error.Unsupported;
+            return self.poller.watchWaker(waker, number);
+        }
+
+        /// The numbers of those that were readable since the last call, a bit for each: to be lowered.
+        pub fn takeRaised(self: *Self) u64 {
+            defer self.raised = 0;
+            return self.raised;
         }
 
         /// A descriptor of others ends a `wait` whenever something new happens to it: bytes, its end.
@@ -539,11 +551,15 @@ pub fn Readiness(comptime Poller: type) type {
                         self.listeners.items[notice.label.index].accepts_left = self.options.accepts_per_wait;
                         listeners_ready += 1;
                     },
-                    .waker => if (notice.label.index != 0) {
-                        self.foreign_due = true;
-                    } else {
-                        self.is_raised = false;
-                        if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
+                    .waker => switch (notice.label.index) {
+                        0 => {
+                            self.is_raised = false;
+                            if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
+                        },
+                        1 => self.foreign_due = true,
+                        else => |index| if (@hasDecl(Poller, "first_of_others")) {
+                            self.raised |= @as(u64, 1) << @intCast(index - Poller.first_of_others);
+                        },
                     },
                     .timer => self.timer_at_ms = null,
                 }

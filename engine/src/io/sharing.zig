@@ -175,55 +175,84 @@ fn countOf(message: *const linux.msghdr, control: *const Control) usize {
     return @min(descriptors_max, (control.head.len - @sizeOf(linux.cmsghdr)) / @sizeOf(sys.Fd));
 }
 
-/// By what a process hears of another one: an event counter that the other one raises, and the socket between
-/// them, which tells of its end. One descriptor for both.
+/// By what a process hears of another one, and wakes itself: the waker that the other one raises, a counter
+/// of its own, and the socket between them, which tells of the other's end. One descriptor for all of them.
 pub const Wakeup = struct {
-    both: sys.Fd,
+    all: sys.Fd,
+    waker: sys.Fd,
     event: sys.Fd,
 
-    /// `event`: the counter, the caller's as `socket` is.
-    pub fn init(event: sys.Fd, socket: sys.Fd) Error!Wakeup {
+    /// `waker`, of `wakers`, and `socket` stay the caller's.
+    pub fn init(waker: sys.Fd, socket: sys.Fd) Error!Wakeup {
         if (!is_linux) return error.Unsupported;
-        const both = try watch.epollCreate();
-        errdefer sys.close(both);
-        try watch.epollAdd(both, event, watch.Ready.in, 0);
-        try watch.epollAdd(both, socket, watch.Ready.in | watch.Ready.peer_shut, 0);
-        return .{ .both = both, .event = event };
+        const all = try watch.epollCreate();
+        errdefer sys.close(all);
+        const event = try watch.eventFd();
+        errdefer sys.close(event);
+        for ([_]sys.Fd{ waker, event }) |fd| try watch.epollAdd(all, fd, watch.Ready.in, 0);
+        try watch.epollAdd(all, socket, watch.Ready.in | watch.Ready.peer_shut, 0);
+        return .{ .all = all, .waker = waker, .event = event };
     }
 
     pub fn deinit(wakeup: *Wakeup) void {
-        sys.close(wakeup.both);
+        sys.close(wakeup.event);
+        sys.close(wakeup.all);
     }
 
-    /// The other end of the socket is closed, which makes it readable no longer.
+    /// The other process is gone: its ends of the waker and of `socket` make this readable no longer.
     pub fn forget(wakeup: *const Wakeup, socket: sys.Fd) void {
-        if (is_linux) watch.epollDelete(wakeup.both, socket) catch {};
+        if (!is_linux) return;
+        for ([_]sys.Fd{ wakeup.waker, socket }) |fd| watch.epollDelete(wakeup.all, fd) catch {};
     }
 
-    /// Makes it readable, from any thread.
+    /// Makes it readable, from any thread of this process.
     pub fn raise(wakeup: *const Wakeup) void {
         if (is_linux) watch.eventRaise(wakeup.event);
     }
 
-    /// Makes it unreadable; false: it was not raised, but may be readable because the other end is closed.
+    /// Makes it unreadable after `raise`; false: nobody has raised it.
     pub fn clear(wakeup: *const Wakeup) bool {
         return is_linux and watch.eventTake(wakeup.event);
     }
 
     /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
     pub fn wait(wakeup: *const Wakeup, timeout_ms: i32) void {
-        sys.waitReadable(wakeup.both, timeout_ms);
+        sys.waitReadable(wakeup.all, timeout_ms);
     }
 };
 
-/// A counter by which processes wake each other, closed on exec and in forks.
-pub fn eventCounter() Error!sys.Fd {
-    return if (is_linux) watch.eventFd() else error.Unsupported;
+/// Two sockets by which two processes wake each other, closed on exec and in forks. No process can make the
+/// other one wait in a wake: whether a descriptor waits is known to all who share it, as a counter's is, and
+/// each may change it; so every call here says that it must not.
+pub fn wakers() Error![2]sys.Fd {
+    if (!is_linux) return error.Unsupported;
+    var both: [2]sys.Fd = undefined;
+    const kind = linux.SOCK.STREAM | linux.SOCK.CLOEXEC | linux.SOCK.NONBLOCK;
+    try done(linux.socketpair(linux.AF.UNIX, kind, 0, &both));
+    for (both) |fd| _ = sys.owned(.{ .done = @intCast(fd) });
+    return both;
 }
 
-/// Makes a counter readable.
-pub fn raise(event: sys.Fd) void {
-    if (is_linux) watch.eventRaise(event);
+/// Makes the other end of a waker readable. Without room for one more byte it is that already. Safe from any
+/// thread and from a signal handler.
+pub fn raise(waker: sys.Fd) void {
+    if (!is_linux) return;
+    const flags = linux.MSG.NOSIGNAL | linux.MSG.DONTWAIT;
+    while (linux.errno(linux.sendto(waker, "w", 1, flags, null, 0)) == .INTR) {}
+}
+
+/// Makes a waker unreadable, if the other process keeps to the rules; false: it was not readable.
+pub fn lower(waker: sys.Fd) bool {
+    if (!is_linux) return false;
+    var bytes: [1024]u8 = undefined;
+    while (true) {
+        const rc = linux.recvfrom(waker, &bytes, bytes.len, linux.MSG.DONTWAIT, null, null);
+        switch (linux.errno(rc)) {
+            .SUCCESS => return rc > 0,
+            .INTR => {},
+            else => return false,
+        }
+    }
 }
 
 /// Whether the other end of a socket is closed, whatever has come before that.
@@ -270,6 +299,22 @@ test "what one side writes into shared memory the other one reads, and nobody ma
     try testing.expectEqual(7, there.bytes[5000]);
     try testing.expect(linux.errno(linux.ftruncate(fd, 1)) == .PERM);
     try testing.expectError(error.Malformed, Memory.open(fd, here.bytes.len - 1));
+}
+
+test "a waker that is full, or was made to wait by the other side, holds nobody" {
+    if (!is_linux) return error.SkipZigTest;
+    const one, const other = try wakers();
+    defer sys.close(one);
+    defer sys.close(other);
+    try testing.expect(!lower(other));
+    raise(one);
+    try testing.expect(lower(other) and !lower(other));
+    // Of both ends: the other side can have them waited for.
+    for ([_]sys.Fd{ one, other }) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
+    for (0..100_000) |_| raise(one);
+    while (lower(other)) {}
+    raise(one);
+    try testing.expect(lower(other) and !lower(other));
 }
 
 test "descriptors go from one end to the other, and an end that is closed is noticed" {

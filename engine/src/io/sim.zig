@@ -417,8 +417,12 @@ pub const Sim = struct {
     }
 
     /// There are no descriptors.
-    pub fn wakerDescriptor(_: *const Sim) error{Unsupported}!i32 {
+    pub fn watchWaker(_: *Sim, _: i32, _: u6) error{Unsupported}!void {
         return error.Unsupported;
+    }
+
+    pub fn takeRaised(_: *Sim) u64 {
+        return 0;
     }
 
     pub fn watchForeign(_: *Sim, _: i32) error{Unsupported}!void {

@@ -22,9 +22,6 @@ use constant LOST_S => 1;
 # for applications that block.
 use constant ENGINE_BEAT_S => 50;
 
-# What a request may be of an interpreter's at once, see the method of the same name in PAGI::Server.
-sub _exchanges_at_once { return 1 }
-
 # What the engine has to know of the applications that it has not.
 sub _prepare_engine { return }
 
@@ -100,7 +97,7 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self);
     $self->_prepare_engine($worker);
-    $worker->use_interpreters(fileno $self->{engine_socket}, $self->_exchanges_at_once) >= 0
+    $worker->use_interpreters(fileno $self->{engine_socket}, $self->{options}{max_concurrency}) >= 0
         or die "PAGI: the engine cannot serve interpreters: $!\n";
     return;
 }

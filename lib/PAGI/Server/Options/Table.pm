@@ -306,6 +306,19 @@ my @SECTIONS = (
                     . ' answered with 503 and C<Retry-After>.',
             },
             {
+                name    => 'max_concurrency',
+                type    => 'integer',
+                default => 0,
+                min     => 0,
+                max     => 1_000_000,
+                about   =>
+                    'With C<--engine process>, and with workers that are threads: requests that wait for one'
+                    . ' worker at the same time; more of them wait in the queue. A request counts only while its'
+                    . ' application works on it, not while that waits for its client: in C<$receive>, for output'
+                    . ' to leave, or with a WebSocket or an event stream that it has accepted. 0: no limit,'
+                    . ' because a worker that is busy gets no requests as long as another one is idle.',
+            },
+            {
                 name    => 'underscores_in_headers',
                 type    => 'boolean',
                 default => 0,

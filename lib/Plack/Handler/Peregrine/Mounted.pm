@@ -28,13 +28,6 @@ sub _can_be_cloned {
     return !grep { $_->{kind} ne 'psgi' } $self->{load_app} ? $self->_planned_mounts : $self->_mounts;
 }
 
-# Where all block, each has one request at a time.
-sub _exchanges_at_once {
-    my ($self) = @_;
-    my $waits = grep { $_->{kind} ne 'psgi' } $self->_planned_mounts;
-    return $waits ? $self->SUPER::_exchanges_at_once : 1;
-}
-
 sub _planned_mounts {
     my ($self) = @_;
     return $self->{planned_mounts} ? @{ $self->{planned_mounts} } : $self->_mounts;
