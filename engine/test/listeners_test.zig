@@ -306,6 +306,7 @@ test "the thread that called start may use all its cores again afterwards" {
         linux.E.SUCCESS,
         linux.errno(linux.sched_getaffinity(0, @sizeOf(linux.cpu_set_t), &before)),
     );
+    defer server.deinit();
     server.shutdown();
     try server.start();
     var after: linux.cpu_set_t = undefined;

@@ -1,6 +1,6 @@
 //! Requests that threads answer (`per.Threads`): over the simulated network done at once, over real sockets
-//! with real threads, where clients leave meanwhile and the queue is full. Run under ThreadSanitizer as well
-//! (`zig build test-threads`).
+//! with real threads, where clients leave meanwhile and the queue is full. And servers that several threads
+//! stop while they start, run and are freed. Run under ThreadSanitizer as well (`zig build test-threads`).
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -255,3 +255,92 @@ test "threads that end while requests wait: the clients are told" {
     running.server.shutdown();
     running.thread.join();
 }
+
+/// A server that any of its requests stops.
+const Stoppable = struct {
+    server: ?*per.Server(Stoppable) = null,
+    seen: std.atomic.Value(u32) = .init(0),
+
+    pub fn handleRequest(self: *Stoppable, _: *per.Request, response: *per.Response) !void {
+        _ = self.seen.fetchAdd(1, .monotonic);
+        try response.setBody("stops");
+        self.server.?.shutdown();
+    }
+};
+
+/// What a thread does to a server until it is told that the server is about to be freed.
+const Stopper = struct {
+    server: *per.Server(Stoppable),
+    /// The thread waits for this before its first call.
+    go: *per.io.Latch,
+    is_over: std.atomic.Value(bool) = .init(false),
+    calls: std.atomic.Value(u32) = .init(0),
+    thread: std.Thread = undefined,
+
+    fn run(stopper: *Stopper) void {
+        stopper.go.wait();
+        while (!stopper.is_over.load(.acquire)) {
+            stopper.server.shutdown();
+            _ = stopper.server.statistics();
+            _ = stopper.server.port();
+            _ = stopper.calls.fetchAdd(1, .acq_rel);
+        }
+    }
+};
+
+fn startStoppable(server: *per.Server(Stoppable)) void {
+    server.start() catch |err| std.debug.panic("{t}", .{err});
+}
+
+test "several threads stop a server while it starts, while it ends, and when start has freed it" {
+    for (0..40) |turn| {
+        // Finds what is used after it was freed, and what is never freed.
+        var checked: std.heap.DebugAllocator(.{}) = .init;
+        const server: *per.Server(Stoppable) = try .initWith(checked.allocator(), 0, stoppable_config, .{});
+        var go: per.io.Latch = .{};
+        var stoppers: [2]Stopper = @splat(.{ .server = server, .go = &go });
+        for (&stoppers) |*one| one.thread = try .spawn(.{}, Stopper.run, .{one});
+        const thread: std.Thread = try .spawn(.{}, startStoppable, .{server});
+        if (turn % 2 == 0) per.io.sleep(1);
+        go.set();
+        thread.join();
+        // `start` has freed everything that it had of the allocator, as a program that ends expects.
+        try testing.expectEqual(0, server.port());
+        const late = stoppers[0].calls.load(.acquire);
+        try waitFor(&stoppers[0].calls, late + 2);
+        for (&stoppers) |*one| one.is_over.store(true, .release);
+        for (&stoppers) |*one| one.thread.join();
+        try testing.expectEqual(.ok, checked.deinit());
+        server.shutdown();
+        server.deinit();
+    }
+}
+
+test "run leaves handler and statistics there, and a request may stop its own server" {
+    const server: *per.Server(Stoppable) = try .initWith(gpa, 0, stoppable_config, .{});
+    defer server.deinit();
+    server.handler().server = server;
+    const thread: std.Thread = try .spawn(.{}, runStoppable, .{server});
+    const fd = try loopback.connect(server.port());
+    try loopback.send(fd, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    try expectAnswer(fd, "HTTP/1.1 200 OK\r\n", "\r\n\r\nstops");
+    thread.join();
+    try testing.expectEqual(1, server.handler().seen.load(.monotonic));
+    try testing.expectEqual(1, server.statistics().requests);
+    try testing.expect(server.port() != 0);
+    // The answer went out, and nobody is let in any more.
+    if (loopback.connect(server.port())) |other| {
+        _ = linux.close(other);
+        return error.TestStillListens;
+    } else |err| try testing.expectEqual(error.NotConnected, err);
+}
+
+fn runStoppable(server: *per.Server(Stoppable)) void {
+    server.run() catch |err| std.debug.panic("{t}", .{err});
+}
+
+const stoppable_config: per.ServerConfig = .{
+    .ip = "127.0.0.1",
+    .worker_thread_count = 2,
+    .handle_signals = false,
+};

@@ -20,8 +20,12 @@ pub fn Server(comptime Handler: type) type {
         const Native = ServerOn(io.Native, Handler);
         const Rings = if (io.has_rings) *ServerOn(io.Uring, Handler) else noreturn;
 
-        gpa: std.mem.Allocator,
         running: Running,
+        /// What `running` points to is freed. This struct lies in a page of its own, which `deinit` alone
+        /// gives back: a `shutdown` that comes after the end of `start` finds it and sees that.
+        is_freed: std.atomic.Value(bool) = .init(false),
+        /// Calls of other threads that look at `running`: it is not freed under them.
+        visitors: std.atomic.Value(u32) = .init(0),
 
         const Given = Native.Given;
 
@@ -29,7 +33,7 @@ pub fn Server(comptime Handler: type) type {
         pub const Running = union(io.Backend) { native: *Native, uring: Rings };
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
-        /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
+        /// workers. `start` makes them serve. `gpa` has to be safe for threads if there are several. On an
         /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
             comptime contract.checkInit(Handler);
@@ -52,9 +56,9 @@ pub fn Server(comptime Handler: type) type {
         }
 
         fn create(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig, given: Given) !*Self {
-            const self = try gpa.create(Self);
-            errdefer gpa.destroy(self);
-            self.* = .{ .gpa = gpa, .running = switch (try choose(gpa, config.io)) {
+            const self = try shells.create(Self);
+            errdefer shells.destroy(self);
+            self.* = .{ .running = switch (try choose(gpa, config.io)) {
                 .native => .{ .native = try .initOn(gpa, port_number, config, .{}, given) },
                 .uring => if (io.has_rings)
                     .{ .uring = try ServerOn(io.Uring, Handler).initOn(gpa, port_number, config, .{}, given) }
@@ -63,6 +67,8 @@ pub fn Server(comptime Handler: type) type {
             } };
             return self;
         }
+
+        const shells = std.heap.page_allocator;
 
         /// The handler that answers, shared by all worker threads. Until the server is freed.
         pub fn handler(self: *Self) *Handler {
@@ -93,25 +99,35 @@ pub fn Server(comptime Handler: type) type {
             return self.running;
         }
 
-        /// The first bound port; 0 if there are only Unix sockets.
-        pub fn port(self: *const Self) u16 {
+        /// The first bound port; 0 if there are only Unix sockets, or when the server is freed.
+        pub fn port(self: *Self) u16 {
+            if (!self.enter()) return 0;
+            defer self.leave();
             return switch (self.running) {
                 inline else => |server| server.port(),
             };
         }
 
         /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
-        /// everything, the server included. On an error a line in the log says what went wrong.
+        /// everything but the few bytes that a late `shutdown` looks at, which are `deinit`'s. On an error
+        /// a line in the log says what went wrong.
         pub fn start(self: *Self) !void {
-            defer self.gpa.destroy(self);
+            defer self.free();
+            try self.run();
+        }
+
+        /// Serves as `start` does, and frees nothing: handler and statistics are there until `deinit`.
+        pub fn run(self: *Self) !void {
             switch (self.running) {
-                inline else => |server| try server.start(),
+                inline else => |server| try server.run(),
             }
         }
 
-        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start`
-        /// return. From any thread.
+        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start` or `run`
+        /// return. From any thread, at any time before `deinit`, as often as you like.
         pub fn shutdown(self: *Self) void {
+            if (!self.enter()) return;
+            defer self.leave();
             switch (self.running) {
                 inline else => |server| server.shutdown(),
             }
@@ -127,8 +143,10 @@ pub fn Server(comptime Handler: type) type {
         }
 
         /// Counters and sizes of all workers together: each worker's as of its last round, its memory as of
-        /// the last second in which it did something. From any thread.
-        pub fn statistics(self: *const Self) Stats {
+        /// the last second in which it did something. From any thread; zeros when `start` has returned.
+        pub fn statistics(self: *Self) Stats {
+            if (!self.enter()) return .{};
+            defer self.leave();
             return switch (self.running) {
                 inline else => |server| server.statistics(),
             };
@@ -136,17 +154,39 @@ pub fn Server(comptime Handler: type) type {
 
         /// The file of the access log was moved away: lines go to a new one of that name. From any thread.
         pub fn reopenAccessLog(self: *Self) void {
+            if (!self.enter()) return;
+            defer self.leave();
             switch (self.running) {
                 inline else => |server| server.reopenAccessLog(),
             }
         }
 
-        /// Frees a server that was never started; `start` does it otherwise. Connections are cut.
+        /// Frees the server: after `run`, or when it was never started. Connections that are left are cut.
+        /// After `start` only a few bytes are left to be freed; a program that ends anyway leaves them.
         pub fn deinit(self: *Self) void {
+            self.free();
+            shells.destroy(self);
+        }
+
+        fn free(self: *Self) void {
+            if (self.is_freed.swap(true, .seq_cst)) return;
+            while (self.visitors.load(.seq_cst) > 0) std.atomic.spinLoopHint();
             switch (self.running) {
                 inline else => |server| server.deinit(),
             }
-            self.gpa.destroy(self);
+        }
+
+        /// Whether there is something to look at; then `leave` has to follow.
+        fn enter(self: *Self) bool {
+            // Either this sees `is_freed`, or `free` sees this visitor and waits.
+            _ = self.visitors.fetchAdd(1, .seq_cst);
+            if (!self.is_freed.load(.seq_cst)) return true;
+            self.leave();
+            return false;
+        }
+
+        fn leave(self: *Self) void {
+            _ = self.visitors.fetchSub(1, .release);
         }
     };
 }

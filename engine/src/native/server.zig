@@ -53,8 +53,6 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         stopping: std.atomic.Value(Stop) = .init(.no),
         /// The handler was told of it.
         told_stop: std.atomic.Value(bool) = .init(false),
-        /// Threads that are inside `stop`: the server must not be freed under them.
-        stoppers: std.atomic.Value(u32) = .init(0),
         signal_listener: signals.Listener = undefined,
         takes_signals: bool = false,
 
@@ -129,7 +127,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         };
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the
-        /// workers. `start` makes them run. `gpa` has to be safe for threads if there are several. On an
+        /// workers. `run` makes them serve. `gpa` has to be safe for threads if there are several. On an
         /// error everything is undone, and a line in the log says what went wrong.
         pub fn init(gpa: std.mem.Allocator, port_number: u16, config: ServerConfig) !*Self {
             comptime contract.checkInit(Handler);
@@ -262,7 +260,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 .worker = try .init(self.gpa, limits, &unit.host, io_options),
                 .inbox = inbox,
             };
-            unit.host.request_bytes_max = self.config.request_buffer_size;
+            unit.host.request_bytes_max = @intCast(self.config.wholeBodyMax(true));
             self.ready += 1;
         }
 
@@ -443,15 +441,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return 0;
         }
 
-        /// Serves until `shutdown` or a signal, in this thread and in those that it starts. Then frees
-        /// everything, the server included. On an error a line in the log says what went wrong.
-        pub fn start(self: *Self) !void {
+        /// Serves until `shutdown` or a signal, in this thread and in those that it starts; `deinit` frees
+        /// the server afterwards. On an error a line in the log says what went wrong.
+        pub fn run(self: *Self) !void {
             const before = complaints.count;
-            self.run() catch |err| return complaints.cannotStart(before, err);
+            self.serveAll() catch |err| return complaints.cannotStart(before, err);
         }
 
-        fn run(self: *Self) !void {
-            defer self.deinit();
+        fn serveAll(self: *Self) !void {
             errdefer self.join();
             self.sayWhere();
             const options: std.Thread.SpawnConfig = .{ .stack_size = self.config.worker_stack_size };
@@ -480,16 +477,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             for (self.units) |*unit| if (unit.thread) |thread| thread.join();
         }
 
-        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `start`
-        /// return. From any thread.
+        /// Stops accepting, lets requests finish (as long as `stop_ms` allows), and makes `run` return. From
+        /// any thread, before `run`, meanwhile and afterwards; not during `deinit`.
         pub fn shutdown(self: *Self) void {
             if (self.stopping.load(.monotonic) == .no) self.stop(.draining);
         }
 
         /// Atomics and system calls only.
         fn stop(self: *Self, how: Stop) void {
-            _ = self.stoppers.fetchAdd(1, .acquire);
-            defer _ = self.stoppers.fetchSub(1, .release);
             self.stopping.store(how, .release);
             for (self.units) |*unit| unit.worker.io.wake();
             for (self.acceptors) |*acceptor| acceptor.io.wake();
@@ -497,7 +492,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         fn serve(self: *Self, unit: *Unit) void {
             const before = if (self.config.cpu_affinity) pin(self.indexOf(unit)) else null;
-            // The thread may be the caller's of `start`, who has other plans for it.
+            // The thread may be the one that called `run`, and its owner has other plans for it.
             defer if (before) |cores| restrict(&cores);
             while (!unit.host.ended) {
                 self.round(unit, -1) catch |err| {
@@ -512,7 +507,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return (@intFromPtr(unit) - @intFromPtr(self.units.ptr)) / @sizeOf(Unit);
         }
 
-        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a
+        /// One round of every worker, in this thread, instead of `run`: for tests and for programs with a
         /// loop of their own. False when the server has stopped. `timeout_ms` as in `Worker.poll`; with
         /// several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
@@ -601,10 +596,9 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (builtin.os.tag == .linux) std.os.linux.sched_setaffinity(0, cores) catch {};
         }
 
-        /// Frees a server that was never started; `start` does it otherwise. Connections are cut.
+        /// Frees everything, the server included. Connections that are left are cut.
         pub fn deinit(self: *Self) void {
             if (self.takes_signals) signals.remove(&self.signal_listener);
-            while (self.stoppers.load(.acquire) > 0) std.atomic.spinLoopHint();
             self.closeAcceptors();
             for (self.units[0..self.ready]) |*unit| self.deinitUnit(unit);
             if (self.tls) |context| context.deinit();
