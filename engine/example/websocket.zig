@@ -1,4 +1,6 @@
 //! An echo over WebSockets, with a page to try it: `zig build run-websocket`, then http://127.0.0.1:3000/.
+//! Each WebSocket is greeted by the name that its handshake has asked with, and pages of other sites are let
+//! in by nobody.
 const std = @import("std");
 const per = @import("peregrine");
 
@@ -6,7 +8,7 @@ const page =
     \\<!doctype html><meta charset="utf-8"><title>echo</title>
     \\<input id="say" placeholder="say something"><pre id="log"></pre>
     \\<script>
-    \\  const socket = new WebSocket(`ws://${location.host}/ws`);
+    \\  const socket = new WebSocket(`ws://${location.host}/ws?name=${prompt("Your name?") || "you"}`);
     \\  const note = text => log.textContent += text + "\n";
     \\  socket.onopen = () => note("open");
     \\  socket.onmessage = event => note(event.data);
@@ -28,19 +30,27 @@ const Handler = struct {
         self.allocator.destroy(self);
     }
 
-    pub fn handleRequest(self: *Handler, request: *per.Request, response: *per.Response) void {
-        if (std.mem.eql(u8, request.getPath(), "/ws")) {
-            per.ws.upgrader.handleUpgrade(self.allocator, request, response) catch {
-                response.status = .bad_request;
-            };
-            return;
-        }
-        response.addNewHeader("Content-Type", "text/html") catch {};
-        _ = response.setBody(page) catch {};
+    /// What a WebSocket knows of its handshake.
+    const Guest = struct { greeting: []const u8 };
+
+    pub fn handleRequest(self: *Handler, request: *per.Request, response: *per.Response) !void {
+        if (std.mem.eql(u8, request.getPath(), "/ws")) return self.welcome(request, response);
+        try response.addNewHeader("Content-Type", "text/html");
+        try response.setBody(page);
     }
 
-    pub fn handleWSConn(_: *Handler, socket: *per.ws.WebSocket) void {
-        std.debug.print("open: {d}\n", .{socket.id});
+    fn welcome(self: *Handler, request: *per.Request, response: *per.Response) !void {
+        const guest = try self.allocator.create(Guest);
+        errdefer self.allocator.destroy(guest);
+        const name = try request.param("name") orelse "stranger";
+        guest.greeting = try std.fmt.allocPrint(self.allocator, "Hello {s}!", .{name});
+        errdefer self.allocator.free(guest.greeting);
+        per.ws.upgrader.accept(request, response, .{ .context = guest, .origins = .same }) catch |err|
+            return if (err == error.Forbidden) err else error.BadRequest;
+    }
+
+    pub fn handleWSConn(_: *Handler, socket: *per.ws.WebSocket) !void {
+        _ = try socket.send(.text, socket.contextAs(Guest).greeting);
     }
 
     pub fn handleWSFrame(_: *Handler, socket: *per.ws.WebSocket, frame: *per.ws.Frame) void {
@@ -49,8 +59,12 @@ const Handler = struct {
         };
     }
 
-    pub fn handleWSDisconn(_: *Handler, socket: *per.ws.WebSocket) void {
+    /// The last word about the guest.
+    pub fn handleWSDisconn(self: *Handler, socket: *per.ws.WebSocket) void {
+        const guest = socket.contextAs(Guest);
         std.debug.print("closed: {d}, code {d}\n", .{ socket.id, socket.close_code });
+        self.allocator.free(guest.greeting);
+        self.allocator.destroy(guest);
     }
 };
 

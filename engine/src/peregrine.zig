@@ -26,6 +26,7 @@ pub const Header = native.Header;
 pub const Status = native.Status;
 pub const HeaderError = native.HeaderError;
 pub const SetBodyError = native.SetBodyError;
+pub const ErrorPage = native.ErrorPage;
 pub const FileBody = native.FileBody;
 pub const SharedBody = native.SharedBody;
 pub const Flow = native.Flow;

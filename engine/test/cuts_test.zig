@@ -271,7 +271,7 @@ const Uploads = struct {
     }
 
     pub fn handleRequest(_: *Uploads, request: *per.Request, response: *per.Response) !void {
-        if (per.ws.upgrader.accept(request, response, null)) return else |_| {}
+        if (per.ws.upgrader.accept(request, response, .{})) return else |_| {}
         if (std.mem.eql(u8, request.getPath(), "/begun")) _ = try response.write("some");
     }
 

@@ -364,3 +364,78 @@ test "statistics of a running server" {
     try testing.expectEqual(0, statistics.exchanges);
     try testing.expect(statistics.memory_bytes > 0);
 }
+
+/// Has a page for 404 and 4xx of the engine, and none for the rest.
+const Paged = struct {
+    dir: *per.util.DirServer,
+
+    const page = "<!doctype html><title>Oh</title>";
+
+    pub fn deinit(self: *Paged) void {
+        self.dir.deinit();
+    }
+
+    pub fn handleErrorPage(_: *const Paged, status: per.Status) ?per.ErrorPage {
+        return switch (status) {
+            .not_found, .bad_request, .content_too_large, .method_not_allowed => .{ .body = page },
+            .forbidden => .{ .content_type = "text/plain\r\nX: y", .body = page },
+            else => null,
+        };
+    }
+
+    pub fn handleRequest(self: *Paged, request: *per.Request, response: *per.Response) !void {
+        const path = request.getPath();
+        if (std.mem.eql(u8, path, "/missing")) return error.NotFound;
+        if (std.mem.eql(u8, path, "/status")) return response.answerStatus(.not_found);
+        if (std.mem.eql(u8, path, "/forbidden")) return error.Forbidden;
+        if (std.mem.eql(u8, path, "/gone")) return error.Gone;
+        if (std.mem.eql(u8, path, "/fine")) return;
+        if (request.method == .POST) return response.setBody("posted");
+        try self.dir.serve(request, response);
+    }
+};
+
+test "error pages: of errors, statuses, folders and the engine's own refusals" {
+    var tmp = testing.tmpDir(.{});
+    defer tmp.cleanup();
+    const path = try tmp.dir.realPathFileAlloc(testing.io, ".", gpa);
+    defer gpa.free(path);
+    const dir: *per.util.DirServer = try .init(gpa, path, .{});
+    var simulation: per.Simulation(Paged) = try .initWith(
+        gpa,
+        .{ .request_buffer_size = 10 },
+        .{ .seed = 1 },
+        .{ .dir = dir },
+    );
+    defer simulation.deinit();
+    const long: [11]u8 = @splat('x');
+    for ([_]struct { u16, []const u8, per.Question }{
+        .{ 404, Paged.page, .{ .target = "/missing" } },
+        .{ 404, Paged.page, .{ .target = "/status" } },
+        .{ 404, Paged.page, .{ .target = "/nowhere" } },
+        .{ 404, "", .{ .target = "/nowhere", .method = "HEAD" } },
+        .{ 405, Paged.page, .{ .target = "/nowhere", .method = "PUT" } },
+        .{ 403, "403 Forbidden", .{ .target = "/forbidden" } },
+        .{ 410, "410 Gone", .{ .target = "/gone" } },
+        .{ 200, "", .{ .target = "/fine" } },
+        .{ 200, "posted", .{ .target = "/", .method = "POST", .body = long[0..10] } },
+        // The engine's: no handler hears of these.
+        .{ 413, Paged.page, .{ .target = "/", .method = "POST", .body = &long } },
+        .{ 400, Paged.page, .{ .headers = &.{try .init("Transfer-Encoding", "chunked, chunked")} } },
+        .{ 400, "", .{ .method = "HEAD", .headers = &.{try .init("Host", "another")} } },
+        .{ 501, "This method is not implemented here.\n", .{ .method = "CONNECT", .target = "h:1" } },
+    }) |case| {
+        const answer = try simulation.request(case[2]);
+        errdefer std.debug.print("{s}: {d} {s}\n", .{ case[2].target, answer.status, answer.body });
+        try testing.expectEqual(case[0], answer.status);
+        if (case[0] != 501) try testing.expectEqualStrings(case[1], answer.body);
+        if (case[1].ptr == Paged.page.ptr) {
+            try testing.expectEqualStrings("text/html; charset=utf-8", answer.header("content-type").?);
+        }
+        if (std.mem.eql(u8, case[2].method, "HEAD")) {
+            var digits: [20]u8 = undefined;
+            const length = try std.fmt.bufPrint(&digits, "{d}", .{Paged.page.len});
+            try testing.expectEqualStrings(length, answer.header("content-length").?);
+        }
+    }
+}

@@ -47,7 +47,7 @@ const Streamer = struct {
             self.detached = response.detach() catch unreachable;
             return;
         }
-        if (per.ws.upgrader.accept(request, response, null)) return else |_| {}
+        if (per.ws.upgrader.accept(request, response, .{})) return else |_| {}
         if (request.method != .POST) pour(response);
     }
 

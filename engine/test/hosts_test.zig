@@ -27,7 +27,7 @@ const Handler = struct {
     }
 
     pub fn handleRequest(self: *Handler, request: *per.Request, response: *per.Response) !void {
-        if (per.ws.upgrader.accept(request, response, null)) return else |_| {}
+        if (per.ws.upgrader.accept(request, response, .{})) return else |_| {}
         if (std.mem.eql(u8, request.getPath(), "/later")) {
             self.later = try response.detach();
             return;

@@ -508,3 +508,194 @@ test "clients without TLS are sent to where it is" {
     simulation.handler().port = null;
     try testing.expectEqual(200, (try client.request(.{})).status);
 }
+
+/// Middleware that sets fields before and behind actions, and notes what it sees of their errors.
+const Guarded = struct {
+    seen_status: per.Status = .ok,
+    seen_error: ?anyerror = null,
+    explained: ?anyerror = null,
+    detached: ?per.Detached = null,
+
+    const Routes = web.Router(Guarded, .{ .before = &.{
+        web.cors(Guarded, .{ .origins = &.{"https://a.example"} }), watch,
+    } }, &.{
+        .get("/fails", fails),
+        .get("/late", late),
+        .get("/streams", streams),
+        .get("/answers", answers),
+        .post("/posted", answers),
+        .get("/own", ownKept),
+        .group("/locked", &.{requireKey}, &.{.get("", answers)}),
+    });
+
+    pub fn handleRequest(app: *Guarded, request: *per.Request, response: *per.Response) !void {
+        return Routes.handle(app, request, response);
+    }
+
+    pub fn handleError(app: *Guarded, request: *per.Request, response: *per.Response, err: anyerror) void {
+        app.explained = err;
+        if (request.findHeader("x-plain") != null) return;
+        response.addNewHeader("Content-Type", "application/problem+json") catch {};
+        response.setBody("{}") catch {};
+    }
+
+    fn watch(app: *Guarded, context: *web.Context, next: web.Next(Guarded)) !void {
+        try context.response.addNewHeader("X-Before", "1");
+        next.run(app, context) catch |err| {
+            app.seen_status = context.response.status;
+            app.seen_error = err;
+            try context.response.addNewHeader("X-Behind", "1");
+            return err;
+        };
+        app.seen_status = context.response.status;
+    }
+
+    fn requireKey(_: *Guarded, context: *web.Context, _: web.Next(Guarded)) !void {
+        try context.response.addNewHeader("Content-Type", "text/html");
+        try context.response.addNewHeader("WWW-Authenticate", "Bearer");
+        return error.Unauthorized;
+    }
+
+    fn fails(_: *Guarded, context: *web.Context) !void {
+        try context.response.addNewHeader("X-Action", "1");
+        try context.html("<p>half of a page");
+        return error.Unforeseen;
+    }
+
+    fn ownKept(_: *Guarded, context: *web.Context) !void {
+        try context.response.addNewHeader("Retry-After", "7");
+        context.response.keepHeaders();
+        return error.TooManyRequests;
+    }
+
+    fn late(app: *Guarded, context: *web.Context) !void {
+        app.detached = try context.response.detach();
+    }
+
+    fn streams(_: *Guarded, context: *web.Context) !void {
+        _ = try context.response.write("some");
+    }
+
+    fn answers(_: *Guarded, context: *web.Context) !void {
+        try context.response.answerStatus(.teapot);
+    }
+};
+
+test "errors of actions keep what middleware has set, and middleware sees their status" {
+    var simulation: per.Simulation(Guarded) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const app = simulation.handler();
+    const client = try simulation.connect();
+    const from_page = [_]per.Header{try .init("Origin", "https://a.example")};
+    for ([_]struct { []const u8, u16, ?anyerror, ?[]const u8 }{
+        .{ "/fails", 500, error.Unforeseen, "x-behind" },
+        .{ "/nowhere", 404, error.NotFound, "x-behind" },
+        .{ "/locked", 401, error.Unauthorized, "www-authenticate" },
+        .{ "/posted", 405, error.MethodNotAllowed, "allow" },
+        .{ "/own", 429, error.TooManyRequests, "retry-after" },
+        .{ "/answers", 418, null, null },
+        .{ "/streams", 200, null, null },
+    }) |case| {
+        app.* = .{};
+        const answer = try client.request(.{ .target = case[0], .headers = &from_page });
+        try testing.expectEqual(case[1], answer.status);
+        try testing.expectEqual(case[1], app.seen_status.code());
+        try testing.expectEqual(case[2], app.seen_error);
+        // The application's own page for errors, CORS or not.
+        try testing.expectEqual(case[2], app.explained);
+        try testing.expectEqualStrings("1", answer.header("x-before").?);
+        try testing.expectEqualStrings(from_page[0].text, answer.header("access-control-allow-origin").?);
+        try testing.expectEqual(null, answer.header("x-action"));
+        if (case[3]) |name| try testing.expect(answer.header(name) != null);
+        if (case[2] == null) continue;
+        try testing.expectEqualStrings("{}", answer.body);
+        try testing.expectEqualStrings("application/problem+json", answer.header("content-type").?);
+    }
+    // Without words of the application's own, the status's text goes with the fields.
+    const plain = try client.request(.{
+        .target = "/locked",
+        .headers = &.{ from_page[0], try .init("X-Plain", "1") },
+    });
+    try testing.expectEqualStrings("401 Unauthorized", plain.body);
+    try testing.expectEqualStrings("text/plain", plain.header("content-type").?);
+    try testing.expectEqualStrings("Bearer", plain.header("www-authenticate").?);
+    // The answer of another thread: whole, and in pieces.
+    for ([_]bool{ true, false }) |whole| {
+        try client.send("GET /late HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\n\r\n");
+        try simulation.settle();
+        const detached = app.detached.?;
+        const own = [_]per.Header{try .init("X-Own", "1")};
+        if (whole) try detached.answer(.{ .headers = &own, .body = "later" }) else {
+            try detached.start(.{ .headers = &own });
+            try detached.write("later");
+            try detached.end();
+        }
+        try simulation.settle();
+        const answer = (try client.nextAnswer(true)).?;
+        try testing.expectEqualStrings("later", answer.body);
+        for ([_][]const u8{ "x-before", "x-own", "access-control-allow-origin", "vary" }) |name| {
+            try testing.expect(answer.header(name) != null);
+        }
+    }
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+}
+
+/// What an application may make of a request is little here, and nothing to its forms.
+fn FormRoutes(comptime Taker: type) type {
+    return web.Router(Taker, .{ .limits = .{ .arena_bytes_max = 4096 } }, &.{.post("/", struct {
+        fn take(_: *Taker, context: *web.Context) !void {
+            const form = try context.form();
+            try context.text(if (form.fields[0].value.len == 700_000) "all" else "some");
+        }
+    }.take)});
+}
+
+const WholeForms = struct {
+    pub fn handleRequest(app: *WholeForms, request: *per.Request, response: *per.Response) !void {
+        return FormRoutes(WholeForms).handle(app, request, response);
+    }
+};
+
+/// The same in a handler that could take bodies in pieces.
+const GatheredForms = struct {
+    pub fn handleRequest(app: *GatheredForms, request: *per.Request, response: *per.Response) !void {
+        return FormRoutes(GatheredForms).handle(app, request, response);
+    }
+
+    pub fn handleBody(
+        app: *GatheredForms,
+        request: *per.Request,
+        response: *per.Response,
+        piece: []const u8,
+        last: bool,
+    ) !void {
+        return FormRoutes(GatheredForms).handleBody(app, request, response, piece, last);
+    }
+};
+
+test "a form is as large as a body may be, and the limit is the one that was set" {
+    const body = try gpa.alloc(u8, "a=".len + 700_000 * "%41".len);
+    defer gpa.free(body);
+    for (body, 0..) |*byte, at| byte.* = if (at < 2) "a="[at] else "%41"[(at - 2) % 3];
+    inline for (.{ WholeForms, GatheredForms }) |Taker| {
+        // In memory there is a bound of its own, until a program sets it.
+        const by_default: u16 = if (Taker == GatheredForms) 413 else 200;
+        for ([_]struct { per.ServerConfig, u16 }{
+            .{ .{}, by_default },
+            .{ .{ .limits = .{ .body_bytes_max = 3_000_000 } }, by_default },
+            .{ .{ .request_buffer_size = 3_000_000 }, 200 },
+            .{ .{ .limits = .{ .body_bytes_max = 2_000_000 } }, 413 },
+            .{ .{ .request_buffer_size = 2_000_000 }, 413 },
+        }) |case| {
+            var simulation: per.Simulation(Taker) = try .initWith(gpa, case[0], .{ .seed = 1 }, .{});
+            defer simulation.deinit();
+            const answer = try simulation.request(.{
+                .method = "POST",
+                .headers = &.{try .init("Content-Type", "application/x-www-form-urlencoded")},
+                .body = body,
+            });
+            try testing.expectEqual(case[1], answer.status);
+            if (case[1] == 200) try testing.expectEqualStrings("all", answer.body);
+        }
+    }
+}

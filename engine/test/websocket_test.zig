@@ -423,3 +423,123 @@ test "a client that answers no pings is gone, and a stop says good-bye" {
     try testing.expect(!simulation.running);
     try testing.expectEqual(2, simulation.handler().codes.items.len);
 }
+
+/// Two rooms: a WebSocket hears those of its own only, because it knows which one it has asked for.
+const Rooms = struct {
+    rooms: [2]Room = .{ .{ .name = "/a" }, .{ .name = "/b" } },
+    origins: per.ws.upgrader.Origins = .any,
+    /// Returns an error behind `accept`, or has prepared what no WebSocket can be opened with.
+    fails: bool = false,
+    hinders: bool = false,
+    disconnects: usize = 0,
+    connects: usize = 0,
+    last_code: u16 = 0,
+
+    const Room = struct {
+        name: []const u8,
+        members: [8]?*per.ws.WebSocket = @splat(null),
+    };
+
+    pub fn handleRequest(self: *Rooms, request: *per.Request, response: *per.Response) !void {
+        for (&self.rooms) |*room| {
+            if (!std.mem.eql(u8, room.name, request.getPath())) continue;
+            try per.ws.upgrader.accept(request, response, .{ .context = room, .origins = self.origins });
+            if (self.hinders) try response.addNewHeader("Sec-WebSocket-Accept", "mine");
+            return if (self.fails) error.Conflict;
+        }
+        return error.NotFound;
+    }
+
+    pub fn handleWSConn(self: *Rooms, socket: *per.ws.WebSocket) void {
+        self.connects += 1;
+        for (&socket.contextAs(Room).members) |*place| if (place.* == null) {
+            place.* = socket;
+            return;
+        };
+    }
+
+    pub fn handleWSFrame(_: *Rooms, socket: *per.ws.WebSocket, message: *per.ws.Frame) !void {
+        for (socket.contextAs(Room).members) |member| {
+            if (member) |one| _ = try one.send(.text, message.getPayload());
+        }
+    }
+
+    pub fn handleWSDisconn(self: *Rooms, socket: *per.ws.WebSocket) void {
+        self.disconnects += 1;
+        self.last_code = socket.close_code;
+        for (&socket.contextAs(Room).members) |*place| if (place.* == socket) {
+            place.* = null;
+        };
+    }
+};
+
+fn knock(simulation: anytype, path: []const u8, fields: []const u8) !*@TypeOf(simulation.*).Client {
+    const client = try simulation.connect();
+    var buffer: [500]u8 = undefined;
+    const rest = std.mem.find(u8, handshake, "Upgrade:").?;
+    try client.send(try std.fmt.bufPrint(&buffer, "GET {s} HTTP/1.1\r\nHost: h:8080\r\n{s}{s}", .{
+        path, fields, handshake[rest..],
+    }));
+    try simulation.settle();
+    return client;
+}
+
+test "a WebSocket knows what its handshake asked for: two rooms are two" {
+    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    var buffer: [100]u8 = undefined;
+    const first = try knock(&simulation, "/a", "");
+    const second = try knock(&simulation, "/a", "");
+    const other = try knock(&simulation, "/b", "");
+    try first.send(frame(&buffer, text_frame, "to a"));
+    try simulation.settle();
+    try testing.expect(std.mem.endsWith(u8, second.text(), "to a"));
+    try testing.expect(std.mem.find(u8, other.text(), "to a") == null);
+    second.peer.reset();
+    try simulation.settle();
+    try testing.expectEqual(1, simulation.handler().disconnects);
+    try first.send(frame(&buffer, text_frame, "again"));
+    try simulation.settle();
+    try testing.expect(std.mem.endsWith(u8, first.text(), "again"));
+}
+
+test "the context comes back when its WebSocket never opens, unless the hook has failed" {
+    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const rooms = simulation.handler();
+    rooms.fails = true;
+    const refused = try knock(&simulation, "/a", "");
+    try testing.expect(std.mem.startsWith(u8, refused.text(), "HTTP/1.1 409 "));
+    try testing.expectEqual(0, rooms.disconnects);
+    rooms.fails = false;
+    rooms.hinders = true;
+    const hindered = try knock(&simulation, "/a", "");
+    try testing.expect(std.mem.startsWith(u8, hindered.text(), "HTTP/1.1 500 "));
+    try testing.expectEqual(0, rooms.connects);
+    try testing.expectEqual(1, rooms.disconnects);
+    try testing.expectEqual(1006, rooms.last_code);
+    try testing.expectEqual(0, simulation.worker().exchanges.count);
+}
+
+test "a handshake of another site's page is refused, one of no page is not" {
+    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const rooms = simulation.handler();
+    for ([_]struct { per.ws.upgrader.Origins, []const u8, bool }{
+        .{ .any, "Origin: https://evil.example\r\n", true },
+        .{ .same, "", true },
+        .{ .same, "Origin: http://H:8080\r\n", true },
+        .{ .same, "Origin: http://h\r\n", false },
+        .{ .same, "Origin: null\r\n", false },
+        .{ .same, "Origin: http://h:8080\r\nOrigin: http://h:8080\r\n", false },
+        .{ .same, "Origin: https://evil.example\r\n", false },
+        .{ .{ .listed = &.{"https://a.example"} }, "Origin: https://a.example\r\n", true },
+        .{ .{ .listed = &.{"https://a.example"} }, "Origin: https://a.example.evil\r\n", false },
+    }) |case| {
+        rooms.origins = case[0];
+        const client = try knock(&simulation, "/a", case[1]);
+        try testing.expect(std.mem.startsWith(u8, client.text(), if (case[2]) accepted else "HTTP/1.1 403 "));
+        client.peer.reset();
+        try simulation.settle();
+    }
+}

@@ -26,9 +26,15 @@
 //!
 //!     pub fn handleError(self, request: *Request, response: *Response, err: anyerror) void
 //!         One of the hooks has returned an error. `response` is empty but for its status, that of
-//!         `Status.ofError`; what this hook makes of it is sent. Without it the error is logged unless it
-//!         is the client's mistake, and the client gets that status and its text. Once the response has
-//!         started it is cut, so that the client can tell that it is not complete.
+//!         `Status.ofError`, and headers that were kept (`response.keepHeaders`); what this hook makes of it
+//!         is sent. Without it the error is logged unless it is the client's mistake, and the client gets
+//!         that status and its text. Once the response has started it is cut, so that the client can tell
+//!         that it is not complete.
+//!
+//!     pub fn handleErrorPage(self, status: Status) ?ErrorPage
+//!         The page that browsers show for a status of 400 and more which nobody explains otherwise: of
+//!         `error.NotFound` without `handleError`, of `answerStatus`, of the ready-made file servers, and of
+//!         requests that the engine refuses, which no other hook hears of. Null: the status and its text.
 //!
 //!     pub fn handleStop(self) void
 //!         The server stops, and waits for the responses that are open: called once, by one of the workers.
@@ -42,6 +48,8 @@
 const std = @import("std");
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
+const ErrorPage = @import("response.zig").ErrorPage;
+const Status = @import("status.zig").Status;
 const Reason = @import("server").Reason;
 const ws = @import("ws.zig");
 
@@ -56,6 +64,9 @@ const Hook = struct {
     by_number: bool = false,
     /// It may return an error.
     fallible: bool = false,
+    Returned: type = void,
+    /// How a program writes that.
+    returned: []const u8 = "void",
 };
 
 const hooks = [_]Hook{
@@ -87,6 +98,13 @@ const hooks = [_]Hook{
         .name = "handleError",
         .parameters = &.{ *Request, *Response, anyerror },
         .text = "request: *per.Request, response: *per.Response, err: anyerror",
+    },
+    .{
+        .name = "handleErrorPage",
+        .parameters = &.{Status},
+        .text = "status: per.Status",
+        .Returned = ?ErrorPage,
+        .returned = "?per.ErrorPage",
     },
     .{
         .name = "handleStop",
@@ -195,16 +213,15 @@ pub fn valueFault(comptime Handler: type) ?[]const u8 {
 fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
     const name = @typeName(Handler);
     const parameters = "self: *" ++ name ++ (if (hook.text.len > 0) ", " ++ hook.text else "");
-    const signature = "`pub fn " ++ hook.name ++ "(" ++ parameters ++ ") void`" ++ if (hook.fallible)
-        " (or `!void`)"
-    else
-        "";
+    const signature = "`pub fn " ++ hook.name ++ "(" ++ parameters ++ ") " ++ hook.returned ++ "`" ++
+        if (hook.fallible)
+            " (or `!void`)"
+        else
+            "";
     if (!@hasDecl(Handler, hook.name)) return if (hook.required) name ++ " needs " ++ signature else null;
     const Found = @TypeOf(@field(Handler, hook.name));
-    if (isFunction(Found, Handler, hook.parameters, hook.fallible)) return null;
-    if (hook.by_number and
-        isFunction(Found, Handler, &[_]type{ws.Id} ++ hook.parameters[1..], hook.fallible))
-    {
+    if (isFunction(Found, Handler, hook, hook.parameters)) return null;
+    if (hook.by_number and isFunction(Found, Handler, hook, &[_]type{ws.Id} ++ hook.parameters[1..])) {
         return null;
     }
     return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ shown(Found);
@@ -236,15 +253,16 @@ pub fn takesNumber(comptime Function: type) bool {
 fn isFunction(
     comptime Found: type,
     comptime Handler: type,
+    comptime hook: Hook,
     comptime parameters: []const type,
-    fallible: bool,
 ) bool {
     const info = switch (@typeInfo(Found)) {
         .@"fn" => |info| info,
         else => return false,
     };
-    const returns_nothing = info.return_type == void or (fallible and isErrorOrVoid(info.return_type.?));
-    if (!returns_nothing or info.param_types.len != parameters.len + 1) return false;
+    const returns_it = info.return_type == hook.Returned or
+        (hook.fallible and isErrorOrVoid(info.return_type.?));
+    if (!returns_it or info.param_types.len != parameters.len + 1) return false;
     // `anytype` has no type yet; it fits whatever is passed.
     if (info.param_types[0]) |Self| if (Self != *Handler and Self != *const Handler) return false;
     for (info.param_types[1..], parameters) |given, wanted| if (given) |Given| {
@@ -333,6 +351,9 @@ test "a complete handler has no fault, may take self as const and return errors"
         pub fn handleDrain(_: *Self, _: *Request, _: *Response) anyerror!void {}
         pub fn handleAbort(_: *Self, _: *Request, _: Reason) void {}
         pub fn handleError(_: *Self, _: *const Request, _: *Response, _: anyerror) void {}
+        pub fn handleErrorPage(_: *const Self, _: Status) ?ErrorPage {
+            return null;
+        }
         pub fn handleStop(_: *Self) void {}
         pub fn handleWSConn(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) !void {}
@@ -366,6 +387,13 @@ test "what is missing or misspelled is named, with what to write" {
         pub fn handleDrian(_: *Self, _: *Request, _: *Response) void {}
     };
     try expectFault(Typo, "handleDrian is no hook of a handler");
+    const Page = struct {
+        pub fn handleRequest(_: *@This(), _: *Request, _: *Response) void {}
+        pub fn handleErrorPage(_: *@This(), _: Status) []const u8 {
+            return "";
+        }
+    };
+    try expectFault(Page, ", status: per.Status) ?per.ErrorPage`, not fn (");
     const Shape = struct {
         const Self = @This();
         pub const init = Plain(Self).init;

@@ -13,6 +13,7 @@ const engine = @import("server");
 const Call = @import("call.zig").Call;
 const Command = @import("server").Command;
 const Detached = @import("detached.zig").Detached;
+const ErrorPage = response_file.ErrorPage;
 const Exchange = @import("server").Exchange;
 const Flow = response_file.Flow;
 const Inbox = @import("server").Inbox;
@@ -22,6 +23,7 @@ const SocketOptions = @import("sockets.zig").Options;
 const Message = @import("server").Message;
 const Outbox = @import("server").Outbox;
 const Reason = @import("server").Reason;
+const RefusalPage = protocol.early.Page;
 const Response = response_file.Response;
 const SendError = response_file.SendError;
 const Slab = @import("server").Slab;
@@ -268,13 +270,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const has_started = response.state != .collecting;
             const explains = @hasDecl(Handler, "handleError");
             if (explains) {
-                response.reset() catch {}; // it has started
-                response.status = status;
+                response.fail(status) catch {}; // it has started
                 host.handler.handleError(&call.request, response, err);
                 if (call.custody == .detached) return; // an answer that comes later
             } else if (has_started or status == .internal_server_error) logFailure(call, hook, err);
             switch (response.state) {
-                .collecting => if (explains) host.answerFailure(call, status) else host.replace(call, status),
+                .collecting => host.answerFailure(call, status, explains),
                 .streaming, .blocked => if (has_started)
                     host.cut(call)
                 else
@@ -284,11 +285,13 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             response.state = .ended;
         }
 
-        /// What `handleError` has made of it, or the status and its text.
-        fn answerFailure(host: *Self, call: *Call, status: Status) void {
+        /// The response that `handleError` has made, or the status and its text or page, with kept headers.
+        fn answerFailure(host: *Self, call: *Call, status: Status, explained: bool) void {
             const response = &call.response;
-            const is_made = response.body != .none or response.count > 0 or response.status != status;
-            if (!is_made) return host.replace(call, status);
+            if (!explained) response.fail(status) catch unreachable;
+            const is_made = response.body != .none or response.count > response.kept.count or
+                response.status != status;
+            if (!is_made) response.answerStatus(status) catch return host.replace(call, status);
             host.sendWhole(call) catch |err| {
                 log.warn("response not sent: {t}", .{err});
                 host.replace(call, .internal_server_error);
@@ -314,7 +317,10 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         fn settle(host: *Self, call: *Call) void {
             switch (call.custody) {
                 .server, .waiting => unreachable,
-                .orphaned => |reason| return host.tellAborted(call, reason),
+                .orphaned => |reason| {
+                    if (call.response.upgrade) |upgrade| host.sockets.neverOpened(upgrade.context);
+                    return host.tellAborted(call, reason);
+                },
                 .detached => return,
                 .handler => {},
             }
@@ -353,11 +359,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 var lines = response.lines.iterator();
                 var count: usize = 0;
                 while (lines.next()) |field| : (count += 1) fields[count] = field;
-                if (host.sockets.open(exchange, host.inbox, upgrade.subprotocol, fields[0..count])) |_| {
+                if (host.sockets.open(exchange, host.inbox, upgrade, fields[0..count])) |_| {
                     call.exchange = null;
                     return host.release(call);
                 } else |err| log.warn("WebSocket not opened: {t}", .{err});
             }
+            host.sockets.neverOpened(upgrade.context);
             host.refuse(call, .internal_server_error);
         }
 
@@ -474,18 +481,34 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             return host.worker.writeBlocks(exchange, &chain, .{ .last = true });
         }
 
-        /// Answers with a status and nothing else, whatever was prepared.
+        /// Answers with a status and its text or page, and nothing else, whatever was prepared.
         fn replace(host: *Self, call: *Call, status: Status) void {
             if (call.exchange == null) return;
-            const text = status.toString();
-            const lines: Lines = .{ .found = .{ .content_length = text.len } };
+            const page = host.pageOf(status) orelse
+                ErrorPage{ .content_type = "text/plain", .body = status.toString() };
+            const lines: Lines = .{ .found = .{ .content_length = page.body.len } };
             host.finish(call, .{ .start = &.{
                 .status = status.code(),
-                .fields = &.{.init("Content-Type", "text/plain")},
+                .fields = &.{.init("Content-Type", page.content_type)},
                 .lines = &lines,
-                .body = text,
+                .body = page.body,
                 .end = true,
             } }) catch host.cut(call);
+        }
+
+        fn pageOf(host: *const Self, status: Status) ?ErrorPage {
+            if (!@hasDecl(Handler, "handleErrorPage")) return null;
+            const page = host.handler.handleErrorPage(status) orelse return null;
+            if (protocol.http.syntax.isFieldValue(page.content_type) and
+                page.content_type.len <= RefusalPage.content_type_bytes_max) return page;
+            log.warn("the page for {d} is not shown: its content_type cannot be sent", .{status.code()});
+            return null;
+        }
+
+        /// For the worker: the page of a request that the engine refuses.
+        pub fn refusalPage(host: *const Self, status: u16) ?RefusalPage {
+            const page = host.pageOf(.fromCode(status)) orelse return null;
+            return .{ .content_type = page.content_type, .body = page.body };
         }
 
         /// Ends a call that the handler has not answered, or not to the end.
@@ -524,6 +547,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             .detach = detach,
             .repeat = repeat,
             .offersWebSocket = offersWebSocket,
+            .errorPage = errorPage,
         };
 
         fn callOf(response: *Response) *Call {
@@ -619,10 +643,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             try call.keepHead();
             const inbox = hostOf(call).inbox;
             inbox.retain();
-            if (response.state == .collecting) {
-                response.dropBody();
-                response.begin();
-            }
+            // Kept headers stay, for the answer that comes.
+            if (response.state == .collecting) response.reset() catch unreachable;
             call.custody = .detached;
             return .{ .inbox = inbox, .ticket = exchange.ticket };
         }
@@ -637,6 +659,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const call: *const Call = @fieldParentPtr("response", response);
             const exchange = call.exchange orelse return false;
             return exchange.websocket != null;
+        }
+
+        fn errorPage(response: *const Response, status: Status) ?ErrorPage {
+            const call: *const Call = @fieldParentPtr("response", response);
+            const host: *const Self = @ptrCast(@alignCast(call.host));
+            return host.pageOf(status);
         }
 
         // ---- Commands from other threads
@@ -708,7 +736,9 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                     try host.sendWhole(call);
                     if (call.response.state == .collecting) call.response.state = .ended;
                 } else {
-                    const outcome = try host.worker.start(exchange, start);
+                    var all = start;
+                    if (call.response.count > 0) all.lines = &call.response.lines;
+                    const outcome = try host.worker.start(exchange, all);
                     if (call.response.state == .collecting) call.response.state = .streaming;
                     _ = host.noteFlow(call, outcome);
                 },

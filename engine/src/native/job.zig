@@ -10,6 +10,8 @@ const FieldSpan = @import("protocol").http.FieldSpan;
 const Command = @import("server").Command;
 const Pool = @import("server").Pool;
 const Arena = @import("arena.zig").Arena;
+const ErrorPage = response_file.ErrorPage;
+const Status = @import("status.zig").Status;
 const Detached = @import("detached.zig").Detached;
 const Flow = response_file.Flow;
 const Header = response_file.Header;
@@ -35,6 +37,7 @@ pub const Job = struct {
     head: Head,
     trailers: Head,
     call: *const fn (*anyopaque, *Request, *Response) void,
+    page: *const fn (*anyopaque, Status) ?ErrorPage,
     context: *anyopaque,
     response: Response,
     arena: Arena,
@@ -72,6 +75,7 @@ pub const Job = struct {
             .head = undefined,
             .trailers = undefined,
             .call = undefined,
+            .page = undefined,
             .context = undefined,
             .response = undefined,
             .arena = undefined,
@@ -239,8 +243,14 @@ pub const Job = struct {
         .detach = detach,
         .repeat = repeat,
         .offersWebSocket = offersNone,
+        .errorPage = errorPage,
         .takes_blocks = false,
     };
+
+    fn errorPage(response: *const Response, status: Status) ?ErrorPage {
+        const job: *const Job = @fieldParentPtr("response", response);
+        return job.page(job.context, status);
+    }
 
     fn of(response: *Response) *Job {
         return @fieldParentPtr("response", response);

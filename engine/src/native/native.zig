@@ -26,6 +26,7 @@ pub const Detached = @import("detached.zig").Detached;
 pub const Event = @import("event_stream.zig").Event;
 pub const EventStream = @import("event_stream.zig").EventStream;
 pub const Threads = @import("threads.zig").Threads;
+pub const ErrorPage = response.ErrorPage;
 pub const FileBody = response.FileBody;
 pub const Flow = response.Flow;
 pub const HeaderError = response.HeaderError;

@@ -69,8 +69,8 @@ pub const Request = struct {
 
     /// For handlers with `handleBody`, in `handleRequest`: the body of this request is put together, as those
     /// of all requests are for other handlers. `handleBody` is called once, with the whole of it, which is in
-    /// `body` as well. It lies in memory; one that is larger than the server's `request_buffer_size`
-    /// is refused (413).
+    /// `body` as well. It lies in memory; one that is larger than the server's `request_buffer_size` (1 MiB
+    /// if that is null) is refused (413).
     pub fn gatherBody(request: *Request) void {
         request.gathers = true;
     }

@@ -47,6 +47,13 @@ pub const Flow = enum {
     wait,
 };
 
+/// What a browser shows in place of the text of a status, from `handleErrorPage`.
+pub const ErrorPage = struct {
+    content_type: []const u8 = "text/html; charset=utf-8",
+    /// Constants, or memory that stays unchanged as long as the server is there.
+    body: []const u8,
+};
+
 /// A range of an open file that becomes the body.
 pub const FileBody = struct {
     fd: i32,
@@ -107,8 +114,14 @@ pub const Link = struct {
     /// Sends these bytes as a piece of the body every `interval_ms`, as long as the response lasts.
     repeat: *const fn (*Response, bytes: []const u8, interval_ms: u32) SendError!void,
     offersWebSocket: *const fn (*const Response) bool,
+    /// The handler's page for a status, if it has one.
+    errorPage: *const fn (*const Response, Status) ?ErrorPage = noPage,
     /// Large bodies may lie in blocks of the worker's pool.
     takes_blocks: bool = true,
+
+    fn noPage(_: *const Response, _: Status) ?ErrorPage {
+        return null;
+    }
 };
 
 /// What a Zig handler says. Whatever it passes in is copied at once, unless a method says otherwise.
@@ -126,6 +139,8 @@ pub const Response = struct {
     lines: Lines,
     /// How many headers were added.
     count: u16,
+    /// The first of them stay whatever becomes of the response: see `keepHeaders`.
+    kept: Kept,
     arena: *Arena,
     /// Bound on the body and on what waits for a slow client, in bytes.
     body_bytes_max: usize,
@@ -155,7 +170,10 @@ pub const Response = struct {
     };
 
     /// The connection becomes a WebSocket.
-    pub const Upgrade = struct { subprotocol: ?[]const u8 };
+    pub const Upgrade = struct { subprotocol: ?[]const u8, context: ?*anyopaque };
+
+    /// A beginning of `lines.text`, and how many headers are in it.
+    pub const Kept = struct { bytes: usize = 0, count: u16 = 0 };
 
     /// What is sent behind the head.
     pub const Body = union(enum) {
@@ -248,19 +266,79 @@ pub const Response = struct {
         response.body = .{ .file = file };
     }
 
-    /// Drops what was prepared: the status is `.ok` again, and there are no headers and no body.
+    /// Drops what was prepared: the status is `.ok` again, and there is no body and no header but those that
+    /// `keepHeaders` has kept.
     pub fn reset(response: *Response) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
+        const text = response.lines.text[0..response.kept.bytes];
+        const kept = response.kept;
         response.dropBody();
         response.begin();
+        response.lines.text = text;
+        response.count = kept.count;
+        response.kept = kept;
     }
 
-    /// Replaces what was prepared by a status that says enough: its text is the body ("404 Not Found").
+    /// The headers that the response has now go out whatever becomes of it: with the answer to an error that
+    /// the handler returns (a WWW-Authenticate, say), behind `reset` and `answerStatus`, and with the answer
+    /// of another thread. An answer to an error leaves out those that speak of a body, as Content-Type does.
+    pub fn keepHeaders(response: *Response) void {
+        if (response.state != .collecting) return;
+        response.kept = .{ .bytes = response.lines.text.len, .count = response.count };
+    }
+
+    /// Drops what was prepared, as `reset` does, for the answer to an error: kept headers that speak of the
+    /// body go as well.
+    pub fn fail(response: *Response, status: Status) error{AlreadyStarted}!void {
+        try response.reset();
+        response.status = status;
+        if (response.count == 0) return;
+        const all = response.lines.text;
+        var rest = response.lines.iterator();
+        var len: usize = 0;
+        while (true) {
+            const start = all.len - rest.rest.len;
+            const field = rest.next() orelse break;
+            if (describesBody(field.name())) {
+                response.count -= 1;
+                continue;
+            }
+            const line = all[start .. all.len - rest.rest.len];
+            @memmove(all[len..][0..line.len], line);
+            len += line.len;
+        }
+        response.lines.text = all[0..len];
+        response.keepHeaders();
+    }
+
+    fn describesBody(name: []const u8) bool {
+        for ([_][]const u8{
+            "content-type",     "content-encoding", "content-disposition", "content-language",
+            "content-location", "content-range",    "etag",                "last-modified",
+        }) |one| if (std.ascii.eqlIgnoreCase(one, name)) return true;
+        return false;
+    }
+
+    /// Replaces what was prepared by a status that says enough: its text is the body ("404 Not Found"), or
+    /// the page that the handler's `handleErrorPage` has for it.
     pub fn answerStatus(response: *Response, status: Status) HeaderError!void {
         try response.reset();
         response.status = status;
+        if (try response.showPage()) return;
         try response.addNewHeader("Content-Type", "text/plain");
         response.body = .{ .bytes = status.toString() };
+    }
+
+    /// Makes the handler's page for the status the body; false if it has none.
+    pub fn showPage(response: *Response) HeaderError!bool {
+        if (response.status.code() < 400) return false;
+        const page = response.link.errorPage(response, response.status) orelse return false;
+        try response.addNewHeader("Content-Type", page.content_type);
+        response.setBodyBorrowed(page.body) catch |err| switch (err) {
+            error.OutOfMemory, error.AlreadyStarted => |same| return same,
+            error.ResponseBodyBufferTooSmall => return false,
+        };
+        return true;
     }
 
     /// Replaces the body by bytes and file ranges, which are the response's from then on, `len` bytes in all.
@@ -356,8 +434,8 @@ pub const Response = struct {
     }
 
     /// Leaves the answer to whoever holds the result, in any thread, at any time. The handler may return at
-    /// once; what it set here before is dropped, unless it was sent. The request stays readable for
-    /// `handleAbort` only: slices of it die with the handler's return.
+    /// once; what it set here before is dropped but for kept headers (`keepHeaders`), unless it was sent. The
+    /// request stays readable for `handleAbort` only: slices of it die with the handler's return.
     pub fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
         return response.link.detach(response);
     }
@@ -371,6 +449,7 @@ pub const Response = struct {
         response.upgrade = null;
         response.lines = .{};
         response.count = 0;
+        response.kept = .{};
         response.request_body = "";
     }
 
@@ -447,6 +526,7 @@ test "headers and body are copied, and refused where they could harm" {
     response.body_bytes_max = 50_000;
     var link: Link = undefined;
     link.takes_blocks = true;
+    link.errorPage = Link.noPage;
     response.link = &link;
     response.begin();
     defer response.dropBody();
@@ -477,6 +557,17 @@ test "headers and body are copied, and refused where they could harm" {
     try response.answerStatus(.not_found);
     try testing.expectEqualStrings("404 Not Found", response.body.bytes);
     try testing.expectEqualStrings("Content-Type: text/plain\r\n", response.lines.text);
+    response.keepHeaders();
+    try response.addNewHeader("X-Late", "1");
+    try response.setBody("dropped");
+    try response.reset();
+    try testing.expectEqualStrings("Content-Type: text/plain\r\n", response.lines.text);
+    for ([_][]const u8{ "X-A", "ETag", "X-B" }) |name| try response.addNewHeader(name, "1");
+    response.keepHeaders();
+    try response.fail(.unauthorized);
+    try testing.expectEqualStrings("X-A: 1\r\nX-B: 1\r\n", response.lines.text);
+    try testing.expectEqual(2, response.count);
+    try testing.expectEqual(.unauthorized, response.status);
     response.state = .streaming;
     try testing.expectError(error.AlreadyStarted, response.setBody("x"));
     try testing.expectError(error.AlreadyStarted, response.answerStatus(.not_found));

@@ -45,11 +45,12 @@ pub const ServerConfig = struct {
     /// The largest response body that `setBody` takes, and the most that waits for a slow client; in bytes,
     /// per response. Memory is taken when it is needed, not before.
     response_body_buffer_size: usize = 10 * 1024 * 1024,
-    /// The largest request body that is put together for `request.body`, in bytes (413 beyond it).
-    /// With `handleBody`, bodies are not put together and `limits.body_bytes_max` holds. Memory is
-    /// taken as the body comes; beyond `limits.body_memory_bytes_max` (1 MiB) it goes to a temporary
-    /// file, which `request.body` is then mapped to.
-    request_buffer_size: usize = 1024 * 1024,
+    /// The largest request body that is put together for `request.body`, in bytes (413 beyond it). Memory is
+    /// taken as the body comes; beyond `limits.body_memory_bytes_max` (1 MiB) it goes to a temporary file,
+    /// which `request.body` is then mapped to. In a handler with `handleBody` it stays in memory
+    /// (`request.gatherBody`). Null: `limits.body_bytes_max`, which bounds every body, in pieces or not; with
+    /// `handleBody` 1 MiB of that.
+    request_buffer_size: ?usize = null,
     /// The folder of these files. They have no name, so nothing is left behind. It should be on a disk.
     body_folder: []const u8 = "/tmp",
     /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at
@@ -170,7 +171,7 @@ pub const ServerConfig = struct {
     /// The limits of each worker. `streams`: the handler takes bodies in pieces.
     pub fn workerLimits(config: *const ServerConfig, streams: bool) Config {
         var limits = config.limits;
-        if (!streams) limits.body_bytes_max = lower(limits.body_bytes_max, config.request_buffer_size);
+        if (!streams) limits.body_bytes_max = config.wholeBodyMax(false);
         const message_bytes: u32 = @intCast(std.math.clamp(
             config.websocket_buffer_size,
             1,
@@ -182,6 +183,13 @@ pub const ServerConfig = struct {
             limit.* = if (limit.* == @field(defaults, name)) message_bytes else @min(limit.*, message_bytes);
         }
         return limits;
+    }
+
+    /// The largest body that is put together, in bytes; 0: no limit. `streams`: it is put together in memory.
+    pub fn wholeBodyMax(config: *const ServerConfig, streams: bool) u64 {
+        const in_memory: ?usize = if (streams) 1024 * 1024 else null;
+        const most = config.request_buffer_size orelse in_memory orelse return config.limits.body_bytes_max;
+        return lower(config.limits.body_bytes_max, most);
     }
 
     /// 0 means no limit, on the left only.
@@ -370,6 +378,9 @@ test "buffer sizes become limits, and never raise one that was lowered" {
     const config: ServerConfig = .{ .request_buffer_size = 1000, .limits = .{ .body_bytes_max = 0 } };
     try std.testing.expectEqual(1000, config.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(0, config.workerLimits(true).body_bytes_max);
+    const raised: ServerConfig = .{ .limits = .{ .body_bytes_max = 50_000_000 } };
+    try std.testing.expectEqual(50_000_000, raised.workerLimits(false).body_bytes_max);
+    try std.testing.expectEqual(1024 * 1024, raised.wholeBodyMax(true));
     const small: ServerConfig = .{ .limits = .{ .body_bytes_max = 10, .message_bytes_max = 20 } };
     try std.testing.expectEqual(10, small.workerLimits(false).body_bytes_max);
     try std.testing.expectEqual(20, small.workerLimits(false).message_bytes_max);

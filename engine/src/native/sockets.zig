@@ -12,6 +12,7 @@ const Field = @import("protocol").http.Field;
 const Flow = @import("response.zig").Flow;
 const Inbox = @import("server").Inbox;
 const Slab = @import("server").Slab;
+const Upgrade = @import("response.zig").Response.Upgrade;
 
 const log = std.log.scoped(.peregrine);
 const complain = @import("complain.zig").complain;
@@ -73,7 +74,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self: *Self,
             exchange: *Exchange,
             inbox: *Inbox,
-            subprotocol: ?[]const u8,
+            how: Upgrade,
             fields: []const Field,
         ) OpenError!void {
             if (!wanted) return error.NoHooks;
@@ -83,7 +84,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             errdefer registry.remove(id);
             const entry = slot.item;
             entry.* = .{
-                .socket = .{ .id = id, .link = &link },
+                .socket = .{ .id = id, .context = how.context, .link = &link },
                 .sockets = self,
                 .exchange = exchange,
             };
@@ -92,7 +93,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             exchange.user = entry;
             // A server that stops sends a close frame at once, which may fail.
             entry.busy = true;
-            try self.worker.acceptWebSocket(exchange, subprotocol, fields);
+            try self.worker.acceptWebSocket(exchange, how.subprotocol, fields);
             if (entry.exchange != null and self.options.ping_ms > 0) {
                 // it is one now
                 self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch
@@ -100,6 +101,25 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             }
             if (@hasDecl(Handler, "handleWSConn")) self.invoke(entry, .handleWSConn, .{});
             self.unbusy(entry);
+        }
+
+        /// A handshake that the handler has accepted has come to nothing: its context is the handler's again.
+        pub fn neverOpened(self: *Self, context: ?*anyopaque) void {
+            if (context == null or !@hasDecl(Handler, "handleWSDisconn")) return;
+            // A hook of the older shape has only the number, and there is none.
+            if (comptime contract.takesNumber(@TypeOf(Handler.handleWSDisconn))) return;
+            var entry: Entry = .{
+                .socket = .{
+                    .id = ws.no_id,
+                    .context = context,
+                    .close_code = websocket.code_abnormal,
+                    .link = &link,
+                },
+                .sockets = self,
+                .exchange = null,
+                .busy = true,
+            };
+            self.invoke(&entry, .handleWSDisconn, .{});
         }
 
         /// Calls `handleWSFrame`.

@@ -80,6 +80,7 @@ pub const Status = enum(u16) {
             error.Unauthorized => .unauthorized,
             error.Forbidden => .forbidden,
             error.NotFound => .not_found,
+            error.MethodNotAllowed => .method_not_allowed,
             error.NotAcceptable => .not_acceptable,
             error.Conflict => .conflict,
             error.Gone => .gone,
@@ -132,11 +133,11 @@ test "every named status is registered under its number" {
 
 test "errors that are named like a status are answered with it" {
     for ([_]anyerror{
-        error.BadRequest,           error.Unauthorized,         error.Forbidden,
-        error.NotFound,             error.NotAcceptable,        error.Conflict,
-        error.Gone,                 error.PreconditionFailed,   error.ContentTooLarge,
-        error.UnsupportedMediaType, error.UnprocessableContent, error.TooManyRequests,
-        error.NotImplemented,       error.ServiceUnavailable,
+        error.BadRequest,      error.Unauthorized,         error.Forbidden,
+        error.NotFound,        error.MethodNotAllowed,     error.NotAcceptable,
+        error.Conflict,        error.Gone,                 error.PreconditionFailed,
+        error.ContentTooLarge, error.UnsupportedMediaType, error.UnprocessableContent,
+        error.TooManyRequests, error.NotImplemented,       error.ServiceUnavailable,
     }) |err| {
         var name: [40]u8 = undefined;
         const len = std.mem.replacementSize(u8, @tagName(Status.ofError(err)), "_", "");

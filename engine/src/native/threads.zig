@@ -9,6 +9,7 @@ const Pool = @import("server").Pool;
 const contract = @import("handler.zig");
 const Job = @import("job.zig").Job;
 const Request = @import("request.zig").Request;
+const ErrorPage = @import("response.zig").ErrorPage;
 const Response = @import("response.zig").Response;
 const Status = @import("status.zig").Status;
 
@@ -115,7 +116,14 @@ pub const Threads = struct {
         response: *Response,
     ) RunError!void {
         const Context = @TypeOf(context);
+        const Owner = @typeInfo(Context).pointer.child;
         const Call = struct {
+            fn page(pointer: *anyopaque, status: Status) ?ErrorPage {
+                if (!@hasDecl(Owner, "handleErrorPage")) return null;
+                const typed: Context = @ptrCast(@alignCast(pointer));
+                return typed.handleErrorPage(status);
+            }
+
             fn call(pointer: *anyopaque, copy: *Request, reply: *Response) void {
                 const typed: Context = @ptrCast(@alignCast(pointer));
                 if (contract.failure(function(typed, copy, reply))) |err| fail(typed, copy, reply, err);
@@ -123,10 +131,9 @@ pub const Threads = struct {
 
             fn fail(typed: Context, copy: *Request, reply: *Response, err: anyerror) void {
                 const has_started = reply.state != .collecting;
-                reply.reset() catch {}; // it has started
                 const status: Status = .ofError(err);
-                if (@hasDecl(@typeInfo(Context).pointer.child, "handleError")) {
-                    reply.status = status;
+                reply.fail(status) catch {}; // it has started
+                if (@hasDecl(Owner, "handleError")) {
                     typed.handleError(copy, reply, err);
                 } else {
                     if (has_started or status == .internal_server_error) {
@@ -146,6 +153,7 @@ pub const Threads = struct {
             return err;
         };
         job.call = Call.call;
+        job.page = Call.page;
         job.context = @ptrCast(@constCast(context));
         if (threads.runners.len == 0) return threads.doAtOnce(job);
         threads.put(job);

@@ -23,6 +23,8 @@ const websocket = @import("server").WebSocket;
 
 /// Names a WebSocket for all threads. No descriptor, and never somebody else's.
 pub const Id = registry.Id;
+/// The number of a WebSocket that was accepted and never opened.
+pub const no_id: Id = 0;
 /// Of a message: text or binary.
 pub const Kind = websocket.Kind;
 /// Of a frame, as RFC 6455 section 5.2 numbers them. A handler sees `.text` and `.binary`.
@@ -63,11 +65,16 @@ pub const Link = struct {
 pub const WebSocket = struct {
     /// Its name for other threads; see `writer`.
     id: Id,
-    /// The handler's own.
+    /// The handler's own: from `upgrader.accept`, or set by any hook.
     context: ?*anyopaque = null,
     /// How it ended, known in `handleWSDisconn`: the close code (1006: without a close frame).
     close_code: u16 = 0,
     link: *const Link,
+
+    /// The context as a pointer to `T`, which is what it was given as.
+    pub fn contextAs(socket: *const WebSocket, comptime T: type) *T {
+        return @ptrCast(@alignCast(socket.context.?));
+    }
 
     /// Sends a message, which is copied. Text has to be UTF-8. After `.wait` it is best to stop
     /// until `handleWSDrain`.
@@ -101,15 +108,71 @@ pub const upgrader = struct {
     /// Makes the request a WebSocket when the handler returns. Headers of the response go along. The
     /// allocator is not used any more.
     pub fn handleUpgrade(_: std.mem.Allocator, request: *Request, response: *Response) Error!void {
-        return accept(request, response, null);
+        return accept(request, response, .{}) catch |err| switch (err) {
+            error.Forbidden => unreachable, // any origin will do
+            error.NoValidUpgradeHeader, error.Closed => |same| return same,
+        };
     }
 
-    /// The same, with the subprotocol that was chosen out of those that the client offered; borrowed until
-    /// the handler returns.
-    pub fn accept(_: *Request, response: *Response, subprotocol: ?[]const u8) Error!void {
+    /// What becomes of a handshake.
+    pub const Acceptance = struct {
+        /// The one that was chosen out of those that the client offered; borrowed until the handler returns.
+        subprotocol: ?[]const u8 = null,
+        /// What the hooks of this WebSocket find in `socket.context`: all that they learn of the request.
+        /// From here on it is the WebSocket's: `handleWSDisconn` is called once for it, also when the client
+        /// leaves before the WebSocket is open, without a `handleWSConn` then. A hook that returns an error,
+        /// resets or detaches the response takes its acceptance back, and keeps the context.
+        context: ?*anyopaque = null,
+        /// Whose pages may open it.
+        origins: Origins = .any,
+    };
+
+    /// Which Origin a handshake may have. Browsers set that field, and no page can change it; nothing else
+    /// keeps other sites' pages from opening a WebSocket with your user's cookies. Clients that are no
+    /// browsers send none, and are let in.
+    pub const Origins = union(enum) {
+        any,
+        /// Pages of the host and port that the request is for (its Host field; a proxy has to leave it).
+        same,
+        /// These: "https://shop.example".
+        listed: []const []const u8,
+
+        /// Whether a request may come from where it says. Several such fields are a forgery.
+        pub fn allow(origins: Origins, request: *const Request) bool {
+            if (origins == .any) return true;
+            var found: ?[]const u8 = null;
+            var fields = request.headers();
+            while (fields.next()) |field| {
+                if (!std.ascii.eqlIgnoreCase(field.name, "origin")) continue;
+                if (found != null) return false;
+                found = field.value;
+            }
+            const origin = found orelse return true;
+            switch (origins) {
+                .any => unreachable,
+                .same => {
+                    const scheme = std.mem.find(u8, origin, "://") orelse return false;
+                    return std.ascii.eqlIgnoreCase(origin[scheme + "://".len ..], request.getHost());
+                },
+                .listed => |list| {
+                    for (list) |one| if (std.ascii.eqlIgnoreCase(one, origin)) return true;
+                    return false;
+                },
+            }
+        }
+    };
+
+    /// The same, with a context for its hooks, a subprotocol, and a look at whose page asks:
+    /// `error.Forbidden`, which a handler may return (403), is for the pages of others.
+    pub fn accept(
+        request: *const Request,
+        response: *Response,
+        how: Acceptance,
+    ) (Error || error{Forbidden})!void {
         if (response.state != .collecting) return error.Closed;
         if (!response.link.offersWebSocket(response)) return error.NoValidUpgradeHeader;
-        response.upgrade = .{ .subprotocol = subprotocol };
+        if (!how.origins.allow(request)) return error.Forbidden;
+        response.upgrade = .{ .subprotocol = how.subprotocol, .context = how.context };
     }
 };
 

@@ -14,6 +14,7 @@ pub const asksForHead = head.asksForHead;
 pub const response_bytes_max = encode.refusal_bytes_max;
 pub const refusalResponse = encode.refusalResponse;
 pub const RefusalExtras = encode.RefusalExtras;
+pub const Page = encode.Page;
 /// Bytes of content in it.
 pub const refusalBodyBytes = encode.refusalBodyBytes;
 pub const aliveResponse = encode.aliveResponse;

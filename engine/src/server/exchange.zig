@@ -140,12 +140,13 @@ pub const Exchange = struct {
     };
 
     /// The engine is about to refuse the rest of the request, and answers itself.
-    pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal) void {
+    /// `bytes`: what the answer's content has.
+    pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal, bytes: u64) void {
         exchange.status = refusal.status;
         exchange.body_bytes = if (exchange.connection.session.asksForHead(exchange.stream))
             0
         else
-            early.refusalBodyBytes(refusal);
+            bytes;
         exchange.ended = true;
         exchange.refused = true;
     }

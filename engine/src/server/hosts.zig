@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const Head = @import("protocol").Head;
+const Page = @import("protocol").early.Page;
 const Demand = @import("demand.zig").Demand;
 const Exchange = @import("exchange.zig").Exchange;
 const route_file = @import("route.zig");
@@ -201,6 +202,14 @@ pub fn Hosts(comptime Types: []const type) type {
                 if (@hasDecl(Host, "patience") and ms != 0) ms = host.patience(ms);
             }
             return ms;
+        }
+
+        /// The first host's that has any.
+        pub fn refusalPage(hosts: *Self, status: u16) ?Page {
+            inline for (hosts.each, Types) |host, Host| if (@hasDecl(Host, "refusalPage")) {
+                if (host.refusalPage(status)) |page| return page;
+            };
+            return null;
         }
 
         pub fn waited(hosts: *Self) void {

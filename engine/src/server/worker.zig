@@ -59,6 +59,8 @@
 //!         how long a wait may be; 0: there is something to do
 //!     fn waited(host) void (optional)
 //!         that wait is over
+//!     fn refusalPage(host, status: u16) ?Page (optional)
+//!         its words for a request that the engine refuses
 //!     fn waiting(host) bool
 //!         events lie ready that the host has to look at before it waits
 //!
@@ -469,6 +471,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const dissolveStreams = streams.dissolve;
         pub const refuse = input.refuse;
         pub const sayRefusal = input.sayRefusal;
+        pub const refusedBytes = input.refusedBytes;
         pub const sayAlive = input.sayAlive;
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
@@ -716,7 +719,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
             const stream = exchange.stream;
-            exchange.noteRefusal(refusal);
+            exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .client_timeout);
             w.refuse(peer, stream, refusal);
         }

@@ -14,7 +14,7 @@ const pattern = @import("pattern.zig");
 
 /// What an action may make of a request.
 pub const Limits = struct {
-    /// Memory that `Context.arena` gives out for one request, in bytes.
+    /// Memory that `Context.arena` gives out for one request, in bytes: to actions, and to JSON.
     arena_bytes_max: usize = 4 * 1024 * 1024,
     /// How deep values of JSON may lie in each other.
     json_depth_max: u32 = 64,
@@ -94,18 +94,13 @@ pub const Context = struct {
         return json_file.read(T, &context.memory, context.request.body, depth_max, options);
     }
 
-    /// The body as a form, of either kind. Errors are the names of statuses.
+    /// The body as a form, of either kind. Errors are the names of statuses. A form may be as large as a body
+    /// may be (`ServerConfig.request_buffer_size`): no bound of `Limits` but that on its fields is for it.
     pub fn form(context: *Context) Form.Error!Form {
-        const media = context.request.findHeader("content-type") orelse return error.UnsupportedMediaType;
-        return Form.read(
-            context.arena(),
-            media,
-            context.request.body,
-            context.limits.form_fields_max,
-        ) catch |err| switch (err) {
-            error.OutOfMemory => if (context.memory.exhausted) error.ContentTooLarge else err,
-            else => err,
-        };
+        const request = context.request;
+        const media = request.findHeader("content-type") orelse return error.UnsupportedMediaType;
+        // Names and values take no more memory than the body does.
+        return Form.read(request.arena, media, request.body, context.limits.form_fields_max);
     }
 
     /// For routes with pieces: takes a multipart body apart as it comes.

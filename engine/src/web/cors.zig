@@ -26,7 +26,7 @@ pub const Cors = struct {
     }
 };
 
-/// Middleware for a router's `before`, so that errors and preflights have the fields as well.
+/// Middleware for a router's `before`: answers, errors, streams and preflights have the fields.
 pub fn cors(comptime App: type, comptime options: Cors) Middleware(App) {
     if (options.isForAll() and options.credentials) {
         @compileError("CORS: browsers ignore credentials where everybody's pages are allowed (\"*\")");
@@ -36,24 +36,21 @@ pub fn cors(comptime App: type, comptime options: Cors) Middleware(App) {
             const origin = context.request.findHeader("origin");
             const allowed = if (origin) |text| allow(text) else null;
             const asked = context.request.findHeader("access-control-request-method");
-            if (context.request.method == .OPTIONS and origin != null and asked != null) {
+            const is_preflight = context.request.method == .OPTIONS and origin != null and asked != null;
+            if (is_preflight) {
                 context.response.status = .no_content;
                 if (allowed != null) try preflight(context);
-            } else next.run(app, context) catch |err| {
-                // An answer of the error's own would lose the fields, and its page would not see why.
-                const status: per.Status = .ofError(err);
-                if (status == .internal_server_error or context.response.state != .collecting) return err;
-                try context.response.answerStatus(status);
-            };
-            if (context.response.state != .collecting) return;
+            }
+            // Before the action, which may start the response.
             if (!comptime options.isForAll()) try context.response.addNewHeader("Vary", "Origin");
-            try context.response.addNewHeader("Access-Control-Allow-Origin", allowed orelse return);
-            if (options.credentials) {
-                try context.response.addNewHeader("Access-Control-Allow-Credentials", "true");
-            }
-            if (options.expose) |names| {
-                try context.response.addNewHeader("Access-Control-Expose-Headers", names);
-            }
+            if (allowed) |text| try allowOrigin(context.response, text);
+            if (!is_preflight) return next.run(app, context);
+        }
+
+        fn allowOrigin(response: *per.Response, origin: []const u8) per.HeaderError!void {
+            try response.addNewHeader("Access-Control-Allow-Origin", origin);
+            if (options.credentials) try response.addNewHeader("Access-Control-Allow-Credentials", "true");
+            if (options.expose) |names| try response.addNewHeader("Access-Control-Expose-Headers", names);
         }
 
         fn allow(origin: []const u8) ?[]const u8 {

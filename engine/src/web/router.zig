@@ -23,14 +23,26 @@ pub fn Next(comptime App: type) type {
         middleware: []const *const anyopaque,
         action: *const fn (app: *App, context: *Context) anyerror!void,
 
-        /// Goes on. Its error is the action's, which a middleware may handle.
+        /// Goes on. Headers that the response has by now are kept, also when the action fails. Its error is
+        /// the action's, which a middleware may handle; the response has that error's status, and no body.
         pub fn run(next: Self, app: *App, context: *Context) anyerror!void {
+            context.response.keepHeaders();
             if (next.middleware.len == 0) {
                 context.reached = true;
-                return next.action(app, context);
+                return next.action(app, context) catch |err| failed(context, err);
             }
             const first: Middleware(App) = @ptrCast(@alignCast(next.middleware[0]));
-            return first(app, context, .{ .middleware = next.middleware[1..], .action = next.action });
+            const rest: Self = .{ .middleware = next.middleware[1..], .action = next.action };
+            return first(app, context, rest) catch |err| {
+                // Its own headers, those that it has added behind the action as well.
+                context.response.keepHeaders();
+                return failed(context, err);
+            };
+        }
+
+        fn failed(context: *Context, err: anyerror) anyerror {
+            context.response.fail(.ofError(err)) catch {}; // it has started: the host cuts it
+            return err;
         }
     };
 }
@@ -291,10 +303,13 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
         /// The path has other methods, or the client asks for them.
         fn refuseMethod(_: *App, context: *Context) anyerror!void {
             const found = try look(context);
+            try context.response.addNewHeader("Allow", found.allow);
             if (context.request.method == .OPTIONS) {
                 context.response.status = .no_content;
-            } else try context.response.answerStatus(.method_not_allowed);
-            try context.response.addNewHeader("Allow", found.allow);
+                return;
+            }
+            context.response.keepHeaders();
+            return error.MethodNotAllowed;
         }
 
         fn missing(_: *App, _: *Context) anyerror!void {

@@ -45,6 +45,55 @@ test "a value" {
     _ = &serve;
 }
 
+const Condition = struct {
+    fn watch(_: *Condition, server: *per.Server(App)) void {
+        server.shutdown();
+    }
+};
+
+// README: serveUntil
+
+test "a thread stops the server" {
+    var condition: Condition = .{};
+    try serveUntil(std.heap.smp_allocator, &condition);
+}
+
+const Room = struct {
+    said: usize = 0,
+
+    fn say(room: *Room, text: []const u8) void {
+        room.said += text.len;
+    }
+};
+
+const Rooms = struct {
+    room: Room = .{},
+
+    fn find(rooms: *Rooms, path: []const u8) ?*Room {
+        return if (std.mem.eql(u8, path, "/room")) &rooms.room else null;
+    }
+
+    // README: contextAs
+};
+
+test "rooms" {
+    var simulation: per.Simulation(Rooms) = try .initWith(std.testing.allocator, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    for ([_]struct { []const u8, []const u8 }{
+        .{ "http://test", "HTTP/1.1 101 " }, .{ "http://elsewhere", "HTTP/1.1 403 " },
+    }) |case| {
+        const client = try simulation.connect();
+        var buffer: [400]u8 = undefined;
+        try client.send(try std.fmt.bufPrint(&buffer, "GET /room HTTP/1.1\r\nHost: test\r\nOrigin: {s}\r\n" ++
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" ++
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", .{case[0]}));
+        try simulation.settle();
+        try std.testing.expect(std.mem.startsWith(u8, client.text(), case[1]));
+        client.peer.reset();
+        try simulation.settle();
+    }
+}
+
 const Feed = struct {
     stream: ?per.EventStream = null,
 

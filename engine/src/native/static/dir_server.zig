@@ -86,7 +86,7 @@ pub const DirServer = struct {
         response: *native.Response,
     ) representation.Error!void {
         if (!isRead(request)) return refuseMethod(response);
-        if (!try self.serveIfThere(request, response)) response.status = .not_found;
+        if (!try self.serveIfThere(request, response)) try representation.say(response, .not_found);
     }
 
     /// The same for what is there: false where `serve` says 404, and then nothing was said. 405 is for files
@@ -110,8 +110,8 @@ pub const DirServer = struct {
     }
 
     fn refuseMethod(response: *native.Response) representation.Error!void {
-        response.status = .method_not_allowed;
-        return response.addNewHeader("Allow", "GET, HEAD");
+        try response.addNewHeader("Allow", "GET, HEAD");
+        try representation.say(response, .method_not_allowed);
     }
 
     /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and

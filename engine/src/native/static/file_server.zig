@@ -58,8 +58,8 @@ pub const FileServer = struct {
         response: *native.Response,
     ) representation.Error!void {
         if (request.method != .GET and request.method != .HEAD) {
-            response.status = .method_not_allowed;
-            return response.addNewHeader("Allow", "GET, HEAD");
+            try response.addNewHeader("Allow", "GET, HEAD");
+            return representation.say(response, .method_not_allowed);
         }
         try self.respond(request, response);
     }
@@ -72,8 +72,7 @@ pub const FileServer = struct {
         const file = files.open(self.path) catch |err| return representation.refuse(response, err);
         if (file.status.kind != .regular) {
             file.close();
-            response.status = .not_found;
-            return;
+            return representation.say(response, .not_found);
         }
         try representation.answer(request, response, file.status.identity, .{ .file = file.fd }, .{
             .mime = Mime.fromPath(self.path),

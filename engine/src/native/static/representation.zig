@@ -102,7 +102,10 @@ pub fn answer(
             // What is missing was cut off since the file was opened; half of it under this tag would be a
             // lie.
             const bytes = files.readAll(fd, space, part.offset) orelse "";
-            if (bytes.len < part.len) return giveStatus(response, .internal_server_error);
+            if (bytes.len < part.len) {
+                response.status = .internal_server_error;
+                return;
+            }
             try response.setBodyBorrowed(bytes);
         },
     }
@@ -125,11 +128,11 @@ fn choose(
     switch (conditional.evaluate(fields, validators, now)) {
         .proceed => {},
         .not_modified => {
-            giveStatus(response, .not_modified);
+            response.status = .not_modified;
             return null;
         },
         .precondition_failed => {
-            giveStatus(response, .precondition_failed);
+            response.status = .precondition_failed;
             return null;
         },
     }
@@ -138,19 +141,19 @@ fn choose(
     switch (Range.parse(request.findHeader("range") orelse return whole, size)) {
         .whole => return whole,
         .part => |part| {
-            giveStatus(response, .partial_content);
+            response.status = .partial_content;
             try addContentRange(response, part, size);
             return .{ .one = part };
         },
         .parts => |parts| {
             // The type of the parts together cannot be a handler's.
             if (response.hasHeader("content-type")) return whole;
-            giveStatus(response, .partial_content);
+            response.status = .partial_content;
             return .{ .several = parts };
         },
         .unsatisfiable => {
             try addContentRange(response, null, size);
-            giveStatus(response, .range_not_satisfiable);
+            response.status = .range_not_satisfiable;
             return null;
         },
     }
@@ -226,13 +229,15 @@ fn boundaryText(buffer: *[boundary_bytes]u8) []const u8 {
 
 /// Answers for a file that cannot be opened: 404, or 503 where the same request may do better in a second.
 pub fn refuse(response: *Response, err: files.OpenError) native.HeaderError!void {
-    if (err == error.NotFound) return giveStatus(response, .not_found);
-    giveStatus(response, .service_unavailable);
+    if (err == error.NotFound) return say(response, .not_found);
     try response.addNewHeader("Retry-After", "1");
+    try say(response, .service_unavailable);
 }
 
-fn giveStatus(response: *Response, status: native.Status) void {
+/// Answers with a status, and with the page that the handler has for it, if it has one.
+pub fn say(response: *Response, status: native.Status) native.HeaderError!void {
     response.status = status;
+    _ = try response.showPage();
 }
 
 const etag_bytes_max = 64;

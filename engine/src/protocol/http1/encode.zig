@@ -121,10 +121,22 @@ pub const RefusalExtras = struct {
     retry_after_s: ?u32 = null,
     /// The method is not HEAD.
     with_content: bool = true,
+    /// What is said in place of the refusal's own words.
+    page: ?Page = null,
+};
+
+/// An application's words for what the engine refuses. Both texts are borrowed until the answer is queued.
+pub const Page = struct {
+    /// At most `content_type_bytes_max` bytes.
+    content_type: []const u8,
+    body: []const u8,
+
+    pub const content_type_bytes_max = 100;
 };
 
 /// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes.
-/// `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written.
+/// `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written. A page's content
+/// is not among them and has to follow, unless it is left out.
 pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8) usize {
     assert(refusal.status >= 400 and refusal.status <= status.code_max);
     assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
@@ -132,14 +144,18 @@ pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8)
     var writer: Writer = .{ .buffer = out };
     writer.putStatus(refusal.status);
     if (extras.date) |text| writer.putDate(text);
-    writer.put("Content-Type: text/plain\r\n" ++ connection_close);
+    if (extras.page) |page| {
+        assert(page.content_type.len <= Page.content_type_bytes_max);
+        writer.putField("Content-Type", page.content_type);
+    } else writer.put("Content-Type: text/plain\r\n");
+    writer.put(connection_close);
     if (extras.retry_after_s) |seconds| {
         var digits: [syntax.decimal_bytes_max]u8 = undefined;
         writer.putField("Retry-After", syntax.decimal(seconds, &digits));
     }
-    writer.putLength(refusalBodyBytes(refusal));
+    writer.putLength(if (extras.page) |page| page.body.len else refusalBodyBytes(refusal));
     writer.put("\r\n");
-    if (!extras.with_content) return writer.len;
+    if (!extras.with_content or extras.page != null) return writer.len;
     writer.put(refusal.detail);
     writer.put("\n");
     return writer.len;
@@ -203,4 +219,15 @@ test "refusal" {
         &out,
     );
     try std.testing.expect(std.mem.indexOf(u8, out[0..most], "\r\nRetry-After: 4294967295\r\n") != null);
+    const longest: [Page.content_type_bytes_max]u8 = @splat('t');
+    const paged = refusalResponse(
+        .{ .status = 511, .detail = &long },
+        .{
+            .date = noted,
+            .retry_after_s = std.math.maxInt(u32),
+            .page = .{ .content_type = &longest, .body = "<p>no" },
+        },
+        &out,
+    );
+    try std.testing.expect(std.mem.endsWith(u8, out[0..paged], "\r\nContent-Length: 5\r\n\r\n"));
 }

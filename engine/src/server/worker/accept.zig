@@ -109,7 +109,7 @@ pub fn Accept(comptime W: type) type {
                 &space,
             );
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
-            w.noteRefusal(&peer.connection, refusal, "");
+            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), "");
             const answered = peer.entry.isCounted();
             peer.connection.phase = .closing;
             if (!w.flush(peer)) return;
@@ -196,12 +196,12 @@ pub fn Accept(comptime W: type) type {
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
             noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
             if (peer.connection.carrier != null) {
-                w.noteRefusal(&peer.connection, at_capacity, raw);
+                w.noteRefusal(&peer.connection, at_capacity, w.refusedBytes(at_capacity), raw);
                 return w.sayRefusal(peer, at_capacity, .{ .retry_after_s = w.config.retry_after_s });
             }
             var space: [early.response_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
-            w.noteRefusal(&peer.connection, at_capacity, raw);
+            w.noteRefusal(&peer.connection, at_capacity, early.refusalBodyBytes(at_capacity), raw);
             peer.connection.phase = .closing;
         }
 

@@ -76,7 +76,13 @@ pub fn Access(comptime W: type) type {
         /// A request is refused before it became an exchange; `raw`: what has come of it, from its request
         /// line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
         /// `w.client`.
-        pub fn noteRefusal(w: *W, connection: *Connection, refusal: Refusal, raw: []const u8) void {
+        pub fn noteRefusal(
+            w: *W,
+            connection: *Connection,
+            refusal: Refusal,
+            bytes: u64,
+            raw: []const u8,
+        ) void {
             if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, connection.session.family());
             const log = if (w.access) |*log| log else return;
             connection.request_count +%= 1;
@@ -92,7 +98,8 @@ pub fn Access(comptime W: type) type {
                 subject.head = &w.head;
             }
             const waited_ms = if (connection.headSince()) |since| w.now -| since else 0;
-            writeRefusal(w, log, &subject, refusal, !early.asksForHead(raw), waited_ms);
+            const sent = if (early.asksForHead(raw)) 0 else bytes;
+            writeRefusal(w, log, &subject, refusal.status, sent, waited_ms);
         }
 
         /// A socket is refused before it became a connection, in words.
@@ -115,8 +122,8 @@ pub fn Access(comptime W: type) type {
                     .request = 1,
                     .head = null,
                 },
-                refusal,
-                true,
+                refusal.status,
+                early.refusalBodyBytes(refusal),
                 0,
             );
         }
@@ -125,8 +132,8 @@ pub fn Access(comptime W: type) type {
             w: *W,
             log: *AccessLog,
             subject: *const access_log.Subject,
-            refusal: Refusal,
-            with_content: bool,
+            status: u16,
+            body_bytes: u64,
             waited_ms: u64,
         ) void {
             const micros = clock(w, &log.shared.format);
@@ -138,8 +145,8 @@ pub fn Access(comptime W: type) type {
                 begun_us,
             ) orelse return;
             log.end(&w.pool, entry, &.{
-                .status = refusal.status,
-                .body_bytes = if (with_content) early.refusalBodyBytes(refusal) else 0,
+                .status = status,
+                .body_bytes = body_bytes,
                 .end = .closes,
                 .micros = micros,
             });

@@ -165,7 +165,7 @@ pub fn Gathering(comptime W: type) type {
 
         fn giveUp(w: *W, peer: *Peer, exchange: *Exchange, refusal: Refusal) void {
             const stream = exchange.stream;
-            exchange.noteRefusal(refusal);
+            exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
             w.refuse(peer, stream, refusal);
         }

@@ -233,7 +233,7 @@ pub fn Input(comptime W: type) type {
             switch (peer.connection.phase.open) {
                 .exchange => |exchange| {
                     const started = peer.connection.session.responseStarted(exchange.stream);
-                    if (!started) exchange.noteRefusal(refusal);
+                    if (!started) exchange.noteRefusal(refusal, refusedBytes(w, refusal));
                     const stream = exchange.stream;
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
                     return if (started) w.close(peer) else w.refuse(peer, stream, refusal);
@@ -245,7 +245,7 @@ pub fn Input(comptime W: type) type {
 
         /// Refuses what no host was told of; `unread` begins with its head.
         pub fn refuseUnread(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
-            w.noteRefusal(&peer.connection, refusal, unread);
+            w.noteRefusal(&peer.connection, refusal, refusedBytes(w, refusal), unread);
             sayRefusal(w, peer, refusal, .{ .with_content = !early.asksForHead(unread) });
         }
 
@@ -261,8 +261,23 @@ pub fn Input(comptime W: type) type {
             }
             var dated = extras;
             dated.date = w.date.text();
+            dated.page = pageOf(w, refusal);
             var space: [early.response_bytes_max]u8 = undefined;
-            w.sayLast(peer, space[0..early.refusalResponse(refusal, dated, &space)]);
+            const head = space[0..early.refusalResponse(refusal, dated, &space)];
+            const page = if (dated.with_content) dated.page else null;
+            if (page == null) return w.sayLast(peer, head);
+            peer.connection.outbox.append(&w.pool, head) catch return w.close(peer);
+            w.sayLast(peer, page.?.body);
+        }
+
+        /// The host's words for a refusal, if it has any.
+        fn pageOf(w: *W, refusal: Refusal) ?early.Page {
+            return if (@hasDecl(W.HostType, "refusalPage")) w.host.refusalPage(refusal.status) else null;
+        }
+
+        /// What the answer's content has, unless the method is HEAD.
+        pub fn refusedBytes(w: *W, refusal: Refusal) u64 {
+            return if (pageOf(w, refusal)) |page| page.body.len else early.refusalBodyBytes(refusal);
         }
 
         fn sayRefusalOnStream(
@@ -274,8 +289,9 @@ pub fn Input(comptime W: type) type {
         ) void {
             var digits: [10]u8 = undefined;
             var body: [Refusal.detail_bytes_max + 1]u8 = undefined;
+            const page = pageOf(w, refusal);
             const fields = [_]Field{
-                .init("content-type", "text/plain"),
+                .init("content-type", if (page) |own| own.content_type else "text/plain"),
                 .init("retry-after", if (extras.retry_after_s) |seconds|
                     std.fmt.bufPrint(&digits, "{d}", .{seconds}) catch unreachable
                 else
@@ -286,7 +302,10 @@ pub fn Input(comptime W: type) type {
                 carrier,
                 refusal.status,
                 fields[0 .. 1 + @as(usize, @intFromBool(extras.retry_after_s != null))],
-                std.fmt.bufPrint(&body, "{s}\n", .{refusal.detail}) catch unreachable,
+                if (page) |own|
+                    own.body
+                else
+                    std.fmt.bufPrint(&body, "{s}\n", .{refusal.detail}) catch unreachable,
             );
             if (said) beginClosing(w, peer);
         }

@@ -189,7 +189,7 @@ pub fn Shedding(comptime W: type) type {
             if (connection.session.responseStarted(exchange.stream)) return w.fail(peer, .server_error);
             const refusal = if (exchange.input == .complete) short else short_for_body;
             const with_content = !connection.session.asksForHead(exchange.stream);
-            exchange.noteRefusal(refusal);
+            exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
             answer(w, peer, refusal, with_content);
         }
@@ -204,7 +204,7 @@ pub fn Shedding(comptime W: type) type {
         }
 
         fn refuse(w: *W, peer: *Peer, raw: []const u8) void {
-            w.noteRefusal(&peer.connection, short, raw);
+            w.noteRefusal(&peer.connection, short, w.refusedBytes(short), raw);
             answer(w, peer, short, !early.asksForHead(raw));
         }
 

@@ -163,7 +163,7 @@ pub fn Secure(comptime W: type) type {
             );
             w.stats.refused += 1;
             tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
-            w.noteRefusal(&peer.connection, refusal, plaintext);
+            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), plaintext);
             beginClosing(w, peer, tunnel);
         }
 

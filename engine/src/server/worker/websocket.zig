@@ -109,7 +109,7 @@ pub fn Live(comptime W: type) type {
             const peer = W.peerOfExchange(exchange);
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
             const stream = exchange.stream;
-            exchange.noteRefusal(refusal);
+            exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_shutdown);
             w.refuse(peer, stream, refusal);
         }
