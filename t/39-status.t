@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use Future;
+use Future::AsyncAwait;
 use HTTP::Tiny;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
@@ -116,6 +117,53 @@ subtest 'metrics, JSON, health' => sub {
     is $head->{status} . ($head->{content} // q{}), 200, 'HEAD has no content';
     is $server->stop,                               0,   'the server stops';
     ok !IO::Socket::INET->new(PeerAddr => $status =~ s{http://}{}r), 'and its status with it';
+};
+
+# The first line of what a status listener answers to somebody who asks for this name.
+sub asked_as {
+    my ($socket, $name) = @_;
+    print {$socket} "GET /healthz HTTP/1.1\r\nHost: $name\r\nConnection: close\r\n\r\n" or die $!;
+    my ($first, @rest) = readline $socket;
+    return ($first =~ /(\d{3})/ ? $1 : $first, $rest[-1]);
+}
+
+subtest 'a page of another site does not get in by a name of its own' => sub {
+    my ($server, undef, $status) = serve('--status-hosts', 'status.example.org, inner');
+    my ($port) = $status =~ /(\d+)\z/;
+    my $ask = sub {
+        my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) or die $!;
+        return asked_as($socket, @_);
+    };
+    is(($ask->($_))[0], 200, "asked as $_")
+        for "127.0.0.1:$port", '127.0.0.1', '[::1]:1', 'localhost', "LocalHost:$port", 'status.example.org',
+        'INNER:80';
+    for my $name ("rebound.example:$port", qw(localhost.example 127.0.0.1.example xinner 1.2.3.4.5)) {
+        my ($code, $why) = $ask->($name);
+        is $code, 421, "not as $name";
+        like $why, qr/status_hosts/, '... and who means it well reads what to do';
+    }
+    is $server->stop, 0, 'the server stops';
+
+    my $place = "$dir/status.sock";
+    $server = TestServer->command($app, '-E', 'production', '--status', $place);
+    $server->wait_for_log(qr{status at});
+    my $socket = IO::Socket::UNIX->new(Peer => $place) or die $!;
+    is((asked_as($socket, 'whatever'))[0], 200, 'a Unix socket, to which no browser comes, has any name');
+    is $server->stop, 0, 'the server stops';
+
+    my $asked = async sub {
+        my ($name, @hosts) = @_;
+        my $counters = Peregrine::Counters->new(workers => 1);
+        my $page     = PAGI::Server::Status->new(counters => $counters, @hosts)->to_app;
+        my @sent;
+        await $page->(
+            { type => 'http', method => 'GET', path => '/healthz', headers => [ [ 'host', $name ] ] },
+            undef, async sub { push @sent, @_ },
+        );
+        return $sent[0]{status};
+    };
+    is $asked->('app.example')->get,              200, 'served by another application, the name is its own';
+    is $asked->('app.example', hosts => [])->get, 421, 'unless it says so';
 };
 
 subtest 'by protocol' => sub {

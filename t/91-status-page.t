@@ -1,9 +1,11 @@
-# The page of the status in a real browser: it shows what happens, second by second, in light and in dark.
+# The page of the status in a real browser: it shows what happens, second by second, in light and in dark, on
+# a phone as well, and old figures as such.
 use strict;
 use warnings;
 
 use lib 't/lib';
 use HTTP::Tiny;
+use JSON::PP     ();
 use MIME::Base64 qw(decode_base64);
 use Test::More;
 use TestBrowser;
@@ -66,6 +68,55 @@ ok $browser->script(
     'and a histogram';
 is $browser->script(q{return document.documentElement.scrollWidth <= innerWidth}), 1, 'nothing sticks out';
 
+# A trickle of requests leaves the workers idle, and the page says so.
+my $busy = q{[...document.querySelectorAll('#processes td.load')].map(cell => parseInt(cell.textContent))};
+ok $browser->wait_for("$busy.every(share => share >= 0)"), 'how busy the workers are';
+ok wait_for(sub {
+    $http->get($url) for 1 .. 3;
+    return $browser->script("return Math.max(...$busy) < 50 ? 1 : 0");
+    }),
+    'three requests a second are no load';
+ok $browser->script(
+    q{return [...document.querySelectorAll('#processes td.load svg')].every(bar =>
+        Number(bar.lastChild.getAttribute('width')) < 50) ? 1 : 0}
+    ),
+    'nor are they in the picture';
+
+# On a phone every figure has its name beside it, and nothing has to be moved sideways.
+$browser->_call(
+    POST => "$browser->{session}/goog/cdp/execute",
+    {
+        cmd    => 'Emulation.setDeviceMetricsOverride',
+        params => { width => 360, height => 740, deviceScaleFactor => 1, mobile => JSON::PP::true() },
+    }
+);
+ok $browser->wait_for('innerWidth === 360'), 'a phone';
+is $browser->script(q{return document.documentElement.scrollWidth <= innerWidth}), 1,
+    'nothing sticks out there';
+is $browser->script(
+    q{return [...document.querySelectorAll('.card')].every(card => card.scrollWidth <= card.clientWidth)}), 1,
+    'nor is hidden in a card';
+is $browser->script(
+    q{return getComputedStyle(document.querySelector('#processes td.load'), '::before').content}), '"busy"',
+    'figures have their names';
+ok $browser->script(
+    q{const text = document.querySelector('#rates text');
+      const scale = document.querySelector('#rates svg').clientWidth / 480;
+      return parseFloat(getComputedStyle(text).fontSize) * scale >= 9}
+    ),
+    'letters in pictures can be read';
+
+if (my $folder = $ENV{PEREGRINE_SCREENSHOTS}) {
+    my ($kept, $picture) = look('light');
+    open my $file, '>:raw', "$folder/status-phone.png" or die "$folder: $!";
+    print {$file} $picture;
+    close $file or die "$folder: $!";
+}
+$browser->_call(
+    POST => "$browser->{session}/goog/cdp/execute",
+    { cmd => 'Emulation.clearDeviceMetricsOverride', params => {} }
+);
+
 my ($light, $by_day)   = look('light');
 my ($dark,  $by_night) = look('dark');
 cmp_ok $light, '>', 200, 'the page is bright by day';
@@ -80,7 +131,9 @@ if (my $folder = $ENV{PEREGRINE_SCREENSHOTS}) {
     }
 }
 
-is $server->stop,                                    0,           'the server stops';
-is $browser->wait_for_text('#state', qr/no answer/), 'no answer', 'which the page says';
+is $server->stop, 0, 'the server stops';
+like $browser->wait_for_text('#state', qr/no answer/), qr/\Ano answer/, 'which the page says';
+ok $browser->wait_for(q{Number(getComputedStyle(document.querySelector('main')).opacity) < 0.5}),
+    'and its figures are those of before';
 
 done_testing;

@@ -856,6 +856,12 @@ What the server is at, for Prometheus and for people, at an address of its own: 
 or the path of a Unix socket, see L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a
 start warns when that is more than this machine. B<--status>
 
+=item status_hosts => none
+
+Names by which people ask for the status, separated by commas. Under an address or C<localhost> it
+always answers, under any other name with 421: a page of another site could have led a browser there
+by a name of its own (DNS rebinding). B<--status-hosts>
+
 =item access_log => \*STDERR
 
 Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file
@@ -1203,7 +1209,9 @@ shutdown. The program's own C<END> blocks run in workers as well.
 
 The option C<status> names an address at which the server shows what it is at: a page for people at C</>,
 which looks again every second; C</metrics> for Prometheus; C</status.json> for programs; C</healthz> and
-C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the application behind it.
+C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the application behind it. It
+answers to its address and to C<localhost>; other names that people use for it are named in C<status_hosts>.
+The page shows for each process how busy it is, in processor time, and how many requests wait for it.
 Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A
 server without workers answers from its event loop, so not while the application blocks: C<workers =E<gt> 1>
 is for a single process whose status is always there, and C<health_path> with C<engine =E<gt> thread> is

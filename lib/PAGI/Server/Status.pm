@@ -32,7 +32,12 @@ my %PAGES = (
 sub new {
     my ($class, %args) = @_;
     croak 'PAGI::Server::Status: counters must be a Peregrine::Counters' if !ref $args{counters};
-    return bless { counters => $args{counters}, is_ready => $args{is_ready} || sub { 1 } }, $class;
+    my %names = map { lc() => 1 } 'localhost', @{ $args{hosts} || [] };
+    return bless {
+        counters => $args{counters},
+        is_ready => $args{is_ready} || sub { 1 },
+        $args{hosts} ? (names => \%names) : (),
+    }, $class;
 }
 
 sub to_app {
@@ -63,6 +68,9 @@ sub _answer {
     my ($self, $scope) = @_;
     my $path   = $scope->{path};
     my $method = $PAGES{$path};
+    my $name   = $self->_strange_name($scope);
+    return (421, TEXT, "The status is not asked for as $name: use its address, or name it in status_hosts.\n")
+        if defined $name;
     # Mounted elsewhere, without the slash that what the page asks for is relative to.
     return (308, TEXT, "see $scope->{root_path}/\n", [ 'location', "$scope->{root_path}/" ])
         if $path eq '' && length($scope->{root_path} // '');
@@ -70,6 +78,20 @@ sub _answer {
     return (405, TEXT, "Only GET and HEAD.\n", [ 'allow', 'GET, HEAD' ])
         if $scope->{method} !~ /\A(?:GET|HEAD)\z/;
     return $self->$method;
+}
+
+# The name by which a browser may have been led here from another site, whose owner decides which address it
+# has: none that people use for this place. No browser comes through a Unix socket, or without a name.
+sub _strange_name {
+    my ($self, $scope) = @_;
+    my $names  = $self->{names} or return;
+    my $server = $scope->{server};
+    return if $server && !defined $server->[1];
+    my ($host) = map { $_->[1] } grep { $_->[0] eq 'host' } @{ $scope->{headers} };
+    return if !length($host // '');
+    my $name = lc $host =~ s/:[0-9]*\z//r;
+    return if $names->{$name} || $name =~ /\A(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-f:.]+\])\z/;
+    return $name =~ s/[^\w.-]/?/gr;
 }
 
 # ---- What there is to see -----------------------------------------------------------------------
@@ -149,6 +171,7 @@ sub _process {
         silent   => 0 + sprintf('%.3f', $silent),
         stuck    => $silent > STUCK_S ? JSON::PP::true : JSON::PP::false,
         resident => _resident($process->{pid}),
+        worked   => _worked($process->{pid}),
         counted  => _families($process->{words}),
     };
 }
@@ -159,6 +182,22 @@ sub _resident {
     open my $in, '<', "/proc/$pid/statm" or return;
     my (undef, $pages) = split ' ', readline($in) // '';
     return defined $pages ? $pages * _page_bytes() : undef;
+}
+
+# Seconds for which a process has had a processor, in all of its threads; undef where there is no /proc.
+sub _worked {
+    my ($pid) = @_;
+    open my $in, '<', "/proc/$pid/stat" or return;
+    # The name of the program, in parentheses, may have anything in it.
+    my @words = split ' ', (readline($in) // '') =~ s/\A.*\)//sr;
+    return @words > 12 ? ($words[11] + $words[12]) / _ticks() : undef;
+}
+
+my $TICKS;
+
+sub _ticks {
+    require POSIX;
+    return $TICKS //= POSIX::sysconf(POSIX::_SC_CLK_TCK());
 }
 
 my $PAGE_BYTES;
@@ -234,10 +273,15 @@ their own, if they keep everybody out who has no business there.
 
 =head2 new
 
-    my $status = PAGI::Server::Status->new(counters => $counters, is_ready => sub { 1 });
+    my $status = PAGI::Server::Status->new(
+        counters => $counters,
+        is_ready => sub { 1 },
+        hosts    => ['status.example.org'],
+    );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops.
+C</readyz> says that the server stops. With C<hosts>, requests for another name than these, an address or
+C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name does not matter.
 
 =head2 to_app
 
@@ -249,7 +293,8 @@ C</readyz> says that the server stops.
 
 What C</status.json> shows, as a hash reference: C<version>, C<time>, C<restarts> by reason, C<total>, and
 C<processes>, each with C<pid>, C<since> (epoch seconds), C<silent> (seconds since its event loop ran),
-C<stuck>, C<resident> (bytes of memory; undef where there is no F</proc>) and C<counted>. C<total> and
+C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; both are undef where there is
+no F</proc>) and C<counted>. C<total> and
 C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a
 histogram C<buckets>, pairs of an upper bound in seconds and how many there are in that bucket alone, and
 C<seconds>, their sum.

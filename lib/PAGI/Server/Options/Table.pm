@@ -579,6 +579,15 @@ my @SECTIONS = (
                     . ' that is more than this machine.',
             },
             {
+                name  => 'status_hosts',
+                type  => 'hosts',
+                arg   => 'NAMES',
+                shown => 'none',
+                about => 'Names by which people ask for the status, separated by commas. Under an address or'
+                    . ' C<localhost> it always answers, under any other name with 421: a page of another'
+                    . ' site could have led a browser there by a name of its own (DNS rebinding).',
+            },
+            {
                 name    => 'access_log',
                 type    => 'log',
                 default => \*STDERR,

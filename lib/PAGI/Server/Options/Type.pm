@@ -75,6 +75,12 @@ sub _rate {
 my %TYPES = (
     string => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
     word   => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    hosts  => {
+        words  => sub { 'names of hosts without ports, separated by commas' },
+        allows => sub {
+            _is_text($_[1]) && !grep { !/\A\s*[\w.-]+\s*\z/ } split /,/, $_[1], -1;
+        },
+    },
     target => {
         words => sub {
             'a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters,'
