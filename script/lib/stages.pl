@@ -22,6 +22,7 @@ my @STAGES = (
     [ perl      => \&perl_tests ],
     [ thread    => \&thread ],
     [ sanitized => \&sanitized ],
+    [ pairs     => \&pairs ],
     [ install   => \&install ],
     [ bench     => \&bench ],
 );
@@ -110,6 +111,9 @@ sub zig_tests ($folder, @steps) {
 }
 
 sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
+
+# A minute's worth of script/pairs.
+sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
 
 # Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
 sub compiling (@files) {

@@ -1,30 +1,27 @@
 package TestClient;
 
-# A small HTTP/1.1 client that sends exactly the bytes that a test gives it.
+# A small HTTP/1.1 client that sends exactly the bytes that a test gives it. In place of a port there may be
+# the path of a Unix socket.
 
 use strict;
 use warnings;
 
-use Errno          qw(ECONNRESET EWOULDBLOCK);
-use Exporter       qw(import);
-use IO::Select     ();
-use IO::Socket::IP ();
-use Socket         qw(IPPROTO_TCP SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO TCP_NODELAY);
-use TestTools      qw(patience);
-use Time::HiRes    qw(time);
+use Errno            qw(ECONNRESET EWOULDBLOCK);
+use Exporter         qw(import);
+use IO::Select       ();
+use IO::Socket::IP   ();
+use IO::Socket::UNIX ();
+use Socket    qw(IPPROTO_TCP SOCK_STREAM SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO TCP_NODELAY);
+use TestTools qw(patience);
+use Time::HiRes qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
 
+# `first`: bytes that go before everything else, TLS included, such as a PROXY header.
 sub new {
     my ($class, $port, %options) = @_;
-    my $socket = IO::Socket::IP->new(
-        PeerHost => $options{host} || '127.0.0.1',
-        PeerPort => $port,
-        Timeout  => patience(30),
-        $options{local} ? (LocalHost => $options{local}) : (),
-    ) or die "connect to port $port: $@";
-    $socket->blocking(1);
-    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
+    my $socket = $port =~ m{/} ? _connected_to_path($port) : _connected_to_port($port, %options);
+    syswrite $socket, $options{first} if defined $options{first};
     setsockopt $socket, SOL_SOCKET, SO_RCVBUF, pack('i', $options{receive_buffer})
         if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
@@ -34,6 +31,24 @@ sub new {
     my $self = bless { socket => $socket, buffer => '', timeout => $timeout }, $class;
     $self->{tls} = $options{tls} ? 1 : 0;
     return $self;
+}
+
+sub _connected_to_port {
+    my ($port, %options) = @_;
+    my $socket = IO::Socket::IP->new(
+        PeerHost => $options{host} || '127.0.0.1',
+        PeerPort => $port,
+        Timeout  => patience(30),
+        $options{local} ? (LocalHost => $options{local}) : (),
+    ) or die "connect to port $port: $@";
+    $socket->blocking(1);
+    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack('i', 1);    # each send leaves at once
+    return $socket;
+}
+
+sub _connected_to_path {
+    my ($path) = @_;
+    return IO::Socket::UNIX->new(Type => SOCK_STREAM, Peer => $path) || die "connect to $path: $!";
 }
 
 # `tls`: options of IO::Socket::SSL. Unless they say otherwise the server's certificate is not verified.

@@ -1,0 +1,90 @@
+# The PAGI application that rows of script/pairs serve. What a path does is the same in AppPSGI.
+package Pairs::AppPAGI;
+use v5.36;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use Pairs::Content;
+
+# `name`: a function of the file that makes the application.
+sub app ($class, %given) {
+    my %do = %{ _table($given{name}) };
+    return async sub {
+        my ($scope, $receive, $send) = @_;
+        die "no $scope->{type}\n" if $scope->{type} eq 'lifespan';
+        my $path = $scope->{path} =~ s{\A\Q$scope->{root_path}\E}{}r =~ s{\A/(?:one|two|mounted)(?=/)}{}r;
+        return await _websocket($receive, $send) if $scope->{type} eq 'websocket';
+        return await _events($scope, $send)      if $scope->{type} eq 'sse';
+        my $body = await _body($receive);
+        return await _stream($send) if $path eq '/stream';
+        await _wait_for('held')     if $path eq '/held';
+        my $do = $do{$path} or return await _answer($send, 404, "not here\n");
+        await _answer($send, 200, $do->($body));
+    };
+}
+
+sub _table ($name) {
+    return {
+        '/hello' => sub { "hello\n" },
+        '/held'  => sub { "held\n" },
+        '/name'  => sub { $name->() . "\n" },
+        '/large' => sub { Pairs::Content::large() },
+        '/echo'  => sub ($body) { $body },
+        '/who'   => sub { Pairs::Content::who() },
+        '/die'   => sub { die "on purpose\n" },
+        '/exit'  => sub { exit 3 },
+        '/stuck' => sub { Pairs::Content::block('stuck') },
+        '/child' => sub { Pairs::Content::child() },
+    };
+}
+
+async sub _answer ($send, $status, $body) {
+    my @headers = ([ 'content-type', 'text/plain' ], [ 'content-length', length $body ]);
+    await $send->({ type => 'http.response.start', status => $status, headers => \@headers });
+    await $send->({ type => 'http.response.body', body => $body });
+}
+
+async sub _body ($receive) {
+    my $body = '';
+    while (1) {
+        my $event = await $receive->();
+        last if $event->{type} ne 'http.request';
+        $body .= $event->{body};
+        last if !$event->{more};
+    }
+    return $body;
+}
+
+async sub _stream ($send) {
+    my $loop    = IO::Async::Loop->new;
+    my @headers = ([ 'content-type', 'text/plain' ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+    for my $piece (Pairs::Content::pieces()) {
+        await $loop->delay_future(after => 0.01);
+        await $send->({ type => 'http.response.body', body => $piece, more => 1 });
+    }
+    await $send->({ type => 'http.response.body', body => '' });
+}
+
+async sub _events ($scope, $send) {
+    my ($last) = map { $_->[1] } grep { $_->[0] eq 'last-event-id' } @{ $scope->{headers} };
+    await $send->({ type => 'sse.start' });
+    for my $id (Pairs::Content::events($last)) {
+        await $send->({ type => 'sse.send', id => $id, data => "event $id" });
+    }
+}
+
+async sub _websocket ($receive, $send) {
+    await $receive->();
+    await $send->({ type => 'websocket.accept' });
+    while ((my $event = await $receive->())->{type} eq 'websocket.receive') {
+        my $kind = defined $event->{text} ? 'text' : 'bytes';
+        await $send->({ type => 'websocket.send', $kind => $event->{$kind} });
+    }
+}
+
+async sub _wait_for ($name) {
+    my $loop = IO::Async::Loop->new;
+    await $loop->delay_future(after => 0.1) until Pairs::Content::is_open($name);
+}
+
+1;

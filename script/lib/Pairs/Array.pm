@@ -1,0 +1,117 @@
+# A covering array: few rows in which every two settings of different factors that may meet do meet. Knows
+# nothing of servers. Each row is made greedily (AETG): it begins with a pair that no row has yet, and each
+# further factor takes the setting that adds the most new pairs, as long as the rest of the row can still be
+# filled in. The same seed gives the same rows.
+package Pairs::Array;
+use v5.36;
+use List::Util qw(first shuffle);
+
+use constant CANDIDATES => 8;    # rows that are tried for each one that is taken
+
+# `factors`: a list of [ name, settings ]; `never`: a list of hashes, factor => list of settings, which must
+# not all hold in a row.
+sub new ($class, %given) {
+    my @factors = @{ $given{factors} };
+    my $self    = bless {
+        names    => [ map { $_->[0] } @factors ],
+        settings => { map { $_->[0] => [ @{ $_->[1] } ] } @factors },
+        never    => [ map { _compiled($_) } @{ $given{never} // [] } ],
+    }, $class;
+    return $self;
+}
+
+sub _compiled ($rule) {
+    return {
+        map {
+            my $name = $_;
+            ($name => { map { $_ => 1 } @{ $rule->{$name} } })
+        } keys %$rule
+    };
+}
+
+# Whether no rule speaks against these settings, as far as they are known.
+sub is_allowed ($self, $row) {
+    for my $rule (@{ $self->{never} }) {
+        return 0 if !defined first { !defined $row->{$_} || !$rule->{$_}{ $row->{$_} } } keys %$rule;
+    }
+    return 1;
+}
+
+# A whole row with these settings; undef if there is none.
+sub completed ($self, $row, @order) {
+    return if !$self->is_allowed($row);
+    my $name = first { !defined $row->{$_} } @order, @{ $self->{names} };
+    return $row if !defined $name;
+    for my $setting (@{ $self->{settings}{$name} }) {
+        my $found = $self->completed({ %$row, $name => $setting });
+        return $found if $found;
+    }
+    return;
+}
+
+# The names of all pairs of a row, or of those that one factor has with the others.
+sub pairs_of ($self, $row, @only) {
+    my @names = grep { defined $row->{$_} } @{ $self->{names} };
+    my @pairs;
+    for my $at (0 .. $#names) {
+        for my $other ($at + 1 .. $#names) {
+            next if @only && $names[$at] ne $only[0] && $names[$other] ne $only[0];
+            push @pairs, join "\0", map { ($_, $row->{$_}) } @names[ $at, $other ];
+        }
+    }
+    return @pairs;
+}
+
+# All pairs for which there is a row at all.
+sub all_pairs ($self) {
+    my @names = @{ $self->{names} };
+    my @pairs;
+    for my $at (0 .. $#names) {
+        for my $other ($at + 1 .. $#names) {
+            for my $one (@{ $self->{settings}{ $names[$at] } }) {
+                for my $two (@{ $self->{settings}{ $names[$other] } }) {
+                    my $row = { $names[$at] => $one, $names[$other] => $two };
+                    push @pairs, $self->pairs_of($row) if $self->completed($row);
+                }
+            }
+        }
+    }
+    return @pairs;
+}
+
+# The rows, in the order in which they were found: the first ones have the most pairs.
+sub rows ($self, $seed) {
+    srand $seed;
+    my @wanted = $self->all_pairs;
+    my %open   = map { $_ => 1 } @wanted;
+    my @rows;
+    while (%open) {
+        my @best;
+        for my $begin ((shuffle grep { $open{$_} } @wanted)[ 0 .. CANDIDATES - 1 ]) {
+            next if !defined $begin;
+            my $row = $self->_candidate($begin, \%open);
+            my $new = grep { $open{$_} } $self->pairs_of($row);
+            @best = ($row, $new) if !@best || $new > $best[1];
+        }
+        delete @open{ $self->pairs_of($best[0]) };
+        push @rows, $best[0];
+    }
+    return @rows;
+}
+
+sub _candidate ($self, $begin, $open) {
+    my $row = { split /\0/, $begin };
+    for my $name (shuffle grep { !defined $row->{$_} } @{ $self->{names} }) {
+        my @ranked = shuffle @{ $self->{settings}{$name} };
+        my %gain;
+        for my $setting (@ranked) {
+            $gain{$setting} = grep { $open->{$_} } $self->pairs_of({ %$row, $name => $setting }, $name);
+        }
+        my ($best) = grep { $self->completed({ %$row, $name => $_ }) }
+            sort { $gain{$b} <=> $gain{$a} } @ranked;
+        $row->{$name} = $best;
+    }
+    return $row;
+}
+
+1;

@@ -1,0 +1,213 @@
+# One connection of HTTP/1 or HTTP/2, over TCP, a Unix socket, a PROXY header, TLS: whatever a row of
+# script/pairs serves, its clients ask and read in the same words.
+package Pairs::Client;
+use v5.36;
+use TestClient;
+use TestHPACK qw(block);
+use TestHTTP2;
+use TestTools qw(patience);
+use TestWebSocket;
+use Time::HiRes qw(sleep);
+
+use constant {
+    FRAME   => 16_384,
+    WINDOW  => 65_535,    # what a stream and a connection may send before they are credited
+    PAUSE_S => 0.1,       # so that two pieces come as two
+    PROXY   => "PROXY TCP4 192.0.2.7 192.0.2.8 4711 443\r\n",
+};
+
+# `place`: what Pairs::Launch says. Options: `timeout`, `settings` of HTTP/2, `receive_buffer`.
+sub new ($class, $place, %options) {
+    my @known = qw(timeout receive_buffer settings manual);
+    my %how   = map { $_ => $options{$_} } grep { defined $options{$_} } @known;
+    $how{first} = PROXY if $place->{proxy};
+    $how{tls}   = {}    if $place->{tls};
+    my $self = bless { place => $place }, $class;
+    if ($place->{h2}) { $self->{h2} = TestHTTP2->new($place->{at}, %how) }
+    else {
+        delete @how{qw(settings manual)};
+        $self->{h1} = TestClient->new($place->{at}, %how);
+    }
+    return $self;
+}
+
+# The TestClient below.
+sub wire ($self) { return $self->{h1} // $self->{h2}{client} }
+
+sub close ($self) { return $self->wire->close }
+
+# Sends a request. `method`, `fields` (pairs), `body`, `pieces` (a body of an unknown length), `two`
+# (a body of two pieces with a pause), `open`: of
+# HTTP/2, content would follow.
+sub send ($self, $path, %request) {
+    my $method = $request{method}
+        // (defined($request{body} // $request{pieces} // $request{two}) ? 'POST' : 'GET');
+    return $self->_send_h2($path, $method, %request) if $self->{h2};
+    my @fields = @{ $request{fields} // [] };
+    my @lines  = ("$method $path HTTP/1.1", 'Host: localhost');
+    while (my ($name, $value) = splice @fields, 0, 2) { push @lines, "$name: $value" }
+    my $two = $request{two};
+    push @lines, 'Content-Length: ' . length($request{body} // join '', @$two)
+        if defined $request{body} || $two;
+    push @lines, 'Transfer-Encoding: chunked' if $request{pieces};
+    my $h1 = $self->{h1};
+    $h1->send(join("\r\n", @lines, '', '') . ($request{body} // ($two ? $two->[0] : '')));
+
+    if ($two) {
+        sleep PAUSE_S;
+        $h1->send($two->[1]);
+    }
+    return 0 if !$request{pieces};
+    $h1->send(sprintf "%x\r\n%s\r\n", length, $_) for @{ $request{pieces} };
+    $h1->send("0\r\n\r\n");
+    return 0;
+}
+
+sub _send_h2 ($self, $path, $method, %request) {
+    my $h2     = $self->{h2};
+    my $body   = $request{body} // ($request{pieces} ? join('', @{ $request{pieces} }) : undef);
+    my @fields = map { lc } @{ $request{fields} // [] };
+    push @fields, 'content-length' => length $request{body} if defined $request{body};
+    my $two = $request{two};
+    my $id  = $h2->request(
+        $path,
+        method => $method,
+        fields => \@fields,
+        scheme => $self->{place}{tls} ? 'https' : 'http',
+        open   => $request{open} || $two || defined $body
+    );
+    $self->_pour($id, $body) if defined $body;
+    if ($two) {
+        $self->_pour($id, $two->[0], 1);
+        sleep PAUSE_S;
+        $self->_pour($id, $two->[1]);
+    }
+    return $id;
+}
+
+# As much as the windows let out, again and again, until all is sent or nobody wants it.
+sub _pour ($self, $id, $bytes, $goes_on = 0) {
+    my $h2     = $self->{h2};
+    my $stream = $h2->stream($id);
+    my $at     = 0;
+    while ($at < length $bytes) {
+        $h2->until(sub { defined $h2->{settings} || $h2->{client}{ended} }) or return;
+        my $own =
+            ($h2->{settings}{INITIAL_WINDOW_SIZE} // WINDOW) +
+            ($stream->{window}                    // 0) -
+            ($stream->{poured}                    // 0);
+        my $all  = WINDOW + ($h2->{window} // 0) - ($self->{poured} // 0);
+        my $size = (sort { $a <=> $b } $own, $all, FRAME, length($bytes) - $at)[0];
+        if ($size <= 0) {
+            $h2->next_frame or return;
+            return if $stream->{ended} || defined $stream->{reset};
+            next;
+        }
+        $h2->data($id, substr($bytes, $at, $size), !$goes_on && $at + $size == length $bytes);
+        $at               += $size;
+        $self->{poured}   += $size;
+        $stream->{poured} += $size;
+    }
+    $h2->data($id, '', 1) if !length $bytes && !$goes_on;
+    return;
+}
+
+# The answer: status (0: none; 'reset'), header (by name), body, complete.
+sub answer ($self, $id = 0) {
+    if (my $h1 = $self->{h1}) {
+        my $response = $h1->response or return { status => 0, header => {}, body => '' };
+        $self->{over} = 1 if ($response->{header}{connection} // '') =~ /close/ || !$response->{complete};
+        return { header => {}, body => '', %$response, status => $response->{status} // 0 };
+    }
+    my $stream = $self->{h2}->response($id);
+    $self->{over} = 1 if $self->{h2}{goaways};
+    return { status => 0, header => {}, body => '', again => $self->_is_refused($id) } if !$stream;
+    my %header = %{ $stream->{header} // {} };
+    delete $header{':status'};
+    my $status = $stream->{status} // (defined $stream->{reset} ? 'reset' : 0);
+    return {
+        again    => $self->_is_refused($id),
+        status   => $status,
+        reset    => $stream->{reset},
+        header   => \%header,
+        body     => $stream->{body},
+        complete => $stream->{ended} && !defined $stream->{reset} ? 1 : 0,
+    };
+}
+
+# Whether HTTP/2 says that nobody has looked at a request.
+sub _is_refused ($self, $id) {
+    my $h2 = $self->{h2};
+    return 1 if ($h2->stream($id)->{reset} // '') eq 'REFUSED_STREAM';
+    return 1 if grep { $id > $_->{last} } @{ $h2->{goaways} // [] };
+    return 0;
+}
+
+sub ask ($self, $path, %request) { return $self->answer($self->send($path, %request)) }
+
+# Whether the connection takes another request.
+sub goes_on ($self) { return !$self->{over} && !$self->wire->{ended} }
+
+# What a WebSocket says, as a list of words: the answer to its handshake, then what comes back for each
+# message.
+sub converse ($self, $path, @messages) {
+    my $talk = $self->{h2} ? $self->_open_stream($path) : $self->_open_upgrade($path);
+    my @said = ($talk->{status});
+    return @said if $talk->{status} !~ /\A(?:101|200)\z/ || !$talk->{is_websocket};
+    for my $message (@messages) {
+        my ($opcode, $payload) = @$message;
+        $talk->{send}->(TestWebSocket::frame($opcode, $payload));
+        push @said, $talk->{next}->();
+    }
+    return ('open', @said[ 1 .. $#said ]);
+}
+
+sub _open_upgrade ($self, $path) {
+    my $h1 = $self->{h1};
+    $h1->send(TestWebSocket::handshake($path));
+    my $answer    = $h1->response or return { status => 0 };
+    my $websocket = bless { client => $h1, answer => $answer }, 'TestWebSocket';
+    return {
+        status       => $answer->{status},
+        is_websocket => $answer->{status} == 101,
+        send         => sub ($bytes) { $h1->send($bytes) },
+        next         => sub { $websocket->next },
+    };
+}
+
+# RFC 8441. What comes on the stream is read as a TestWebSocket reads it.
+sub _open_stream ($self, $path) {
+    my $h2 = $self->{h2};
+    my $id = $h2->next_id;
+    my ($method, $value, @others) = TestHTTP2::request_fields(
+        $path,
+        method => 'CONNECT',
+        scheme => $self->{place}{tls} ? 'https' : 'http'
+    );
+    $h2->send_frame(TestHTTP2::HEADERS, TestHTTP2::END_HEADERS, $id,
+        block($method, $value, ':protocol' => 'websocket', @others, 'sec-websocket-version' => 13));
+    my $stream = $h2->stream($id);
+    $h2->until(sub { defined $stream->{status} || defined $stream->{reset} });
+    my $reader    = bless { h2 => $h2, stream => $stream, timeout => patience(30) }, 'Pairs::Client::Stream';
+    my $websocket = bless { client => $reader, answer => {} }, 'TestWebSocket';
+    return {
+        status       => $stream->{status} // ($self->_is_refused($id) ? 'again' : 'reset'),
+        is_websocket => ($stream->{status} // 0) == 200,
+        send         => sub ($bytes) { $self->_pour($id, $bytes, 1) },
+        next         => sub { $websocket->next },
+    };
+}
+
+# The content of a stream, for TestWebSocket.
+package Pairs::Client::Stream;
+
+sub _bytes ($self, $count) {
+    my $stream = $self->{stream};
+    my $there  = sub { length($stream->{body} // '') >= $count };
+    $self->{h2}->until(sub { $there->() || $stream->{ended} || defined $stream->{reset} });
+    $self->{ended} = 1 if $stream->{ended} || defined $stream->{reset};
+    return             if !$there->();
+    return substr $stream->{body}, 0, $count, '';
+}
+
+1;

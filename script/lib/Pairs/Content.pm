@@ -1,0 +1,82 @@
+# What the applications of script/pairs answer, and its client expects.
+package Pairs::Content;
+use v5.36;
+use Time::HiRes qw(sleep);
+
+use constant LARGE => 3_000_000;
+
+my $large;
+
+# Bytes of which no piece looks like its neighbour.
+sub large () {
+    return $large if defined $large;
+    my $lines = join '', map { sprintf "%08x abcdefghijklmnopqrstuvw\n", $_ } 1 .. LARGE / 33 + 1;
+    return $large = substr $lines, 0, LARGE;
+}
+
+sub pieces () {
+    return map { "piece $_ " . $_ x 1000 . "\n" } 1 .. 5;
+}
+
+# Three after the last one that a client has had.
+sub events ($last) {
+    my $from = ($last // 0) + 1;
+    return $from .. $from + 2;
+}
+
+# Process, its parent, thread, and the version of the code.
+sub who () {
+    my $thread = $INC{'threads.pm'} ? threads->tid : 0;
+    return join(' ', $$, getppid, $thread, version()) . "\n";
+}
+
+my ($version, $ballast);
+
+# What a file says when the application is loaded; that waits while there is another file.
+sub version () {
+    return $version if defined $version;
+    $ballast = 'x' x $ENV{PAIRS_BALLAST} if $ENV{PAIRS_BALLAST};
+    my $dir = $ENV{PAIRS_DIR} // return $version = 0;
+    open my $in, '<', "$dir/version" or die "version: $!\n";
+    chomp($version = <$in> // '');
+    if (-e "$dir/hangs.$version") {
+        open my $mark, '>', "$dir/hung.$version" or die "hung: $!\n";
+        sleep 0.05 while -e "$dir/hangs.$version";
+    }
+    return $version;
+}
+
+sub is_open ($name) { return -e "$ENV{PAIRS_DIR}/open.$name" }
+
+# Keeps the interpreter until the gate is open.
+sub block ($name) {
+    open my $mark, '>>', "$ENV{PAIRS_DIR}/blocked.$name" or die "$name: $!\n";
+    syswrite $mark, "$$\n";
+    close $mark;
+    my $end = time + 60;
+    until (is_open($name) || time > $end) { select undef, undef, undef, 0.05 }
+    return "$name\n";
+}
+
+# The time limit of blocking Perl.
+sub interrupted () {
+    my $told = '';
+    my $ok   = eval {
+        local $SIG{ALRM} = sub { die "alarm\n" };
+        alarm 1;
+        my $end = time + 4;
+        select undef, undef, undef, 0.05 while time < $end;
+        alarm 0;
+        1;
+    };
+    return $ok ? "not interrupted\n" : $@;
+}
+
+# Whether a program that the application starts would be ended by SIGPIPE, as any program is.
+sub child () {
+    my $status = qx(cat /proc/self/status);
+    my ($ignored) = $status =~ /^SigIgn:\s*([0-9a-f]+)/m;
+    return hex(substr $ignored, -8) & 1 << 12 ? "SIGPIPE is ignored\n" : "SIGPIPE ends it\n";
+}
+
+1;

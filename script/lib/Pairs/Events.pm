@@ -1,0 +1,503 @@
+# What happens to a server while script/pairs has clients at it, and which requests that may cost: the
+# manual's own promises.
+package Pairs::Events;
+use v5.36;
+use Pairs::Client;
+use Pairs::Content;
+use Pairs::Launch;
+use Pairs::Load;
+use Pairs::Table;
+use POSIX       ();
+use TestTools   qw(content wait_for);
+use TestClient  ();
+use Time::HiRes qw(sleep time);
+
+use constant {
+    EVENT_S       => 30,          # for what has to come in the end
+    HELD_EACH     => 1100,
+    SPREAD        => 60,
+    SHARE_MAX     => 0.85,        # by chance one time in a hundred million
+    FLOOD         => 60,
+    FLOOD_BYTES   => 6_000_000,
+    STOP_EXTRA_S  => 10,
+    STUCK_EXTRA_S => 4,
+};
+
+my %HAPPENS = (
+    none        => \&_nothing,
+    hup         => \&_hup,
+    'hup-twice' => \&_hup_twice,
+    usr2        => \&_usr2,
+    term        => \&_term,
+    killed      => \&_killed,
+    stuck       => \&_stuck,
+    exit        => \&_exit,
+    disk        => \&_disk,
+    descriptors => \&_descriptors,
+    memory      => \&_memory,
+    growth      => \&_growth,
+);
+
+sub new ($class, $run) {
+    return bless { run => $run, row => $run->row, placement => Pairs::Table::placement($run->row) }, $class;
+}
+
+# What a start that has to fail says.
+sub refusal ($class, $row) {
+    for my $refused (Pairs::Table::refused()) {
+        return $refused->{says} if Pairs::Table::holds($refused->{when}, $row);
+    }
+    return $row->{event} eq 'does-not-compile'
+        ? qr/Global symbol "\$totl" requires explicit package name/
+        : undef;
+}
+
+sub happen ($self) { return $HAPPENS{ $self->{row}{event} }->($self) }
+
+sub found ($self, $text) { return $self->{run}->found("$self->{row}{event}: $text") }
+
+# ---- Clients meanwhile -----------------------------------------------------------------------------
+
+sub _begin ($self) {
+    my $run   = $self->{run};
+    my @kinds = (qw(kept fresh), Pairs::Table::is_psgi($self->{row}) ? () : 'websocket');
+    $self->{load} = [ map { Pairs::Load->start($_, $run->place, $run->prefix) } @kinds ];
+    sleep 0.3;
+    return;
+}
+
+# Ends them. Each request that was lost is a finding, unless it is excused.
+sub _finish ($self, $excuse = undef) {
+    my @told  = map  { $_->finish } @{ delete $self->{load} };
+    my @lost  = grep { !$excuse || !$excuse->($_) } map { @{ $_->{lost} } } @told;
+    my $asked = 0;
+    $asked += $_->{asked} for @told;
+    $self->found("no client could ask") if !$asked;
+    return                              if !@lost;
+    my %why;
+    $why{"$_->{kind}: $_->{why}"}++ for @lost;
+    my @most = (sort { $why{$b} <=> $why{$a} } keys %why)[ 0 .. 2 ];
+    return $self->found(
+              scalar(@lost)
+            . " requests of $asked were lost ("
+            . join('; ', map { "$why{$_} $_" =~ s/\s+/ /gr } grep { defined } @most)
+            . ')');
+}
+
+sub _until ($self, $what, $code, $seconds = EVENT_S) {
+    my $came = wait_for($code, $seconds);
+    $self->found("$what does not come within $seconds s") if !$came;
+    return $came;
+}
+
+sub _is_alive ($pid) { return content("/proc/$pid/stat") =~ /\) [^Z]/ }
+
+sub _version ($self) { return ($self->{run}->who)[3] // '' }
+
+sub _signal ($self, $name) { return kill $name => $self->{run}->masters }
+
+sub _new_code ($self, $version) { return $self->{run}->launch->write('version', $version) }
+
+# The programs that load the application anew by themselves; Server::Starter starts any of them anew.
+sub _loads_anew ($self) {
+    my $row = $self->{row};
+    return 1 if $row->{under} eq 'starter';
+    return $row->{workers} && $row->{program} !~ /plackup/ && $row->{options} ne 'constructor' ? 1 : 0;
+}
+
+# ---- Nothing ---------------------------------------------------------------------------------------
+
+sub _nothing ($self) {
+    my $row = $self->{row};
+    $self->_begin;
+    sleep 0.5;
+    $self->_finish;
+    $self->_held   if $self->{placement} eq 'process' && !Pairs::Table::is_psgi($row);
+    $self->_spread if $self->{placement} eq 'prefork' && $row->{workers} == 2 && $row->{place} ne 'unix';
+    $self->_status if $row->{status} eq 'on';
+    $self->_labels;
+    $self->_access_log;
+    return;
+}
+
+# Requests that wait for their application keep nobody else's waiting.
+sub _held ($self) {
+    my $run   = $self->{run};
+    my $count = HELD_EACH * $self->{row}{workers};
+    my $each  = $run->place->{h2} ? 100 : 1;
+    my @held;
+    return if $run->place->{tls} && !$run->place->{h2};    # as many handshakes are another subject
+    for (1 .. $count / $each) {
+        my $client = Pairs::Client->new($run->place);
+        $client->send($run->prefix . '/held') for 1 .. $each;
+        push @held, $client;
+    }
+    my $begun  = time;
+    my $answer = eval { Pairs::Client->new($run->place, timeout => 10)->ask($run->prefix . '/hello') };
+    $self->found(
+        "beside $count held requests a GET is answered with " . ($answer ? $answer->{status} : 'nothing'))
+        if !$answer || $answer->{status} ne '200';
+    $run->launch->write('open.held', '');
+    $_->close for @held;
+    return;
+}
+
+# Long-lived connections are spread over the workers.
+sub _spread ($self) {
+    my (%count, @kept);
+    for (1 .. SPREAD) {
+        push @kept, Pairs::Client->new($self->{run}->place);
+        my ($pid) = split ' ', $kept[-1]->ask($self->{run}->prefix . '/who')->{body};
+        $count{ $pid // 0 }++;
+    }
+    my ($most) = sort { $b <=> $a } values %count;
+    $self->found("of ${\SPREAD} connections one worker has $most") if $most > SHARE_MAX * SPREAD;
+    $_->close for @kept;
+    return;
+}
+
+sub _asked_status ($self, $path, $host = 'localhost') {
+    my $client = TestClient->new($self->{run}->launch->{status_port}, timeout => 10);
+    return ($client->send("GET $path HTTP/1.1\r\nHost: $host\r\n\r\n")->response || { status => 0 })
+        ->{status};
+}
+
+sub _status ($self) {
+    for my $path (qw(/readyz /healthz /metrics /)) {
+        my $status = $self->_asked_status($path);
+        $self->found("the status listener answers $path with $status") if $status ne '200';
+    }
+    my $status = $self->_asked_status('/', 'evil.example');
+    $self->found("the status listener answers another host's name with $status") if $status eq '200';
+    return;
+}
+
+# ps tells which process is which.
+sub _labels ($self) {
+    my $run  = $self->{run};
+    my %is   = map  { $_ => 1 } $run->masters;
+    my @bare = grep { !$is{$_} && content("/proc/$_/cmdline") !~ /\(/ } $run->processes;
+    @bare = grep { my ($parent) = content("/proc/$_/stat") =~ /\) \S (\d+) /; !$is{$parent} } @bare
+        if $self->{row}{under} eq 'starter';
+    $self->found('ps shows no label of ' . content("/proc/$_/cmdline") =~ s/\0/ /gr) for @bare;
+    return;
+}
+
+sub _access_log ($self) {
+    my $file = $self->{run}->dir . '/access.log';
+    if ($self->{row}{log} eq 'off') {
+        $self->found('it writes an access log') if -s $file;
+        return;
+    }
+    my $path  = $self->{run}->prefix;
+    my $lacks = sub ($what, $status) { content($file) !~ m{\Q$path\E/$what [^"]*" $status } };
+    wait_for(sub { !$lacks->(hello => 200) && !$lacks->(die => 500) }, 5)
+        || $self->found('the access log lacks requests');
+    return;
+}
+
+# ---- Signals ---------------------------------------------------------------------------------------
+
+sub _hup ($self) {
+    my $row = $self->{row};
+    my ($before) = $self->{run}->who;
+    $self->_begin;
+    $self->_new_code(2);
+    $self->_signal('HUP');
+    if ($self->_loads_anew) {
+        $self->_until('the new code', sub { $self->_version eq '2' });
+    }
+    elsif ($row->{workers}) {
+        $self->_until('another worker', sub { (($self->{run}->who)[0] // $before) ne $before });
+    }
+    sleep 1;
+    return $self->_finish;
+}
+
+# The first one's code hangs when it is loaded; the second one's is well.
+sub _hup_twice ($self) {
+    my $run = $self->{run};
+    return $self->_hup if !$self->_loads_anew;
+    $self->_begin;
+    $run->launch->write('hangs.2', '');
+    $self->_new_code(2);
+    $self->_signal('HUP');
+    $self->_until('the load that hangs', sub { -e $run->dir . '/hung.2' });
+    $self->_new_code(3);
+    $self->_signal('HUP');
+    $self->_until('the code of the second HUP', sub { $self->_version eq '3' });
+    unlink $run->dir . '/hangs.2';
+    sleep 1;
+    return $self->_finish;
+}
+
+sub _usr2 ($self) {
+    my ($run, $row) = @{$self}{qw(run row)};
+    my @old = $run->masters;
+    $self->_begin;
+    $self->_new_code(2);
+    if ($row->{workers} && $row->{under} eq 'shell') {
+        $self->_signal('USR2');
+        $self->_until('the new program', sub { $self->_version eq '2' });
+        $self->_until(
+            'the end of the old one',
+            sub {
+                !grep { _is_alive($_) } @old;
+            }
+        );
+    }
+    elsif ($row->{under} ne 'starter') {    # start_server does not pass it on
+        $self->_signal('USR2');
+        $self->_until('a line that says that USR2 does nothing', sub { $run->log =~ /USR2/ }, 5);
+    }
+    sleep 0.5;
+    return $self->_finish;
+}
+
+# A request in flight is answered; what was asked before the signal is, too.
+sub _term ($self) {
+    my $run  = $self->{run};
+    my $held = Pairs::Client->new($run->place);
+    $self->_begin;
+    my $id = $held->send($run->prefix . '/held');
+    sleep 0.5;
+    my $told = time;
+    $self->_signal('TERM');
+    sleep 0.3;
+    $run->launch->write('open.held', '');
+    my $answer = $held->answer($id);
+    $self->found("the request in flight: status $answer->{status}, " . ($answer->{body} // ''))
+        if $answer->{status} ne '200' || $answer->{body} !~ /held/;
+    $self->_until('the end', sub { $run->has_ended }, Pairs::Launch::SHUTDOWN_S() + STOP_EXTRA_S);
+    # Whoever comes later finds nobody, and connections that are idle are closed.
+    return $self->_finish(sub ($lost) {
+        $lost->{begun} > $told - 0.01;
+    });
+}
+
+# ---- Interpreters ----------------------------------------------------------------------------------
+
+sub _killed ($self) {
+    my $run = $self->{run};
+    my ($victim) = $run->who;
+    $self->_begin;
+    my $at = time;
+    kill KILL => $victim;
+    $self->_until('the end of a killed process', sub { !_is_alive($victim) });
+    my $gone = time + 0.5;
+    $self->_until('another one in its place', sub { (($run->who)[0] // $victim) ne $victim });
+    sleep 0.5;
+    my $meanwhile = sub ($lost) { $lost->{begun} <= $gone && $lost->{failed} >= $at };
+   # PAGI::Server, "Workers that are stuck": the connections of that worker are lost.
+   # Plack::Handler::Peregrine: with the engine in a process of its own, the request that it had (502), and no
+   # connection. Plack::Handler::EVHTP: a crash ends the process, with all connections.
+    my %excuse = (
+        prefork => sub ($lost) { $lost->{process} == $victim || !$lost->{process} && $meanwhile->($lost) },
+        process => sub ($lost) { $meanwhile->($lost) && $lost->{why} =~ /\A(?:status 502|a WebSocket)/ },
+        clones  => $meanwhile,
+    );
+    return $self->_finish($excuse{ $self->{placement} });
+}
+
+# One request keeps its interpreter; others are served by the others. Then all are kept.
+sub _stuck ($self) {
+    my ($run, $row) = @{$self}{qw(run row)};
+    my $blocked = sub { scalar(() = content($run->dir . '/blocked.stuck') =~ /\n/g) };
+    my @stuck   = ($self->_ask_stuck);
+    $self->_until('a request that is stuck', sub { $blocked->() >= 1 }) or return;
+    if ($row->{workers} > 1) {
+        my $missed = 0;
+        for (1 .. 10) {
+            my $answer = eval { Pairs::Client->new($run->place, timeout => 5)->ask($run->prefix . '/hello') };
+            $missed++ if !$answer || $answer->{status} ne '200';
+            last      if $missed > 2;
+        }
+        $self->found("$missed new connections wait while one interpreter of $row->{workers} is stuck")
+            if $missed;
+    }
+    push @stuck, $self->_ask_stuck for 2 .. $row->{workers};
+    if ($row->{workers} && $row->{status} eq 'on') {
+        if (wait_for(sub { $blocked->() >= $row->{workers} }, 3)) {
+            wait_for(sub { $self->_asked_status('/readyz') ne '200' }, 5)
+                || $self->found('all interpreters are stuck, and /readyz says that it is ready');
+        }
+    }
+    # With workers they are killed, or left alone, and others take their places; one process goes on.
+    $run->launch->write('open.stuck', '') if !$row->{workers};
+    $self->_until(
+        'service after interpreters were stuck',
+        sub { $run->who },
+        Pairs::Launch::KILL_S() + EVENT_S
+    );
+    unlink $run->dir . '/open.stuck';
+    return $self->_stop_a_stuck_one;
+}
+
+sub _ask_stuck ($self) {
+    my $client = Pairs::Client->new($self->{run}->place, timeout => 60);
+    $client->send($self->{run}->prefix . '/stuck');
+    return $client;
+}
+
+# The whole stop takes no longer than its option says, whatever the application does; a server without workers
+# may be told several times.
+sub _stop_a_stuck_one ($self) {
+    my $run = $self->{run};
+    unlink $run->dir . '/blocked.stuck';
+    my $stuck = $self->_ask_stuck;
+    wait_for(sub { -s $run->dir . '/blocked.stuck' }, 10) || return;
+    my $told  = time;
+    my $limit = Pairs::Launch::SHUTDOWN_S();
+    $self->_signal('TERM');
+    my $ended = wait_for(
+        sub {
+            $self->_signal('TERM') if !$self->{row}{workers} && (time - $told) * 2 % 2;
+            $run->has_ended;
+        },
+        $limit + STUCK_EXTRA_S
+    );
+    $self->found(sprintf 'a stop takes more than %.0f s, with shutdown_timeout %d', time - $told, $limit)
+        if !$ended;
+    return;
+}
+
+sub _exit ($self) {
+    my ($run, $row) = @{$self}{qw(run row)};
+    my ($before) = $run->who;
+    my $answer = eval { Pairs::Client->new($run->place, timeout => 20)->ask($run->prefix . '/exit') }
+        || { status => 0 };
+    if ($row->{workers} || $row->{under} eq 'starter') {
+        my %status = (process => 502, clones => 500);
+        my $wanted = $status{ $self->{placement} };
+        $self->found("the request that exits is answered with $answer->{status}, not $wanted")
+            if $wanted && $answer->{status} ne $wanted;
+        $self->_until('service again', sub { $run->who });
+    }
+    else {
+        $self->_until('the end', sub { $run->has_ended });
+        waitpid $run->server->pid, 0;
+        $run->server->{status} = $?;
+        $self->found('the server ends with status 0') if $? == 0;
+    }
+    $run->wait_for_log(qr/\bexit(?:ed)?\b/) || $self->found('the log says nothing of exit');
+    return;
+}
+
+# ---- What is short ---------------------------------------------------------------------------------
+
+sub _disk ($self) {
+    my $run       = $self->{run};
+    my ($process) = $run->masters;
+    my $folder    = "/proc/$process/root" . $run->dir . '/spool';
+    system "dd if=/dev/zero of=$folder/full bs=64k >/dev/null 2>&1";
+    my $large  = Pairs::Content::large();
+    my $client = Pairs::Client->new($run->place, receive_buffer => 4096);
+    my $id     = $client->send($run->prefix . '/large');
+    sleep 1;
+    my $answer = $client->answer($id);
+    $self->found(
+        "3 MB to a slow client: status $answer->{status}, " . length($answer->{body} // '') . ' bytes')
+        if $answer->{status} ne '200' || $answer->{body} ne $large;
+    $answer = Pairs::Client->new($run->place)->ask($run->prefix . '/echo', body => $large);
+    $self->found("3 MB up: status $answer->{status}") if $answer->{status} !~ /\A(?:200|413|503|507)\z/;
+    unlink "$folder/full";
+    $answer = Pairs::Client->new($run->place)->ask($run->prefix . '/echo', body => $large);
+    $self->found("3 MB up when the disk is free again: status $answer->{status}")
+        if $answer->{status} ne '200' || $answer->{body} ne $large;
+    return;
+}
+
+# More connections than descriptors: each is answered or closed, and those that were there are served on.
+sub _descriptors ($self) {
+    my $run   = $self->{run};
+    my $kept  = Pairs::Client->new($run->place);
+    my $hello = $run->prefix . '/hello';
+    my @others;
+    $kept->ask($hello);
+    my %place = (%{ $run->place }, $run->place->{tls} ? (tls => 0, h2 => 0) : ());
+    for (1 .. Pairs::Launch::DESCRIPTORS() + 60) {
+        my $client = eval { Pairs::Client->new(\%place, timeout => 10) } or last;
+        my $id     = $run->place->{tls} ? 0 : $client->send($hello);
+        push @others, [ $client, $id ];
+    }
+    my $answer = $kept->ask($hello);
+    $self->found("a connection that was there: status $answer->{status}") if $answer->{status} ne '200';
+    if (!$run->place->{tls}) {
+        my $end  = time + 20;
+        my $hang = 0;
+        for my $other (@others) {
+            my ($client, $id) = @$other;
+            $client->wire->{timeout} = $end - time > 0.05 ? $end - time : 0.05;
+            my $answer = $client->answer($id);
+            $hang++ if !$answer->{status} && !$client->wire->{ended};
+        }
+        $self->found("$hang of ${\scalar @others} connections are neither answered nor closed") if $hang;
+    }
+    $_->[0]->close for @others;
+    return $self->_until('service when they have gone', sub { $run->who });
+}
+
+# Clients that hold much, and one that holds nothing.
+sub _memory ($self) {
+    my $run = $self->{run};
+    my $pid = fork // die "fork: $!\n";
+    if (!$pid) {
+        alarm 100;
+        local $SIG{ALRM} = 'DEFAULT';
+        eval { $run->place->{h2} ? $self->_hold_streams : $self->_hold_uploads };
+        POSIX::_exit(0);
+    }
+    sleep 3;
+    my $missed = 0;
+    my $why    = '';
+    for (1 .. 10) {
+        my $answer = eval { Pairs::Client->new($run->place, timeout => 15)->ask($run->prefix . '/hello') };
+        $why = $answer ? $answer->{status} : $@;
+        $missed++ if !$answer || $answer->{status} ne '200';
+        sleep 0.1;
+    }
+    kill KILL => $pid;
+    waitpid $pid, 0;
+    $self->found("$missed of 10 clients that hold nothing are not served: $why") if $missed;
+    return $self->_until('service when memory is free again', sub { $run->who });
+}
+
+sub _hold_streams ($self) {
+    my @held;
+    for (1 .. 20) {
+        my $client = Pairs::Client->new($self->{run}->place, settings => [ 4, 0 ]);
+        $client->send($self->{run}->prefix . '/large') for 1 .. 60;
+        push @held, $client;
+    }
+    sleep 100;
+    return;
+}
+
+sub _hold_uploads ($self) {
+    my @held;
+    for (1 .. FLOOD) {
+        my $client = Pairs::Client->new($self->{run}->place);
+        my $head =
+            "POST ${\$self->{run}->prefix}/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 7000000\r\n\r\n";
+        eval { $client->wire->send($head . 'x' x FLOOD_BYTES) };
+        push @held, $client;
+    }
+    sleep 100;
+    return;
+}
+
+# Memory that workers share is nobody's growth.
+sub _growth ($self) {
+    my %seen;
+    for (1 .. 40) {
+        my ($pid) = $self->{run}->who;
+        $seen{ $pid // 0 }++;
+        sleep 0.2;
+    }
+    my $count = keys %seen;
+    $self->found("$count processes have served in 8 s, of $self->{row}{workers} workers that did not grow")
+        if $count > $self->{row}{workers};
+    return;
+}
+
+1;

@@ -1,0 +1,94 @@
+# A client in a process of its own that asks a row's server all the time while something happens to it, and
+# tells which requests were lost, when, and whose they were.
+package Pairs::Load;
+use v5.36;
+use JSON::PP ();
+use Pairs::Client;
+use POSIX       ();
+use Time::HiRes qw(sleep time);
+
+use constant {
+    PAUSE_S   => 0.01,
+    FAILURES  => 20,
+    REQUEST_S => 40,
+};
+
+# `kind`: `kept`, on a connection as long as that lasts; `fresh`, each on one of its own; `websocket`, a
+# handshake and a message each.
+sub start ($class, $kind, $place, $prefix) {
+    pipe my $told, my $tell or die "pipe: $!\n";
+    pipe my $over, my $end  or die "pipe: $!\n";
+    my $pid = fork // die "fork: $!\n";
+    if (!$pid) {
+        alarm 140;
+        local $SIG{ALRM} = 'DEFAULT';
+        my $asked = eval { _ask_until($over, $kind, $place, $prefix) } // {
+            asked => 0,
+            lost  => [ { kind => $kind, why => "$@", begun => 0, failed => 0, process => 0 } ]
+        };
+        print {$tell} JSON::PP::encode_json($asked);
+        close $tell;
+        POSIX::_exit(0);
+    }
+    return bless { pid => $pid, told => $told, end => $end }, $class;
+}
+
+# How many it has asked, and those that were lost: kind, begun, failed, process (0: nobody knows), why.
+sub finish ($self) {
+    syswrite $self->{end}, '.';
+    local $/;
+    my $text = readline $self->{told};
+    waitpid $self->{pid}, 0;
+    return JSON::PP::decode_json($text) if $text;
+    return { asked => 0, lost => [ { kind => 'a client', why => 'it died', begun => 0, failed => 0 } ] };
+}
+
+sub _ask_until ($over, $kind, $place, $prefix) {
+    my ($asked, $client, @lost, $process) = (0);
+    my $bits = '';
+    vec($bits, fileno $over, 1) = 1;
+    until (select(my $ready = $bits, undef, undef, PAUSE_S) || @lost >= FAILURES) {
+        undef $client if $kind ne 'kept' || $client && !$client->goes_on;
+        my $begun = time;
+        my $fresh = !$client;
+        $asked++;
+        my $why = eval {
+            $client //= Pairs::Client->new($place, timeout => REQUEST_S);
+            $process = 0 if $fresh;
+            $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
+        } // "$@";
+        next if $why eq '';
+        push @lost,
+            {
+            kind    => $kind,
+            begun   => $begun,
+            failed  => time,
+            process => $process || 0,
+            why     => $why,
+            status  => $why =~ /\Astatus (\w+)/ ? $1 : 0
+            };
+        undef $client;
+    }
+    return { asked => $asked, lost => \@lost };
+}
+
+# Why a request is lost; an empty string if it is not. What HTTP/2 says was not looked at may be sent again.
+sub _asked ($client, $prefix, $process) {
+    my $answer = $client->ask("$prefix/who");
+    return '' if $answer->{again};
+    my $said = substr($answer->{body} // '', 0, 100) =~ s/\s+/ /gr;
+    return "status $answer->{status} $said" if $answer->{status} ne '200';
+    return "not whole: $answer->{body}" if !$answer->{complete} || $answer->{body} !~ /\A\d+ \d+ \d+ \S+\n\z/;
+    ($$process) = split ' ', $answer->{body};
+    return '';
+}
+
+sub _greeted ($client, $prefix) {
+    my @said = $client->converse("$prefix/ws", [ 1, 'hello' ]);
+    return ''                               if $said[0] eq 'again';
+    return "status $said[0] of a handshake" if $said[0] ne 'open';
+    # A server that leaves closes what it has.
+    return $said[1] =~ /\A(?:text hello|close 1012|close 1001)/ ? '' : "a WebSocket: $said[1]";
+}
+
+1;

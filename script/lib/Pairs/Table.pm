@@ -1,0 +1,126 @@
+# Settings that script/pairs combines, combinations that do not exist or that a start has to refuse, and what
+# an event may cost. Data alone: the programs that read it are beside it, and Manual.pm writes the refusals
+# into the manual.
+package Pairs::Table;
+use v5.36;
+
+my @PLACKUP = ('plackup-Peregrine', 'plackup-EVHTP');
+my @PSGI    = qw(blocking delayed);
+my @PAGI    = qw(pagi middleware);
+
+my @FACTORS = (
+    [ program  => [ qw(pagi-server peregrine), @PLACKUP ] ],
+    [ under    => [qw(shell starter systemd)] ],
+    [ engine   => [qw(inline thread process)] ],
+    [ workers  => [qw(0 1 2)] ],
+    [ loading  => [qw(plain preload delayed)] ],
+    [ protocol => [qw(http1 h2c tls-http1 tls-h2)] ],
+    [ place    => [qw(tcp unix proxy)] ],
+    [ options  => [qw(command environment file constructor)] ],
+    [ mode     => [qw(production development)] ],
+    [ log      => [qw(on off)] ],
+    [ status   => [qw(on off)] ],
+    [ app      => [ @PAGI, @PSGI, 'mounts' ] ],
+    [
+        event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
+            startup-dies does-not-compile) ]
+    ],
+);
+
+# Combinations that nobody can write down, and why.
+my @NONE = (
+    [ { program => \@PLACKUP,       options => ['file'] },        'plackup reads no file of options' ],
+    [ { program => \@PLACKUP,       app     => \@PAGI },          'plackup serves applications of PSGI' ],
+    [ { program => ['pagi-server'], app     => \@PSGI },          'pagi-server serves applications of PAGI' ],
+    [ { program => ['peregrine'],   options => ['constructor'] }, 'peregrine is a command, not a class' ],
+    [
+        { program => ['pagi-server'], options => ['constructor'], app => ['mounts'] },
+        'the constructor takes one application'
+    ],
+    [
+        { program => [qw(pagi-server peregrine)], loading => ['delayed'] },
+        'only plackup has loaders (-L Delayed)'
+    ],
+    [ { options => ['constructor'], loading => [qw(preload delayed)] }, 'the program has the application' ],
+    [ { program => \@PLACKUP,       loading => ['preload'] }, 'plackup has loaded the application' ],
+    [
+        { loading => ['delayed'], event => [qw(startup-dies does-not-compile)] },
+        'a delayed application is loaded by its first request'
+    ],
+    [ { loading => [qw(plain delayed)], event => ['growth'] }, 'without preload_app workers share little' ],
+    [ { workers => ['0'],      event => [qw(killed growth)] }, 'nobody replaces a server without workers' ],
+    [ { app     => \@PSGI,     event => ['startup-dies'] },    'PSGI has no lifespan' ],
+    [ { program => \@PLACKUP,  event => ['startup-dies'] },    'PSGI has no lifespan' ],
+    [ { app     => ['mounts'], event => [qw(startup-dies does-not-compile)] }, 'one application is enough' ],
+);
+
+# Combinations that the start refuses: what is refused, the sentence of the manual, what the server says.
+my @REFUSED = (
+    [
+        { engine => ['process'], workers => ['0'] },
+        'C<engine> C<process> without C<workers>: there would be nobody to run the application.',
+        qr/process needs workers, which join it/,
+    ],
+);
+
+sub factors () {
+    return map { [ $_->[0], [ @{ $_->[1] } ] ] } @FACTORS;
+}
+
+sub never () {
+    return map { $_->[0] } @NONE, @REFUSED;
+}
+
+sub refused () {
+    return map { { when => $_->[0], sentence => $_->[1], says => $_->[2] } } @REFUSED;
+}
+
+# A row's words, and back: those that are left out are the plain ones.
+sub in_words ($row) {
+    return join ' ', map { "$_->[0]=$row->{ $_->[0] }" } @FACTORS;
+}
+
+sub from_words ($text) {
+    my %row = map { $_->[0] => $_->[1][0] } @FACTORS;
+    for my $word (split ' ', $text) {
+        my ($name, $setting) = split /=/, $word, 2;
+        my ($factor) = grep { $_->[0] eq $name } @FACTORS
+            or die "there is no factor '$name': " . join(', ', map { $_->[0] } @FACTORS) . "\n";
+        grep { $_ eq ($setting // '') } @{ $factor->[1] }
+            or die "'$name' is one of @{ $factor->[1] }, not '" . ($setting // '') . "'\n";
+        $row{$name} = $setting;
+    }
+    return \%row;
+}
+
+# Why there is no such row, or undef.
+sub why_not ($row) {
+    my ($rule) = grep { holds($_->[0], $row) } @NONE, @REFUSED;
+    return $rule ? $rule->[1] : undef;
+}
+
+# Whether a row has these settings.
+sub holds ($when, $row) {
+    for my $name (keys %$when) {
+        return 0 if !grep { $row->{$name} eq $_ } @{ $when->{$name} };
+    }
+    return 1;
+}
+
+sub is_psgi ($row) {
+    return $row->{app} =~ /\A(?:blocking|delayed)\z/ || $row->{program} =~ /\Aplackup/ ? 1 : 0;
+}
+
+sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }
+
+# Where the application runs, which decides what the loss of an interpreter costs.
+sub placement ($row) {
+    return 'process' if $row->{engine} eq 'process';
+    return 'clones'  if $row->{engine} eq 'thread' && $row->{workers} && are_clones($row);
+    return $row->{workers} ? 'prefork' : 'single';
+}
+
+# Workers of the thread engine are clones where all applications are of PSGI.
+sub are_clones ($row) { return is_psgi($row) }
+
+1;

@@ -1,0 +1,159 @@
+# The conversation that each row of script/pairs holds, step by step, and what is wrong with the answers: they
+# are compared with those of the plain case, byte by byte.
+package Pairs::Talk;
+use v5.36;
+use Pairs::Client;
+use Pairs::Content;
+use Pairs::Table;
+use TestWebSocket;
+use Time::HiRes qw(sleep time);
+
+# Fields that differ by nature: time, framing, the connection.
+my %VARIES = map { $_ => 1 } qw(date connection transfer-encoding keep-alive content-length);
+
+# `run`: a Pairs::Run, which has a row, a place, a log, and takes findings.
+sub new ($class, $run) {
+    return bless { run => $run, answers => {} }, $class;
+}
+
+sub connect ($self, %options) { return Pairs::Client->new($self->{run}->place, %options) }
+
+# On one connection as long as that lasts.
+sub _ask ($self, $name, $path, %request) {
+    my $client = $self->{kept};
+    $client = $self->{kept} = $self->connect if !$client || !$client->goes_on;
+    my $answer = $client->ask($self->{run}->prefix . $path, %request);
+    $self->{answers}{$name} = { status => $answer->{status}, fields => _steady($answer->{header}) };
+    return $answer;
+}
+
+sub _steady ($header) {
+    return join ' | ', map { "$_: $header->{$_}" } grep { !$VARIES{$_} } sort keys %$header;
+}
+
+# One step: a name, a path, the body that has to come.
+sub _says ($self, $name, $path, $body, %request) {
+    my $answer = $self->_ask($name, $path, %request);
+    return $self->{run}->found("$name: status $answer->{status}, not 200: " . _shown($answer->{body}))
+        if $answer->{status} ne '200';
+    return $self->{run}->found("$name: the answer is cut off") if !$answer->{complete};
+    return                                                     if $answer->{body} eq $body;
+    return $self->{run}->found("$name: " . _difference($answer->{body}, $body));
+}
+
+sub _shown ($text) { return substr $text =~ s/\s+/ /gr, 0, 120 }
+
+sub _difference ($got, $wanted) {
+    my ($same) = ($got ^. $wanted) =~ /\A(\0*)/;
+    my $at = length $same;
+    return sprintf "%d bytes in place of %d, and from %d on '%s' in place of '%s'", length $got,
+        length $wanted,
+        $at, map { _shown(substr "$_", $at, 20) } $got, $wanted;
+}
+
+sub hold ($self) {
+    my $row    = $self->{run}->row;
+    my $large  = Pairs::Content::large();
+    my @pieces = Pairs::Content::pieces();
+    $self->_says("hello $_",         '/hello',  "hello\n") for 1 .. 3;
+    $self->_says('3 MB down',        '/large',  $large);
+    $self->_says('3 MB up',          '/echo',   $large,            body   => $large);
+    $self->_says('chunked',          '/echo',   join('', @pieces), pieces => \@pieces);
+    $self->_says('a stream',         '/stream', join '',           @pieces);
+    $self->_says("$_ in two pieces", '/echo',   'first, second',   two => [ 'first, ', 'second' ]) for 1 .. 3;
+    $self->events;
+    $self->websocket;
+    $self->names;
+    $self->_says('a program', '/child', "SIGPIPE ends it\n");
+    $self->_says('alarm',     '/alarm', "alarm\n") if $row->{app} eq 'blocking';
+    $self->refused;
+    $self->dying;
+    $self->_says('hello after all', '/hello', "hello\n");
+    delete $self->{kept};
+    return;
+}
+
+sub events ($self) {
+    my @accept = (Accept => 'text/event-stream');
+    for my $last (undef, 3) {
+        my $text = join '', map { "id: $_\ndata: event $_\n\n" } Pairs::Content::events($last);
+        delete $self->{kept};    # as an EventSource does, which reconnects
+        my @fields = (@accept, $last ? ('Last-Event-ID' => $last) : ());
+        my $answer = $self->_ask('events', '/events', fields => \@fields);
+        # The order of lines within an event is the server's.
+        my $sorted = join "\n\n", map { join "\n", reverse sort split /\n/ } split /\n\n/, $answer->{body};
+        my $wanted = $text =~ s/\n\n\z//r;
+        $self->{run}->found("events: status $answer->{status}, " . _shown($answer->{body}))
+            if $answer->{status} ne '200' || $sorted ne $wanted;
+    }
+    delete $self->{kept};
+    return;
+}
+
+sub websocket ($self) {
+    my $run   = $self->{run};
+    my $large = substr Pairs::Content::large(), 0, 60_000;
+    my @said  = $self->connect->converse(
+        $run->prefix . '/ws',
+        [ TestWebSocket::TEXT,   'hello' ],
+        [ TestWebSocket::BINARY, $large ],
+        [ TestWebSocket::CLOSE,  pack 'n', 1000 ]
+    );
+    $self->{answers}{websocket} = { status => $said[0], fields => '' };
+    return if Pairs::Table::is_psgi($run->row);
+    my @wanted = ('open', 'text hello', "binary $large", 'close 1000');
+    for my $at (0 .. $#wanted) {
+        next if ($said[$at] // '') eq $wanted[$at];
+        my ($got, $instead) = map { _shown($_ // 'nothing') } $said[$at], $wanted[$at];
+        return $run->found("WebSocket: '$got' in place of '$instead'");
+    }
+    return;
+}
+
+# Each mount answers with its own functions and variables.
+sub names ($self) {
+    my $run = $self->{run};
+    return $self->_says('its name', '/name', "plain\n") if $run->row->{app} ne 'mounts';
+    for my $name (qw(one two)) {
+        my $answer = $self->connect->ask("/$name/name");
+        $run->found("mount /$name: the answer is " . _shown($answer->{body})) if $answer->{body} ne "$name\n";
+    }
+    return;
+}
+
+# What the engine refuses, and that the log says so.
+sub refused ($self) {
+    my $run    = $self->{run};
+    my @much   = (method => 'POST', fields => [ 'Content-Length' => 900_000_000 ], open => 1);
+    my $answer = $self->connect->ask($run->prefix . '/echo', @much);
+    $run->found("a body of 900 MB: status $answer->{status}, not 413") if $answer->{status} ne '413';
+    $run->wait_for_log(qr/max_body_size/)
+        || $run->found('a body of 900 MB: the log does not name max_body_size');
+    return if Pairs::Table::is_h2($run->row);
+    my $wire = $self->connect->wire;
+    $wire->send("GET ${\$run->prefix}/hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+    my $refusal = $wire->response || { status => 0 };
+    $run->found("two fields Host: status $refusal->{status}, not 400") if $refusal->{status} ne '400';
+    return;
+}
+
+# A handler that dies: 500, the connection goes on, and the log names the request.
+sub dying ($self) {
+    my $run    = $self->{run};
+    my $path   = $run->prefix . '/die';
+    my $answer = $self->_ask('a dying handler', '/die');
+    $run->found("a dying handler: status $answer->{status}, not 500") if $answer->{status} ne '500';
+    my $shows = $answer->{body} =~ /on purpose/ ? 'development' : 'production';
+    $run->found("a dying handler: its answer is that of $shows") if $shows ne $run->row->{mode};
+    $run->wait_for_log(qr/on purpose/)
+        || return $run->found('a dying handler: the log does not have its message');
+    # plackup's own middleware has caught it in development.
+    return if $run->row->{mode} eq 'development' && Pairs::Table::is_psgi($run->row);
+    $run->wait_for_log(qr/request [0-9]+-[0-9]+ \(.*GET \Q$path\E/s)
+        || $run->found('a dying handler: the log does not name the request');
+    return;
+}
+
+sub answers ($self) { return $self->{answers} }
+
+1;

@@ -1,0 +1,8 @@
+# The functions and variables of this file and of one.pl have the same names.
+use v5.36;
+use Pairs::AppPAGI;
+use Pairs::Content;
+Pairs::Content::version();
+our %config = (name => 'two');
+sub name { return $config{name} }
+Pairs::AppPAGI->app(name => sub { name() });
