@@ -67,6 +67,16 @@ sub wait {
     return;
 }
 
+# Its descriptor stays readable meanwhile.
+sub wait_without_engine {
+    my ($self, $limit) = @_;
+    my $watcher = $self->{watchers}{engine};
+    $watcher->stop if $watcher;
+    $self->wait($limit);
+    $watcher->start if $watcher && $self->{watchers}{engine};
+    return;
+}
+
 sub take_due {
     my ($self) = @_;
     my $due = $self->{due};
@@ -238,6 +248,12 @@ Whether it was made by another process, from which this one was forked: then it 
     $ev->wait($limit);
 
 Waits until something is due, or that many seconds are over; undef: for ever.
+
+=head2 wait_without_engine
+
+    $ev->wait_without_engine($limit);
+
+Like C<wait>, for everything but the engine.
 
 =head2 take_due
 

@@ -17,6 +17,9 @@ use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
 
+# Turns with events of the engine that may lie in each other; deeper ones have those of the loop only.
+use constant NESTED_MAX => 16;
+
 # Signals are let in once in so many turns that may not have waited.
 use constant SIGNAL_TURNS => 64;
 
@@ -142,11 +145,15 @@ sub run {
 # The epoll loop's own turn follows only if there is something for it.
 sub loop_once {
     my ($self, $timeout) = @_;
+    my $is_deep = ($self->{peregrine_depth} // 0) >= NESTED_MAX;
+    local $self->{peregrine_depth} = ($self->{peregrine_depth} // 0) + 1;
     if (my $ev = $self->_ev) {
-        $ev->wait($timeout);
+        if   ($is_deep) { $ev->wait_without_engine($timeout) }
+        else            { $ev->wait($timeout) }
         return $self->_turn_in_ev;
     }
-    my $engine = $self->{peregrine_engine} or return $self->_own_turn($timeout);
+    my $engine = $is_deep ? undef : $self->{peregrine_engine};
+    return $self->_own_turn($timeout) if !$engine;
     my $left   = $self->_time_left($timeout);
     my $is_due = $engine->wait(defined $left ? POSIX::ceil($left * 1000) : -1);
     if (!defined $is_due) {    # in a fork the loop has no engine
@@ -307,6 +314,13 @@ sub fork {
     return $self->SUPER::fork(%params, code => sub { $unblock->(); $code->() });
 }
 
+# A handle that was closed while it was watched can be unwatched no more, and another one may have its number.
+sub forget_descriptor {
+    my ($self, $fd) = @_;
+    delete $self->{$_}{$fd} for qw(iowatches masks callbacks refaddr_for_fileno fakeevents);
+    return;
+}
+
 # The index of the first timer that is due at that time or later, or later only.
 sub _first_from {
     my ($timers, $at, $later) = @_;
@@ -455,13 +469,22 @@ loop.
 
 =head2 loop_once
 
-As L<IO::Async::Loop> has it. What it returns is not 0 if the loop has an engine.
+As L<IO::Async::Loop> has it. What it returns is not 0 if the loop has an engine. In callbacks and requests it
+may be called again; 16 of such turns may lie in each other, deeper ones are without the engine: no request is
+served in them.
 
 =head2 fork
 
 As L<IO::Async::Loop> has it; so do processes and functions that it runs. In the child the signals that
 the loop watches, and keeps blocked, are not blocked, unless C<keep_signals> is given: what it runs can
 be ended with TERM.
+
+=head2 forget_descriptor
+
+    $loop->forget_descriptor($number);
+
+Whatever was watched of the descriptor with that number, whose handle was closed meanwhile, is not watched any
+more.
 
 =head2 watch_signal
 
