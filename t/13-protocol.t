@@ -115,7 +115,7 @@ my %CLASS = ('pagi.connection' => 'PAGI::Server::Connection', 'pagi.transport' =
 for my $key (sort keys %CLASS) {
     no strict 'refs';
     my $class   = $CLASS{$key};
-    my @methods = grep { $class->can($_) && !/\A(?:_|[A-Z])/ } keys %{"${class}::"};
+    my @methods = grep { defined &{"${class}::$_"} && !/\A(?:_|[A-Z])/ } keys %{"${class}::"};
     is_deeply([ sort @methods ], [ column(method => $table{"Methods of $key"}) ], "the methods of $key");
 }
 

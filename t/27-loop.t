@@ -146,6 +146,32 @@ subtest 'the loop waits in the engine of a server' => sub {
     $own->remove($second);
 };
 
+# Each in a process of its own, as EV stays.
+sub after_post_fork {
+    my (@modules) = @_;
+    my $code = <<'PERL';
+alarm 60;
+my $loop = LoopWithEngine->new;
+pipe my $reads, my $writes or die $!;
+my $read;
+$loop->watch_io(handle => $reads, on_read_ready => sub { $read = 1 });
+$loop->loop_once(0);
+$loop->post_fork for 1, 2;
+syswrite $writes, 'x';
+$loop->loop_once until $read;
+print $loop->{peregrine_ev} ? 'in EV' : $loop->{peregrine_engine} ? 'in the engine' : 'alone';
+PERL
+    open my $out, '-|', $^X, (map { "-I$_" } @INC), qw(-Mstrict -MLoopWithEngine), @modules, '-e', $code
+        or die "$^X: $!";
+    return scalar <$out>;
+}
+
+subtest 'post_fork' => sub {
+    is after_post_fork(), 'in the engine', 'the engine waits for the new epoll descriptor';
+    return diag('the rest needs EV') if system($^X, '-MEV', '-e', '1') != 0;
+    is after_post_fork('-MEV'), 'in EV', 'so does EV';
+};
+
 subtest 'timers of timers, and what a timer holds' => sub {
     my $count = 0;
     my $again;

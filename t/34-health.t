@@ -230,12 +230,13 @@ subtest 'stopping' => sub {
 
 subtest 'from the command line' => sub {
     my $app = File::Temp->new(SUFFIX => '.pl');
-    print {$app} 'async sub app { my ($scope, $receive, $send) = @_; die if $scope->{type} ne "http";'
+    print {$app}
+        'use Future::AsyncAwait; async sub app { my ($scope, $receive, $send) = @_; die if $scope->{type} ne "http";'
         . ' $send->({ type => "http.response.start", status => 404 });'
         . ' await $send->({ type => "http.response.body", body => "" }) }'
         . ' \&app';
     close $app or die $!;
-    my $server = TestServer->command('-M', 'Future::AsyncAwait', '--health-path', '/up', $app->filename);
+    my $server = TestServer->command('--health-path', '/up', $app->filename);
     is_alive(get($server->port, '/up'), '--health-path');
 };
 

@@ -209,8 +209,9 @@ int peregrine_body_folder(peregrine_worker *worker, const char *path);
 /* How many forks lie between this process and the one that made the first worker: a child has another
  * number than its parent. */
 uint32_t peregrine_forks(void);
-/* A descriptor of the host's that a child is not to have either (1): there it becomes one of /dev/null,
- * since the host may still refer to it by its number. 0: before it is closed. */
+/* A descriptor of the host's that a child is not to have either (1): there it becomes the end of a pipe into
+ * which nobody writes, since the host may still refer to it by its number, and watch it. 0: before it is
+ * closed. */
 void peregrine_hide_from_forks(int fd, int hidden);
 
 /* Readable whenever peregrine_poll() has something to do, deadlines included: watch it in any event loop. */

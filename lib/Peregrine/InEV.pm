@@ -27,8 +27,13 @@ sub new {
     };
     _make_quiet($_) for values %$watchers;
     $watchers->{$_}->start for qw(prepare child);
-    $self->_watch_descriptor(loop => $args{descriptor});
+    $self->watch_loop($args{descriptor});
     return $self;
+}
+
+sub watch_loop {
+    my ($self, $fd) = @_;
+    return $self->_watch_descriptor(loop => $fd);
 }
 
 # It comes after all others, so that those that always have something to do, as idle watchers, do not keep it
@@ -238,6 +243,12 @@ C<$EV::DIED>.
 C<descriptor> is readable when the loop has something to do. C<left> is given for how many seconds the loop is
 willing to wait (undef: for ever), and tells for how many there is nothing to do. C<turn> does what is due.
 C<child_ended> is told of each child that EV has taken: EV takes all.
+
+=head2 watch_loop
+
+    $ev->watch_loop(fileno $epoll);
+
+The loop has another descriptor now.
 
 =head2 is_foreign
 

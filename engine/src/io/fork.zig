@@ -12,6 +12,7 @@
 //! Only after `watch`, which C hosts get with their first worker, and only for forks by libc.
 const std = @import("std");
 const builtin = @import("builtin");
+const pipe = @import("sys/pipe.zig");
 const sys = @import("sys.zig");
 const Atomic = std.atomic.Value;
 
@@ -94,7 +95,8 @@ pub fn own(fd: sys.Fd) void {
     owned.add(fd);
 }
 
-/// Notes a descriptor that others refer to by its number: a child's copy becomes one of /dev/null. To be
+/// Notes a descriptor that others refer to by its number: a child's copy becomes the end of a pipe into which
+/// nobody writes, which is readable, is at its end, and can be watched by epoll, as /dev/null cannot. To be
 /// forgotten before it is closed.
 pub fn shield(fd: sys.Fd) void {
     shielded.add(fd);
@@ -132,12 +134,18 @@ fn inChild() callconv(.c) void {
     forks += 1;
     var at: usize = 0;
     while (owned.takeRun(at)) |run| : (at = run.end) sys.closeRun(run.first, run.end);
-    const nothing = if (shielded.next(0) != null) sys.openNull() else null;
+    const nothing = if (shielded.next(0) != null) openNothing() else null;
     at = 0;
     while (shielded.takeRun(at)) |run| : (at = run.end) {
         for (run.first..run.end) |fd| sys.replace(@intCast(fd), nothing);
     }
     if (nothing) |fd| sys.close(fd);
+}
+
+fn openNothing() ?sys.Fd {
+    const ends = pipe.Ends.open() catch return null;
+    sys.close(ends.write);
+    return ends.read;
 }
 
 const testing = std.testing;

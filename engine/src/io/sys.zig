@@ -175,12 +175,6 @@ pub fn closeRun(first: usize, end: usize) void {
     for (first..end) |fd| _ = system.close(@intCast(fd));
 }
 
-/// /dev/null, closed on exec. Null if it cannot be opened.
-pub fn openNull() ?Fd {
-    const rc = system.open("/dev/null", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, @as(c_uint, 0));
-    return if (errno(rc) == .SUCCESS) @intCast(rc) else null;
-}
-
 /// Gives a number to the open file of another descriptor, closed on exec; closes it if there is none.
 pub fn replace(fd: Fd, other: ?Fd) void {
     const with = other orelse {

@@ -102,6 +102,22 @@ sub _is_measured {
     return $adapter && !$adapter->isa('Metrics::Any::Adapter::Null');
 }
 
+# The loop gets another epoll descriptor: here for the same engine, in a fork for none.
+sub post_fork {
+    my ($self) = @_;
+    my $is_fork = $self->{pid} != $$;
+    # Version 0.22 watches nothing again that it still has a note of.
+    @{$self}{qw(masks refaddr_for_fileno fakeevents)} = ({}, {}, {})
+        if IO::Async::Loop::Epoll->VERSION < 0.23;
+    $self->SUPER::post_fork;
+    delete $self->{peregrine_engine} if $is_fork;
+    my $engine = $self->{peregrine_engine};
+    my $ev     = $self->{peregrine_ev};
+    $engine->wait_for_loop(fileno $self->{epoll}) if $engine;
+    $ev->watch_loop(fileno $self->{epoll})        if $ev && !$ev->is_foreign;
+    return;
+}
+
 sub unwatch_engine {
     my ($self, $engine) = @_;
     $self->{peregrine_ev}->unwatch_engine($engine) if $self->{peregrine_ev};
@@ -218,13 +234,12 @@ sub _ev {
 sub _enter_ev {
     my ($self) = @_;
     require Peregrine::InEV;
-    my $engine = delete $self->{peregrine_engine};
     if ($self->{pid} != $$) {
-        undef $engine;
         $self->post_fork;
         EV::default_loop()->loop_fork;
     }
-    elsif ($engine) { $engine->wait_for_loop(-1) }
+    my $engine = delete $self->{peregrine_engine};
+    $engine->wait_for_loop(-1) if $engine;
     weaken(my $weak = $self);
     my $ev = $self->{peregrine_ev} = Peregrine::InEV->new(
         descriptor  => fileno $self->{epoll},
@@ -454,6 +469,10 @@ For a process that runs no application: L</EV> stands still there. To be said be
 For L<PAGI::Server>: from now on the loop waits in the engine of a L<Peregrine::Worker>, which ends the wait
 when there is something to do for the loop: one wait for both, instead of an engine's within a loop's. False
 if the engine cannot do so, or if the loop has another engine. The loop keeps neither alive.
+
+=head2 post_fork
+
+As L<IO::Async::Loop> has it: the loop gets a new epoll descriptor. In a forked child it has no engine then.
 
 =head2 let_signals_in
 
