@@ -26,7 +26,7 @@ use warnings;
 use Future::AsyncAwait;
 use PAGI::Server;
 my ($server, $listen) = (undef, PAGI::Server->can('listen'));
-{ no warnings 'redefine'; *PAGI::Server::listen = sub { $server = $_[0]; goto &$listen } }
+{ no warnings 'redefine'; *PAGI::Server::listen = sub { $server = $_[0]; $listen->(@_) } }
 async sub {
     my ($scope, $receive, $send) = @_;
     die "unsupported\n" if $scope->{type} ne 'http';

@@ -181,6 +181,45 @@ subtest 'order, conditions, mounts' => sub {
     is((call($made, path => '/z'))[1]{body}, 'z',  '... and a mount');
 };
 
+# Future::AsyncAwait frees the @_ of an async sub that waits: middleware must not have handed it its own.
+subtest 'applications that wait' => sub {
+    my @pending;
+    my $waits = async sub {
+        my ($scope, $receive, $send) = @_;
+        for my $turn (1 .. 3) { await $receive->() }
+        await $send->({ type => "$scope->{type} $scope->{path}" });
+    };
+    my $app = builder {
+        enable 'SecurityHeaders';
+        enable_if { $_[0]{path} eq '/asked' } '^My::Mark', name => 'x';
+        mount '/mounted' => $waits;
+        $waits;
+    };
+    my @cases = ([ lifespan => '/' ], [ http => '/' ], [ http => '/asked' ], [ http => '/mounted/x' ]);
+    my @sent;
+    for my $round (1 .. 50) {
+        my @ended;
+        for my $case (@cases) {
+            my %scope = (type => $case->[0], path => $case->[1], scheme => 'http', headers => []);
+            push @ended,
+                $app->(
+                \%scope,
+                sub { push @pending, my $future = Future->new; return $future },
+                sub { push @sent,    $_[0]{type};              return Future->done }
+                );
+        }
+        while (my $future = shift @pending) { $future->done({}) }
+        $_->get for @ended;
+    }
+    my %times;
+    $times{$_}++ for @sent;
+    is_deeply(
+        \%times,
+        { 'lifespan /' => 50, 'http /' => 50, 'http /asked' => 50, 'http /x' => 50 },
+        'have the arguments that they were called with'
+    );
+};
+
 subtest 'the base class' => sub {
     my @events =
         ({ type => 'http.request', body => 'ab', more => 1 }, { type => 'http.request', body => 'c' });

@@ -122,7 +122,7 @@ sub findings () {
 sub nearest () {
     return
         sort map { glob "t/$_*.t" }
-        qw(00 10 20 21 22 23 24 25 26 28 47 48 60-websocket-events 60-websocket-messages 70 72);
+        qw(00 10 20 21 22 23 24 25 26 28 46-builder 47 48 60-websocket-events 60-websocket-messages 70 72);
 }
 
 1;

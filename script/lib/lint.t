@@ -1,9 +1,10 @@
-# What script/lint finds in files that break its rules of width and length, and does not find in those that
-# keep to them.
+# What script/lint finds in files that break its rules of width, length and calls, and does not find in files
+# that keep to them.
 use v5.36;
 use lib 'script/lib';
 use File::Temp ();
 use Lint::Lines;
+use Lint::Perl;
 use Lint::Text;
 use Lint::Zig;
 use Test::More;
@@ -53,6 +54,20 @@ subtest 'functions of Zig' => sub {
         'parameters on lines of their own count';
     is $length->("extern fn f(\n    a: u8,\n) void;\n", 90, "}\n"), '', 'what has no body has no length';
     is $length->("fn F(\n    T: type,\n) type {\n",     90, "}\n"), '', '... nor has a container';
+};
+
+subtest 'calls that share @_' => sub {
+    # Spelt so that this file has none.
+    ok Lint::Perl::shares_arguments(tr/+/&/r), $_
+        for 'return +$app if $x;', '    return $y ? +$around : +$app;', 'my $f = +$app;', '+name;',
+        'return +{ $self->{app} };', '+{ $code };', 'goto +$code', 'goto +name;', '  +$app',
+        'map { +$_ } @x;',
+        'my $x = +name;';
+    ok !Lint::Perl::shares_arguments($_), $_
+        for 'return $app->(@_);', '&$app(@_);', '&{ $self->{app} }(@_)', 'my $f = \&name;', 'defined &name;',
+        '$a & $b', '$a && $b', 'sub builder(&) {', 'sub enable_if(&$;@) {', q{'a &amp; b'}, '# &$app',
+        'my %h = (x => \&y);', '*{"x"} = \&$code;', 'if (defined &$code) {', q{'&lt;'}, 'exists &$name;',
+        'name(&$code($x))';
 };
 
 done_testing;

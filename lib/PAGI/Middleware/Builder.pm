@@ -124,8 +124,9 @@ sub _layered {
     croak ref($middleware) . '->wrap gave no application' if (reftype $around // '') ne 'CODE';
     return $around                                        if !$condition;
     return sub {
-        my ($scope) = @_;
-        return $scope->{type} ne 'lifespan' && $condition->($scope) ? &$around : &$app;
+        my ($scope, @rest) = @_;
+        my $next = $scope->{type} ne 'lifespan' && $condition->($scope) ? $around : $app;
+        return $next->($scope, @rest);
     };
 }
 
@@ -142,7 +143,7 @@ sub _mounted {
         map { quotemeta } sort { length $b <=> length $a } keys %at;
     return sub {
         my ($scope, @rest) = @_;
-        return &$app if !defined $scope->{path} || $scope->{path} !~ $prefixes;
+        return $app->($scope, @rest) if !defined $scope->{path} || $scope->{path} !~ $prefixes;
         my $inner = {
             %$scope,
             root_path => ($scope->{root_path} // '') . $1,

@@ -40,7 +40,7 @@ sub wrap {
     my ($self, $app) = @_;
     return sub {
         my ($scope, $receive, $send) = @_;
-        return &$app if $scope->{type} eq 'lifespan';
+        return $app->($scope, $receive, $send) if $scope->{type} eq 'lifespan';
         my $fields = ($scope->{scheme} // '') =~ /\A(?:https|wss)\z/ ? $self->{secure} : $self->{plain};
         my $adding = sub {
             my ($event) = @_;

@@ -11,6 +11,19 @@ my $STYLE         = '.perltidyrc';
 my $NOT_OURS      = qr{\Abench/peers/};         # may need a peer's modules to compile
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
 
+# A call that hands its own @_ on: to an `async sub` that waits, Future::AsyncAwait frees it twice. Behind a
+# backslash, defined or exists it is none; nor are entities of HTML.
+my $NO_LIST          = qr/(?!\s*\()/;
+my $SHARES_ARGUMENTS = qr/
+    \bgoto \s+ &
+  | (?: ^ | [({\[,!?:;] | \b(?:return|and|or|not) ) \s* (?<! \\ )
+    & (?: \$\w++ $NO_LIST | (\{ (?: [^{}]++ | (?1) )* \}) $NO_LIST
+      | (?!(?:amp|lt|gt|quot);) [A-Za-z_][\w:]*+ \s* (?: [;,}\])] | $ ) )
+  | = \s+ & (?: \$\w++ $NO_LIST | [A-Za-z_][\w:]*+ \s* ; )
+/x;
+
+sub shares_arguments ($line) { return $line !~ /^\s*\#/ && $line =~ $SHARES_ARGUMENTS }
+
 sub findings (@sources) {
     return () unless @sources;
     my $tidied = _meanwhile(sub { _tidy(@sources) });                 # takes as long as to compile them all
@@ -102,6 +115,8 @@ sub _rules ($source) {
     my ($in_pod, $name, $start);
     $source->each_line(
         sub ($line, $number) {
+            push @findings, $source->at($number, 'a call without a list shares @_: give it (@_)')
+                if (!$in_pod || $line =~ /^ /) && shares_arguments($line);
             if ($line =~ /^=(\w+)/) { $in_pod = $1 ne 'cut'; return }
             return if $in_pod;
             push @findings, $source->at($number, 'skip_all without a reason')
