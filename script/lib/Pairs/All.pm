@@ -50,6 +50,7 @@ sub _all ($self, @rows) {
         for my $one (values %running) {
             _give_up($one) if time > $one->{end};
             next           if waitpid($one->{pid}, WNOHANG) != $one->{pid};
+            $one->{why} = time > $one->{end} ? 'no end in time' : "wait status $?";
             delete $running{ $one->{pid} };
             $done++;
             $wrong++ if $self->_tell($one);
@@ -90,10 +91,11 @@ sub _start ($self, $row) {
 
 # Prints what was found; true if there was something.
 sub _tell ($self, $one) {
-    my $text   = TestTools::content($one->{file});
-    my $result = $text eq '' ? { findings => ['the row did not end in time'] } : JSON::PP::decode_json($text);
-    my @found  = @{ $result->{findings} };
-    my $words  = Pairs::Table::in_words($one->{row});
+    my $text = TestTools::content($one->{file});
+    my $result =
+        $text eq '' ? { findings => [ 'the row gave up: ' . $one->{why} ] } : JSON::PP::decode_json($text);
+    my @found = @{ $result->{findings} };
+    my $words = Pairs::Table::in_words($one->{row});
     printf "%s %.0f s: script/pairs --row '%s'\n", @found ? 'not ok' : 'ok', time - $one->{begun}, $words;
     say "    $_" for @found;
     print $result->{log} =~ s/^/    | /mgr if @found && $self->{row};

@@ -79,6 +79,11 @@ sub _flags (@options) {
     return map { my ($name, $value) = @$_; ('--' . $name =~ s/_/-/gr, $value // ()) } @options;
 }
 
+# plackup would take the next word for the value of a flag.
+sub _words_of_plackup (@options) {
+    return map { my ($name, $value) = @$_; '--' . $name =~ s/_/-/gr . '=' . ($value // 1) } @options;
+}
+
 sub app_files ($self) {
     my $row  = $self->{row};
     my $apps = "$self->{root}/script/lib/Pairs/apps";
@@ -108,8 +113,8 @@ sub program ($self) {
         : ('-E', $row->{program} =~ /plackup/ && $row->{mode} eq 'production' ? 'deployment' : $row->{mode});
     if (my ($handler) = $row->{program} =~ /\Aplackup-(\w+)/) {
         my @loader = $row->{loading} eq 'delayed' ? qw(-L Delayed) : ();
-        return (@perl, '-S', 'plackup', @loader, '-s', $handler, @mode, _flags($self->options, $self->_tls),
-            $self->app_files);
+        my @words  = _words_of_plackup($self->options, $self->_tls);
+        return (@perl, '-S', 'plackup', @loader, '-s', $handler, @mode, @words, $self->app_files);
     }
     my @log = $row->{log} eq 'off' ? '--no-access-log' : ();
     my @bin = (@perl, "$self->{tree}/bin/$row->{program}");
