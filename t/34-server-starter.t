@@ -9,7 +9,7 @@ use IO::Socket::INET;
 use POSIX qw(WNOHANG);
 use Test::More;
 use TestServer;
-use TestTools   qw(content ended patience wait_for);
+use TestTools   qw(content ended free_port patience wait_for);
 use Time::HiRes qw(sleep);
 
 my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
@@ -68,6 +68,7 @@ for my $workers (0, 2) {
             '--',                                    $^X,
             (map { "-I$_" } @INC),                   'bin/pagi-server',
             '-E',                                    'production',
+            '--status',                              '127.0.0.1:' . free_port(),
             $workers ? ('--workers', $workers) : (), $app
         );
         my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:([0-9]+)/});
@@ -81,6 +82,8 @@ for my $workers (0, 2) {
         sleep 0.3;
         kill TERM => $asking;
         is ended($asking, patience(30)), 0, 'whoever asked meanwhile';
+        unlike $server->log, qr/in use|failed to start/,
+            'the second one has taken the address of the status, too';
         like content("$dir/asked$workers"), qr/\A[1-9]\d+ requests\n\z/, 'was answered each time';
         $server->signal('TERM');
         is $server->wait(patience(20)), 0, 'TERM ends all of it';

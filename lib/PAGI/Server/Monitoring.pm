@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Future;
 use PAGI::Server::Banner;
 use Peregrine::Counters;
+use Peregrine::Inherited;
 use Peregrine::Master;
 use Peregrine::WorkerProcess;
 use Scalar::Util qw(weaken);
@@ -100,9 +101,13 @@ sub _new_status {
         timeout          => TIMEOUT_S,
         shutdown_timeout => SHUTDOWN_S,
         log_format       => $self->{options}{log_format},
+        reuseport        => _has_predecessor() ? 1 : 0,
     );
     return $server->ignore_signals;
 }
+
+# Server::Starter starts a server beside the old one, which has the status's address still.
+sub _has_predecessor { return (Peregrine::Inherited->source // '') eq 'starter' }
 
 sub planned_status {
     my ($self) = @_;
