@@ -28,6 +28,23 @@ my @JUDGES = (
         lines => qr/^(?:All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
         by    => sub { 'Plack::Test::Suite of Plack ' . _said(qw(perl -MPlack -e), 'print Plack->VERSION') },
     },
+    http1 => {
+        title => 'HTTP/1.1 (RFC 9110, RFC 9112)',
+        what  =>
+            'Messages as they may be and as they may not be, each whole and byte by byte, to a server with'
+            . ' its defaults in each placement of the engine: which status comes, with which fields and'
+            . ' content, and whether the connection goes on. The questions are ours.',
+        lines => qr/^(?:[a-z][\w, ]*: \d+ of \d+|http1: \d+ wrong answers|WRONG .*)/,
+        by    => sub { 'script/lib/http1.pl' },
+    },
+    smuggling => {
+        title => 'Request smuggling',
+        what  => 'Messages whose end two readers could see in two places, each with a request behind it that'
+            . ' only one of them would see, whole and byte by byte, in each placement of the engine: the'
+            . ' message is refused and its connection closed, or the request is content; nobody answers it.',
+        lines => qr/^(?:[a-z][\w, ]*: \d+ of \d+|smuggling: \d+ wrong answers|WRONG .*)/,
+        by    => sub { 'script/lib/http1.pl' },
+    },
     websocket => {
         title => 'WebSockets (RFC 6455, RFC 7692)',
         what  => 'The fuzzing client of the Autobahn testsuite, all of its cases: framing, pings,'
@@ -53,6 +70,32 @@ my @JUDGES = (
         lines => qr/^(?:(?:ecdsa|rsa): .*|  [A-Z]+ \S+: .*)/,
         by    =>
             sub { 'testssl.sh ' . (_said(qw(testssl --version)) =~ /testssl(?:\.sh)?\s+(\d\S+)/ ? $1 : '') },
+    },
+    slow => {
+        title => 'Slow clients',
+        what  => 'A thousand heads, bodies and readers of slowhttptest that never come to an end, and ranges'
+            . ' without number: the bad clients are gone when their deadline is, and a good one beside them'
+            . ' is answered all the time. Each figure is followed by its goal.',
+        lines => qr/^(?:(?:slow-|range).*|  \S.*|all met|.*missed.*)/,
+        by    => sub { 'slowhttptest ' . (_said(qw(dpkg-query -W -f ${Version} slowhttptest)) || 'unknown') },
+    },
+    fuzz => {
+        title => 'Fuzzing',
+        what  => 'Every input that ever reached a new place, and ten seconds of new ones for each parser of'
+            . ' the engine, guided by coverage, with all checks: nothing may crash, hang, read beyond its'
+            . ' input, or depend on where the input was cut.',
+        lines => qr/^\w+: (?:no finding; .*|a finding.*|the fuzzer was killed.*)/,
+        by    => sub {
+            'libFuzzer of LLVM ' . (_said(qw(sh -c), 'ls -d /usr/lib/llvm-*') =~ /(\d+)\s*\z/ ? $1 : '');
+        },
+    },
+    leaks => {
+        title => 'Leaks',
+        what  => 'A hundred thousand requests of every kind, WebSockets, streams of HTTP/2 and clients that'
+            . ' vanish, in the loop and on a thread of its own: neither live values of Perl nor memory nor'
+            . ' descriptors are more afterwards.',
+        lines => qr/^(?:All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+        by    => sub { 'tests in t/, Test::More' },
     },
     metrics => {
         title => 'Metrics',
