@@ -1,20 +1,23 @@
 # The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of
 # the constructor) and of bin/pagi-server (flags), and in SECURITY.md (limits that are on by default). Each
-# list lies between two comments of its file.
+# list lies between two comments of its file. Combinations that do not exist are those of Pairs::Table.
 package Manual;
 use v5.36;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
+use Pairs::Table;
 
 my %LISTS = (
     'lib/PAGI/Server.pm' => \&_keys,
     'bin/pagi-server'    => \&_flags,
     'bin/peregrine'      => \&_flags,
     'SECURITY.md'        => \&_limits,
+
+    'lib/PAGI/Server/Deployment.pod' => \&_combinations,
 );
 my $BEGIN =
-    qr/^(?:=for comment|<!--) The list is made by script\/manual from PAGI::Server::Options::Table\..*\n\n/m;
+    qr/^(?:=for comment|<!--) The list is made by script\/manual from (?:PAGI::Server::Options|Pairs)::Table\..*\n\n/m;
 my $END = qr/^(?:=for comment|<!--) End of the list\./m;
 
 sub files () { sort keys %LISTS }
@@ -42,6 +45,11 @@ sub _keys () {
         $text .= "=back\n\n";
     }
     return $text;
+}
+
+sub _combinations () {
+    my @items = map { "=item *\n\n" . _filled($_) } Pairs::Table::for_manual();
+    return join '', "=over\n\n", @items, "=back\n\n";
 }
 
 sub _flags () {

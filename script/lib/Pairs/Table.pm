@@ -29,20 +29,32 @@ my @FACTORS = (
 
 # Combinations that nobody can write down, and why.
 my @NONE = (
-    [ { program => \@PLACKUP,       options => ['file'] },        'plackup reads no file of options' ],
-    [ { program => \@PLACKUP,       app     => \@PAGI },          'plackup serves applications of PSGI' ],
-    [ { program => ['pagi-server'], app     => \@PSGI },          'pagi-server serves applications of PAGI' ],
-    [ { program => ['peregrine'],   options => ['constructor'] }, 'peregrine is a command, not a class' ],
+    [ { program => \@PLACKUP, options => ['file'] }, 'C<plackup> reads no file of options' ],
+    [ { program => \@PLACKUP, app     => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
+    [
+        { program => ['pagi-server'], app => \@PSGI },
+        'C<pagi-server> serves no applications of PSGI: C<peregrine> does'
+    ],
+    [
+        { program => ['peregrine'], options => ['constructor'] },
+        'C<peregrine> is a command: there is no constructor of its options'
+    ],
     [
         { program => ['pagi-server'], options => ['constructor'], app => ['mounts'] },
-        'the constructor takes one application'
+        'the constructor of PAGI::Server takes one application, and no mounts'
     ],
     [
         { program => [qw(pagi-server peregrine)], loading => ['delayed'] },
-        'only plackup has loaders (-L Delayed)'
+        'only C<plackup> has loaders (C<-L Delayed>)'
     ],
-    [ { options => ['constructor'], loading => [qw(preload delayed)] }, 'the program has the application' ],
-    [ { program => \@PLACKUP,       loading => ['preload'] }, 'plackup has loaded the application' ],
+    [
+        { options => ['constructor'], loading => [qw(preload delayed)] },
+        'a program that makes the server has its application: there is nothing to load, or to preload'
+    ],
+    [
+        { program => \@PLACKUP, loading => ['preload'] },
+        'C<plackup> has loaded the application before there is a server: there is nothing to preload'
+    ],
     [
         { loading => ['delayed'], event => [qw(startup-dies does-not-compile)] },
         'a delayed application is loaded by its first request'
@@ -58,7 +70,7 @@ my @NONE = (
 my @REFUSED = (
     [
         { engine => ['process'], workers => ['0'] },
-        'C<engine> C<process> without C<workers>: there would be nobody to run the application.',
+        'C<--engine process> without C<--workers> does not start, for no process would run the application',
         qr/process needs workers, which join it/,
     ],
 );
@@ -73,6 +85,11 @@ sub never () {
 
 sub refused () {
     return map { { when => $_->[0], sentence => $_->[1], says => $_->[2] } } @REFUSED;
+}
+
+# Sentences for the manual, of what a user chooses.
+sub for_manual () {
+    return map { ucfirst "$_->[1]." } grep { !$_->[0]{event} } @NONE, @REFUSED;
 }
 
 # A row's words, and back: those that are left out are the plain ones.
