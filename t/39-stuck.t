@@ -4,7 +4,8 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use Fcntl qw(LOCK_EX);
+use Fcntl qw(LOCK_EX LOCK_UN);
+use IO::Select;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -182,6 +183,29 @@ for (@STANDING) {
         is($begun->[0]->stop, 0, 'it ends well');
     };
 }
+
+# Each worker's engine has a thread, and could accept while its application stands.
+subtest 'connections that come while a worker stands' => sub {
+    my $server =
+        TestServer->command(qw(-E production --engine thread --workers 2 --heartbeat-timeout 0), $app);
+    my $ask   = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
+    my $stuck = TestClient->new($server->port);
+    ok(my $pid = is_alive($stuck), 'a worker') or return;
+    $stuck->send($LOCK);
+    sleep 0.2;    # it has 5 ms to come to what waits
+    my @come = map { $ask->('/') } 1 .. 12;
+    # One may come before that is noticed, where the machine is busy.
+    my @answered = grep { IO::Select->new($_->socket)->can_read(2) } @come;
+    cmp_ok(scalar @answered, '>=', 11, '... that stands: the other worker serves all who come');
+    flock $locked, LOCK_UN or die $!;
+    is(($stuck->response || {})->{body}, 'locked', '... and goes on');
+    my $naps = sub {
+        my @naps = map { $ask->('/nap') } 1 .. 6;
+        return grep { (($_->response || {})->{body} // '') eq $pid } @naps;
+    };
+    ok(wait_for($naps), '... accepts again');
+    is($server->stop, 0, '... and ends well');
+};
 
 subtest 'without workers' => sub {
     my $server = TestServer->command(qw(-E production --request-kill-timeout 0.2), $app);

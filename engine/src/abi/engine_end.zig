@@ -58,6 +58,8 @@ pub const EngineEnd = struct {
     released: u64 = 0,
     /// See `isHeard`.
     hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
+    /// Of an application that is at one event, see `heed`.
+    attention: Attention = .{},
     /// How often the thread has waited for a moment since it last heard anything.
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
@@ -68,6 +70,20 @@ pub const EngineEnd = struct {
     made_room: platform.Latch = .{},
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
+
+    const Attention = struct {
+        /// What it had given back of the ring of events when it was last seen to go on.
+        released: u64 = 0,
+        /// Since when it has not; null: it does not work on anything.
+        since: ?u64 = null,
+        /// When the kernel's queues were last looked at, and how often in a row somebody waited there.
+        looked_at: u64 = 0,
+        waits: u8 = 0,
+
+        const look_ms = 100;
+        /// So often connections wait when all other workers are as busy.
+        const waits_max = 10;
+    };
 
     /// Commands of one round: then sockets get their turn.
     const round_commands = 1024;
@@ -154,14 +170,56 @@ pub const EngineEnd = struct {
     /// How long the worker may wait: not at all if there is something to do for which nobody would wake it,
     /// and only for a moment while the application is at work. What that says then is done together, without
     /// a system call on its side.
-    pub fn patience(end: *EngineEnd, wanted_ms: i32) i32 {
+    pub fn patience(end: *EngineEnd, longest_ms: i32) i32 {
         if (!end.mayWait()) return 0;
-        if (end.broken.load(.monotonic)) return wanted_ms;
+        if (end.broken.load(.monotonic)) return longest_ms;
+        const wanted_ms = end.heed(longest_ms);
+        if (wanted_ms == 0) return 0;
         const pauses = end.pauses < pauses_max and end.events.isReaderAwake();
         if (!pauses) return if (end.commands.sleeps() catch true) wanted_ms else 0;
         end.pauses += 1;
         if (!(end.commands.pauses() catch true)) return 0;
-        return if (wanted_ms < 0) pause_ms else @min(wanted_ms, pause_ms);
+        return shorter(wanted_ms, pause_ms);
+    }
+
+    /// An application that is at one event for too long comes to nothing else: where other workers accept at
+    /// the same sockets, that is left to them until it goes on. Unless nobody takes what waits there: then
+    /// all of them are as busy, and what the engine answers by itself must be answered. For how long the
+    /// worker may wait then.
+    fn heed(end: *EngineEnd, wanted_ms: i32) i32 {
+        const most = end.worker.config.accept_yield_ms;
+        if (most == 0 or end.other != .thread) return wanted_ms;
+        const attention = &end.attention;
+        const released = end.events.released() catch return wanted_ms;
+        const works = released != end.events.at and end.events.isReaderAtWork();
+        if (!works or released != attention.released) {
+            attention.* = .{ .released = released };
+            end.worker.takeUpAccepting();
+            if (!works) return wanted_ms;
+        }
+        const now = end.worker.io.now();
+        const since = attention.since orelse now;
+        attention.since = since;
+        if (now -| since < most) return shorter(wanted_ms, most - (now -| since));
+        end.worker.yieldAccepting();
+        end.attend(now);
+        if (end.events.awaitRelease(released) catch false) return 0;
+        return shorter(wanted_ms, Attention.look_ms);
+    }
+
+    fn attend(end: *EngineEnd, now: u64) void {
+        const attention = &end.attention;
+        if (now -| attention.looked_at < Attention.look_ms) return;
+        attention.looked_at = now;
+        attention.waits = if (end.worker.isAwaited()) attention.waits + 1 else 0;
+        if (attention.waits < Attention.waits_max) return;
+        attention.waits = 0;
+        end.worker.acceptWaiting();
+    }
+
+    fn shorter(wanted_ms: i32, other_ms: u64) i32 {
+        const other: i32 = @intCast(other_ms);
+        return if (wanted_ms < 0) other else @min(wanted_ms, other);
     }
 
     const pause_ms = 1;

@@ -194,6 +194,12 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.isReadable(@backingInt(socket));
         }
 
+        /// Whether a connection waits in the kernel's queue of a listener.
+        pub fn isAwaited(self: *const Self, id: u32) bool {
+            const listener = &self.listeners.items[id];
+            return listener.state != .closed and sys.isReadable(listener.fd);
+        }
+
         /// Accepts no more for now; the kernel goes on queueing up to the backlog. Does nothing if it is
         /// paused already or closed.
         pub fn pauseAccept(self: *Self, id: u32) void {

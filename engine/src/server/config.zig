@@ -80,6 +80,10 @@ pub const Config = struct {
     /// A worker whose place another one takes answers once more on each connection that is open; how long it
     /// waits for that request.
     retire_idle_ms: u32 = 5_000,
+    /// How long an application behind a thread may be at one event before its worker accepts no more: others
+    /// do at the same sockets, and serve who comes there. 0: there are no others, because a server of one
+    /// worker has none; whoever starts several sets it.
+    accept_yield_ms: u32 = 0,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
     /// Physical memory that the process may hold before unfinished requests are refused, newest and largest
@@ -359,6 +363,12 @@ pub const Config = struct {
             .max = day_ms,
             .unit = .milliseconds,
             .summary = "How long a worker that is replaced waits for a connection's last request",
+        },
+        .accept_yield_ms = Rule{
+            .max = 60_000,
+            .unit = .milliseconds,
+            .summary = "How long an application behind a thread may be at one event " ++
+                "before its worker leaves accepting to others; 0: there are none",
         },
         .accept_pause_ms = Rule{
             .min = 1,

@@ -174,6 +174,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         replaced: bool = false,
         /// When accepting goes on after descriptors ran out; 0: it is not paused.
         accept_at: u64 = 0,
+        /// Accepting is left to other workers, see `yieldAccepting`.
+        yields: bool = false,
         listeners: std.ArrayList(Listener),
         /// What writes long bodies to files, once there was one.
         spool: ?io_layer.Spool = null,
@@ -440,6 +442,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const openPeer = accepting.open;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
+        pub const yieldAccepting = accepting.yieldAccepting;
+        pub const takeUpAccepting = accepting.takeUpAccepting;
+        pub const isAwaited = accepting.isAwaited;
+        pub const acceptWaiting = accepting.acceptWaiting;
         pub const noteAccepted = accepting.noteAccepted;
         pub const noteClient = accepting.noteClient;
         pub const noteServer = accepting.noteServer;
@@ -684,9 +690,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn expire(w: *Self) void {
             if (w.accept_at != 0 and w.now >= w.accept_at) {
                 w.accept_at = 0;
-                for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
-                    w.accept_at = w.now + w.config.accept_pause_ms;
-                };
+                accepting.goOn(w);
             }
             while (w.wheel.expire(w.now)) |due| {
                 const peer: *Peer = @fieldParentPtr("timer", due);

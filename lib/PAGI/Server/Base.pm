@@ -29,6 +29,9 @@ use Peregrine::Nearest;
 use Peregrine::Place;
 use Peregrine::Process;
 
+# Milliseconds after which a worker whose application is at one event leaves accepting to the other workers.
+use constant YIELD_MS => 5;
+
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
@@ -301,7 +304,10 @@ sub _open_as_interpreter {
 
 sub _new_worker {
     my ($self, $owner) = @_;
-    my $worker = Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    my $limits = PAGI::Server::Options::engine_limits($self->{options});
+    $limits->{accept_yield_ms} = YIELD_MS
+        if $self->{worker_num} && !$self->{is_engine} && $self->{options}{workers} > 1;
+    my $worker = Peregrine::Worker->new($limits);
     $worker->body_folder($self->{options}{body_folder} // File::Spec->tmpdir);
     $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
         if $self->{options}{engine} eq 'thread';

@@ -264,6 +264,35 @@ pub fn Accept(comptime W: type) type {
             }
         }
 
+        /// Leaves accepting to other workers at the same sockets, until `takeUpAccepting`.
+        pub fn yieldAccepting(w: *W) void {
+            if (w.yields) return;
+            w.yields = true;
+            for (w.listeners.items) |listener| if (listener.id) |id| w.io.pauseAccept(id);
+        }
+
+        /// Accepts again.
+        pub fn takeUpAccepting(w: *W) void {
+            if (!w.yields) return;
+            w.yields = false;
+            if (w.accept_at == 0) goOn(w);
+        }
+
+        /// Accepting is paused no longer, unless it is left to others.
+        pub fn goOn(w: *W) void {
+            if (w.yields) return;
+            for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
+                w.accept_at = w.now + w.config.accept_pause_ms;
+            };
+        }
+
+        /// Whether a connection waits in one of the kernel's queues.
+        pub fn isAwaited(w: *const W) bool {
+            if (!@hasDecl(W.IoType, "isAwaited")) return false;
+            for (w.listeners.items) |listener| if (listener.id) |id| if (w.io.isAwaited(id)) return true;
+            return false;
+        }
+
         /// The io has paused accepting: it goes on after a pause.
         pub fn acceptFailed(w: *W, exhausted: bool, errno: u16) void {
             const first = w.accept_at == 0;
