@@ -49,6 +49,9 @@ subtest 'the array of servers' => sub {
     is scalar(grep { !$array->is_allowed($_) } @rows), 0, 'each row is allowed';
     delete @open{ $array->pairs_of($_) } for @rows;
     is_deeply [ keys %open ], [], 'all pairs are in a row';
+    my @always = Pairs::Table::always();
+    is_deeply [ ($array->rows(7, @always))[ -@always .. -1 ] ], \@always,
+        '... and those that are always wanted';
     cmp_ok scalar @rows, '<', 120, '... few enough for an hour';
     is_deeply [ $array->rows(7) ], \@rows, 'a seed gives the same rows again';
     isnt join("\n", map { Pairs::Table::in_words($_) } $array->rows(8)),

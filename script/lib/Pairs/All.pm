@@ -19,7 +19,7 @@ sub new ($class, %given) { return bless {%given}, $class }
 sub rows ($self) {
     return ({ %{ Pairs::Table::from_words($self->{row}) } }) if defined $self->{row};
     my $array = Pairs::Array->new(factors => [ Pairs::Table::factors() ], never => [ Pairs::Table::never() ]);
-    return $array->rows($self->{seed});
+    return $array->rows($self->{seed}, Pairs::Table::always());
 }
 
 sub main ($self) {

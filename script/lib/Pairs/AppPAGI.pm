@@ -28,6 +28,7 @@ sub _table ($name) {
         '/held'  => sub { "held\n" },
         '/name'  => sub { $name->() . "\n" },
         '/large' => sub { Pairs::Content::large() },
+        '/fresh' => sub { Pairs::Content::fresh() },
         '/echo'  => sub ($body) { $body },
         '/who'   => sub { Pairs::Content::who() },
         '/die'   => sub { die "on purpose\n" },

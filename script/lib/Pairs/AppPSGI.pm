@@ -31,6 +31,7 @@ sub _table ($name) {
         '/held'  => sub { Pairs::Content::block('held') },
         '/name'  => sub { $name->() . "\n" },
         '/large' => sub { Pairs::Content::large() },
+        '/fresh' => sub { Pairs::Content::fresh() },
         '/echo'  => sub ($env) { local $/; my $in = $env->{'psgi.input'}; return readline($in) // '' },
         '/who'   => sub { Pairs::Content::who() },
         '/die'   => sub { die "on purpose\n" },

@@ -79,11 +79,13 @@ sub all_pairs ($self) {
     return @pairs;
 }
 
-# The rows, in the order in which they were found: the first ones have the most pairs.
-sub rows ($self, $seed) {
+# The rows, in the order in which they were found: the first ones have the most pairs. Behind them are those
+# that are wanted in any case.
+sub rows ($self, $seed, @given) {
     srand $seed;
     my @wanted = $self->all_pairs;
     my %open   = map { $_ => 1 } @wanted;
+    delete @open{ map { $self->pairs_of($_) } @given };
     my @rows;
     while (%open) {
         my @best;
@@ -96,7 +98,7 @@ sub rows ($self, $seed) {
         delete @open{ $self->pairs_of($best[0]) };
         push @rows, $best[0];
     }
-    return @rows;
+    return (@rows, @given);
 }
 
 sub _candidate ($self, $begin, $open) {

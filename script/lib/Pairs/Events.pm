@@ -108,10 +108,16 @@ sub _loads_anew ($self) {
 # ---- Nothing ---------------------------------------------------------------------------------------
 
 sub _nothing ($self) {
-    my $row = $self->{row};
     $self->_begin;
     sleep 0.5;
-    $self->_finish;
+    return $self->_finish;
+}
+
+# What holds before anything happens. Where something is short from the start, or workers are to be replaced,
+# that is the subject.
+sub before ($self) {
+    my $row = $self->{row};
+    return         if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
     $self->_held   if $self->{placement} eq 'process' && !Pairs::Table::is_psgi($row);
     $self->_spread if $self->{placement} eq 'prefork' && $row->{workers} == 2 && $row->{place} ne 'unix';
     $self->_status if $row->{status} eq 'on';
@@ -139,6 +145,7 @@ sub _held ($self) {
         if !$answer || $answer->{status} ne '200';
     $run->launch->write('open.held', '');
     $_->close for @held;
+    unlink $run->dir . '/open.held';
     return;
 }
 
@@ -471,9 +478,9 @@ sub _memory ($self) {
 
 sub _hold_streams ($self) {
     my @held;
-    for (1 .. 20) {
+    for (1 .. FLOOD) {
         my $client = Pairs::Client->new($self->{run}->place, settings => [ 4, 0 ]);
-        $client->send($self->{run}->prefix . '/large') for 1 .. 60;
+        $client->send($self->{run}->prefix . '/fresh') for 1 .. 100;
         push @held, $client;
     }
     sleep 100;

@@ -57,7 +57,9 @@ sub run ($self) {
         elsif (!$self->serves) { $self->found('it does not serve: ' . $self->last_words) }
         else {
             $talk->hold;
-            Pairs::Events->new($self)->happen;
+            my $events = Pairs::Events->new($self);
+            $events->before;
+            $events->happen;
         }
         1;
     };

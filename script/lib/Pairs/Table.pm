@@ -75,6 +75,22 @@ my @REFUSED = (
     ],
 );
 
+# Rows in which three settings and more have met badly before.
+my @ALWAYS = (
+    'program=pagi-server workers=2 event=hup-twice',
+    'program=pagi-server engine=thread workers=2 event=stuck',
+    'program=pagi-server engine=process workers=2 protocol=h2c',
+    'program=pagi-server workers=2 event=hup',
+    'program=pagi-server under=starter event=term',
+    'program=peregrine engine=process workers=2 protocol=h2c event=memory',
+    'program=plackup-EVHTP engine=thread workers=2 app=blocking',
+    'program=peregrine engine=thread workers=2 app=blocking event=descriptors',
+);
+
+sub always () {
+    return map { from_words($_) } @ALWAYS;
+}
+
 sub factors () {
     return map { [ $_->[0], [ @{ $_->[1] } ] ] } @FACTORS;
 }
