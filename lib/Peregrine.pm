@@ -18,6 +18,7 @@ sub _warn_lost {
 
 sub _text {
     my ($value) = @_;
+    # Expected: an object that dies when it is asked for its text.
     my $text = eval { "$value" };
     return $text // 'an object of ' . ref $value;
 }

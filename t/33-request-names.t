@@ -199,4 +199,54 @@ subtest 'names' => sub {
     );
 };
 
+subtest 'an application of PSGI' => sub {
+    my $trace = '0af7651916cd43dd8448eb211c80319c';
+    my $about = sub {
+        my (%env) = @_;
+        my %of = (
+            REQUEST_METHOD => 'PUT',
+            REQUEST_URI    => '/x?y=1',
+            REMOTE_ADDR    => '::1',
+            REMOTE_PORT    => 80,
+            %env
+        );
+        return PAGI::Server::RequestName::text(PAGI::Server::RequestName::of(\%of, 17, 3));
+    };
+    is($about->(),                            'request 17-3 (::1:80) PUT /x?y=1',          'its request');
+    is($about->(HTTP_X_REQUEST_ID => 'mine'), 'request 17-3 (::1:80, id mine) PUT /x?y=1', '... with an id');
+    is(
+        $about->(HTTP_TRACEPARENT => "00-$trace-b7ad6b7169203331-01"),
+        "request 17-3 (::1:80, id $trace) PUT /x?y=1",
+        '... with that of a trace'
+    );
+    is($about->(REMOTE_ADDR    => undef), 'request 17-3 (unix) PUT /x?y=1', '... on a Unix socket');
+    is($about->(REQUEST_METHOD => [], REQUEST_URI => undef), 'request 17-3 (::1:80)  ', '... spoiled');
+    tie my %tied, 'Tie::OfNames';
+    is(PAGI::Server::RequestName::text(PAGI::Server::RequestName::of(\%tied, 17, 3)),
+        'request 17-3', '... tied');
+    my $psgi = sub {
+        my ($env) = @_;
+        die "on purpose\n" if $env->{PATH_INFO} eq '/die';
+        return [ 200, [], ["\x{263a}"] ];
+    };
+    for my $engine (qw(inline thread)) {
+        my $server = TestServer->start(app => $psgi, psgi => 1, engine => $engine);
+        get($server->port, '/die?x', 'X-Request-ID: mine');
+        like(
+            $server->log,
+            qr{request \d+-1 \(127\.0\.0\.1:\d+, id mine\) GET /die\?x: .*on purpose},
+            "$engine: one that dies"
+        );
+        get($server->port, '/wide');
+        like(
+            $server->log,
+            qr{request \d+-1 \(127\.0\.0\.1:\d+\) GET /wide: .*cannot be sent},
+            '... and one whose response cannot be sent'
+        );
+        is($server->stop, 0, '... and the server stops');
+    }
+};
+
+sub Tie::OfNames::TIEHASH { return bless {}, shift }
+
 done_testing;

@@ -78,7 +78,7 @@ write_file($app,                  code(1));
 write_file("$dir/lib/My/Name.pm", module('My::Name',  name  => 'name'));
 write_file("$other/Elsewhere.pm", module('Elsewhere', place => 'here'));
 # In place of the module: as where there is none.
-write_file("$dir/blind/Linux/Inotify2.pm", "die qq{not here\\n};\n");
+write_file("$dir/blind/Linux/Inotify2.pm", "die qq{Can't locate Linux/Inotify2.pm in \\@INC\\n};\n");
 
 sub reloads { return scalar(() = $_[0]->log =~ /the application is loaded again$/mg) }
 

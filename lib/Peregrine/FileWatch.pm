@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Fcntl      qw(F_SETFD FD_CLOEXEC);
 use File::Spec ();
 use Peregrine;
+use Peregrine::Optional;
 use Scalar::Util qw(weaken);
 use Time::HiRes  ();
 
@@ -161,7 +162,8 @@ sub _differences {
 
 sub _listen {
     my ($self) = @_;
-    my $inotify = eval { require Linux::Inotify2; Linux::Inotify2->new } or return;
+    Peregrine::Optional::load('Linux::Inotify2') or return;
+    my $inotify = Linux::Inotify2->new           or return;
     $inotify->blocking(0);
     $inotify->on_overflow(sub { });
     my $handle = $inotify->fh;

@@ -173,7 +173,10 @@ sub share_signal {
     my ($self, $name, $number) = @_;
     return if $self->is_foreign;
     my $watcher = _make_quiet(EV::signal_ns($name, sub { }));
-    eval { $watcher->start; 1 } or return;    # another loop of EV's has it
+    if (!eval { $watcher->start; 1 }) {
+        die $@ if $@ !~ /already registered in another loop/;
+        return;
+    }
     $self->{signals}{$name} = [ $number, $watcher ];
     $self->_watch_signals;
     return;

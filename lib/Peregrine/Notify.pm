@@ -11,6 +11,8 @@ use Time::HiRes  qw(CLOCK_MONOTONIC);
 
 # systemd forgives a message that is late by half its patience.
 use constant PINGS => 2;
+# A longer path cannot be asked for.
+use constant PATH_LENGTH_MAX => 107;
 
 # What the environment has said, for a process that serves more than once.
 my %SAID;
@@ -20,9 +22,9 @@ sub from_environment {
     my %given = map { $_ => delete $ENV{$_} } qw(NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID);
     %SAID = (%given, to => $$) if defined $given{NOTIFY_SOCKET};
     my $path = $SAID{NOTIFY_SOCKET};
-    return if ($SAID{to} // 0) != $$ || $path !~ m{\A[/\@].};
+    return if ($SAID{to} // 0) != $$ || $path !~ m{\A[/\@].} || length $path > PATH_LENGTH_MAX;
     socket my $socket, AF_UNIX, SOCK_DGRAM, 0 or return;
-    my $to = eval { pack_sockaddr_un($path =~ s/\A\@/\0/r) } // return;
+    my $to = pack_sockaddr_un($path =~ s/\A\@/\0/r);
     return bless {
         socket   => $socket,
         to       => $to,

@@ -232,11 +232,16 @@ sub _inherited {
 
 # Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, '440', could be
 # meant in either way.
+sub mode_bits {
+    my ($value) = @_;
+    my $bits    = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;
+    return $bits >= 0 && $bits <= oct '0777' ? $bits + 0 : undef;
+}
+
 sub mode {
     my ($value) = @_;
-    my $bits = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;
-    return $bits + 0 if $bits >= 0 && $bits <= oct '0777';
-    die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
+    return mode_bits($value)
+        // die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
 }
 
 # As opposed to a word that looks like one.
@@ -344,6 +349,12 @@ A list of networks as one string, and what is wrong with it.
     my $problem = Peregrine::Place::problem($value);
 
 What is wrong with a value of the option C<listen>, or nothing.
+
+=head2 mode_bits
+
+    my $bits = Peregrine::Place::mode_bits('0660');
+
+Permission bits for what was given; undef if there are none.
 
 =head2 mode, user, group
 

@@ -9,6 +9,7 @@ use Hash::Util::FieldHash qw(fieldhash);
 use IO::Async::Loop;
 use IO::Handle ();
 use Peregrine::Notify;
+use Peregrine::Optional;
 use POSIX        ();
 use Scalar::Util qw(blessed weaken);
 
@@ -25,7 +26,7 @@ sub new {
 # ---- The loop -----------------------------------------------------------------------------------
 
 sub prefer_own_loop {
-    $IO::Async::Loop::LOOP //= 'Peregrine' if eval { require IO::Async::Loop::Peregrine; 1 };
+    $IO::Async::Loop::LOOP //= 'Peregrine' if Peregrine::Optional::load('IO::Async::Loop::Peregrine');
     return;
 }
 
@@ -43,9 +44,9 @@ sub make_loop {
 
 sub _load_loop {
     my ($module) = @_;
-    (my $file = "$module.pm") =~ s{::}{/}g;
-    return                        if eval { require $file; 1 };
-    die "cannot load $module: $@" if $@ !~ /\ACan't locate \Q$file\E in \@INC/;
+    my $is_there = eval { Peregrine::Optional::load($module) };
+    return                        if $is_there;
+    die "cannot load $module: $@" if !defined $is_there;
     my $instead =
         $module eq 'IO::Async::Loop::EV'
         ? "name no loop: applications that use EV run in Peregrine's own, too"
@@ -90,9 +91,9 @@ sub run {
     return $exception;
 }
 
-# Some exceptions die when they are asked for their text.
 sub _text {
     my ($exception) = @_;
+    # Expected: an exception that dies when it is asked for its text.
     return eval { "$exception" } // 'an exception of class ' . ref $exception;
 }
 

@@ -75,16 +75,17 @@ sub _launch {
     my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
-    my $thread = do {
+    my ($thread, $error) = do {
         local $IO::Async::Loop::ONE_TRUE_LOOP;
         local $@;
-        my %how = (context => 'void', exit => 'threads_only');
-        eval { threads->create(\%how, \&_live, $handle, $self->{serve}, \%facts) };
+        my %how  = (context => 'void', exit => 'threads_only');
+        my $made = eval { threads->create(\%how, \&_live, $handle, $self->{serve}, \%facts) };
+        ($made, $@);
     };
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     if (!$thread) {
         Peregrine::hide_from_forks(fileno $handle, 0);
-        die "a thread cannot be made\n";
+        die 'a thread cannot be made' . (length $error ? ": $error" : "\n");
     }
     # An object that stays would keep what the thread has until its own end.
     $thread->detach;

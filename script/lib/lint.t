@@ -70,4 +70,16 @@ subtest 'calls that share @_' => sub {
         'name(&$code($x))';
 };
 
+subtest 'an eval that hides errors' => sub {
+    my $hidden = sub ($text) { return found(\&Lint::Perl::_hidden_errors, 'a.pm', "sub f {\n$text\n}\n") };
+    like $hidden->('    return eval { g() };'), qr/\A2: this eval hides errors/, 'nobody looks at $@';
+    like $hidden->("    eval {\n        g();\n    };"), qr/\A2: this eval hides errors/,
+        '... in several lines';
+    like $hidden->('    my $x = eval "g(); 1";'), qr/\A2: this eval hides errors/, '... of a string';
+    is $hidden->("    eval { g(); 1 } or die;\n    warn \$@;"), '', 'somebody looks';
+    is $hidden->("    # Expected: g dies of what it gets.\n    eval { g() };"), '',
+        'a comment says what is expected';
+    is $hidden->("=head1 NAME\n\n    eval { g() };\n\n=cut"), '', 'a manual';
+};
+
 done_testing;

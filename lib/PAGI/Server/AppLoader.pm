@@ -167,7 +167,8 @@ sub _from_file {
 sub _in_own_package {
     my ($origin, $code) = @_;
     my $package = PAGI::Server::AppPackage::name($origin);
-    return eval "package $package; $code";
+    my $value   = eval "package $package; $code";
+    return $value;    # whoever calls looks at $@
 }
 
 sub _from_code {

@@ -167,6 +167,14 @@ sub pagi {
     };
 }
 
+# Of a file. A tied handle may have none.
+sub _descriptor {
+    my ($body) = @_;
+    return if !ref $body || reftype $body ne 'GLOB';
+    my $tied = tied *$body;
+    return !$tied || $tied->can('FILENO') ? fileno $body : undef;
+}
+
 sub _of_scope {
     my ($scope) = @_;
     my %about;
@@ -257,12 +265,11 @@ sub _response {
         return [ $status, $flat->(_headers($pairs, $coding)), $body ];
     }
     # A file is the kernel's to send.
-    my $fd =
-        ref $body && (reftype $body eq 'GLOB' || eval { $body->can('fileno') })
-        ? eval { fileno $body }
-        : undef;
+    my $fd = _descriptor($body);
     return [ $status, $flat->(_headers($pairs)), $body ]
-        if !defined $coding || defined $fd && $fd >= 0 || !eval { $body->can('getline') };
+        if !defined $coding
+        || defined $fd && $fd >= 0
+        || !((blessed $body || ref $body eq 'GLOB') && $body->can('getline'));
     my $coded = PAGI::Server::Compression::Body->new(
         $coding,
         sub { local $/ = \65_536; return $body->getline },

@@ -30,7 +30,10 @@ sub _flag { return !ref $_[0] && $_[0] eq '' || _is_integer($_[0]) ? () : '0 or 
 
 sub _handle {
     my ($handle) = @_;
-    return defined eval { tied *$handle || fileno $handle } ? () : 'an open file handle';
+    my $type = reftype(ref $handle ? $handle : \$handle);
+    return 'an open file handle'
+        if $type ne 'GLOB' && $type ne 'IO' && !overload::Method($handle, '*{}');
+    return defined(tied *$handle || fileno $handle) ? () : 'an open file handle';
 }
 
 # Infinity and NaN are no numbers of an event.

@@ -106,8 +106,8 @@ sub _print {
     my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
     my $line =
         $self->{json} ? _json($level, $text, $request || {}) : $stamp . _visible(bytes_of($text)) . "\n";
-    # A handler that dies, as those do that make all warnings fatal, is to harm nobody else.
     local $@;
+    # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.
     eval { CORE::warn($line); 1 } or print STDERR $line;
     return;
 }

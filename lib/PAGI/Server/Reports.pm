@@ -95,7 +95,8 @@ sub _idle_timeout {
     my ($name, $option) =
         $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
     # An application may have changed its scope.
-    my $streams = eval { $about->[1]{http_version} eq '2' };
+    my $version = ref $about->[1] eq 'HASH' ? $about->[1]{http_version} : undef;
+    my $streams = ($version // '') eq '2';
     my $end     = $streams ? 'resetting stream' : 'closing connection';
     my $text    = "$name idle timeout ($self->{options}{$option}s) - $end";
     $self->{log}->warn("PAGI: $text", _request($about));

@@ -16,12 +16,12 @@ sub of {
     my ($scope, $connection, $request) = @_;
     return {} if !$connection;
     my $id = "$connection-$request";
-    local $@;
-    my $facts = ref $scope eq 'HASH' ? eval { _of($scope) } : undef;
-    return { %{ $facts || {} }, id => $id };
+    # Of what an application has tied, each look is a call.
+    my $facts = ref $scope eq 'HASH' && !tied %$scope ? _of($scope) : {};
+    return { %$facts, id => $id };
 }
 
-# Dies of what an application may have put into its scope.
+# The application may have put anything into its scope.
 sub _of {
     my ($scope) = @_;
     return _of_env($scope) if exists $scope->{REQUEST_METHOD};
@@ -31,9 +31,7 @@ sub _of {
     $facts{method} = _word($scope->{method}, METHOD_MAX) || 'GET';
     my ($path, $query) = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
     $facts{target} = _word(length $query ? "$path?$query" : $path, TARGET_MAX);
-    my ($id, $trace) = _ids_of_client($scope->{headers});
-    $facts{request_id} = $id // $trace if defined($id // $trace);
-    $facts{trace_id}   = $trace        if defined $trace;
+    _add_ids(\%facts, $scope->{headers});
     return \%facts;
 }
 
@@ -49,11 +47,17 @@ sub _of_env {
         defined $remote
         ? join ':', map { _word($_, TARGET_MAX) } $remote, $env->{REMOTE_PORT}
         : 'unix';
-    my $id =
-        _id_of_client(
+    _add_ids(\%facts,
         [ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ] ]);
-    $facts{request_id} = $id if length $id;
     return \%facts;
+}
+
+sub _add_ids {
+    my ($facts, $headers) = @_;
+    my ($id,    $trace)   = _ids_of_client($headers);
+    $facts->{request_id} = $id // $trace if defined($id // $trace);
+    $facts->{trace_id}   = $trace        if defined $trace;
+    return;
 }
 
 sub text {

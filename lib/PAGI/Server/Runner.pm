@@ -31,6 +31,7 @@ use PAGI::Server::TLS;
 use Peregrine::Daemon;
 use Peregrine::Handover;
 use Peregrine::Nearest;
+use Peregrine::Optional;
 use Peregrine::Place;
 use Peregrine::Process;
 
@@ -402,7 +403,7 @@ sub _wrapped {
     return $app                if $self->mode ne 'development';
     return $app                if defined $options->{default_middleware} && !$options->{default_middleware};
     return _wrapped_psgi($app) if ($kind // 'pagi') eq 'psgi';
-    return $app                if !eval { require PAGI::Middleware::Lint; 1 };
+    return $app                if !Peregrine::Optional::load('PAGI::Middleware::Lint');
     return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
 }
 
@@ -411,7 +412,7 @@ sub _wrapped_psgi {
     my ($app) = @_;
     for my $name (qw(Lint StackTrace)) {
         my $class = "Plack::Middleware::$name";
-        $app = $class->wrap($app) if eval "require $class; 1";
+        $app = $class->wrap($app) if Peregrine::Optional::load($class);
     }
     return $app;
 }
@@ -649,7 +650,7 @@ sub _line {
 
 # So that applications can use Future::IO without knowing which loop they run in.
 sub _load_future_io {
-    return eval { require Future::IO::Impl::IOAsync; 1 };
+    return Peregrine::Optional::load('Future::IO::Impl::IOAsync');
 }
 
 # ---- Telling ------------------------------------------------------------------------------------

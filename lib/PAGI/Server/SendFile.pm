@@ -117,13 +117,19 @@ sub psgi {
 }
 
 # The response of a file in place of one that names it.
+# A handle has methods without being an object.
+sub _can {
+    my ($body, $method) = @_;
+    return (blessed $body || ref $body eq 'GLOB') && $body->can($method);
+}
+
 sub _replaced {
     my ($root,   $env,     $response) = @_;
     my ($status, $headers, $body)     = @$response;
     return $response if ref $headers ne 'ARRAY';
     my @pairs = map { [ @{$headers}[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. @$headers / 2 - 1;
     my $path  = _named(\@pairs) // return $response;
-    $body->close if ref $body && reftype $body ne 'ARRAY' && eval { $body->can('close') };
+    $body->close if _can($body, 'close');
     my ($answer, $new, $new_status) = _answer(
         $root, $path, $status, \@pairs,
         method  => $env->{REQUEST_METHOD},

@@ -1,5 +1,5 @@
 # The rules for Perl: perltidy with the project's .perltidyrc, strict and warnings, `perl -c`, tests
-# that say why they skip, subs within a screen, no wire bytes in lib/.
+# that say why they skip, subs within a screen, no wire bytes in lib/, no `eval` that hides errors.
 package Lint::Perl;
 use v5.36;
 use Digest::SHA qw(sha1_hex);
@@ -112,6 +112,7 @@ sub _rules ($source) {
         || $source->text =~ /^use strict;.*^use warnings;/ms;
     push @findings, $source->at(1, 'may hang: nothing that it loads has a deadline; use TestTools')
         if $path =~ m{\At/[^/]+\.t\z} && $source->text !~ $HAS_DEADLINE;
+    push @findings, _hidden_errors($source) if $path =~ m{\A(?:lib|bin)/};
     my ($in_pod, $name, $start);
     $source->each_line(
         sub ($line, $number) {
@@ -141,6 +142,25 @@ sub _rules ($source) {
             }
         }
     );
+    return @findings;
+}
+
+# Each `eval` of the code that is installed: its function looks at $@, or a comment before it, or in its line,
+# says which error may go nowhere (`# Expected: ...`). What else it would hide is to be let out.
+sub _hidden_errors ($source) {
+    my @lines = ($source->lines);
+    my ($in_pod, @findings) = (0);
+    for my $at (0 .. $#lines) {
+        if ($lines[$at] =~ /^=(\w+)/) { $in_pod = $1 ne 'cut' }
+        last if $lines[$at] eq '__END__';
+        next if $in_pod || $lines[$at] !~ /^[^#'"]*\beval\b(?:\s*[{"]|\s*$)/;
+        my ($from, $to) = ($at, $at);
+        $from-- while $from > 0 && $lines[ $from - 1 ] =~ /^\s*#/;
+        $to++ while $to < $#lines && $lines[$to] !~ /^\}/;
+        next if grep { /# Expected: / } @lines[ $from .. $at ];
+        next if grep { /\$@|\$\{\^EVAL/ } @lines[ $at .. $to ];
+        push @findings, $source->at($at + 1, 'this eval hides errors: look at $@, or say `# Expected: ...`');
+    }
     return @findings;
 }
 

@@ -98,7 +98,7 @@ sub watch_engine {
 }
 
 sub _is_measured {
-    my $adapter = eval { Metrics::Any::Adapter->adapter };
+    my $adapter = Metrics::Any::Adapter->can('adapter') ? Metrics::Any::Adapter->adapter : undef;
     return $adapter && !$adapter->isa('Metrics::Any::Adapter::Null');
 }
 

@@ -108,6 +108,7 @@ sub _work {
         $ahead--;
         return;
     };
+    # Expected: the end of the channel, which is no record.
     while (my $request = eval { $in->recv }) {
         my ($env, $body) = @$request;
         next if !ref $env;               # the client has taken a piece that nobody waited for

@@ -170,7 +170,7 @@ my %TYPES = (
         words  => sub { 'an octal mode from 0000 to 0777' },
         allows => sub {
             my (undef, $value) = @_;
-            return defined eval { Peregrine::Place::mode($value) };
+            return defined Peregrine::Place::mode_bits($value);
         },
     },
     listen   => { complaint => \&Peregrine::Place::problem },
