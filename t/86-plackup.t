@@ -177,6 +177,32 @@ subtest 'HUP without workers' => sub {
     is $server->stop, 0, 'it stops';
 };
 
+subtest 'HUP with workers' => sub {
+    my ($server) = serve(qw(-s Peregrine -E production --workers 1));
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/^Peregrine: SIGHUP: .* use peregrine with .* or plackup's -L Delayed/m),
+        'names what loads new code';
+    is $server->stop, 0, 'it stops';
+};
+
+subtest 'an application that exits' => sub {
+    open my $out, '>', "$dir/exits.psgi" or die $!;
+    print {$out} 'sub { exit 7 if $_[0]{PATH_INFO} eq "/exit"; [ 200, [], ["here"] ] }';
+    close $out or die $!;
+    for my $engine (qw(inline thread)) {
+        my $server = spawn(qw(-s Peregrine -E production --engine), $engine, @PLACE, "$dir/exits.psgi");
+        my $port   = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+        is get($port, '/')->{body}, 'here', "$engine: it serves";
+        eval { get($port, '/exit') };
+        is $server->wait, 7 << 8, '... ends with its status';
+        like $server->log, qr/^Peregrine: the application has called exit: the server ends/m,
+            '... and says why';
+    }
+    my ($server) = serve(qw(-s Peregrine -E production));
+    is $server->stop, 0, 'a stop';
+    unlike $server->log, qr/called exit/, '... is no exit of the application';
+};
+
 my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
 for my $way (
     [qw(-s Peregrine)],

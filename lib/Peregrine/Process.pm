@@ -68,14 +68,19 @@ sub _check_loops_of_environment {
 # So often may callbacks of the loop die while a server that one of them ended shuts down.
 use constant EXCEPTIONS_MAX => 10;
 
+# Whose loop runs: the application may end the process meanwhile.
+my $running;
+
 sub run {
     my ($self) = @_;
     my ($loop, $log, $server, $name) = @{$self}{qw(loop log server name)};
     my $exception;
+    $running = { log => $log, name => $name, pid => $$ };
     do {
         my $ok = eval { $loop->run; 1 };
         $exception = $@;
         $self->end_child($log, $ok ? '' : _text($exception)) if $self->_is_copy;
+        undef $running                                       if $ok;
         return                                               if $ok;
     } while ($server->fail_stalled($exception));
     $log->error("$name: an exception in the event loop, the server shuts down: " . _text($exception));
@@ -88,7 +93,18 @@ sub run {
         $log->error("$name: an exception in the event loop while the server shuts down: " . _text($@));
     }
     $server->give_up_stop;
+    undef $running;
     return $exception;
+}
+
+# `exit` unwinds all functions: where it was called is not known any more.
+END {
+    if ($running && $running->{pid} == $$) {
+        local $?;
+        $running->{log}
+            ->error("$running->{name}: the application has called exit: the server ends, and cuts its"
+                . ' connections');
+    }
 }
 
 sub _text {

@@ -178,11 +178,14 @@ sub restart_workers {
     return $self->{master}->restart;
 }
 
+# What loads the application in the workers.
+sub _way_to_new_code { return 'pagi-server with the file of an application' }
+
 sub _what_restarts {
     my ($self) = @_;
     return
-        'the workers are replaced by others with the same code: for new code start the program again, or use'
-        . ' pagi-server with the file of an application'
+        'the workers are replaced by others with the same code: for new code start the program again, or use '
+        . $self->_way_to_new_code
         if !$self->{load_app};
     return
         'a new template loads the application anew; the workers are replaced by others, which come from it'

@@ -14,6 +14,8 @@ use Plack::Handler::Peregrine::Writer;
 
 sub _name_in_log { return 'Peregrine' }
 
+sub _way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
+
 sub _attach {
     my ($self, $worker) = @_;
     $worker->attach_psgi({ $self->_psgi_settings($self->{options}{app}) });
