@@ -159,6 +159,20 @@ The TLS library that is loaded; empty in a build without TLS.
 
 See L</answer_when_stuck>.
 
+=head2 prepare_alarms
+
+    Peregrine::prepare_alarms();
+
+For L<Peregrine::Threads>, before it clones this interpreter: C<alarm> of Perl code that has been compiled,
+and will be, is that of its own interpreter where C<begin_alarms> was called.
+
+=head2 begin_alarms and end_alarms
+
+    Peregrine::begin_alarms();
+    Peregrine::end_alarms();
+
+This thread's interpreter has an alarm of its own from now on; and not any more, before it goes.
+
 =head2 sv_count
 
     my $before = Peregrine::sv_count();

@@ -278,6 +278,21 @@ CODE:
     px_let_threads_fork();
 
 void
+prepare_alarms()
+CODE:
+    px_alarm_prepare(aTHX);
+
+void
+begin_alarms()
+CODE:
+    px_alarm_begin(aTHX);
+
+void
+end_alarms()
+CODE:
+    px_alarm_end();
+
+void
 leave(status)
     int status
 CODE:

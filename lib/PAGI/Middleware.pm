@@ -125,6 +125,18 @@ original C<$send>, and gives its Future.
 The whole body of a request, and the last event that was received for it: C<http.disconnect> if the client
 left in the middle. It is in memory then, up to C<max_body_size> of L<PAGI::Server>.
 
+=head1 CALLING THE APPLICATION
+
+Middleware calls what it wraps with a list: C<< $app->($scope, $receive, $send) >>. C<&$app> and
+C<goto &$app> hand on C<@_> itself, which L<Future::AsyncAwait> before version 0.65 (Debian 12 has 0.63) frees
+when the async sub that was called so waits, and its caller frees once more: requests end with 500, or the
+process with SIGSEGV. PAGI::Server says so when it starts with such a version. Other people's middleware is
+worth a look: C<grep -rn '&\$' lib>.
+
+Another defect is in each version up to 0.71, on Perls with threads: a long string that the compiler makes
+of constants (C<'y' x 65536>) is empty from the second time on, if its C<async sub> has waited. To be made
+outside of the sub, or with a variable: C<'y' x $size>.
+
 =head1 SEE ALSO
 
 L<PAGI::Middleware::Builder>, L<PAGI::Middleware::SecurityHeaders>.

@@ -54,6 +54,9 @@ sub new {
     prepare();
     _put_off('main::');
     Peregrine::let_threads_fork();
+    # What a clone finds, and leaves behind a `local`: SIGALRM to the process ends nothing.
+    $SIG{ALRM} = sub { };
+    Peregrine::prepare_alarms();
     return $self;
 }
 
@@ -199,8 +202,10 @@ sub _live {
     my $link   = Peregrine::Link->of($handle);
     my $at_end = Peregrine::Threads::AtEnd->new(sub {
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
+        Peregrine::end_alarms();
         $link->close;
     });
+    Peregrine::begin_alarms();
     undef $handle;
     # What is unbuffered has a copy that is not.
     STDERR->autoflush(1);
@@ -253,7 +258,8 @@ this one does nothing else, and ends in its own thread.
 Methods C<CLONE> are called in the new thread: those of installed modules first, then those of the
 application. If one dies the clone cannot start.
 
-A clone starts with all signals blocked: they belong to the thread that was there first. C<exit> ends the
+A clone starts with all signals blocked: they belong to the thread that was there first. C<alarm> is each
+clone's own (L<Peregrine/prepare_alarms>). C<exit> ends the
 clone that calls it. One that does not come back cannot be killed: it is asked where it is
 (L<Peregrine/ask_stuck_thread>) and forgotten, and another one takes its place. If it comes back it ends.
 

@@ -356,6 +356,11 @@ static inline void px_busy_end(const px_worker *worker) {
         __atomic_store_n(worker->busy, worker->depth > 1 ? px_busy_now() : 0, __ATOMIC_RELAXED);
 }
 
+/* alarm.c */
+void px_alarm_prepare(pTHX);
+void px_alarm_begin(pTHX);
+void px_alarm_end(void);
+
 /* stuck.c */
 int px_stuck_signal(void);
 int px_stuck_watch(pTHX_ px_worker *worker, const char *name);

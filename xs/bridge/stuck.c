@@ -20,7 +20,9 @@
 
 /* Those of the process, or of the thread that is a worker. There is one worker, made before the signal
  * comes. */
+#ifdef MULTIPLICITY
 static __thread tTHX stuck_perl;
+#endif
 static __thread px_worker *stuck_worker;
 static __thread char stuck_name[48];
 
@@ -184,7 +186,7 @@ static void tell(const char *who, unsigned long number) {
 
 static void on_signal(int number) {
     PERL_UNUSED_VAR(number);
-    if (!stuck_perl) return;
+    if (!stuck_worker) return;
     tell(": process ", (unsigned long)getpid());
     if (give_up(stuck_worker)) (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
     /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */
@@ -194,7 +196,7 @@ static void on_signal(int number) {
 /* The same in a thread, which may have come back meanwhile. */
 static void on_thread_signal(int number) {
     PERL_UNUSED_VAR(number);
-    if (!stuck_perl || !stuck_worker->at) return;
+    if (!stuck_worker || !stuck_worker->at) return;
     const int error = errno;
     tell("", 0);
     (void)give_up(stuck_worker);
@@ -218,7 +220,9 @@ static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*h
     action.sa_flags = SA_RESTART;
     my_strlcpy(stuck_name, name, sizeof(stuck_name));
     stuck_worker = worker;
+#ifdef MULTIPLICITY
     stuck_perl = aTHX;
+#endif
     return sigaction(number, &action, NULL);
 }
 
@@ -239,7 +243,6 @@ int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name) {
 /* A worker ends. */
 void px_stuck_forget(const px_worker *worker) {
     if (stuck_worker != worker) return;
-    stuck_perl = NULL;
     stuck_worker = NULL;
 }
 

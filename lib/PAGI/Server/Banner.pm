@@ -14,7 +14,7 @@ use PAGI::Server::AccessLog;
 # Descriptors that the engine keeps for other things than connections, and few connections for a server.
 use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
 
-# Facts: loop, options, listeners, connections_max, memory_max, shows_errors.
+# Facts: loop, options, listeners, connections_max, memory_max, shows_errors, is_async.
 sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
@@ -26,6 +26,17 @@ sub tell {
             . ' (--access-log FILE, --no-access-log)')
         if PAGI::Server::AccessLog::is_terminal($facts{options}{access_log});
     _check_audience($log, $facts{listeners}) if $facts{shows_errors};
+    _check_async($log)                       if $facts{is_async};
+    return;
+}
+
+# Before 0.65 it frees the @_ of an async sub that waits although its caller may still have it.
+sub _check_async {
+    my ($log) = @_;
+    my $version = $INC{'Future/AsyncAwait.pm'} ? Future::AsyncAwait->VERSION : undef;
+    $log->info("PAGI: Future::AsyncAwait $version breaks the heap where an async sub that waits was called as"
+            . ' &$app, without a list; 0.65 does not (PAGI::Middleware, CALLING THE APPLICATION)')
+        if defined $version && $version < 0.65;
     return;
 }
 
@@ -143,7 +154,8 @@ writes the application.
 =head2 tell
 
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners,
-        connections_max => $count, memory_max => $bytes, shows_errors => $is_development);
+        connections_max => $count, memory_max => $bytes, shows_errors => $is_development,
+        is_async => 1);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
 

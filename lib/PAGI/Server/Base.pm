@@ -427,6 +427,7 @@ sub _tell_start {
         connections_max => $self->effective_max_connections,
         memory_max      => $self->effective_memory_max,
         shows_errors    => $self->_shows_errors,
+        is_async        => $self->isa('PAGI::Server'),
     );
     return;
 }

@@ -124,10 +124,22 @@ with all of its threads. In C<--engine process> the process of such an interpret
 
 =item *
 
-What belongs to the process is shared: the current directory, C<umask>, the locale, C<%SIG>. An application
-that sets C<$SIG{TERM}> or C<$SIG{CHLD}>, C<local> or not, does so for the server as well. Signals come to no
-clone: all are blocked there, so that C<alarm> interrupts nothing. Programs that it starts begin with blocked
-signals, too; only C<KILL> and C<STOP> reach them then, unless they unblock others (C<POSIX::sigprocmask>).
+What belongs to the process is shared: the current directory, C<umask>, the locale, the dispositions behind
+C<%SIG>. Signals come to no clone: all are blocked there. So:
+
+    in a clone                    what it does
+    $SIG{ALRM} = ..., alarm       as in a process of its own: each clone has its own alarm
+    alarm without a handler       interrupts a system call; it ends no process
+    $SIG{ALRM} = 'DEFAULT'        to be avoided: a SIGALRM to the process then ends it
+    Time::HiRes::alarm, ualarm,   nothing: these are the process's, which ignores them
+      setitimer
+    $SIG{TERM}, $SIG{CHLD}, ...   changes the server's disposition, local or not: to be avoided
+    $SIG{__DIE__}, $SIG{__WARN__} its own
+    die                           500
+    exit                          500, ends this interpreter; another one takes its place
+    fork                          the child has its own alarm; its exit has status 0 (POSIX::_exit has one)
+    system, exec after fork       starts with blocked signals, but KILL and STOP
+    exec, POSIX::_exit            ends the process and all requests in it
 
 =item *
 

@@ -1,0 +1,124 @@
+# alarm ends what blocks an application, wherever that runs, and nothing else.
+# The same for each PEREGRINE_ENGINE: its servers name their engines.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Peregrine::Threads;
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestWorkers qw(write_file);
+
+# What every application here does by its path: an alarm after a second ends a wait of a minute.
+my $do = <<'PERL';
+use strict;
+use warnings;
+use Time::HiRes ();
+
+sub limited {
+    my ($blocks) = @_;
+    my $began = time;
+    my $done  = eval {
+        local $SIG{ALRM} = sub { die "late\n" };
+        alarm 1;
+        $blocks->();
+        alarm 0;
+        1;
+    };
+    my $error = $done ? 'not late' : $@;
+    chomp $error;
+    return $error . (time - $began < 40 ? ', soon' : ', far too late');
+}
+
+my %DO = (
+    '/sleep'  => sub { limited(sub { sleep 60 }) },
+    '/select' => sub { limited(sub { select undef, undef, undef, 60 }) },
+    '/read'   => sub { pipe my $in, my $out or die $!; limited(sub { my $line = readline $in }) },
+    '/loop'   => sub { limited(sub { my $end = time + 60; 1 while time < $end }) },
+    '/eval'   => sub { limited(eval 'sub { alarm 1; sleep 60 }') },
+    '/left'   => sub { alarm 100; my $left = alarm 50; my $last = alarm 0; join ' ', $left > 98, $last > 48 },
+    '/after'  => sub { local $SIG{ALRM} = 'IGNORE'; alarm 1; Time::HiRes::sleep(1.5); 'went on' },
+    '/kill'   => sub { kill ALRM => $$; 'told' },
+    '/fork'   => sub {
+        my $pid = fork // die $!;
+        if (!$pid) {
+            $SIG{ALRM} = sub { require POSIX; POSIX::_exit(7) };
+            alarm 1;
+            sleep 60;
+            require POSIX;
+            POSIX::_exit(1);
+        }
+        waitpid $pid, 0;
+        return $? >> 8;
+    },
+);
+sub answer { return ($DO{ $_[0] } || sub { 'hello' })->() }
+PERL
+
+my $psgi = write_file('alarm.psgi', "$do\nsub { [ 200, [], [ answer(\$_[0]{PATH_INFO}) ] ] }\n");
+my $pagi = write_file('alarm.pl',   <<"PERL");
+$do
+use Future::AsyncAwait;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no\\n" if \$scope->{type} ne 'http';
+    await \$send->({ type => 'http.response.start', status => 200, headers => [] });
+    await \$send->({ type => 'http.response.body', body => answer(\$scope->{path}) });
+}
+PERL
+
+my %EXPECTED = (
+    (map { $_ => 'late, soon' } qw(/sleep /select /read /loop /eval)),
+    '/left'  => '1 1',
+    '/after' => 'went on',
+    '/fork'  => 7,
+);
+
+my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
+
+sub plackup {
+    my ($psgi, @options) = @_;
+    return TestServer->spawn($^X, (map { "-I$_" } @INC), $plackup, @options, $psgi);
+}
+
+sub port_of {
+    my ($server) = @_;
+    return ($server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)}) =~ /(\d+)\z/)[0];
+}
+
+sub try_alarms {
+    my ($server) = @_;
+    my $port = $server->port // port_of($server);
+    is get($port, $_)->{body},  $EXPECTED{$_}, $_ for sort keys %EXPECTED;
+    is get($port, '/')->{body}, 'hello',       'the server goes on';
+    is $server->stop, 0, 'to its end';
+}
+
+my @at = qw(--listen 127.0.0.1:0);
+subtest "PAGI, $_" => sub { try_alarms(TestServer->command('--engine', $_, $pagi)) }
+    for qw(inline thread);
+subtest 'PAGI, process' => sub {
+    try_alarms(TestServer->command(qw(--engine process --workers 1), $pagi));
+};
+subtest "PSGI, $_" => sub { try_alarms(plackup($psgi, qw(-s Peregrine), @at, '--engine', $_)) }
+    for qw(inline thread);
+subtest 'PSGI, process' => sub {
+    try_alarms(plackup($psgi, qw(-s Peregrine --engine process --workers 1), @at));
+};
+
+subtest 'PSGI, clones' => sub {
+    plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
+    my $server = plackup($psgi, qw(-s EVHTP --max-workers 2), @at);
+    my $port   = port_of($server);
+    # One waits for its alarm while the other one has set and unset its own.
+    my $waits = TestClient->new($port)->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
+    is get($port, '/left')->{body}, '1 1',            'an alarm of another clone';
+    is $waits->response->{body},    'late, soon',     '... leaves that of the first one';
+    is get($port, "/$_")->{body},   $EXPECTED{"/$_"}, "/$_" for qw(select read loop eval after fork);
+    is get($port, '/kill')->{body}, 'told',           'SIGALRM to the process';
+    is get($port, '/')->{body},     'hello',          '... ends nothing';
+    is $server->stop,               0,                'it stops';
+};
+
+done_testing;
