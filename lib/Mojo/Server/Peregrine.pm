@@ -1,0 +1,232 @@
+package Mojo::Server::Peregrine;
+
+use strict;
+use warnings;
+
+# Mojo::IOLoop makes its reactor when it is loaded.
+BEGIN { $ENV{MOJO_REACTOR} //= 'Mojo::Reactor::Peregrine' if !$INC{'Mojo/IOLoop.pm'} }
+
+use Mojo::Base 'Mojo::Server';
+
+use Carp qw(croak);
+use Future;
+use IO::Async::Loop;
+use Mojo::IOLoop;
+use Mojo::Server::Peregrine::Exchange;
+use Mojo::Server::Peregrine::Socket;
+
+our $VERSION = '0.003000';
+
+has ioloop => sub { Mojo::IOLoop->singleton };
+
+# The application is loaded, and nothing runs yet: a process that is forked afterwards begins with its
+# lifespan.
+sub to_pagi_app {
+    my ($self) = @_;
+    $self->app;
+    return sub { return $self->serve(@_) };
+}
+
+sub load {
+    my ($self, $file) = @_;
+    $self->load_app($file);
+    return $self->to_pagi_app;
+}
+
+sub serve {
+    my ($self, $scope, $receive, $send) = @_;
+    my $type = $scope->{type};
+    return $self->_live($receive, $send) if $type eq 'lifespan';
+    $self->begin                         if ($self->{process} // 0) != $$;
+    return Mojo::Server::Peregrine::Exchange->new($self, $scope, $receive, $send)->run
+        if $type eq 'http' || $type eq 'sse';
+    return Mojo::Server::Peregrine::Socket->new($self, $scope, $receive, $send)->run if $type eq 'websocket';
+    die "Unsupported scope type: $type\n";
+}
+
+# ---- The life of a process ----------------------------------------------------------------------
+
+sub _live {
+    my ($self, $receive, $send) = @_;
+    return $receive->()->then(sub {
+        $self->begin;
+        return $send->({ type => 'lifespan.startup.complete' });
+    })->then(sub { return $receive->() })->then(sub {
+        $self->end;
+        return $send->({ type => 'lifespan.shutdown.complete' });
+    });
+}
+
+# The hook comes first: what it waits for runs a loop of its own.
+sub begin {
+    my ($self) = @_;
+    $self->{process} = $$;
+    $self->app->server($self);
+    my $reactor = $self->ioloop->reactor;
+    croak 'Mojo::Server::Peregrine: Mojo::IOLoop was loaded before MOJO_REACTOR named'
+        . ' Mojo::Reactor::Peregrine, and runs on '
+        . ref($reactor)
+        if !$reactor->isa('Mojo::Reactor::Peregrine');
+    # Several applications of a process share it.
+    $reactor->attach(IO::Async::Loop->new, on_stop => sub { kill TERM => $$ }) if !$reactor->is_attached;
+    return;
+}
+
+sub end {
+    my ($self) = @_;
+    $self->ioloop->emit('finish');
+    $self->ioloop->reactor->detach;
+    return;
+}
+
+# ---- Requests -----------------------------------------------------------------------------------
+
+# A transaction with all of the request but its body.
+sub transaction {
+    my ($self, $scope) = @_;
+    my $tx = $self->build_tx;
+    $tx->connection('peregrine-' . ++$self->{connections});
+    if (my $client = $scope->{client}) { $tx->remote_address($client->[0])->remote_port($client->[1]) }
+    my $server = $scope->{server};
+    $tx->local_address($server->[0])->local_port($server->[1]) if $server && defined $server->[1];
+    $tx->res->headers->server('Mojolicious (Perl)');
+    my $req = $tx->req;
+    $req->method($scope->{method} // 'GET');
+    $req->version($scope->{http_version});
+    my $headers = $req->headers;
+
+    for my $field (@{ $scope->{headers} }) {
+        $headers->add(@$field) if $field->[0] ne 'transfer-encoding';
+    }
+    _set_url($req->url, $scope);
+    my $tls = $scope->{extensions}{tls};
+    $req->env({ 'pagi.tls' => $tls }) if $tls;
+    # Only the body is parsed.
+    $req->{state} = 'content';
+    @{ $req->content }{qw(state header_size raw_size)} = ('body', 0, 0);
+    return $tx;
+}
+
+sub _set_url {
+    my ($url, $scope) = @_;
+    my ($path, $query, $root) = @{$scope}{qw(raw_path query_string root_path)};
+    my $base = $url->base;
+    $base->scheme($scope->{scheme} =~ /s\z/ ? 'https' : 'http');
+    if (length($root // '')) {
+        $path =~ s{\A\Q$root\E(?=/|\z)}{};
+        $base->path->parse("$root/");
+    }
+    $url->path_query(length $query ? "$path?$query" : $path);
+    return;
+}
+
+sub run { croak 'Mojo::Server::Peregrine: `peregrine` runs it; to_pagi_app makes it an application of PAGI' }
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Mojo::Server::Peregrine - Mojolicious applications on a Peregrine server, natively
+
+=head1 SYNOPSIS
+
+    # app.pl, for pagi-server and peregrine
+    use Mojo::Server::Peregrine;
+    use Mojolicious::Lite -signatures;
+
+    get '/' => sub ($c) { $c->render(text => 'Hello') };
+    websocket '/echo' => sub ($c) { $c->on(message => sub ($c, $text) { $c->send($text) }) };
+
+    Mojo::Server::Peregrine->new(app => app)->to_pagi_app;
+
+    # an application that is there already
+    Mojo::Server::Peregrine->new->load('script/my_app');
+
+=head1 DESCRIPTION
+
+A server of L<Mojolicious> in place of its daemon: the engine reads requests, frames responses and WebSockets,
+and has HTTP/2, TLS, limits and slow clients; the application gets a L<Mojo::Transaction::HTTP> or
+L<Mojo::Transaction::WebSocket>. C<render_later>, promises, C<write>, C<write_chunk>, C<write_sse> with their
+C<drain>, uploads in memory, in files and by C<on read>, and WebSockets work as with the daemon.
+
+L<Mojo::IOLoop> runs on the server's loop (L<Mojo::Reactor::Peregrine>). This module chooses that reactor if
+it is loaded before L<Mojo::IOLoop>; otherwise the environment variable MOJO_REACTOR has to.
+
+=head2 Differences from the daemon
+
+=over
+
+=item *
+
+The hook C<before_server_start> runs once in each process that serves, with this server. C<finish> of the loop
+comes before the process ends. C<< Mojo::IOLoop->stop >> outside of a nested start is a TERM to the process.
+
+=item *
+
+Connections are the engine's: C<< $tx->connection >> names the exchange, and C<< Mojo::IOLoop->stream >> finds
+nothing by that name, so that C<< $c->inactivity_timeout >> does nothing. The options of the server have
+timeouts in its place.
+
+=item *
+
+C<write> without a Content-Length is chunked for clients of HTTP/1.1, and the connection is kept.
+
+=item *
+
+Messages of WebSockets are compressed and decompressed, pings answered and frames joined by the engine: an
+C<on frame> sees one frame for each message, and frames that are sent as arrays can be text, binary or close.
+C<< $tx->max_websocket_size >> holds for whole messages.
+
+=item *
+
+C<< $tx->req->env >> has C<pagi.tls>, which L<PAGI::Server::Protocol/The extension tls> describes, on
+connections with TLS.
+
+=item *
+
+With C<--engine thread> and workers, whose interpreters are clones, it does not work: use processes.
+
+=back
+
+=head1 METHODS
+
+Those of L<Mojo::Server>, and
+
+=head2 to_pagi_app
+
+The application as a code reference, for L<PAGI::Server>.
+
+=head2 load
+
+    my $app = Mojo::Server::Peregrine->new->load($file);
+
+Loads an application from its script, and gives what C<to_pagi_app> does.
+
+=head2 serve
+
+What C<to_pagi_app> calls for each scope.
+
+=head2 begin
+
+=head2 end
+
+The life of a process: the reactor gets the server's loop, and gives it back.
+
+=head2 transaction
+
+A L<Mojo::Transaction::HTTP> for a scope, without a body.
+
+=head2 run
+
+Dies: this is no program.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

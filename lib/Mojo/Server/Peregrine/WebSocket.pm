@@ -1,0 +1,138 @@
+package Mojo::Server::Peregrine::WebSocket;
+
+# A Mojo::Transaction::WebSocket whose messages are framed by the engine.
+
+use strict;
+use warnings;
+
+use Mojo::Base 'Mojo::Transaction::WebSocket';
+
+use Mojo::JSON      qw(j to_json);
+use Mojo::Util      qw(decode encode);
+use Mojo::WebSocket qw(WS_BINARY WS_CLOSE WS_CONTINUATION WS_TEXT);
+
+our $VERSION = '0.003000';
+
+# Compression is negotiated by the engine.
+sub with_compression { return }
+
+# ---- Sent ---------------------------------------------------------------------------------------
+
+sub send {
+    my ($self, $message, $code) = @_;
+    $self->once(drain => $code) if $code;
+    my $event = $self->_event($message);
+    $self->{peregrine}->($event) if $event && $self->{peregrine} && !$self->{closing};
+    return $self;
+}
+
+sub _event {
+    my ($self, $message) = @_;
+    return $self->_event_of_frame(@$message) if ref $message eq 'ARRAY';
+    return _text("$message")                 if ref $message ne 'HASH';
+    return _text(to_json($message->{json}))  if exists $message->{json};
+    return _decoded($message->{text})        if exists $message->{text};
+    return { type => 'websocket.send', bytes => $message->{binary} };
+}
+
+# Pings are the engine's, and frames of one message are joined.
+sub _event_of_frame {
+    my ($self, $is_last, undef, undef, undef, $op, $payload) = @_;
+    return                      if $op != WS_TEXT && $op != WS_BINARY && $op != WS_CONTINUATION;
+    $self->{peregrine_op} = $op if $op != WS_CONTINUATION;
+    $self->{peregrine_parts} .= $payload;
+    return if !$is_last;
+    my $whole = delete $self->{peregrine_parts};
+    return _decoded($whole) if $self->{peregrine_op} == WS_TEXT;
+    return { type => 'websocket.send', bytes => $whole };
+}
+
+sub _text {
+    my ($text) = @_;
+    return { type => 'websocket.send', text => $text };
+}
+
+sub _decoded {
+    my ($bytes) = @_;
+    return _text(decode('UTF-8', $bytes) // $bytes);
+}
+
+sub finish {
+    my ($self, @args) = @_;
+    return $self if $self->{closing};
+    $self->{close} = [@args];
+    my ($code, $reason) = @args;
+    $self->{close}[0] //= 1005;
+    my $send = $self->{peregrine};
+    $self->{closing} = 1;
+    $send->({
+        type => 'websocket.close',
+        defined $code   ? (code   => $code)   : (),
+        defined $reason ? (reason => $reason) : (),
+    })
+        if $send;
+    return $self;
+}
+
+# ---- Received -----------------------------------------------------------------------------------
+
+sub heard {
+    my ($self, $event) = @_;
+    return if $self->{closing};
+    my ($text, $bytes) = @{$event}{qw(text bytes)};
+    my $is_text = defined $text;
+    my $wants   = $is_text
+        && ($self->has_subscribers('frame')
+        || $self->has_subscribers('json')
+        || $self->has_subscribers('text'));
+    $bytes = encode('UTF-8', $text) if $wants;
+    my $size = length($bytes // $text);
+    return $self->finish(1009) if $size > $self->max_websocket_size;
+    $self->emit(frame => [ 1, 0, 0, 0, $is_text ? WS_TEXT : WS_BINARY, $bytes ])
+        if $self->has_subscribers('frame');
+    $self->emit(json => j($bytes)) if $self->has_subscribers('json');
+    $self->emit($is_text ? 'text' : 'binary' => $bytes);
+    $self->emit(message => $is_text ? $text : $bytes);
+    return;
+}
+
+# The peer's end, unless the application has closed before.
+sub left {
+    my ($self, $code, $reason) = @_;
+    return if $self->{close} || $code == 1006;
+    $self->{close} = $code == 1005 ? [$code] : [ $code, $reason ];
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Mojo::Server::Peregrine::WebSocket - a WebSocket transaction whose frames are the engine's
+
+=head1 DESCRIPTION
+
+A L<Mojo::Transaction::WebSocket> for L<Mojo::Server::Peregrine>.
+
+=head1 METHODS
+
+Those of L<Mojo::Transaction::WebSocket>, and
+
+=head2 heard
+
+A message has come: an event of PAGI.
+
+=head2 left
+
+The peer has gone, with a code and a reason.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,53 @@
+package MojoOnPeregrine;
+
+# For Mojolicious' own tests, with -MMojoOnPeregrine: the server of Mojo::UserAgent, so that of Test::Mojo, is
+# a PAGI::Server in this process, on a loop that waits in its engine. User agents that block run the same
+# loop, where the server is.
+
+use strict;
+use warnings;
+
+use Mojo::Server::Peregrine;
+use IO::Async::Loop::Peregrine;
+use Mojo::UserAgent;
+use Mojo::UserAgent::Server;
+use PAGI::Server;
+
+our $VERSION = '0.003000';
+
+my $loop    = IO::Async::Loop::Peregrine->new;
+my $reactor = Mojo::IOLoop->singleton->reactor->attach($loop);
+my %ports;
+
+# A server for each application.
+sub port_of {
+    my ($app) = @_;
+    return $ports{$app} //= do {
+        my $mojo   = Mojo::Server::Peregrine->new(app => $app);
+        my $server = PAGI::Server->new(
+            app           => $mojo->to_pagi_app,
+            port          => 0,
+            quiet         => 1,
+            access_log    => undef,
+            lifespan_mode => 'off',
+            engine        => $ENV{PEREGRINE_ENGINE} || 'inline',
+        );
+        $loop->add($server);
+        $server->listen->get;
+        $server->port;
+    };
+}
+
+sub url_of {
+    my ($self) = @_;
+    return Mojo::URL->new('http://127.0.0.1:' . port_of($self->app) . '/');
+}
+
+{
+    no warnings 'redefine';
+    *Mojo::UserAgent::Server::url    = \&url_of;
+    *Mojo::UserAgent::Server::nb_url = \&url_of;
+    Mojo::UserAgent->attr(ioloop => sub { Mojo::IOLoop->singleton });
+}
+
+1;
