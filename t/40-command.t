@@ -269,8 +269,8 @@ subtest 'a server that cannot start' => sub {
     );
     fails(
         'a failed startup',
-        1,    qr/Error: starting server: Lifespan startup failed: broken/,
-        '-e', 'sub { $_[2]->({ type => "lifespan.startup.failed", message => "broken" }) }'
+        1, qr/Error: starting server: Lifespan startup failed: broken/,
+        '--port', 0, '-e', 'sub { $_[2]->({ type => "lifespan.startup.failed", message => "broken" }) }'
     );
 };
 
