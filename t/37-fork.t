@@ -395,4 +395,23 @@ subtest 'what runs another program' => sub {
     unlike($server->log, qr/forked/, '... without a word');
 };
 
+subtest 'SIGPIPE' => sub {
+    my $server = TestServer->start(
+        app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die "unsupported\n" if $scope->{type} ne 'http';
+            my ($ignored) = qx(cat /proc/self/status) =~ /^SigIgn:\s*([0-9a-f]+)/m;
+            pipe my $reader, my $writer or die $!;
+            close $reader;
+            my $told = syswrite($writer, 'x') // "$!";
+            await answer($send,
+                (hex($ignored) & 1 << POSIX::SIGPIPE() - 1 ? 'ignored' : 'default') . ", $told");
+        },
+        quiet => 1
+    );
+    is(get($server->port, '/')->{body}, 'default, Broken pipe', 'ends programs, and not the server')
+        for 1 .. 2;
+    is($server->stop, 0, 'the server ends well');
+};
+
 done_testing;

@@ -13,6 +13,11 @@ use Peregrine::Optional;
 use POSIX        ();
 use Scalar::Util qw(blessed weaken);
 
+# IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that, and
+# `yes | head -1` would never end; a handler they do not inherit.
+$SIG{PIPE} = sub { }
+    if ($SIG{PIPE} // '') eq 'IGNORE';
+
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
