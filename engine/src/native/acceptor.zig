@@ -18,7 +18,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
         resume_at: u64 = 0,
 
         pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
-            // It receives nothing but connections.
+            // Its io receives nothing but connections.
             return .{
                 .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }),
                 .receiver = receiver,
@@ -55,7 +55,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
             self.io.closeListeners();
         }
 
-        /// One round of accepting.
+        /// Waits once, and accepts the connections that are there.
         pub fn round(self: *Self, timeout_ms: i32) void {
             // Under a kernel waiting never fails.
             _ = self.io.wait(if (self.resume_at == 0) timeout_ms else @intCast(self.pause_ms)) catch return;

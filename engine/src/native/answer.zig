@@ -33,7 +33,7 @@ pub const Answer = struct {
     /// Lives as long as the answer does.
     arena: std.mem.Allocator,
 
-    /// What bytes are, if they begin with a response.
+    /// A response at the beginning of some bytes.
     pub const Read = struct {
         answer: Answer,
         /// How many bytes it has.

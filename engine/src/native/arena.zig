@@ -10,7 +10,7 @@ const Pool = @import("server").Pool;
 /// allocator is in use.
 pub const Arena = struct {
     pool: *Pool,
-    /// What is being filled: `first`, or the newest block.
+    /// Memory that is being filled: `first`, or the newest block.
     memory: []u8,
     /// First free byte of `memory`.
     at: usize,
@@ -64,7 +64,7 @@ pub const Arena = struct {
         return copy;
     }
 
-    /// So many bytes that live until `reset`, at any address.
+    /// `len` bytes that live until `reset`, at any address.
     pub inline fn space(arena: *Arena, len: usize) error{OutOfMemory}![]u8 {
         if (len > arena.memory.len - arena.at) try arena.grow(len, .@"1");
         const start = arena.at;

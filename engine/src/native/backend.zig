@@ -21,7 +21,7 @@ pub fn Server(comptime Handler: type) type {
         const Rings = if (io.has_rings) *ServerOn(io.Uring, Handler) else noreturn;
 
         running: Running,
-        /// What `running` points to is freed. This struct lies in a page of its own, which `deinit` alone
+        /// The server behind `running` is freed. This struct lies in a page of its own, which `deinit` alone
         /// gives back: a `shutdown` that comes after the end of `start` finds it and sees that.
         is_freed: std.atomic.Value(bool) = .init(false),
         /// Calls of other threads that look at `running`: it is not freed under them.
@@ -41,7 +41,7 @@ pub fn Server(comptime Handler: type) type {
             return create(gpa, port_number, config, {}) catch |err| complaints.cannotStart(before, err);
         }
 
-        /// The same with a handler that the program has made: a struct that holds pools, connections to
+        /// Like `init`, with a handler that the program has made: a struct that holds pools, connections to
         /// databases, configuration. The server keeps the value where it stays, see `handler`, and calls its
         /// `deinit`, if it has one, when it is freed; on an error it does not.
         pub fn initWith(
@@ -77,7 +77,7 @@ pub fn Server(comptime Handler: type) type {
             };
         }
 
-        /// What was asked for, unless the kernel refuses.
+        /// The io that was asked for, unless the kernel refuses it.
         fn choose(gpa: std.mem.Allocator, wanted: io.Backend) !io.Backend {
             if (wanted == .native) return .native;
             if (!io.has_rings) {

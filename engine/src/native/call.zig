@@ -19,11 +19,11 @@ const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
 const Ticket = @import("server").Ticket;
 
-/// One request in the hands of a Zig handler. Lies in a slab of its worker.
+/// A request in the hands of a Zig handler. Lies in a slab of its worker.
 pub const Call = struct {
-    /// Its own slot.
+    /// The call's own slot.
     ticket: Ticket,
-    /// Whoever answers for all calls of a worker; native.zig knows its type.
+    /// The host of all calls of a worker; native.zig knows its type.
     host: *anyopaque,
     /// Null once the response is complete or the client gone: the exchange may be somebody else's then.
     exchange: ?*Exchange,
@@ -34,7 +34,7 @@ pub const Call = struct {
     intake: ?*Intake,
     /// More of the body comes, for `handleBody`.
     awaits_body: bool,
-    /// What has come of a body that the handler wants whole.
+    /// The part that has come of a body that the handler wants whole.
     gathered: Input,
     custody: Custody,
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
@@ -45,7 +45,7 @@ pub const Call = struct {
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 
-    /// Who has it.
+    /// Where the request is.
     pub const Custody = union(enum) {
         /// The server waits for the body; the handler was not told of the request.
         server,
@@ -55,7 +55,7 @@ pub const Call = struct {
         orphaned: Reason,
         /// No hook is on the stack; the response comes later.
         waiting,
-        /// The same, and it comes as messages.
+        /// No hook is on the stack; the response comes as messages of another thread.
         detached,
     };
 

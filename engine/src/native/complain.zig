@@ -3,7 +3,7 @@
 const builtin = @import("builtin");
 const log = @import("std").log.scoped(.peregrine);
 
-/// What this thread has complained of so far: whoever passes an error on can tell whether the log has it.
+/// Errors that this thread has logged: a caller that passes an error on can tell whether the log has it.
 pub threadlocal var count: usize = 0;
 
 /// Logs an error. The test runner takes one in the log for a failed test, and tests may well

@@ -8,13 +8,13 @@ const response_file = @import("response.zig");
 const Response = response_file.Response;
 const testing = std.testing;
 
-/// One event.
+/// A message of an event stream.
 pub const Event = struct {
     /// Any lines; a client gets them joined by line feeds.
     data: []const u8,
-    /// What the client listens for; null: "message".
+    /// The event's type, for which the client listens; null: "message".
     name: ?[]const u8 = null,
-    /// What a client that comes back sends as Last-Event-ID.
+    /// A client that comes back sends this as Last-Event-ID.
     id: ?[]const u8 = null,
     /// From now on clients wait so long, in milliseconds, before they come back.
     retry_ms: ?u32 = null,

@@ -62,7 +62,7 @@ const Hook = struct {
     required: bool = false,
     /// The first of the parameters may be the number of the WebSocket instead.
     by_number: bool = false,
-    /// It may return an error.
+    /// The hook may return an error.
     fallible: bool = false,
     Returned: type = void,
     /// How a program writes that.
@@ -145,19 +145,19 @@ pub fn check(comptime Handler: type) void {
     if (comptime fault(Handler)) |text| @compileError(text);
 }
 
-/// The same, for who wants the server to make it.
+/// Like `check`, for a handler that the server makes.
 pub fn checkInit(comptime Handler: type) void {
     check(Handler);
     if (comptime initFault(Handler)) |text| @compileError(text);
 }
 
-/// The same, for who gives one to a server.
+/// Like `check`, for a handler that the program gives to a server.
 pub fn checkValue(comptime Handler: type) void {
     check(Handler);
     if (comptime valueFault(Handler)) |text| @compileError(text);
 }
 
-/// What is wrong with a handler, as a sentence that says what to write; null if nothing is.
+/// The fault of a handler, as a sentence that says what to write; null if it has none.
 pub fn fault(comptime Handler: type) ?[]const u8 {
     const name = @typeName(Handler);
     if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
@@ -278,7 +278,7 @@ fn isErrorOrVoid(comptime Returned: type) bool {
     };
 }
 
-/// What went wrong in a hook that has returned; null if nothing did, or nothing can.
+/// The error that a hook has returned; null if it returned none, or cannot.
 pub inline fn failure(returned: anytype) ?anyerror {
     if (@TypeOf(returned) == void) return null;
     return if (returned) |_| null else |err| err;
@@ -318,7 +318,7 @@ fn hookNames() []const u8 {
 
 const testing = std.testing;
 
-/// What every handler of the tests below has.
+/// Functions that every handler of the tests below has.
 fn Plain(comptime Self: type) type {
     return struct {
         fn init(_: std.mem.Allocator) !*Self {

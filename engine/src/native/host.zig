@@ -259,12 +259,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         const logged_path_bytes_max = 200;
 
-        /// What the hook prepared is not sent. Once it is on its way the client has to see that
+        /// A response that the hook prepared is not sent. Of one on its way the client has to see that
         /// it is not complete.
         noinline fn failed(host: *Self, call: *Call, hook: []const u8, err: anyerror) void {
             const response = &call.response;
             response.upgrade = null;
-            // Nobody may answer it any more, detached or not.
+            // No other thread may answer the request any more, detached or not.
             if (call.custody == .detached) call.custody = .handler;
             const status: Status = .ofError(err);
             const has_started = response.state != .collecting;

@@ -29,7 +29,7 @@ pub const Job = struct {
     /// This struct and what its request is made of.
     memory: []align(alignment) u8,
     detached: Detached,
-    /// Nobody has finished `detached`.
+    /// `detached` is not finished.
     is_open: bool = true,
     /// For clients that are slow.
     may_wait: bool = true,
@@ -147,7 +147,7 @@ pub const Job = struct {
         if (job.is_open) job.detached.drop();
     }
 
-    /// What was collected as one answer, in pieces if it is long.
+    /// Sends the collected response as one answer, in pieces if it is long.
     fn sendWhole(job: *Job) SendError!void {
         const body = try job.bodyBytes();
         if (body.len > piece_bytes_max) {
@@ -215,7 +215,7 @@ pub const Job = struct {
         while (true) {
             return @call(.auto, say, .{job.detached} ++ what) catch |err| switch (err) {
                 error.Full => {
-                    // What does not get into an empty mailbox never does.
+                    // A message that does not fit into an empty mailbox never does.
                     if (!job.may_wait or job.detached.inbox.bytes.load(.monotonic) == 0) return err;
                     io.sleep(pause_ms);
                     continue;
@@ -308,7 +308,7 @@ pub const Job = struct {
         response.state = .ended;
     }
 
-    /// It goes on elsewhere.
+    /// The answer comes from elsewhere.
     fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
         const job = of(response);
         if (!job.is_open) return error.Closed;

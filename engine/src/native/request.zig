@@ -1,4 +1,4 @@
-//! What a Zig handler sees of a request. Everything here is borrowed: valid until the handler returns, or,
+//! A request as a Zig handler sees it. Everything here is borrowed: valid until the handler returns, or,
 //! for a request whose body is streamed or that was detached, until its response is complete or
 //! `handleAbort` has returned.
 //! Does not know: sockets, and how the response is sent.
@@ -12,7 +12,7 @@ const tls = @import("tls");
 const query_file = @import("query.zig");
 const Tunnel = @import("server").Tunnel;
 
-/// What a Zig handler sees of a request. All slices are borrowed: see engine/README.md.
+/// A request as a Zig handler sees it. All slices are borrowed: see engine/README.md.
 pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
     method: protocol.http.Method,
@@ -25,7 +25,7 @@ pub const Request = struct {
     path_and_query: []const u8,
     /// The whole body; empty if there is none, or if it is streamed (`handleBody`).
     body: []const u8,
-    /// What the last `parseQuery` found; empty before.
+    /// The pairs that the last `parseQuery` found; empty before.
     query: std.StringHashMap([]const u8),
     /// The client's numeric address: that of the connection, or what a trusted proxy says; empty
     /// over a Unix socket.
@@ -75,7 +75,7 @@ pub const Request = struct {
         request.gathers = true;
     }
 
-    /// What TLS has agreed on: version, cipher suite, server name and more; null without TLS.
+    /// The agreement of the TLS handshake: version, cipher suite, server name and more; null without TLS.
     pub fn security(request: *const Request) ?tls.Agreement {
         const tunnel = request.tunnel orelse return null;
         return tunnel.session.agreement();
@@ -99,7 +99,7 @@ pub const Request = struct {
         return request.head.authority.of(request.head.text);
     }
 
-    /// What follows the "?", still percent-encoded; empty if there is none.
+    /// The query behind the "?", still percent-encoded; empty if there is none.
     pub fn getQuery(request: *const Request) []const u8 {
         return request.head.query.of(request.head.text);
     }

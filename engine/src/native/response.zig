@@ -38,7 +38,7 @@ pub const Header = struct {
     }
 };
 
-/// What a writer learns about the way to its client.
+/// Whether the way to the client has room for more bytes.
 pub const Flow = enum {
     /// Go on.
     ready,
@@ -47,7 +47,7 @@ pub const Flow = enum {
     wait,
 };
 
-/// What a browser shows in place of the text of a status, from `handleErrorPage`.
+/// The page that a browser shows in place of the text of a status, from `handleErrorPage`.
 pub const ErrorPage = struct {
     content_type: []const u8 = "text/html; charset=utf-8",
     /// Constants, or memory that stays unchanged as long as the server is there.
@@ -161,7 +161,7 @@ pub const Response = struct {
         collecting,
         /// The head is out, pieces of the body follow.
         streaming,
-        /// The same, and the client is slow.
+        /// The head is out, and the client is slower than the handler.
         blocked,
         /// Nothing is to be sent by this handler any more.
         ended,
@@ -175,7 +175,7 @@ pub const Response = struct {
     /// A beginning of `lines.text`, and how many headers are in it.
     pub const Kept = struct { bytes: usize = 0, count: u16 = 0 };
 
-    /// What is sent behind the head.
+    /// The content behind the head.
     pub const Body = union(enum) {
         none,
         /// In the arena.
@@ -202,7 +202,7 @@ pub const Response = struct {
     };
 
     /// Replaces the body by a copy of `bytes`. Content-Length is added by itself unless the handler does.
-    /// What is part of the request's body need not be copied.
+    /// A part of the request's body is not copied.
     pub fn setBody(response: *Response, bytes: []const u8) BodyError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
@@ -483,11 +483,11 @@ pub const Response = struct {
     pub fn addLength(response: *Response, has_head_method: bool) void {
         if (response.lines.found.content_length != null) return;
         switch (response.status) {
-            // What a 304 has to say is the length of the 200, which nobody told us.
+            // A 304's Content-Length is that of the 200, which the handler has not said.
             .no_content, .reset_content, .not_modified => return,
             else => {},
         }
-        // The same of a HEAD that was answered without a body.
+        // Nor is the length known of a body that the answer to HEAD leaves out.
         if (has_head_method and response.body == .none) return;
         response.lines.found.content_length = response.body.len();
     }

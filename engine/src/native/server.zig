@@ -31,7 +31,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Sockets are the kernel's.
         const is_real = Io != io.Sim;
         const makes_itself = contract.makesItself(Handler);
-        /// What a server is given besides its configuration: a handler that does not make itself.
+        /// The handler that the program gives to the server, of a type that does not make itself.
         pub const Given = if (makes_itself) void else Handler;
 
         gpa: std.mem.Allocator,
@@ -58,7 +58,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         const Stop = enum(u8) { no, draining, cutting };
 
-        /// One thread's share. Never moves: host, worker and inbox point at each other.
+        /// The worker of one thread, with its host and inbox. Never moves: they point at each other.
         const Unit = struct {
             host: Host,
             worker: HostWorker,
@@ -68,12 +68,12 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             /// difference is its load.
             given: std.atomic.Value(u64) = .init(0),
             gone: std.atomic.Value(u64) = .init(0),
-            /// Those that have arrived; the worker's own.
+            /// Connections from acceptors that have arrived; only the worker looks at it.
             taken: u64 = 0,
             /// The worker's statistics as of its last round, for other threads.
             published: Published = @splat(.init(0)),
             published_seconds: u64 = 0,
-            /// What this worker has made of `stopping`.
+            /// The value of `stopping` that this worker has obeyed.
             stop_seen: Stop = .no,
             /// When a stopping server cuts the connections that are left.
             cut_at: u64 = 0,
@@ -81,7 +81,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             const stats_fields = @typeInfo(engine.Stats).@"struct".field_names;
             const Published = [stats_fields.len]std.atomic.Value(u64);
 
-            /// What is counted is told after each round. Sizes take longer to add up: once a second.
+            /// Publishes counters after each round, and sizes, which take longer to add up, once a second.
             inline fn publish(unit: *Unit) void {
                 const worker = &unit.worker;
                 if (worker.wall_seconds != unit.published_seconds) return unit.publishAll();
@@ -136,8 +136,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 complaints.cannotStart(before, err);
         }
 
-        /// The same with a handler that the program has made. The server keeps the value where it stays, see
-        /// `handler`, and calls its `deinit`, if it has one, when it is freed; on an error it does not.
+        /// Like `init`, with a handler that the program has made. The server keeps the value where it stays,
+        /// see `handler`, and calls its `deinit`, if it has one, when it is freed; on an error it does not.
         pub fn initWith(
             gpa: std.mem.Allocator,
             port_number: u16,
@@ -206,7 +206,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return config.addresses(gpa, port_number, &fault);
         }
 
-        /// What is wrong with which file goes to the log.
+        /// Loads certificates and keys. The log names a file that cannot be used, and why.
         fn loadCertificates(gpa: std.mem.Allocator, config: tls.ServerConfig) tls.ContextError!*tls.Context {
             var diagnostic: tls.Diagnostic = .{};
             return tls.Context.init(gpa, config, &diagnostic) catch |err| {
@@ -264,7 +264,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.ready += 1;
         }
 
-        /// What a unit gets once it can be freed as a whole.
+        /// Gives a unit what can fail, once the unit can be freed as a whole.
         fn equip(self: *Self, unit: *Unit) !void {
             unit.worker.useAdmission(self.units[0].worker.admission);
             if (self.config.health_path) |path| try unit.worker.setHealthPath(path);
@@ -464,7 +464,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.join();
         }
 
-        /// Who has not chosen an address should know that the whole network is served.
+        /// A program that has chosen no address serves the whole network, which its log should say.
         fn sayWhere(self: *const Self) void {
             if (!is_real or !std.mem.eql(u8, self.config.ip, ServerConfig.ip_default)) return;
             log.info("listening at {f}, which is every IPv4 address of this machine; .ip = \"127.0.0.1\" " ++
@@ -527,7 +527,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             engine.attend(unit.inbox);
             defer engine.attend(null);
             try worker.poll(unit.patience(worker.io.now(), timeout_ms));
-            // What is put in from here on wakes the worker.
+            // A message that is put in from here on wakes the worker.
             engine.attend(null);
             var mail = unit.inbox.take();
             while (mail.pop()) |message| switch (message.content) {

@@ -1,4 +1,4 @@
-//! What a server needs besides its handler and its port, and what follows from it.
+//! Configuration of a server, and the limits of workers and places to listen at that follow from it.
 //! Does not know: how a server is built (server.zig); the limits of one worker are config.zig's.
 const std = @import("std");
 const io = @import("io");
@@ -60,7 +60,7 @@ pub const ServerConfig = struct {
     /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in
     /// milliseconds; 0: no pings.
     websocket_ping_ms: u32 = 30_000,
-    /// What detached answers and messages to WebSockets may hold between their threads and slow clients,
+    /// Memory of detached answers and messages to WebSockets between their threads and slow clients,
     /// per worker, in bytes.
     detached_bytes_max: usize = 64 * 1024 * 1024,
     /// SIGINT and SIGTERM stop the server as `shutdown` does; a second one cuts what is left.
@@ -82,7 +82,7 @@ pub const ServerConfig = struct {
     /// with `error.OutOfRange`.
     limits: Config = .{},
 
-    /// What `ip` is unless a program says otherwise.
+    /// The default of `ip`.
     pub const ip_default = "0.0.0.0";
 
     /// Where the access log goes, and what it says.
@@ -125,7 +125,7 @@ pub const ServerConfig = struct {
         return if (number < own) null else config.listeners[number - own];
     }
 
-    /// Who brings connections to the place with this number; null: they come by themselves.
+    /// Networks of the proxies in front of the place with this number; null: clients connect by themselves.
     pub fn proxiesAt(config: *const ServerConfig, number: usize) ?[]const u8 {
         return switch (config.placeAt(number) orelse return null) {
             inline else => |place| place.proxies,

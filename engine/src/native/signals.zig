@@ -5,8 +5,8 @@ const std = @import("std");
 const posix = std.posix;
 const Atomic = std.atomic.Value;
 
-/// Who is told. `call` runs inside a signal handler: atomics and system calls only. Neither moves nor
-/// dies before `remove`.
+/// A server that signals stop. `call` runs inside a signal handler: atomics and system calls only. Neither
+/// moves nor dies before `remove`.
 pub const Listener = struct {
     context: *anyopaque,
     call: *const fn (*anyopaque) void,

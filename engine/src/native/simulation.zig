@@ -24,7 +24,7 @@ pub fn Simulation(comptime Handler: type) type {
         gpa: std.mem.Allocator,
         server: *Server,
         clients: std.ArrayList(*Client) = .empty,
-        /// What answers are made of.
+        /// Memory of answers.
         arena: std.heap.ArenaAllocator,
         running: bool = true,
 
@@ -43,7 +43,7 @@ pub fn Simulation(comptime Handler: type) type {
             return create(gpa, config, options, {});
         }
 
-        /// The same with a handler that the test has made, as `Server.initWith`.
+        /// Like `init`, with a handler that the test has made, as `Server.initWith`.
         pub fn initWith(
             gpa: std.mem.Allocator,
             config: ServerConfig,

@@ -26,7 +26,7 @@ pub const Threads = struct {
     idle: ?*Runner = null,
     first: ?*Job = null,
     last: ?*Job = null,
-    /// Those in the list, and those that are about to be.
+    /// Requests in the list, and requests that are about to be put there.
     waiting_count: u32 = 0,
     /// Memory of all copies.
     held_bytes: usize = 0,
@@ -38,7 +38,7 @@ pub const Threads = struct {
         threads: u16 = 8,
         /// Requests that may wait for a thread; `run` refuses more (503).
         queue_max: u32 = 1024,
-        /// What the copies of requests may take together, bodies included, in bytes; more are refused
+        /// Memory of all copies of requests, bodies included, in bytes; more requests are refused
         /// likewise, but for one.
         queue_bytes_max: usize = 64 * 1024 * 1024,
         /// Stack of each thread, in bytes.
@@ -249,7 +249,7 @@ pub const Threads = struct {
     }
 };
 
-/// One thread.
+/// A thread that takes requests, one after the other.
 const Runner = struct {
     threads: *Threads,
     thread: std.Thread = undefined,

@@ -94,7 +94,7 @@ pub const WebSocket = struct {
     }
 };
 
-/// What a handler calls to answer a handshake.
+/// Functions that answer a handshake.
 pub const upgrader = struct {
     /// Why a request does not become a WebSocket.
     pub const Error = error{
@@ -114,16 +114,16 @@ pub const upgrader = struct {
         };
     }
 
-    /// What becomes of a handshake.
+    /// How a handshake is answered.
     pub const Acceptance = struct {
-        /// The one that was chosen out of those that the client offered; borrowed until the handler returns.
+        /// A subprotocol that the client has offered; borrowed until the handler returns.
         subprotocol: ?[]const u8 = null,
-        /// What the hooks of this WebSocket find in `socket.context`: all that they learn of the request.
+        /// The hooks of this WebSocket find it in `socket.context`: all that they learn of the request.
         /// From here on it is the WebSocket's: `handleWSDisconn` is called once for it, also when the client
         /// leaves before the WebSocket is open, without a `handleWSConn` then. A hook that returns an error,
         /// resets or detaches the response takes its acceptance back, and keeps the context.
         context: ?*anyopaque = null,
-        /// Whose pages may open it.
+        /// The sites whose pages may open the WebSocket.
         origins: Origins = .any,
     };
 
@@ -162,8 +162,8 @@ pub const upgrader = struct {
         }
     };
 
-    /// The same, with a context for its hooks, a subprotocol, and a look at whose page asks:
-    /// `error.Forbidden`, which a handler may return (403), is for the pages of others.
+    /// Like `handleUpgrade`, with a context for the hooks, a subprotocol, and a look at the page that asks:
+    /// `error.Forbidden`, which a handler may return (403), is for pages of other sites.
     pub fn accept(
         request: *const Request,
         response: *Response,
@@ -180,7 +180,7 @@ pub const upgrader = struct {
 pub const writer = struct {
     /// Why a message from any thread was not taken.
     pub const Error = PostError || error{
-        /// It has ended.
+        /// The WebSocket has ended.
         NotOpen,
         /// Text that is not UTF-8.
         NotUtf8,

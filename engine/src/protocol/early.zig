@@ -4,7 +4,7 @@ const encode = @import("http1/encode.zig");
 const Family = @import("session.zig").Family;
 const head = @import("http1/head.zig");
 
-/// What it is, for whoever counts.
+/// The protocol that counters take such a peer's for.
 pub const family: Family = .@"HTTP/1";
 
 pub const glimpse = head.glimpse;

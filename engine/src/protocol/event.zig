@@ -12,7 +12,7 @@ pub const Refusal = struct {
     pub const detail_bytes_max = 120;
 };
 
-/// One thing that a session observed.
+/// A session's observation of the peer's bytes.
 pub const Event = union(enum) {
     /// Nothing can be said without more bytes. What was not consumed must be offered again,
     /// with more behind it.
@@ -36,7 +36,7 @@ pub const Stream = u32;
 pub const Step = struct {
     /// Leading bytes that the session is done with; they need not be offered again.
     consumed: usize,
-    /// What the event is about.
+    /// The stream that the event is about.
     stream: Stream = 0,
     event: Event,
 };

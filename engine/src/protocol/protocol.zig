@@ -20,7 +20,7 @@ pub const http = struct {
 };
 pub const Refusal = event.Refusal;
 pub const early = @import("early.zig");
-/// What every protocol of a connection has in common, and the choice of one.
+/// The operations that every protocol of a connection has, and the choice of one.
 pub const session = @import("session.zig");
 pub const Session = session.Session;
 pub const Multiplexed = session.Multiplexed;
@@ -30,7 +30,7 @@ pub const Stream = session.Stream;
 /// For tests and measurements of its own: what serves uses `Session`.
 pub const http1 = @import("http1/session.zig");
 pub const http2 = @import("http2/http2.zig");
-/// What proxies say: the header before a connection, and fields of requests.
+/// Statements of proxies: the header before a connection, and fields of requests.
 pub const proxy = @import("proxy/proxy.zig");
 pub const websocket = @import("websocket/session.zig");
 

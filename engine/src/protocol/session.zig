@@ -33,7 +33,7 @@ pub const body_suffix_bytes_max = http1.body_suffix_bytes_max;
 /// waits in queues of the streams' owners, and is framed when it leaves.
 pub const Multiplexed = struct {
     pub const Session = http2.Session;
-    /// What is allowed to a peer.
+    /// Limits on a peer.
     pub const Config = http2.Config;
     /// Memory of one open stream.
     pub const Place = http2.Stream;
@@ -67,7 +67,7 @@ pub fn endSize(trailers: []const Field) usize {
     return @max(http1.endSize(trailers), http2.endSize(trailers));
 }
 
-/// What peers may speak, for whoever counts them.
+/// Protocols that peers speak, for counters.
 pub const Family = enum { @"HTTP/1", @"HTTP/2" };
 
 /// The state of one connection's protocol, or of one stream. No deinit: it owns nothing.
@@ -85,7 +85,7 @@ pub const Session = union(enum) {
         return .{ .http2 = .{ .session = session, .stream = stream } };
     }
 
-    /// What is spoken.
+    /// The protocol that is spoken.
     pub fn family(session: *const Session) Family {
         return switch (session.*) {
             .http1 => .@"HTTP/1",
@@ -283,7 +283,7 @@ pub const Session = union(enum) {
         }
     }
 
-    /// What lets a client go on that waits before it sends content; null: it does not wait.
+    /// The response that lets a waiting client send its content; null: the client does not wait.
     pub fn takeContinue(session: *Session, stream: Stream) ?[]const u8 {
         switch (session.*) {
             .http1 => |*s| {
@@ -310,7 +310,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// What becomes of the connection now that a response has ended.
+    /// Whether the connection persists now that a response has ended.
     pub fn disposition(session: *const Session) Disposition {
         return switch (session.*) {
             .http1 => |*s| s.disposition(),

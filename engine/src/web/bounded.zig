@@ -8,7 +8,7 @@ pub const Bounded = struct {
     parent: std.mem.Allocator,
     /// Bytes that it may still give out.
     left: usize,
-    /// It has refused something.
+    /// An allocation was refused.
     exhausted: bool = false,
 
     /// The face that std's containers want. The struct must not move meanwhile.

@@ -12,7 +12,7 @@ const Value = @import("pattern.zig").Value;
 const json_file = @import("json.zig");
 const pattern = @import("pattern.zig");
 
-/// What an action may make of a request.
+/// Bounds on the memory and the values that actions make of one request.
 pub const Limits = struct {
     /// Memory that `Context.arena` gives out for one request, in bytes: to actions, and to JSON.
     arena_bytes_max: usize = 4 * 1024 * 1024,
@@ -66,7 +66,7 @@ pub const Context = struct {
         return null;
     }
 
-    /// The same as a number; `error.NotFound` if it is none, or does not fit.
+    /// Like `param`, as a number; `error.NotFound` if the value is no number, or does not fit.
     pub fn number(context: *const Context, comptime T: type, name: []const u8) error{NotFound}!T {
         return std.fmt.parseInt(T, context.param(name) orelse return error.NotFound, 10) catch
             error.NotFound;
@@ -82,7 +82,7 @@ pub const Context = struct {
         return context.jsonWith(T, .{});
     }
 
-    /// The same with options of std.json.
+    /// Like `json`, with options of std.json.
     pub fn jsonWith(
         context: *Context,
         comptime T: type,

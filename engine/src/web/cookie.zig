@@ -40,7 +40,7 @@ pub const Cookie = struct {
     value: []const u8 = "",
     /// The paths below which it is sent.
     path: ?[]const u8 = "/",
-    /// Whose hosts it is sent to; null: this one's alone.
+    /// The domain to whose hosts browsers send the cookie; null: this host alone.
     domain: ?[]const u8 = null,
     /// How long it is kept, in seconds; null: as long as the browser runs; 0: it is deleted.
     max_age_s: ?u32 = null,
@@ -54,7 +54,7 @@ pub const Cookie = struct {
 
     pub const SameSite = enum { strict, lax, none };
 
-    /// It would not be sent as it is meant, or browsers would drop it.
+    /// The cookie could not be written so that browsers read it back, or they would drop it.
     pub const Error = error{InvalidCookie};
 
     /// Writes the value of a Set-Cookie field.
@@ -83,7 +83,7 @@ pub const Cookie = struct {
         };
         const needs_tls = cookie.partitioned or cookie.same_site == .none;
         if (needs_tls and !cookie.secure) return error.InvalidCookie;
-        // What browsers want of names with a prefix (RFC 6265bis section 4.1.3).
+        // Rules of browsers for names with a prefix (RFC 6265bis section 4.1.3).
         const is_host = std.ascii.startsWithIgnoreCase(cookie.name, "__Host-");
         if (is_host or std.ascii.startsWithIgnoreCase(cookie.name, "__Secure-")) {
             if (!cookie.secure) return error.InvalidCookie;

@@ -7,9 +7,9 @@ const Context = @import("context.zig").Context;
 const Middleware = @import("router.zig").Middleware;
 const Next = @import("router.zig").Next;
 
-/// What other sites' pages may do.
+/// Origins of pages that may use this site, and the requests that they may make.
 pub const Cors = struct {
-    /// Whose pages: "https://app.example", or "*" for everybody's.
+    /// Origins of the pages: "https://app.example", or "*" for all.
     origins: []const []const u8,
     methods: []const u8 = "GET, HEAD, POST, PUT, PATCH, DELETE",
     /// Fields that their requests may have besides the harmless ones; null: those that they ask for.

@@ -21,9 +21,9 @@ pub const Form = struct {
     /// Why a form is not taken; each but the first is the name of a status.
     pub const Error = error{
         OutOfMemory,
-        /// It is no form, or ends too early.
+        /// The body is no form, or ends too early.
         BadRequest,
-        /// It has too many fields.
+        /// The form has too many fields.
         ContentTooLarge,
         /// The Content-Type is that of neither kind.
         UnsupportedMediaType,

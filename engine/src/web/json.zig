@@ -7,11 +7,11 @@ const Bounded = @import("bounded.zig").Bounded;
 /// Why a body is not taken; each is the name of a status.
 pub const Error = error{
     OutOfMemory,
-    /// It is no JSON.
+    /// The body is no JSON.
     BadRequest,
-    /// It is JSON, but not what the type wants.
+    /// The body is JSON, and no value of the type.
     UnprocessableContent,
-    /// It takes more memory than a request may have.
+    /// The value takes more memory than a request may have.
     ContentTooLarge,
 };
 

@@ -35,7 +35,7 @@ pub const Multipart = struct {
         epilogue,
     };
 
-    /// What a form may be.
+    /// Limits on a form and its parts.
     pub const Limits = struct {
         /// 0: no limit.
         parts_max: u32 = 1000,
@@ -51,13 +51,13 @@ pub const Multipart = struct {
 
     /// Why a form is not taken; each is the name of a status.
     pub const Error = error{
-        /// It is no form, or it ends too early.
+        /// The body is no form, or ends too early.
         BadRequest,
         /// A limit is reached.
         ContentTooLarge,
     };
 
-    /// What is in a part. Borrowed until the next part begins.
+    /// The head of a part. Borrowed until the next part begins.
     pub const Part = struct {
         /// Of the form's field.
         name: []const u8,
@@ -72,7 +72,7 @@ pub const Multipart = struct {
         part: Part,
         /// A piece of its content, borrowed until the next call.
         data: []const u8,
-        /// It is complete.
+        /// The part is complete.
         part_end,
     };
 
@@ -185,7 +185,7 @@ pub const Multipart = struct {
         return .{ .data = input.*[0..len] };
     }
 
-    /// What follows a delimiter; null: more has to come.
+    /// The bytes that follow a delimiter; null: more have to come.
     fn passDelimiter(form: *Multipart, input: *[]const u8) Error!?void {
         if (input.len == 0) return null;
         const byte = input.*[0];
@@ -282,7 +282,7 @@ const Parameters = struct {
         return .{ .first = std.mem.trim(u8, field[0..end], " \t"), .rest = field[end..] };
     }
 
-    /// What is no parameter is passed over.
+    /// Words that are no parameters are passed over.
     fn next(parameters: *Parameters) ?Pair {
         while (parameters.rest.len > 0) {
             const piece = std.mem.trimStart(u8, parameters.rest[1..], " \t");

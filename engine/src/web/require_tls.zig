@@ -6,7 +6,7 @@ const Context = @import("context.zig").Context;
 const Middleware = @import("router.zig").Middleware;
 const Next = @import("router.zig").Next;
 
-/// What clients are told.
+/// The answer to clients without TLS.
 pub const Options = struct {
     /// How long browsers come with TLS without being told, in seconds; 0: they are not told.
     hsts_s: u32 = 0,

@@ -14,7 +14,7 @@ pub fn Middleware(comptime App: type) type {
     return *const fn (app: *App, context: *Context, next: Next(App)) anyerror!void;
 }
 
-/// What is left of the way to an action.
+/// The middleware and the action that have not run yet.
 pub fn Next(comptime App: type) type {
     return struct {
         const Self = @This();
@@ -204,7 +204,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (!streams and found.route != null) return request.gatherBody();
             request.context = context;
             try found.go(app, context);
-            // What nobody is going to read need not be waited for.
+            // A body that no action reads need not be waited for.
             if (!context.reached and response.state == .collecting) try response.send();
         }
 
@@ -379,7 +379,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
     };
 }
 
-/// What all routes have in common.
+/// Middleware and limits of all routes of a router.
 pub fn Options(comptime App: type) type {
     return struct {
         /// Middleware around everything, unknown paths included.

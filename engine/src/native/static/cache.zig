@@ -21,7 +21,7 @@ pub const Entry = struct {
     name_len: u32,
     /// Key, name, NUL, contents.
     memory: []u8,
-    /// What a whole answer had as headers, in wire form, and how many; empty if there was none yet.
+    /// Headers of a whole answer, in wire form, and how many; empty before the first one.
     lines: []const u8 = "",
     line_count: u16 = 0,
     /// Clients that accept codings may get another file.
@@ -41,7 +41,7 @@ pub const Entry = struct {
         return entry.memory[entry.key_len + entry.name_len + 1 ..];
     }
 
-    /// One holder less.
+    /// Counts one holder less; the last one frees the entry.
     pub fn release(entry: *Entry) void {
         if (entry.references.fetchSub(1, .acq_rel) > 1) return;
         const gpa = entry.cache.gpa;
@@ -50,7 +50,7 @@ pub const Entry = struct {
         gpa.destroy(entry);
     }
 
-    /// One holder more.
+    /// Counts one holder more.
     pub fn retain(entry: *Entry) void {
         _ = entry.references.fetchAdd(1, .monotonic);
     }

@@ -5,7 +5,7 @@ const protocol = @import("protocol");
 const date = protocol.http.date;
 const syntax = protocol.http.syntax;
 
-/// What tells one state of a representation from another.
+/// Validators: they tell one state of a representation from another.
 pub const Validators = struct {
     /// An entity-tag with its quotes, and W/ before them if it is a weak one.
     etag: []const u8,
@@ -30,7 +30,7 @@ pub const Fields = struct {
     }
 };
 
-/// What the conditions of a request come to.
+/// The outcome of a request's conditions.
 pub const Verdict = enum { proceed, not_modified, precondition_failed };
 
 /// Evaluates GET and HEAD in the order of section 13.2.2. `now` in seconds since 1970.

@@ -89,8 +89,8 @@ pub const DirServer = struct {
         if (!try self.serveIfThere(request, response)) try representation.say(response, .not_found);
     }
 
-    /// The same for what is there: false where `serve` says 404, and then nothing was said. 405 is for files
-    /// that are there.
+    /// Like `serve`, for files that are there: false in place of a 404, with the response untouched. 405 is
+    /// for files that are there.
     pub fn serveIfThere(
         self: *DirServer,
         request: *const native.Request,
@@ -224,10 +224,10 @@ pub const DirServer = struct {
     /// A name, and what was seen there.
     const File = struct { name: Name, identity: files.Identity };
 
-    /// What a request means.
+    /// The file that a request means.
     const Found = struct {
         file: File,
-        /// It is a folder's index, and the request names the folder without the slash at its end.
+        /// The file is a folder's index, and the request names the folder without the slash at its end.
         lacks_slash: bool = false,
     };
 

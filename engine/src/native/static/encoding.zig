@@ -16,7 +16,7 @@ pub const Coding = enum {
         return @tagName(coding);
     }
 
-    /// What the sibling's name has behind the file's own.
+    /// The suffix that the sibling's name has behind the file's own.
     pub fn suffix(coding: Coding) []const u8 {
         return switch (coding) {
             .br => ".br",

@@ -14,7 +14,7 @@ pub const Config = struct {
     cache_control: ?[]const u8 = null,
 };
 
-/// One file. Its functions may be called by several threads at once.
+/// Answers with one file. Its functions may be called by several threads at once.
 pub const FileServer = struct {
     allocator: std.mem.Allocator,
     path: [:0]const u8,

@@ -41,7 +41,7 @@ pub const Identity = struct {
     }
 };
 
-/// What a name stands for.
+/// The kind of thing that a name stands for.
 pub const Status = struct {
     kind: enum { regular, folder, other },
     identity: Identity,

@@ -40,7 +40,7 @@ pub const Parts = struct {
     }
 };
 
-/// What a Range field means for a representation of a certain size.
+/// The meaning of a Range field for a representation of a certain size.
 pub const Range = union(enum) {
     /// No range, or none that has to be understood: the answer is the whole.
     whole,

@@ -17,7 +17,7 @@ const io = @import("io");
 const Request = native.Request;
 const Response = native.Response;
 
-/// What is served, besides the file itself.
+/// Facts about a file that its headers tell.
 pub const About = struct {
     mime: Mime,
     /// How the file is coded, if it is a sibling of the one that was asked for.
@@ -111,7 +111,7 @@ pub fn answer(
     }
 }
 
-/// What is to be sent of a file.
+/// The parts of a file that are to be sent.
 const Chosen = union(enum) { one: Part, several: range_file.Parts };
 
 /// Null: the answer is a status without bytes of the file.
@@ -218,7 +218,7 @@ const KeepOpen = struct {
 const boundary_bytes = 32;
 const part_head_bytes_max = boundary_bytes + type_bytes_max + 128;
 
-/// What separates parts must not occur in them: nobody can know it before.
+/// The boundary must not occur in the parts, so it is random: no author of a file can foresee it.
 fn boundaryText(buffer: *[boundary_bytes]u8) []const u8 {
     const halves = [2]u64{
         io.randomSeed() orelse @intFromPtr(buffer),

@@ -16,7 +16,7 @@ pub fn wantsEventStream(fields: []const FieldSpan, text: []const u8) bool {
 }
 
 fn listsEventStream(value: []const u8) bool {
-    // What most requests accept has no such byte, and is done with here.
+    // Most fields have no such byte, and are done with here.
     if (std.mem.findScalar(u8, value, '-') == null) return false;
     var ranges: syntax.List = .init(value);
     while (ranges.next()) |range| {

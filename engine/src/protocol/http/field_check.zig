@@ -6,7 +6,7 @@ const header = @import("header.zig");
 const syntax = @import("syntax.zig");
 const Field = header.Field;
 
-/// What can be wrong with a field that an application sends.
+/// Why a field that an application sends is refused.
 pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
 
 /// The Content-Length among the fields of a head, if there is one. After an error, `bad_field` is the index
@@ -23,7 +23,7 @@ pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
     return found;
 }
 
-/// The same for fields among which a Content-Length means nothing: trailers, and those of a 101.
+/// Like `head`, for fields among which a Content-Length means nothing: trailers, and those of a 101.
 pub fn others(fields: []const Field, bad_field: *usize) FieldError!void {
     for (fields, 0..) |field, index| {
         errdefer bad_field.* = index;

@@ -25,7 +25,7 @@ pub const EndError = error{
     TrailersNotAllowed,
 };
 
-/// What method and status alone decide about a response.
+/// The framing of a response as far as method and status alone decide it.
 pub const Shape = enum {
     /// No content and no Content-Length: 1xx, 204.
     bare,
@@ -134,7 +134,7 @@ pub const Order = union(enum) {
         };
     }
 
-    /// What was sent is a part of a response, and the client waits for the rest or for the end.
+    /// A part of the response was sent, and the client waits for the rest or for the end.
     pub fn isOpen(order: Order) bool {
         return switch (order) {
             .counted => |left| left > 0,

@@ -16,9 +16,9 @@ pub const Class = enum {
     query_mark,
     /// The end of a field name.
     colon,
-    /// What is rare in a token: all but letters, digits, `-` and `_`.
+    /// Bytes that are rare in a token: all but letters, digits, `-` and `_`.
     token_rare,
-    /// What is rare in a host name or an IPv4 address: all but letters, digits, `-` and `.`.
+    /// Bytes that are rare in a host name or an IPv4 address: all but letters, digits, `-` and `.`.
     host_rare,
 
     /// Whether the class has `byte`.
@@ -222,7 +222,7 @@ pub inline fn decimalSize(number: u64) usize {
     return size;
 }
 
-/// So many digits cannot overflow 64 bits.
+/// A number of at most 19 digits cannot overflow 64 bits.
 const digits_max = 19;
 
 /// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of

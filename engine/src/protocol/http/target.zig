@@ -16,7 +16,7 @@ pub const Span = extern struct {
         return text[span.at..][0..span.len];
     }
 
-    /// The same piece of a text that has `bytes` more in front. An empty span stays where it is.
+    /// The span of this piece in a text that has `bytes` more in front. An empty span stays where it is.
     pub fn shifted(span: Span, bytes: u32) Span {
         return if (span.len == 0) span else .{ .at = span.at + bytes, .len = span.len };
     }
@@ -53,7 +53,7 @@ pub const Parts = struct {
     authority: Span = .{},
 };
 
-/// What `parse` finds.
+/// The result of `parse`.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the

@@ -113,7 +113,7 @@ pub const chunk_prefix_bytes_max = 18;
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
 
-/// What a refusal says besides why.
+/// Parts of a refusal's response besides its reason.
 pub const RefusalExtras = struct {
     /// Left out if null.
     date: ?*const [date.bytes_len]u8 = null,
@@ -121,7 +121,7 @@ pub const RefusalExtras = struct {
     retry_after_s: ?u32 = null,
     /// The method is not HEAD.
     with_content: bool = true,
-    /// What is said in place of the refusal's own words.
+    /// Content in place of the refusal's own words.
     page: ?Page = null,
 };
 

@@ -38,7 +38,7 @@ pub const Version = enum(u8) { http_1_0 = 10, http_1_1 = 11, http_2 = 20 };
 /// How a request's content ends. A content length of zero is `.none`.
 pub const BodyKind = union(enum) { none, counted: u64, chunked };
 
-/// What a request's fields decide about its message and its connection.
+/// Framing and persistence, as a request's fields decide them.
 pub const Request = struct {
     body: BodyKind = .none,
     /// The client allows the connection to persist.
@@ -53,7 +53,7 @@ pub const Request = struct {
     length_repeated: bool = false,
 };
 
-/// What the rules say about a request.
+/// The verdict of the rules about a request.
 pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 
 /// Applies the rules to the fields of a request. `text` is what the spans refer to.
@@ -67,7 +67,7 @@ pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, bo
     return facts.judge(version, body_bytes_max);
 }
 
-/// What one pass over a request's fields gathers.
+/// Facts that one pass over a request's fields gathers.
 const Facts = struct {
     host: ?*const FieldSpan = null,
     content_length: ?u64 = null,
@@ -100,7 +100,7 @@ const Facts = struct {
             .content_length => return facts.noteContentLength(value),
             .transfer_encoding => return facts.noteTransferEncoding(value),
             .connection => {
-                // What nearly all clients send needs no list.
+                // Nearly all clients send this one word, which needs no list.
                 if (syntax.equalsFolded(value, "keep-alive")) {
                     facts.keep_alive = true;
                     return null;

@@ -74,7 +74,7 @@ pub const Head = struct {
     }
 };
 
-/// What a parser says about the bytes so far.
+/// A parser's verdict about the bytes so far.
 pub const Outcome = union(enum) {
     /// No decision without more bytes.
     incomplete,
@@ -246,7 +246,7 @@ const version_form = "HTTP/d.d\r\n";
 
 fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     if (std.mem.startsWith(u8, bytes[at..], "HTTP/1.1\r\n")) {
-        // What nearly all clients send, in two compares.
+        // The version that nearly all clients send is found in two compares.
         head.version = .http_1_1;
         return .{ .complete = at + version_form.len };
     }
@@ -262,7 +262,7 @@ fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     return .{ .complete = at + version_form.len };
 }
 
-/// What a complete head decides, or why it is refused.
+/// Completes a head with the facts that follow from its fields, or says why it is refused.
 fn judge(head: *Head, limits: *const Limits) ?Refusal {
     if (head.method.refusal(head.method_text.of(head.text))) |refusal| return refusal;
     switch (framing.request(head.version, head.text, head.fields, limits.body_bytes_max)) {
@@ -671,7 +671,7 @@ test "limits hold to the byte: the request line" {
             "request line too long",
             method ++ " /" ++ room[0..51] ++ " HTTP/1.1" ++ fields,
         );
-        // It is told without the version, and without an end.
+        // The refusal comes without the version, and without an end of the line.
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " ");
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..60]);
     }

@@ -35,7 +35,7 @@ pub const Policy = enum {
     trailers,
 };
 
-/// What the pass over an application's fields found.
+/// Facts that the pass over an application's fields found.
 pub const Found = struct {
     content_length: ?u64 = null,
     date: bool = false,

@@ -9,7 +9,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const syntax = @import("../http/syntax.zig");
 
-/// What is special about 64 bytes; bit 0 is the first byte. Bits behind the last byte are 0.
+/// Special bytes among 64; bit 0 is the first byte. Bits behind the last byte are 0.
 pub const Marks = struct {
     /// Controls other than HTAB: CR, which ends a line, and what no line may contain.
     controls: u64 = 0,

@@ -79,12 +79,12 @@ pub const Plan = struct {
     len: usize = 0,
     /// Whether that content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
     payload: bool = false,
-    /// What goes behind the content. Static.
+    /// Bytes that go behind the content. Static.
     suffix: []const u8 = "",
     change: Change,
 };
 
-/// What a plan makes of the session.
+/// The state of the session after a plan was carried out.
 pub const Change = struct {
     order: Order,
     connection_field: ConnectionField = .{},
@@ -95,7 +95,7 @@ pub const Change = struct {
     trailers: u32 = 0,
 };
 
-/// What becomes of the connection after a response.
+/// Whether a connection persists after a response.
 pub const Disposition = enum {
     /// Call `next`; the next request may come, or has come already.
     keep_alive,
@@ -105,7 +105,7 @@ pub const Disposition = enum {
     drain,
 };
 
-/// What a client that waits is told before it sends its content.
+/// The response that lets a waiting client send its content.
 pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Upper bound of what `planStart` (without lines and content), `informational` and `switchProtocols` write
@@ -150,7 +150,7 @@ const Input = union(enum) {
     tunnel,
 };
 
-/// What the Connection field of a response says besides whether the connection persists.
+/// Words of a response's Connection field besides those about persistence.
 const ConnectionField = struct { upgrade: bool = false, says_keep_alive: bool = false };
 
 /// The state of one connection. No deinit: it owns nothing.
@@ -281,7 +281,7 @@ pub const Session = struct {
         return s.order == .ended;
     }
 
-    /// What was written is a part of a response, and the client waits for the rest or for the end.
+    /// A part of the response was written, and the client waits for the rest or for the end.
     pub fn responseOpen(s: *const Session) bool {
         return s.order.isOpen();
     }
@@ -555,7 +555,7 @@ pub const Session = struct {
         s.persist = false;
     }
 
-    /// What becomes of the connection. Asserts that the response has ended, or that the session is a tunnel.
+    /// Whether the connection persists. Asserts that the response has ended, or that the session is a tunnel.
     pub fn disposition(s: *const Session) Disposition {
         assert(s.order == .ended or s.order == .tunnel);
         if (!s.persist) return .close;
@@ -796,7 +796,7 @@ test "a head that waits for the length of its content" {
             try t.expectEnd(&.{}, end, disposition);
         }
     }
-    // It ends without content, or has to leave before there is any.
+    // A response that ends without content, or whose head has to leave before there is any.
     for ([_]struct { []const u8, []const Field, ?[]const u8, []const u8, Disposition }{
         .{ get, &.{}, null, "Content-Length: 0\r\n\r\n", .keep_alive },
         .{ get, &fields, null, chunked ++ "0\r\nX: 1\r\n\r\n", .keep_alive },

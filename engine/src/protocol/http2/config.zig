@@ -4,13 +4,13 @@ const fields = @import("fields.zig");
 const frame = @import("frame.zig");
 const Allowance = @import("patience.zig").Allowance;
 
-/// What we allow a peer. Its owner keeps it as long as there are sessions.
+/// Limits on a peer. Their owner keeps them as long as there are sessions.
 pub const Config = struct {
     /// Streams that are open at a time, 1..65,534.
     streams_max: u16 = 100,
     /// Content of a stream that may be on its way or wait for its reader, in bytes.
     stream_window_bytes: u31 = 65_535,
-    /// The same for all streams together, in bytes; at least 65,535.
+    /// Window of all streams together, in bytes; at least 65,535.
     connection_window_bytes: u31 = 1 << 20,
     /// The payload of DATA, which is read in pieces, 16,384..16,777,215 bytes. Other frames have at most
     /// 16,384.

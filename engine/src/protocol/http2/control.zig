@@ -9,10 +9,10 @@ const SettingValue = frame.SettingValue;
 /// Bytes that may be owed.
 pub const bytes_max = 320;
 
-/// What one frame of the peer can cause, in bytes: a reset, credit twice, and the end of the connection.
+/// The most output that one frame of the peer can cause, in bytes: a reset, credit twice, and a GOAWAY.
 pub const reserve_bytes = 128;
 
-/// What the owner can cause in two calls: the announcement of the end, and the end.
+/// The most output that the owner causes in two calls: the announcement of the end, and the end.
 const drain_bytes = 3 * frame.header_bytes + 2 * frame.goaway_bytes + frame.ping_bytes;
 
 /// Text in a GOAWAY beyond this is cut off, in bytes.

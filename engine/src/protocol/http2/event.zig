@@ -5,7 +5,7 @@ const Order = @import("../http/order.zig").Order;
 const Refusal = @import("../event.zig").Refusal;
 const StreamId = @import("../event.zig").Stream;
 
-/// One thing that the session observed; `Step.stream` says where.
+/// The session's observation of the peer's bytes; `Step.stream` says on which stream.
 pub const Event = union(enum) {
     /// Nothing can be said without more bytes.
     need_more,
@@ -33,7 +33,7 @@ pub const Event = union(enum) {
     /// Who has ended a stream, and why.
     /// `owner`: whose the stream was.
     pub const Reset = struct { by: enum { peer, us }, code: Code, owner: u64 };
-    /// What the peer did wrong.
+    /// The rule that the peer broke.
     pub const Failure = struct { code: Code, detail: []const u8 };
 };
 
@@ -41,25 +41,25 @@ pub const Event = union(enum) {
 pub const Step = struct {
     /// Leading bytes that the session is done with.
     consumed: usize,
-    /// What the event is about; 0: the connection.
+    /// The stream that the event is about; 0: the connection.
     stream: StreamId = 0,
     event: Event,
 };
 
-/// What is to be sent next.
+/// The content that is to be sent next.
 pub const Emission = struct {
     /// Bytes that were written: they go first.
     head: usize,
     /// Bytes of the stream's queue that go behind them.
     content: u32 = 0,
     stream: StreamId = 0,
-    /// Whose the stream is, or was.
+    /// The owner of the stream, also when it has ended.
     owner: u64 = 0,
     /// The response is complete with it, and the stream's queue empty.
     ends: bool = false,
 };
 
-/// What `start` has written.
+/// The output of `start`.
 pub const Started = struct {
     /// Bytes, the content included if it is among them.
     len: usize,
@@ -78,7 +78,7 @@ pub const Plan = struct {
     change: struct { order: Order, queued: u64 = 0, trailers: u32 = 0, dropped_field: bool = false },
 };
 
-/// What a peer has begun, or has to do by itself.
+/// Frames that a peer has begun, or owes without being asked.
 pub const Debt = enum {
     nothing,
     /// The preface and its first settings.
@@ -91,7 +91,7 @@ pub const Debt = enum {
     acknowledgement,
 };
 
-/// What has ended before its time since the connection began.
+/// Counts of streams and connections that ended before their time.
 pub const Tally = struct {
     /// Streams that the peer has reset.
     resets_received: u32,

@@ -19,7 +19,7 @@ const Span = target.Span;
 const Block = decoder_file.Block;
 const Field = decoder_file.Field;
 
-/// What a request says besides its head.
+/// Facts of a request that its head does not hold.
 pub const Facts = struct {
     content_length: ?u64 = null,
     /// Null: it does not say.
@@ -28,16 +28,17 @@ pub const Facts = struct {
     protocol: ?Span = null,
 };
 
-/// What the rules say about a message.
+/// The verdict of the rules about a message.
 pub const Outcome = union(enum) {
     accepted: Facts,
-    /// Nobody may act on it (RFC 9113 section 8.1.1): static plain text says why.
+    /// The message is malformed, and no server may act on it (RFC 9113 section 8.1.1): static plain text says
+    /// why.
     malformed: []const u8,
-    /// It is well-formed, and answered with a status.
+    /// The message is well-formed, and answered with a status.
     refused: Refusal,
 };
 
-/// What a block may have.
+/// Limits on a block of fields.
 pub const Bounds = struct {
     limits: *const Limits,
     /// Of all fields, as RFC 9113 section 6.5.2 counts them; more: 431.
@@ -46,7 +47,7 @@ pub const Bounds = struct {
     extended_connect: bool,
 };
 
-/// What a field counts besides its text, in bytes.
+/// Bytes that a field counts besides its text.
 const field_overhead = 32;
 
 /// Bytes of room that a block needs whose fields count `list_bytes_max`.
@@ -108,7 +109,7 @@ pub fn skip(block: *Block, room: []u8) decoder_file.Error!void {
 
 const too_large: Refusal = .{ .status = 431, .detail = "header section too large" };
 
-/// What a block's fields are gathered in.
+/// Gathers a block's fields into a message.
 const Reader = struct {
     head: *Head,
     room: []u8,
@@ -147,7 +148,7 @@ const Reader = struct {
         }
     }
 
-    /// What is wrong with it; null: nothing.
+    /// Takes a pseudo-header field; the rule that it breaks, or null.
     fn takePseudo(reader: *Reader, field: Field) ?[]const u8 {
         if (reader.in_trailers) return "pseudo-header field in trailers";
         if (!field.meta.good_value) return "malformed field value";
@@ -416,7 +417,7 @@ const few: Limits = .{
 };
 const narrow_bounds: Bounds = .{ .limits = &few, .list_bytes_max = 600, .extended_connect = true };
 
-/// What is said about fields, one `name: value` a line: the text of the outcome.
+/// The verdict about fields, one `name: value` a line, as text.
 fn outcomeOf(lines: []const u8, ends: bool, in_trailers: bool, with: Bounds, out: []u8) ![]const u8 {
     var block_bytes: [4096]u8 = undefined;
     var len: usize = 0;
@@ -616,7 +617,7 @@ test "limits count what is decoded" {
         const text = try outcomeOf(get ++ "abcd: abcd\n", true, false, narrow, &out);
         try testing.expectEqual(case[1], std.mem.startsWith(u8, text, "GET"));
     }
-    // What is malformed before the limit stays so, and what comes behind it is not looked at.
+    // A message that is malformed before the limit stays so; fields behind the limit are not looked at.
     var narrow = narrow_bounds;
     narrow.list_bytes_max = size + 40;
     try testing.expectEqualStrings(

@@ -77,7 +77,7 @@ pub const Fault = struct {
     }
 };
 
-/// What stands before a payload.
+/// The nine bytes before a payload.
 pub const Header = struct {
     /// Of the payload, in bytes.
     len: u32,
@@ -174,7 +174,7 @@ pub inline fn number31(bytes: *const [4]u8) u31 {
     return @truncate(std.mem.readInt(u32, bytes, .big));
 }
 
-/// What is wrong with the dependency of a stream (RFC 7540 section 5.3.1), which is otherwise ignored.
+/// The fault of a stream's dependency (RFC 7540 section 5.3.1), which is otherwise ignored.
 pub fn dependencyFault(stream: u32, bytes: *const [priority_bytes]u8) ?Fault {
     if (number31(bytes[0..4]) != stream) return null;
     return .stream(.protocol_error, "stream depends on itself");
@@ -194,7 +194,7 @@ pub fn fragment(header: Header, payload: []const u8) union(enum) { bytes: []cons
     return .{ .bytes = payload[start .. payload.len - padding] };
 }
 
-/// What is said of a frame whose padding is longer than the frame.
+/// The fault of a frame whose padding is longer than the frame.
 pub const too_much_padding = "padding longer than its frame";
 
 /// Settings (RFC 9113 section 6.5.2, RFC 8441 section 3, RFC 9218 section 2.1); others are ignored.
@@ -209,7 +209,7 @@ pub const Setting = enum(u16) {
     no_rfc7540_priorities = 0x9,
     _,
 
-    /// What is wrong with its value, from a client.
+    /// The fault of a value that a client sends for the setting; null if it has none.
     pub fn fault(setting: Setting, value: u32) ?Fault {
         switch (setting) {
             .enable_push, .enable_connect_protocol, .no_rfc7540_priorities => if (value > 1) {
@@ -227,7 +227,7 @@ pub const Setting = enum(u16) {
     }
 };
 
-/// One setting and its value.
+/// A setting and its value.
 pub const SettingValue = struct {
     setting: Setting,
     value: u32,

@@ -10,7 +10,7 @@ pub const Allowance = struct {
     per_second: u32,
 };
 
-/// What is left of an allowance.
+/// The rest of an allowance.
 pub const Patience = struct {
     /// In thousandths.
     left: u64,
@@ -26,7 +26,7 @@ pub const Patience = struct {
 
     const unit = 1000;
 
-    /// It is so late now, in milliseconds.
+    /// Tells the time, in milliseconds, which refills the allowance.
     pub fn wait(patience: *Patience, now: u64) void {
         const passed = now -| patience.since;
         patience.since = now;

@@ -66,7 +66,7 @@ pub const Stream = streams_file.Stream;
 /// The most that the peer's fields take, in u64s.
 pub const table_units_max = @sizeOf(decoder_file.Bench) / @sizeOf(u64);
 
-/// What the peer's frames cost of its `noise`, and what it earns.
+/// The costs of the peer's frames in its `noise`, and what it earns.
 const cost = struct {
     /// PING, PRIORITY, WINDOW_UPDATE, what is unknown, what concerns streams that are closed.
     const small = 1;
@@ -97,7 +97,7 @@ pub const emission_bytes_max = control_file.bytes_max;
 /// Bytes that `takeContinue` needs.
 pub const continue_bytes_max = frame.header_bytes + encoder_file.block_overhead;
 
-/// What the next bytes of the peer are.
+/// The part of a frame that the next bytes of the peer belong to.
 const Reading = union(enum) {
     preface,
     /// A frame, which has to be SETTINGS.
@@ -122,10 +122,10 @@ const Reading = union(enum) {
     const Content = struct { stream: StreamId, left: u32, padding: u32, ends: bool };
 };
 
-/// What `advance` found.
+/// The result of `advance`.
 const Move = union(enum) {
     need_more,
-    /// So many bytes are done with.
+    /// This number of bytes is done with.
     on: usize,
     told: Step,
 
@@ -137,10 +137,10 @@ const Move = union(enum) {
 /// The window that everybody begins with, in bytes (RFC 9113 section 6.9.2).
 const default_window = 65_535;
 
-/// What a PING says whose answer shows that the peer has read our first GOAWAY.
+/// The payload of a PING whose answer shows that the peer has read our first GOAWAY.
 const drain_ping = "draining";
 
-/// What a PING says that is sent for the sake of being sent.
+/// The payload of a PING that is sent for the sake of being sent.
 const linger_ping = "all said";
 
 /// Priorities of streams that are yet to come (RFC 9218 section 7.1): so many are kept.
@@ -170,12 +170,12 @@ pub const Session = struct {
     last_stream: StreamId = 0,
     /// The highest one that was looked at: what GOAWAY says, which may not grow any more.
     last_taken: StreamId = 0,
-    /// What may be sent on all streams, and what a new one may be sent, in bytes.
+    /// Windows for content to the peer, on all streams together and on a new one, in bytes.
     send_window: i64 = default_window,
     peer_window: i64 = default_window,
     /// The longest payload that the peer takes, in bytes.
     peer_frame_bytes: u32 = frame.payload_bytes_max,
-    /// What the peer may send on all streams, and on a new one, in bytes.
+    /// Windows for content of the peer, on all streams together and on a new one, in bytes.
     receive_window: i64 = default_window,
     stream_window: i64,
     /// Credit for all streams that the peer was not told of, in bytes.
@@ -243,7 +243,7 @@ pub const Session = struct {
         return s.decoder.lodges;
     }
 
-    /// What the peer's fields that are kept take, in u64s.
+    /// The memory of the peer's fields that are kept, in u64s.
     pub fn tableUnits(s: *const Session) usize {
         return s.decoder.units();
     }
@@ -254,7 +254,7 @@ pub const Session = struct {
         s.decoder.rehouse(memory);
     }
 
-    /// It is so late now, in milliseconds. Called before a round of `feed`.
+    /// Tells the time, in milliseconds. Called before a round of `feed`.
     pub fn wait(s: *Session, now: u64) void {
         s.resets.wait(now);
         s.noise.wait(now);
@@ -428,7 +428,7 @@ pub const Session = struct {
     fn dataFault(s: *const Session, stream: *const Stream, h: frame.Header, content: u32, ends: bool) ?Code {
         if (stream.input == .ended) return .stream_closed;
         if (h.len > stream.receive_window) return .flow_control_error;
-        // Who was refused may as well be wrong about the length.
+        // A request that was refused may as well be wrong about its length.
         if (stream.input != .open) return null;
         const total = stream.received + content;
         const promised = stream.promised orelse return null;
@@ -462,7 +462,7 @@ pub const Session = struct {
     fn readStrayData(s: *Session, h: frame.Header, behind: u32, consumed: usize) Move {
         switch (s.streams.closed.recall(h.stream)) {
             .closed => |how| switch (how) {
-                // It was on its way.
+                // The frame was on its way when the stream was reset.
                 .by_us => {},
                 .by_peer => {
                     s.throwAway(behind, h.len);
@@ -627,7 +627,7 @@ pub const Session = struct {
         else
             s.takeStray(h.stream, &block, consumed);
         const taken = move catch return s.fail(.compression_error, "header block cannot be decoded");
-        // Who says each field once cannot mean more than the tables hold.
+        // A peer that says each field once cannot mean more than the tables hold.
         const bomb = s.decoder.copied - copied -| tables_bytes;
         if (bomb > 0 and !s.noise.spend(cost.bomb(bomb))) return s.tired();
         return taken;
@@ -686,7 +686,7 @@ pub const Session = struct {
         const facts = outcome.accepted;
         stream.promised = facts.content_length;
         if (facts.priority) |priority| {
-            // What came before the request was sent later.
+            // A PRIORITY_UPDATE that came before the request was sent later than its Priority field.
             if (early == null) stream.priority = priority;
             s.peer_prioritises = true;
         }
@@ -884,7 +884,7 @@ pub const Session = struct {
     /// assertion fails. A stream that is gone has given back all of it.
     pub fn release(s: *Session, id: StreamId, bytes: u32) void {
         const stream = s.streams.find(id) orelse return;
-        // Who lingers has given back all of it.
+        // A lingering stream has given back all of its content.
         if (stream.input == .lingering) return;
         stream.unreleased -= bytes;
         s.restore(stream, bytes);
@@ -929,14 +929,14 @@ pub const Session = struct {
         s.credit(held);
     }
 
-    /// The same, and the peer has yet to be told.
+    /// Closes a stream whose end the peer has yet to be told.
     fn doom(s: *Session, stream: *Stream, code: Code) void {
         const held = s.letGo(stream);
         s.streams.doom(stream, code);
         s.credit(held);
     }
 
-    /// What of the stream's content counts against the connection's window no more, in bytes.
+    /// Bytes of the stream's content that count against the connection's window no more.
     fn letGo(s: *Session, stream: *const Stream) u32 {
         s.lingering -= @intFromBool(stream.input == .lingering);
         switch (s.reading) {
@@ -978,7 +978,7 @@ pub const Session = struct {
         if (s.streams.find(id)) |stream| stream.owner = owner;
     }
 
-    /// Whose a stream is; 0: nobody's, or it is gone.
+    /// The owner of a stream; 0: none, or the stream is gone.
     pub fn ownerOf(s: *const Session, id: StreamId) u64 {
         const stream = s.streams.find(id) orelse return 0;
         return stream.owner;
@@ -991,7 +991,7 @@ pub const Session = struct {
         if (s.control.takes(4)) s.control.reset(emission.stream, .internal_error);
     }
 
-    /// What has ended before its time, for whoever counts that.
+    /// Counts of what has ended before its time.
     pub fn tally(s: *const Session) Tally {
         return .{
             .resets_received = s.resets_received,
@@ -1261,7 +1261,7 @@ pub const Session = struct {
         return writer.finish(id, false);
     }
 
-    /// So many more bytes wait in the queue of a tunnel; with `last` none follow.
+    /// `len` more bytes wait in the queue of a tunnel; with `last` none follow.
     pub fn pour(s: *Session, id: StreamId, len: u64, last: bool) void {
         const stream = s.streams.find(id) orelse return;
         assert(stream.order == .tunnel);
@@ -1270,7 +1270,7 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
-    /// So many bytes wait in the queue of a stream, if that is a tunnel; with `last` none follow.
+    /// `total` bytes wait in the queue of a stream, if that is a tunnel; with `last` none follow.
     pub fn pourAll(s: *Session, id: StreamId, total: u64, last: bool) void {
         const stream = s.streams.find(id) orelse return;
         if (stream.order != .tunnel) return;
@@ -1292,7 +1292,7 @@ pub const Session = struct {
         return stream.withheld;
     }
 
-    /// So many bytes of a stream's content, those that may be framed already among them, may be framed.
+    /// The first `total` bytes of a stream's content may be framed.
     pub fn reveal(s: *Session, id: StreamId, total: u64) void {
         const stream = s.streams.find(id) orelse return;
         const len = @min(stream.withheld, total -| stream.queued);

@@ -14,31 +14,31 @@ const nowhere = std.math.maxInt(u16);
 /// The most streams that a table can have.
 pub const streams_max = nowhere - 1;
 
-/// What is known of an open stream. Its owner gives memory for a number of them.
+/// An open stream. Its owner gives memory for a number of them.
 pub const Stream = struct {
     /// 0: the place is free.
     id: u32 = 0,
-    /// What the session's owner knows it by; 0: nothing.
+    /// The name that the session's owner knows the stream by; 0: none.
     owner: u64 = 0,
     order: Order = .unstarted,
     input: Input = .open,
     method: Method = .GET,
     /// Whether the client waits for 100 (Continue).
     continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
-    /// What may be sent, in bytes: less than nothing after the peer has made its windows smaller.
+    /// Window for content to the peer, in bytes: below zero after the peer has made its windows smaller.
     send_window: i64 = 0,
-    /// What the peer may send yet, in bytes.
+    /// Window for content of the peer, in bytes.
     receive_window: i64 = 0,
     /// Content that was handed over and not released, in bytes.
     unreleased: u32 = 0,
-    /// What was released, and the peer was not told of, in bytes.
+    /// Bytes that were released without a WINDOW_UPDATE so far.
     unannounced: u32 = 0,
-    /// What has come of the content, in bytes.
+    /// Bytes of content that have come.
     received: u64 = 0,
     /// While it lingers: what of its content may come yet, in bytes; and whether it has lingered for a while.
     linger_left: u32 = 0,
     lingers_long: bool = false,
-    /// What its head promises; null: nothing.
+    /// The Content-Length of the request; null: none.
     promised: ?u64 = null,
     /// Content that waits to be framed, in bytes.
     queued: u64 = 0,
@@ -63,15 +63,15 @@ pub const Stream = struct {
 
     pub const Doom = struct { id: u32 = 0, code: Code = .no_error };
 
-    /// What comes from the peer.
+    /// How far the peer's half of the stream is.
     pub const Input = enum {
         /// Content.
         open,
-        /// It has ended.
+        /// The peer's half has ended.
         ended,
         /// Content that nobody reads.
         refused,
-        /// The same, behind a response that was framed to its end.
+        /// The peer's half goes on behind a response that was framed to its end.
         lingering,
     };
 
@@ -80,12 +80,12 @@ pub const Stream = struct {
         return stream.order == .ended;
     }
 
-    /// The same, and nothing is withheld.
+    /// The content is framed to its end, and nothing is withheld.
     pub fn isDone(stream: *const Stream) bool {
         return stream.isAnswered() and stream.withheld == 0;
     }
 
-    /// What is queued is the last that is framed of it, and does not end its response.
+    /// The queued content is the last that is framed, and does not end the response.
     pub fn isCut(stream: *const Stream) bool {
         return stream.doomed.id != 0;
     }
@@ -362,12 +362,12 @@ pub const Closed = struct {
         by_us,
     };
 
-    /// What is known of a number that is no open stream's, and was lower than one that was.
+    /// The past of a number below that of the newest stream, and of no open one.
     pub const Memory = union(enum) {
         closed: How,
-        /// It was, long ago.
+        /// The stream was open, long ago.
         forgotten,
-        /// It was left out.
+        /// The peer has left the number out.
         never_opened,
     };
 
@@ -384,7 +384,7 @@ pub const Closed = struct {
         return entry >> 2 << 1 | 1;
     }
 
-    /// What is known of this number.
+    /// The past of this number.
     pub fn recall(closed: *const Closed, id: u32) Memory {
         for (closed.ring) |entry| {
             if (entry != 0 and idOf(entry) == id) {

@@ -16,10 +16,10 @@ const StreamId = base_event.Stream;
 pub const View = struct {
     session: *Session,
     stream: StreamId,
-    /// What comes behind the content.
+    /// Trailers and the end, behind the content.
     end: End = .open,
 
-    /// What is known of the end of a request.
+    /// How much is known of the end of a request.
     const End = union(enum) {
         /// More content may come.
         open,

@@ -7,16 +7,16 @@ const syntax = @import("../http/syntax.zig");
 const endpoint = @import("endpoint.zig");
 const Endpoint = endpoint.Endpoint;
 
-/// What one proxy says.
+/// The statements of one proxy.
 pub const Hop = struct {
     from: From,
-    /// It was asked by https or wss, or by http or ws.
+    /// The request came by https or wss, or by http or ws.
     secure: ?bool = null,
 
     /// Whom it has the request from.
     pub const From = union(enum) {
         address: Endpoint,
-        /// It does not say: "unknown", "_name", or nothing at all.
+        /// The proxy names no address: "unknown", "_name", or nothing at all.
         hidden,
         malformed,
     };
@@ -63,7 +63,7 @@ pub const ForHops = struct {
     }
 };
 
-/// What the last proxy says in X-Forwarded-Proto: of several words the last one is its own.
+/// The last proxy's word in X-Forwarded-Proto: of several words the last one is its own.
 pub fn lastProto(value: []const u8) ?bool {
     const comma = std.mem.findScalarLast(u8, value, ',');
     return isSecure(syntax.trim(if (comma) |at| value[at + 1 ..] else value));
@@ -131,7 +131,7 @@ const Element = struct {
         }
     }
 
-    /// What is between quotes, as it is: no address or scheme needs a backslash.
+    /// The text between quotes, as it is: no address or scheme needs a backslash.
     fn takeQuoted(element: *Element) error{Malformed}![]const u8 {
         const start = element.at + 1;
         var at = start;

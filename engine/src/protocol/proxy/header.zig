@@ -9,7 +9,7 @@ const Endpoint = endpoint.Endpoint;
 /// addresses, which are shorter; what else its header has is `Header.rest`, to be skipped unseen.)
 pub const bytes_max = 107;
 
-/// What a header says.
+/// The content of a header.
 pub const Header = struct {
     /// Its bytes.
     len: u16,
@@ -24,7 +24,7 @@ pub const Header = struct {
     pub const Ends = struct { source: Endpoint, destination: Endpoint };
 };
 
-/// What the first bytes of a connection are.
+/// A verdict about the first bytes of a connection.
 pub const Verdict = union(enum) {
     /// The beginning of a header, fewer than `bytes_max`: show them again, with more.
     need_more,
@@ -69,7 +69,7 @@ fn parseLine(bytes: []const u8) Verdict {
 fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
     var words = std.mem.splitScalar(u8, line, ' ');
     const family = words.first();
-    // What follows it is to be ignored.
+    // Words behind it are to be ignored.
     if (std.mem.eql(u8, family, "UNKNOWN")) return null;
     const is_v4 = std.mem.eql(u8, family, "TCP4");
     if (!is_v4 and !std.mem.eql(u8, family, "TCP6")) return error.Malformed;

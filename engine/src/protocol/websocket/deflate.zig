@@ -27,7 +27,7 @@ pub const Options = struct {
     client_takeover: bool = true,
 };
 
-/// What was agreed on.
+/// The parameters that both sides have agreed on.
 pub const Agreement = struct {
     server_takeover: bool,
     client_takeover: bool,

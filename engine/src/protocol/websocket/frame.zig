@@ -55,7 +55,7 @@ pub const Header = struct {
     }
 };
 
-/// What the beginning of a frame says.
+/// The beginning of a frame, decoded.
 pub const Decoded = union(enum) {
     /// The header is not complete: this many bytes of it (2..14) must be there before asking again.
     need: u8,
@@ -183,7 +183,7 @@ test "headers come back as they went out, and ask for exactly the bytes they nee
         const decoded = decode(out[0..bytes]).header;
         try testing.expectEqual(bytes, decoded.bytes);
         try testing.expectEqualDeep(header, decoded.value);
-        // What follows the header does not matter.
+        // Bytes behind the header do not matter.
         try testing.expectEqualDeep(Decoded{ .header = decoded }, decode(&out));
     };
 }

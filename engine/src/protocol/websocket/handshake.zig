@@ -20,7 +20,7 @@ pub const Request = struct {
     fields: []const FieldSpan,
 };
 
-/// What to do with a request.
+/// The verdict about a request.
 pub const Result = union(enum) {
     /// The request asks for no WebSocket: serve it as HTTP.
     not_websocket,
@@ -179,7 +179,7 @@ pub const Extensions = struct {
     }
 };
 
-/// One offer: a name and its parameters, already known to be well formed.
+/// An offer: a name and its parameters, already known to be well formed.
 pub const Extension = struct {
     name: []const u8,
     params: Params,

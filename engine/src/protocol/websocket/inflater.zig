@@ -131,7 +131,7 @@ const State = union(enum) {
 
 const Counts = struct { literals: u16, distances: u16, order: u8 };
 
-/// What the stream was not.
+/// Why the stream is refused.
 pub const Error = error{
     /// Not DEFLATE, or a message that ends within a block, or a distance beyond the window. Fail with 1007.
     Corrupt,
@@ -267,7 +267,7 @@ pub const Inflater = struct {
     }
 };
 
-/// One call's view: the inflater's state and the call's two slices.
+/// A call in progress: the inflater's state and the call's two slices.
 const Run = struct {
     i: *Inflater,
     in: []const u8,
@@ -548,7 +548,7 @@ fn expectMessages(window: []u8, takeover: bool, pairs: []const [2][]const u8) !v
             if (!takeover) history.clear();
             i.begin(&history, pair[1].len);
             for (pair[0], 1..) |_, behind| {
-                // One byte of input a time; the last is told apart.
+                // Input comes byte by byte; the last byte is told apart.
                 var rest = pair[0][behind - 1 .. behind];
                 while (true) {
                     const step = try i.inflate(rest, behind == pair[0].len, out[produced..][0..out_max]);

@@ -14,7 +14,7 @@ pub const deflate = @import("deflate.zig");
 /// server the reverse.
 pub const Role = enum { server, client };
 
-/// What a message is.
+/// The type of a message.
 pub const Kind = enum { text, binary };
 
 /// Bounds on what the peer may send. 0 = no limit.
@@ -35,7 +35,7 @@ pub const Options = struct {
     deflate: bool = false,
 };
 
-/// One thing that a session observed.
+/// A session's observation of the peer's bytes.
 pub const Event = union(enum) {
     /// All bytes are consumed and say nothing yet.
     need_more,
@@ -115,7 +115,7 @@ pub const Closing = union(enum) {
     complete: enum { us, peer },
 };
 
-/// What the next byte of input belongs to.
+/// The part of a frame that the next byte of input belongs to.
 const Input = union(enum) {
     /// A frame header, of which so many bytes are in `header_buffer`.
     header: u8,
@@ -186,7 +186,7 @@ pub const Session = struct {
         };
     }
 
-    /// What must hold between two calls.
+    /// Asserts what holds between two calls.
     pub fn invariants(s: *const Session) void {
         switch (s.input) {
             .header => |got| assert(got < frame.header_bytes_max),
@@ -473,7 +473,7 @@ pub const Session = struct {
         return s.encodeControl(.pong, payload, mask, out);
     }
 
-    /// What an application may get wrong about a close frame.
+    /// Why an application's close frame is refused.
     pub const CloseError = error{
         CodeNotAllowed,
         ReasonTooLong,

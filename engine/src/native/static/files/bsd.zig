@@ -34,7 +34,7 @@ fn leads(path: []const u8) bool {
     return false;
 }
 
-/// What the kernel tells of a file.
+/// The kernel's facts about a file.
 pub const Info = c.Stat;
 
 /// Looks at a name below a folder, or (null) at an open file.

@@ -30,7 +30,7 @@ pub fn openBelow(root: files.Fd, name: [*:0]const u8, flags: linux.O) usize {
     );
 }
 
-/// What the kernel tells of a file.
+/// The kernel's facts about a file.
 pub const Info = linux.Statx;
 
 /// Looks at a name below a folder, or (null) at an open file.

@@ -32,7 +32,7 @@ pub const Field = struct {
     too_long: bool = false,
 };
 
-/// What one peer's blocks are decoded with.
+/// Decodes the blocks of one peer.
 pub const Decoder = struct {
     table: Table = .{},
     /// The table lies on the bench.
@@ -46,7 +46,7 @@ pub const Decoder = struct {
         return .{ .decoder = decoder, .bytes = bytes, .bench = bench };
     }
 
-    /// What the table takes now, in units of the bench.
+    /// The memory of the table now, in units of the bench.
     pub fn units(decoder: *const Decoder) usize {
         return decoder.table.used;
     }
@@ -68,7 +68,7 @@ pub const Decoder = struct {
     }
 };
 
-/// One block on its way. Each has to be read to its end, or an error: the table depends on it.
+/// A block on its way. Each has to be read to its end, or an error: the table depends on it.
 pub const Block = struct {
     decoder: *Decoder,
     bytes: []const u8,
@@ -76,7 +76,7 @@ pub const Block = struct {
     at: usize = 0,
     resizes: u8 = 0,
     began: bool = false,
-    /// Nobody wants the fields any more: those that a table has are not copied.
+    /// No reader wants the fields any more: fields of a table are not copied.
     discards: bool = false,
 
     /// Sizes that a table may be given in a row: the smallest one, and the last (RFC 7541 section 4.2).
@@ -155,7 +155,7 @@ pub const Block = struct {
         }
         field.value = try block.string(room[field.name.len..], &field.too_long);
         if (field.too_long) {
-            // It is larger than the table.
+            // The entry is larger than the table.
             if (keeps) block.decoder.table.empty();
             return .{ .too_long = true };
         }
@@ -207,7 +207,7 @@ fn lines(memory: *Memory, decoder: *Decoder, block_bytes: []const u8, out: []u8)
     return writer.buffered();
 }
 
-/// What a decoder's owner gives: no more than is asked for.
+/// The memory that a decoder's owner gives: no more than the decoder asks for.
 const Memory = struct {
     parts: [2][Table.unit_count]u64 = undefined,
     given: usize = 0,
@@ -305,7 +305,7 @@ test "a table takes what its fields take, and lies on the bench only until its o
     var memory: Memory = .{};
     var out: [128]u8 = undefined;
     try testing.expectEqual(0, decoder.units());
-    // What no table keeps takes nothing.
+    // A field that no table keeps takes no memory.
     _ = try lines(&memory, &decoder, "\x82\x00\x01a\x01b", &out);
     try testing.expectEqual(0, memory.given);
     for (1..100) |round| {

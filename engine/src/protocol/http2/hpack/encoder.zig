@@ -12,7 +12,7 @@ const integer = @import("integer.zig");
 const static_table = @import("static_table.zig");
 const table_file = @import("table.zig");
 
-/// What we use of the peer's table, in bytes: a dozen fields.
+/// The part of the peer's table that is used, in bytes: a dozen fields.
 pub const table_bytes_max = 1024;
 const Table = table_file.Table(table_bytes_max, .own);
 
@@ -40,7 +40,7 @@ pub const Encoder = struct {
     told: u32 = default_table_bytes,
     /// The peer has changed what it allows: the smallest size since the last block, which it has to be told.
     least: ?u32 = null,
-    /// What it allows.
+    /// The table size that the peer allows, in bytes.
     allowed: u32 = default_table_bytes,
 
     /// Of the table before anybody says anything (RFC 9113 section 6.5.2).
@@ -99,7 +99,7 @@ pub const Encoder = struct {
         var name_index: u32 = index;
         if (index == 0) {
             if (encoder.findName(text)) |number| {
-                // It has another value each time: it would push out what does repeat.
+                // The field has another value each time, and would push fields out that do repeat.
                 return putLiteral(0x00, 4, static_table.last + 1 + number, name, value, out);
             }
             name_index = 0;
@@ -157,7 +157,7 @@ fn mayRepeat(index: u8, value: []const u8) bool {
     return value.len <= kept_value_bytes_max and !seldom_repeats[index];
 }
 
-/// What belongs to one resource, or to one client.
+/// Fields whose values belong to one resource, or to one client.
 const seldom_repeats: [static_table.last + 1]bool = made: {
     @setEvalBranchQuota(10_000);
     var made: [static_table.last + 1]bool = @splat(false);

@@ -119,7 +119,7 @@ const Window = struct {
         window.count -= count;
     }
 
-    /// What is left behind the last byte pads it: fewer than eight bits, all ones.
+    /// The bits behind the last byte are padding: fewer than eight, all ones.
     fn isPadding(window: *const Window) bool {
         if (window.count >= 8) return false;
         const ones = (@as(u64, 1) << @intCast(window.count)) - 1;
@@ -137,7 +137,7 @@ pub fn decode(in: []const u8, out: []u8) Error![]u8 {
         window.bits |= std.mem.readInt(u64, in[at..][0..8], .big) >> @intCast(window.count);
         at += (63 - window.count) >> 3;
         window.count |= 56;
-        // What lies behind the counted bits is read again with the next eight bytes.
+        // Bits behind the counted ones are read again with the next eight bytes.
         window.bits &= ~(@as(u64, std.math.maxInt(u64)) >> @intCast(window.count));
         var shorts_in_a_row: u32 = 0;
         while (shorts_in_a_row < 7) : (shorts_in_a_row += 1) {
@@ -203,7 +203,7 @@ pub fn encode(text: []const u8, out: []u8) usize {
 
 const testing = std.testing;
 
-/// The same answer bit by bit: what `decode` is compared with.
+/// Decodes bit by bit, for a test that compares `decode` with it.
 fn decodePlain(in: []const u8, out: []u8) Error![]u8 {
     var code: u32 = 0;
     var length: u32 = 0;

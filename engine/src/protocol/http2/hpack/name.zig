@@ -24,7 +24,7 @@ pub const Pseudo = enum(u4) {
     }
 };
 
-/// What a field is.
+/// Facts about a field's name and value.
 pub const Meta = packed struct(u16) {
     /// Of `header.Id`, those of C.
     number: u8 = 0,
@@ -40,7 +40,7 @@ pub const Meta = packed struct(u16) {
         return named(name).with(value);
     }
 
-    /// The same, for a value that is yet to come.
+    /// The facts about a name whose value is yet to come.
     pub fn named(name: []const u8) Meta {
         const pseudo: Pseudo = .of(name);
         if (pseudo != .none) return .{ .pseudo = pseudo };
@@ -51,7 +51,7 @@ pub const Meta = packed struct(u16) {
         };
     }
 
-    /// The same name with another value.
+    /// The facts about this name with another value.
     pub fn with(meta: Meta, value: []const u8) Meta {
         var other = meta;
         other.good_value = isGood(value);

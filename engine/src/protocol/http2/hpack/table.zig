@@ -8,7 +8,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Meta = @import("name.zig").Meta;
 
-/// What an entry counts besides its text, in bytes (RFC 7541 section 4.1).
+/// Bytes that an entry counts besides its text (RFC 7541 section 4.1).
 pub const entry_overhead = 32;
 
 /// Whose the ring is: the table's, of its full size, or that of an owner, who gives a larger one when it has
@@ -30,7 +30,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
         next: u16 = 0,
         /// Units of the ring that entries take.
         used: u16 = 0,
-        /// What is there, and what may be, in bytes as RFC 7541 counts them.
+        /// The table's size, and the most that it may have, in bytes as RFC 7541 counts them.
         size: u32 = 0,
         size_max: u32 = bytes_max,
 
@@ -58,7 +58,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             }
         };
 
-        /// What an entry takes with so many bytes of text.
+        /// The memory of an entry with `len` bytes of text, in units.
         fn unitsOf(len: usize) u16 {
             return @intCast(1 + (len + 7) / 8);
         }
