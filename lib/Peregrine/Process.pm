@@ -13,8 +13,8 @@ use Peregrine::Optional;
 use POSIX        ();
 use Scalar::Util qw(blessed weaken);
 
-# IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that, and
-# `yes | head -1` would never end; a handler they do not inherit.
+# IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that,
+# and `yes | head -1` would never end; a handler they do not inherit.
 $SIG{PIPE} = sub { }
     if ($SIG{PIPE} // '') eq 'IGNORE';
 
