@@ -477,6 +477,7 @@ it.
         min_version     => 0x0303,
         cipher_list     => $list,
         cipher_suites   => $list,
+        groups          => $list,
         session_timeout => 7200,
         ticket_keys     => $bytes,    # 80 of them
     });

@@ -340,6 +340,7 @@ subtest 'what cannot be used is an error of the constructor' => sub {
         [ { verify_client => 1 },       qr/verify_client needs ca_file/ ],
         [ { cipher_list   => 'NO-SUCH-CIPHER' }, qr/cipher_list: unknown cipher NO-SUCH-CIPHER/ ],
         [ { cipher_suites => 'TLS_NONE' },       qr/cipher_suites: unknown cipher TLS_NONE/ ],
+        [ { groups => 'X25519:P-257' }, qr/groups 'X25519:P-257' has a group that this OpenSSL does not/ ],
         [
             { cert_files => 'x' },
             qr/has no key 'cert_files' \(did you mean 'cert_file'\?\); there are ca_file/
@@ -383,6 +384,24 @@ subtest 'what cannot be used is an error of the constructor' => sub {
         'no hash'
     );
     ok(PAGI::Server->new(app => \&app, ssl => undef), 'undef is no TLS');
+};
+
+# What openssl s_client agreed on with a server, when it offers these groups.
+sub group_with {
+    my ($offers, %ssl) = @_;
+    my $server  = TestServer->start(app => \&app, ssl => { %ssl, $files->pair('localhost') });
+    my $port    = $server->port;
+    my $told    = `openssl s_client -groups $offers -connect 127.0.0.1:$port </dev/null 2>&1`;
+    my ($group) = $told =~ /^(?:Negotiated TLS1[.]3 group: |(?:Server|Peer) Temp Key: (?:ECDH, )?)([^\s,]+)/m;
+    return $group // $told;
+}
+
+subtest 'groups of the key exchange' => sub {
+    like(group_with('X25519:P-256'),                   qr/\Ax25519\z/i,   'X25519 by default');
+    like(group_with('P-256:P-384', groups => 'P-384'), qr/\Asecp384r1\z/, 'or those that were given');
+    my $offers = `openssl list -kem-algorithms 2>&1` =~ /X25519MLKEM768/ ? 'X25519MLKEM768:X25519' : 'X25519';
+    my $first  = $offers                             =~ /MLKEM/          ? 'X25519MLKEM768'        : 'X25519';
+    like(group_with($offers), qr/\A$first\z/i, "$first first, with this OpenSSL");
 };
 
 done_testing;

@@ -424,6 +424,9 @@ typedef struct peregrine_tls_config {
                                                 * They may come, change and go. One that cannot be used is an
                                                 * error of peregrine_tls_new(); later the one before it stays,
                                                 * and peregrine_tls_concern() tells */
+    const char *groups;                        /* of the key exchange, in OpenSSL's notation, in order of
+                                                * preference; NULL: X25519MLKEM768 where the library knows
+                                                * it, X25519, P-256, P-384 */
 } peregrine_tls_config;
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
@@ -622,6 +625,11 @@ static inline const peregrine_event *peregrine_next_event(const peregrine_event 
  * with events, poll again before waiting on peregrine_fd(): the answers to that batch leave with the next
  * poll. A host that wants to see to something else first calls peregrine_wake(). */
 int peregrine_poll(peregrine_worker *worker, int timeout_ms, const peregrine_event **events);
+
+/* 1: `event` is the end of a request that the engine has given up for want of memory while the caller reads
+ * a batch; 0: there is none, or no other. To be asked between two events: what the caller frees with it may
+ * be what all others need. It comes again among the events of a later peregrine_poll(). */
+int peregrine_next_shed(peregrine_worker *worker, peregrine_event *event);
 
 /* The memory that the bytes of this event lie in becomes the caller's, who frees it with free(): `capacity`
  * bytes, of which those behind event->len, 16 at least, may be written to. NULL: it is to be copied, because

@@ -55,6 +55,7 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     config->ca_file = text(aTHX_ hash, "ca_file");
     config->cipher_list = text(aTHX_ hash, "cipher_list");
     config->cipher_suites = text(aTHX_ hash, "cipher_suites");
+    config->groups = text(aTHX_ hash, "groups");
     config->verify_client = number(aTHX_ hash, "verify_client");
     config->min_version = number(aTHX_ hash, "min_version");
     config->session_timeout_s = number(aTHX_ hash, "session_timeout");

@@ -205,6 +205,7 @@ fn configOf(
     };
     if (given.cipher_list) |names| config.cipher_list = std.mem.span(names);
     if (given.cipher_suites) |names| config.cipher_suites = std.mem.span(names);
+    config.groups = text(given.groups);
     if (given.session_timeout_s != 0) config.session_timeout_s = given.session_timeout_s;
     config.verify_client = switch (given.verify_client) {
         types.Verify.none => .none,

@@ -304,6 +304,7 @@ pub const TlsConfig = extern struct {
     min_version: u32 = 0,
     session_timeout_s: u32 = 0,
     cert_dir: ?[*:0]const u8 = null,
+    groups: ?[*:0]const u8 = null,
 };
 
 /// `peregrine_tls_info`.

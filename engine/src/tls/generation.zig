@@ -81,7 +81,7 @@ pub const Generation = struct {
         errdefer generation.release();
         const context = try generation.addEntry(&.{});
         generation.first = context;
-        try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
+        try setPolicy(context, &config, diagnostic);
         if (c.SSL_CTX_set_max_proto_version(context, @backingInt(config.max_version)) != 1) {
             return error.OutOfMemory;
         }
@@ -199,7 +199,7 @@ pub const Generation = struct {
                 ) == 1) return entry.context;
         }
         const context = try generation.addEntry(names);
-        try setPolicy(context, config.min_version, config.cipher_list, config.cipher_suites, diagnostic);
+        try setPolicy(context, &config, diagnostic);
         try generation.setServerPolicy(context, config, authorities);
         try usePair(context, pair, files, diagnostic);
         return context;
@@ -355,12 +355,10 @@ fn continueAnyway(verified: c_int, store: ?*c.X509_STORE_CTX) callconv(.c) c_int
     return 1;
 }
 
-/// What servers and clients have in common.
+/// What servers and clients have in common: `config` is that of either.
 fn setPolicy(
     context: *c.SSL_CTX,
-    min_version: tls.Version,
-    cipher_list: [:0]const u8,
-    cipher_suites: [:0]const u8,
+    config: anytype,
     diagnostic: *tls.Diagnostic,
 ) tls.ContextError!void {
     // 112 bits: no RSA below 2048, no SHA-1. Before the cipher list, which may say otherwise (@SECLEVEL).
@@ -378,11 +376,28 @@ fn setPolicy(
         context,
         c.SSL_MODE_RELEASE_BUFFERS | c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER,
     );
-    if (c.SSL_CTX_set_min_proto_version(context, @backingInt(min_version)) != 1) return error.OutOfMemory;
+    if (c.SSL_CTX_set_min_proto_version(context, @backingInt(config.min_version)) != 1) {
+        return error.OutOfMemory;
+    }
     if (c.SSL_CTX_set_max_proto_version(context, 0) != 1) return error.OutOfMemory;
-    if (c.SSL_CTX_set1_groups_list(context, "X25519:P-256:P-384") != 1) return error.OutOfMemory;
-    try setCiphers(context, "cipher_list", cipher_list, c.SSL_CTX_set_cipher_list, diagnostic);
-    try setCiphers(context, "cipher_suites", cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
+    try setGroups(context, config.groups, diagnostic);
+    try setCiphers(context, "cipher_list", config.cipher_list, c.SSL_CTX_set_cipher_list, diagnostic);
+    try setCiphers(context, "cipher_suites", config.cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
+}
+
+/// A library that does not know a name refuses its whole list.
+fn setGroups(context: *c.SSL_CTX, groups: ?[:0]const u8, diagnostic: *tls.Diagnostic) tls.ContextError!void {
+    c.ERR_clear_error();
+    defer c.ERR_clear_error();
+    const given = groups orelse {
+        const classical = "X25519:P-256:P-384";
+        if (c.SSL_CTX_set1_groups_list(context, "X25519MLKEM768:" ++ classical) == 1) return;
+        if (c.SSL_CTX_set1_groups_list(context, classical) == 1) return;
+        return error.OutOfMemory;
+    };
+    if (c.SSL_CTX_set1_groups_list(context, given) == 1) return;
+    diagnostic.set("SSL groups '{s}' has a group that this OpenSSL does not know", .{given});
+    return error.InvalidValue;
 }
 
 /// Sets a list after each of its elements is known to name a cipher: OpenSSL takes a list in
@@ -573,7 +588,11 @@ test "unknown ciphers are named, also beside known ones" {
         tls.default_cipher_list,            "HIGH:!aNULL:!RC4:@STRENGTH",
         "ECDHE+AESGCM:ECDHE+CHACHA20:!MD5", "ECDHE-RSA-AES256-GCM-SHA384, DHE-RSA-AES256-GCM-SHA384",
     };
-    for (good) |list| try setPolicy(context, .tls1_2, list, tls.default_cipher_suites, &diagnostic);
+    var config: tls.ClientConfig = .{};
+    for (good) |list| {
+        config.cipher_list = list;
+        try setPolicy(context, &config, &diagnostic);
+    }
     const bad = [_]struct { [:0]const u8, []const u8 }{
         .{ "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES129-GCM-SHA256", "ECDHE-RSA-AES129-GCM-SHA256" },
         .{ "NONSENSE", "NONSENSE" },
@@ -582,21 +601,28 @@ test "unknown ciphers are named, also beside known ones" {
         .{ &repeat(200), &repeat(200) },
     };
     for (bad) |case| {
-        try std.testing.expectError(
-            error.InvalidValue,
-            setPolicy(context, .tls1_2, case[0], tls.default_cipher_suites, &diagnostic),
-        );
+        config.cipher_list = case[0];
+        try std.testing.expectError(error.InvalidValue, setPolicy(context, &config, &diagnostic));
         try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), case[1]) != null);
     }
-    try std.testing.expectError(
-        error.InvalidValue,
-        setPolicy(context, .tls1_3, tls.default_cipher_list, "TLS_AES_1_GCM", &diagnostic),
-    );
+    config = .{ .cipher_suites = "TLS_AES_1_GCM" };
+    try std.testing.expectError(error.InvalidValue, setPolicy(context, &config, &diagnostic));
     try std.testing.expect(std.mem.indexOf(
         u8,
         diagnostic.text(),
         "cipher_suites: unknown cipher TLS_AES_1_GCM",
     ) != null);
+}
+
+test "groups are those that were asked for, and unknown ones are named" {
+    const context = c.SSL_CTX_new(c.TLS_server_method()) orelse return error.OutOfMemory;
+    defer c.SSL_CTX_free(context);
+    var diagnostic: tls.Diagnostic = .{};
+    var config: tls.ClientConfig = .{ .groups = "P-384:X25519" };
+    try setPolicy(context, &config, &diagnostic);
+    config.groups = "X25519:P-257";
+    try std.testing.expectError(error.InvalidValue, setPolicy(context, &config, &diagnostic));
+    try std.testing.expect(std.mem.indexOf(u8, diagnostic.text(), "groups 'X25519:P-257'") != null);
 }
 
 test "a name is looked up exactly, then by its neighbours' wildcard, then the default answers" {

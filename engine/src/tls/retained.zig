@@ -35,6 +35,7 @@ pub const Retained = struct {
         copy.ca_file = try dupe(allocator, config.ca_file);
         copy.cipher_list = try allocator.dupeSentinel(u8, config.cipher_list, 0);
         copy.cipher_suites = try allocator.dupeSentinel(u8, config.cipher_suites, 0);
+        copy.groups = try dupe(allocator, config.groups);
         const keys = try allocator.create([tls.ticket_keys_bytes]u8);
         keys.* = (config.ticket_keys orelse ticket_keys).*;
         copy.ticket_keys = keys;

@@ -90,6 +90,10 @@ pub const ServerConfig = struct {
     cipher_list: [:0]const u8 = default_cipher_list,
     /// Cipher suites of TLS 1.3, separated by colons, in order of preference.
     cipher_suites: [:0]const u8 = default_cipher_suites,
+    /// Groups of the key exchange, separated by colons, in order of preference. Null: X25519MLKEM768 where
+    /// the library knows it (OpenSSL 3.5), which computers of the future cannot undo, then X25519, P-256 and
+    /// P-384.
+    groups: ?[:0]const u8 = null,
     /// Seals session tickets. Give all processes the same bytes, so that each opens the others'
     /// tickets; null: random ones of this context. `reload` with new bytes rotates them: older tickets
     /// then cost a full handshake.
@@ -121,6 +125,8 @@ pub const ClientConfig = struct {
     cipher_list: [:0]const u8 = default_cipher_list,
     /// As in `ServerConfig`.
     cipher_suites: [:0]const u8 = default_cipher_suites,
+    /// As in `ServerConfig`.
+    groups: ?[:0]const u8 = null,
     /// Offered in this order; empty: the extension is not sent.
     alpn: []const []const u8 = &.{},
 };

@@ -14,7 +14,7 @@ use Peregrine::Nearest;
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
 my @POLICY      = qw(
-    cert_dir ca_file verify_client min_version cipher_list cipher_suites session_timeout
+    cert_dir ca_file verify_client min_version cipher_list cipher_suites groups session_timeout
     ticket_keys ticket_keys_file
 );
 my %KNOWN = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
@@ -172,6 +172,7 @@ sub _config {
         min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
         cipher_list     => _string($ssl{cipher_list}),
         cipher_suites   => _string($ssl{cipher_suites}),
+        groups          => _string($ssl{groups}),
         session_timeout => _session_timeout($ssl{session_timeout}),
         ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };
@@ -277,6 +278,7 @@ my %KEY = (
     ssl_min_version     => 'min_version',
     ssl_ciphers         => 'cipher_list',
     ssl_ciphersuites    => 'cipher_suites',
+    ssl_groups          => 'groups',
     ssl_session_timeout => 'session_timeout',
     ssl_ticket_keys     => 'ticket_keys_file',
 );

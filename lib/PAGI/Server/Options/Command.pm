@@ -201,6 +201,13 @@ my @SECTIONS = (
                 about => 'Ciphers of TLS 1.3.',
             },
             {
+                name  => 'ssl_groups',
+                type  => 'string',
+                arg   => 'LIST',
+                shown => 'X25519MLKEM768 where OpenSSL has it (3.5), X25519, P-256, P-384',
+                about => 'Groups of the key exchange, in order of preference.',
+            },
+            {
                 name  => 'ssl_session_timeout',
                 type  => 'string',
                 arg   => 'SECONDS',
