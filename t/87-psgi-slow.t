@@ -6,6 +6,7 @@ use warnings;
 
 use lib 't/lib';
 use Digest::MD5 qw(md5_hex);
+use File::Temp  ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -95,6 +96,48 @@ for my $name (sort keys %limits) {
             my $slow = ask($server->port, $body);
             select undef, undef, undef, 0.1;
             is md5_hex($slow->response->{body}), $whole, "$body: all of it, bit by bit";
+        }
+        is $server->stop, 0, 'it stops';
+    };
+}
+
+# Files that take no more than 512 KiB (RLIMIT_FSIZE) stand for a disk that is full: to write fails in the
+# same place, without a file system that this test would have to mount.
+my $program = File::Temp->new(SUFFIX => '.psgi');
+print {$program} <<"APP";
+my \@pieces = map { sprintf('%08d', \$_) x 8192 } 1 .. $pieces;
+sub {
+    my (\$env) = \@_;
+    return [ 200, [], ['here'] ]   if \$env->{PATH_INFO} eq '/';
+    return [ 200, [], [\@pieces] ] if \$env->{PATH_INFO} eq '/list';
+    return sub {
+        my \$writer = \$_[0]->([ 200, [] ]);
+        \$writer->write(\$_) for \@pieces;
+        \$writer->close;
+    };
+};
+APP
+close $program;
+my %full = (process => [qw(--engine process --workers 1)], clones => [qw(--engine thread --workers 2)]);
+
+for my $placement (sort keys %full) {
+    subtest "a disk that is full, $placement" => sub {
+        my $server = TestServer->spawn(
+            'sh',                       '-c',
+            q{trap '' XFSZ; exec "$@"}, 'sh',
+            $^X, (map { "-I$_" } @INC),
+            'bin/peregrine',      qw(--host 127.0.0.1 --port 0 --no-access-log),
+            qw(--env production), @{ $full{$placement} },
+            $program->filename
+        );
+        my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)}) or die $server->log;
+        is((get($port, '/') || {})->{status}, 200, 'it serves');
+        system('prlimit', '--pid', $_, '--fsize=524288:') == 0 or die "prlimit: $?\n" for $server->family;
+        for my $name (qw(list writer)) {
+            my @slow = map { ask($port, $name) } 1, 2;
+            is((get($port, '/') || {})->{status}, 200, "$name: another client is served meanwhile");
+            is md5_hex(($_->response || {})->{body} // ''), $whole, '... and each of the slow ones in the end'
+                for @slow;
         }
         is $server->stop, 0, 'it stops';
     };

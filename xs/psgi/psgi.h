@@ -124,6 +124,7 @@ typedef struct psgi_spool {
     bool open;
     int fd;
     UV size, sent; /* bytes that it got, and those of them that the engine has */
+    bool failed; /* there will be no file any more */
 } psgi_spool;
 
 /* One request and its response. */
@@ -200,9 +201,10 @@ bool psgi_spool_is_wanted(const psgi_exchange *exchange);
 bool psgi_spool_open(pTHX_ psgi_exchange *exchange);
 size_t psgi_spool_room(const psgi_exchange *exchange);
 bool psgi_spool_is_full(const psgi_exchange *exchange);
-bool psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len);
+size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len);
 void psgi_spool_close(psgi_exchange *exchange);
 void psgi_spool_forget(psgi_exchange *exchange);
+int psgi_spool_give_up(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len);
 int psgi_spool_flow(pTHX_ psgi_exchange *exchange);
 int psgi_spool_end(psgi_exchange *exchange);
 

@@ -210,15 +210,23 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
 }
 
 /* Puts content into the file; what is wrong, if something is. */
-static const char *spool(psgi_exchange *exchange, const char *bytes, size_t len) {
-    if (!psgi_spool_add(exchange, bytes, len)) return "its temporary file cannot be written";
-    exchange->drains = psgi_spool_is_full(exchange);
+static const char *spool(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len) {
+    const size_t done = psgi_spool_add(exchange, bytes, len);
+    if (done == len) {
+        exchange->drains = psgi_spool_is_full(exchange);
+        return NULL;
+    }
+    const int code = psgi_spool_give_up(aTHX_ exchange, bytes + done, len - done);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    else if (code == PEREGRINE_E_SYSTEM) return "its temporary file cannot be read";
+    else if (code < 0) return peregrine_error_text(code);
+    exchange->drains = code == PEREGRINE_BLOCKED;
     return NULL;
 }
 
 /* Gives content to the engine, or to the file if there is one, or should be. */
 static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const char *bytes, size_t len) {
-    if (psgi_spool_is_open(exchange)) return spool(exchange, bytes, len);
+    if (psgi_spool_is_open(exchange)) return spool(aTHX_ exchange, bytes, len);
     const bool spools = psgi_spool_is_wanted(exchange);
     const size_t room = spools ? psgi_spool_room(exchange) : len;
     const size_t now = len <= room || !psgi_spool_open(aTHX_ exchange) ? len : room;
@@ -229,7 +237,7 @@ static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const 
         else if (code == PEREGRINE_BLOCKED && (!spools || (now == len && psgi_spool_room(exchange) == 0)))
             exchange->drains = !spools || !psgi_spool_open(aTHX_ exchange);
     }
-    return now < len && psgi_delivers(exchange) ? spool(exchange, bytes + now, len - now) : NULL;
+    return now < len && psgi_delivers(exchange) ? spool(aTHX_ exchange, bytes + now, len - now) : NULL;
 }
 
 /* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */

@@ -1,7 +1,9 @@
 /* spool.c - content of a response that its client has yet to take, in a temporary file, where the engine is
  * on a thread or in a process of its own: the application is done with a response when all of it is there or
  * with the engine, however slow the client. What has come last in the file, which has no name, goes out when
- * what is before it is sent; once the content is complete the kernel sends the rest from the file. */
+ * what is before it is sent; once the content is complete the kernel sends the rest from the file. Where the
+ * file cannot be written (no space, no quota, a disk that fails) the engine keeps the content in memory, and
+ * the application waits for the client. */
 #include "psgi/psgi.h"
 
 #include <fcntl.h>
@@ -19,7 +21,7 @@ bool psgi_spool_is_open(const psgi_exchange *exchange) {
 
 /* Whether content may go to a file. */
 bool psgi_spool_is_wanted(const psgi_exchange *exchange) {
-    return exchange->app->spool_max > 0;
+    return exchange->app->spool_max > 0 && !exchange->spool.failed;
 }
 
 static int new_file(pTHX_ const char *folder) {
@@ -57,18 +59,19 @@ bool psgi_spool_is_full(const psgi_exchange *exchange) {
     return exchange->spool.size - exchange->spool.sent >= app->spool_max || app->spooled >= app->spools_max;
 }
 
-/* Puts content behind that of the file; false with errno. */
-bool psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
-    while (len > 0) {
-        const ssize_t written = pwrite(exchange->spool.fd, bytes, len, (off_t)exchange->spool.size);
+/* Puts content behind that of the file; how much of it. Less than all: the file takes no more. */
+size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
+    size_t done = 0;
+    while (done < len) {
+        const ssize_t written =
+            pwrite(exchange->spool.fd, bytes + done, len - done, (off_t)exchange->spool.size);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return false;
+        if (written <= 0) break;
         exchange->spool.size += (UV)written;
         exchange->app->spooled += (UV)written;
-        bytes += written;
-        len -= (size_t)written;
+        done += (size_t)written;
     }
-    return true;
+    return done;
 }
 
 /* The file is not needed any more; the engine may have a descriptor of its own. */
@@ -85,14 +88,13 @@ void psgi_spool_forget(psgi_exchange *exchange) {
     exchange->spool.size = 0;
 }
 
-/* The client takes more: sends what comes next in the file. All of it: the file is gone, and what follows
- * goes to the engine again. A code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be read. */
-int psgi_spool_flow(pTHX_ psgi_exchange *exchange) {
+/* Gives the engine what comes next in the file: as much as the client takes, or `all` of it. */
+static int flow(pTHX_ psgi_exchange *exchange, bool all) {
     psgi_spool *spool = &exchange->spool;
     int code = PEREGRINE_OK;
     char *piece;
     Newx(piece, PIECE_BYTES, char);
-    while (spool->sent < spool->size && code == PEREGRINE_OK) {
+    while (spool->sent < spool->size && (code == PEREGRINE_OK || (all && code == PEREGRINE_BLOCKED))) {
         const UV left = spool->size - spool->sent;
         const ssize_t got = pread(spool->fd, piece, left < PIECE_BYTES ? left : PIECE_BYTES,
                                   (off_t)spool->sent);
@@ -107,6 +109,20 @@ int psgi_spool_flow(pTHX_ psgi_exchange *exchange) {
     Safefree(piece);
     if (code >= 0 && spool->sent == spool->size) psgi_spool_forget(exchange);
     return code;
+}
+
+/* The client takes more: sends what comes next in the file. All of it: the file is gone, and what follows
+ * goes to the engine again. A code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be read. */
+int psgi_spool_flow(pTHX_ psgi_exchange *exchange) { return flow(aTHX_ exchange, false); }
+
+/* The file takes no more, and there will be no other one: the engine gets its content, and these bytes behind
+ * it. A code as psgi_spool_flow()'s. */
+int psgi_spool_give_up(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len) {
+    const int code = flow(aTHX_ exchange, true);
+    if (code < 0) return code;
+    psgi_spool_forget(exchange);
+    exchange->spool.failed = true;
+    return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, bytes, len, 0);
 }
 
 /* The content is complete: the kernel sends the rest of the file. A code of the engine's. */
