@@ -13,6 +13,7 @@ use PAGI::Server;
 use PAGI::Server::Log;
 use Test::More;
 use TestClient qw(get);
+use TestHTTP2;
 use TestServer;
 use TestTools   qw(content patience);
 use Time::HiRes qw(time);
@@ -205,6 +206,64 @@ subtest 'request_timeout' => sub {
     );
     is(get($server->port, '/')->{body}, 'well', 'others are served');
     is($server->stop,                   0,      'the server ends well');
+};
+
+# RFC 9110 wants refusals to be of use to their clients; these lines are for who set the limits.
+subtest 'what is refused is told, with the option that would have to change' => sub {
+    my $server = TestServer->start(
+        app => sub {
+            my ($scope, $receive, $send) = @_;
+            return $send->({ type => 'websocket.accept' })->then(sub { $receive->() })
+                ->then(sub { $receive->() })
+                if $scope->{type} eq 'websocket';
+            die "no $scope->{type}\n" if $scope->{type} ne 'http';
+            return $receive->()->then(sub { $send->({ type => 'http.response.start', status => 200 }) })
+                ->then(sub { $send->({ type => 'http.response.body', body => 'x' }) });
+        },
+        access_log            => undef,
+        http2                 => 1,
+        max_body_size         => 1000,
+        max_header_size       => 2000,
+        max_header_count      => 20,
+        max_request_line_size => 500,
+        max_ws_frame_size     => 100,
+        header_timeout        => 1,
+        body_timeout          => 1,
+    );
+    my $head    = "Host: h\r\n";
+    my $upgrade = "GET / HTTP/1.1\r\n${head}Upgrade: websocket\r\nConnection: Upgrade\r\n"
+        . "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    my @cases = (
+        [ 413,  'max_body_size',         "POST / HTTP/1.1\r\n${head}Content-Length: 1001\r\n\r\n" ],
+        [ 431,  'max_header_size',       "GET / HTTP/1.1\r\n${head}X: " . 'x' x 3000 . "\r\n\r\n" ],
+        [ 431,  'max_header_count',      "GET / HTTP/1.1\r\n$head" . "X: y\r\n" x 20 . "\r\n" ],
+        [ 414,  'max_request_line_size', 'GET /' . 'x' x 600 . " HTTP/1.1\r\n$head\r\n" ],
+        [ 408,  'header_timeout',        "GET / HTTP/1.1\r\n$head" ],
+        [ 408,  'body_timeout',          "POST / HTTP/1.1\r\n${head}Content-Length: 10\r\n\r\n" ],
+        [ 1009, 'max_ws_frame_size',     "$upgrade\x82\xfe\x01\x00\x00\x00\x00\x00" . 'x' x 256 ],
+    );
+    my @clients = map { TestClient->new($server->port)->send($_->[2]) } @cases;
+    for my $case (@cases) {
+        my ($status, $option) = @$case;
+        ok(
+            $server->wait_for_log(
+                qr/^PAGI: Refused with $status \(connection \d+, 127[.]0[.]0[.]1\): .*, see $option$/m),
+            "$status: $option"
+        );
+    }
+    my $h2 = TestHTTP2->new($server->port);
+    $h2->send_frame(TestHTTP2::DATA, 0, 1, '', length => 100_000);
+    ok($server->wait_for_log(qr/its peer broke the protocol: frame too long, see h2_max_frame_size$/m),
+        'a frame of HTTP/2');
+    TestClient->new($server->port)->send($cases[0][2])->response for 1 .. 10;
+    $server->stop;
+    my @told = $server->log =~ /see max_body_size(?:; (\d+) more since the last report)?$/mg;
+    cmp_ok(scalar @told, '<', 8, 'a line a second at most');
+    like(
+        $server->log,
+        qr/(?:see max_body_size; \d+ more|\d+ more requests or messages were refused)/,
+        '... and the others are counted'
+    );
 };
 
 subtest 'the banner' => sub {

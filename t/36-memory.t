@@ -12,8 +12,10 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 use TestClient;
+use TestHPACK ();
+use TestHTTP2 ();
 use TestServer;
-use TestTools qw(patience);
+use TestTools qw(patience wait_for);
 
 # As many as fit the usual limit on open files, together with the files of a test.
 my ($CONNECTIONS, $BODY, $HEAD) = (900, 300_000, 7_000);
@@ -183,5 +185,81 @@ subtest 'the limit is shown, given, or none' => sub {
     $server = start($base + 1_000_000, '--memory-max', '0');
     like($server->log, qr/memory_max: none,/, '0: none');
 };
+
+# Clients of HTTP/2 whose windows are empty: what all streams of a connection hold counts, and those that ask
+# for little are served as ever. `$app`: what makes a body of its own of 4 MB for each request.
+sub hold_with_streams {
+    my ($name, $program, $app, @options) = @_;
+    subtest "windows of nothing: $name" => sub {
+        my $limit  = 300;
+        my $server = TestServer->command_of($program, '--http2', '--env', 'production', '--no-access-log',
+            '--memory-max', "${limit}M", '--shutdown-timeout', 1, @options, $app);
+        my (@holders, %status);
+        for (1 .. 4) {
+            my $h2 = TestHTTP2->new($server->port, settings => [ 4, 0 ], manual => 1);
+            $h2->pour(join '', map { _request_frame($h2, '/large') } 1 .. 50);
+            push @holders, $h2;
+            my $answer = TestClient::get($server->port, '/');
+            $status{ $answer->{status} }++;
+        }
+        is_deeply(\%status, { 200 => 4 }, 'who holds nothing is served');
+        ok(
+            wait_for(sub { $server->log =~ /memory_max is \d+ MB: requests that were refused or cut: \d+/ }),
+            'the log says so'
+        ) or diag $server->log;
+        unlike($server->log, qr/at capacity/, '... and not another reason');
+        my @peaks = map { TestTools::content("/proc/$_/status") =~ /^VmHWM:\s+(\d+) kB/m } $server->family;
+        cmp_ok($_, '<', 1.25 * 1024 * $limit, 'memory stays at the limit') for @peaks;
+        my %reset;
+        for my $h2 (@holders) {
+            $h2->{client}{timeout} = patience(1);
+            1 while $h2->next_frame;
+            $reset{ $_->{reset} // 'none' }++ for values %{ $h2->{streams} };
+        }
+        note join ', ', map { "$_: $reset{$_}" } sort keys %reset;
+        cmp_ok($reset{ENHANCE_YOUR_CALM} // 0, '>', 50, 'streams are reset');
+        is(delete($reset{INTERNAL_ERROR}), undef, '... for that reason');
+        $server->stop;
+    };
+    return;
+}
+
+sub _request_frame {
+    my ($h2, $path) = @_;
+    return TestHTTP2::frame(
+        TestHTTP2::HEADERS, TestHTTP2::END_HEADERS | TestHTTP2::END_STREAM,
+        $h2->next_id,       TestHPACK::block(TestHTTP2::request_fields($path))
+    );
+}
+
+my $large_pagi = File::Temp->new(SUFFIX => '.pl');
+print {$large_pagi} <<'APP';
+use Future::AsyncAwait;
+my $count = 0;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "unsupported\n" if $scope->{type} ne 'http';
+    my $body = $scope->{path} eq '/large' ? chr(65 + $count++ % 26) x 4_000_000 : 'small';
+    await $send->({ type => 'http.response.start', status => 200, headers => [] });
+    await $send->({ type => 'http.response.body',  body   => $body, more => 1 });
+    await $send->({ type => 'http.response.body',  body   => '' });
+};
+APP
+close $large_pagi;
+my $large_psgi = File::Temp->new(SUFFIX => '.psgi');
+print {$large_psgi} <<'APP';
+my $count = 0;
+sub {
+    my ($env) = @_;
+    [ 200, [], [ $env->{PATH_INFO} eq '/large' ? chr(65 + $count++ % 26) x 4_000_000 : 'small' ] ];
+};
+APP
+close $large_psgi;
+
+hold_with_streams('PAGI',                     'pagi-server', $large_pagi->filename);
+hold_with_streams('PAGI, engine on a thread', 'pagi-server', $large_pagi->filename, '--engine', 'thread');
+hold_with_streams('PSGI',                     'peregrine',   $large_psgi->filename, qw(--engine inline));
+hold_with_streams('PAGI, engine in a process',
+    'pagi-server', $large_pagi->filename, qw(--engine process --workers 2));
 
 done_testing;

@@ -71,6 +71,7 @@ pub const Tunnel = server.Tunnel;
 pub const Start = server.Start;
 /// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
 pub const Command = server.Command;
+pub const RefusalCause = server.RefusalCause;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
 /// The owner's mark for bytes that a command sends without a copy; they come back through

@@ -282,11 +282,11 @@ test "a WebSocket whose messages nobody takes, and what comes behind a request t
     try testing.expect(pipelined.peer.ended() != null);
 }
 
-test "responses that nobody reads are cut last, and nobody is let in while that is not enough" {
+test "a response that nobody reads counts as what is unread; when all is given up nobody is let in" {
     const bench: *Bench = try .open(.{});
     defer bench.deinit();
     bench.beside = 9 * mib;
-    const reader = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    _ = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
     const other = try bench.connect(comptime upload("/", 100_000));
     const page = try gpa.alloc(u8, 4 * mib);
     defer gpa.free(page);
@@ -299,12 +299,11 @@ test "responses that nobody reads are cut last, and nobody is let in while that 
         try bench.worker.poll(0);
         bench.worker.io.advance(50);
     }
-    try testing.expectEqual(2, bench.worker.statistics().shed);
-    try testing.expectEqualSlices(per.Reason, &.{ .server_error, .server_error }, bench.host.reasons.items);
+    try testing.expectEqual(1, bench.worker.statistics().shed);
+    try testing.expectEqualSlices(per.Reason, &.{.server_error}, bench.host.reasons.items);
     try testing.expectEqual(0, bench.worker.pool.taken_bytes);
     try bench.pass(100);
-    try testing.expectEqualStrings("413", other.status());
-    _ = reader;
+    try testing.expectEqualStrings("", other.status());
     // Requests that wait for their application: more than its part, and nothing of it can be shed.
     bench.beside = 11 * mib;
     for (0..100) |_| _ = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -313,9 +312,84 @@ test "responses that nobody reads are cut last, and nobody is let in while that 
     const late = try bench.connect("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     idle.left = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     try bench.pass(100);
-    try testing.expectEqualStrings("503", late.status());
-    try testing.expectEqualStrings("503", idle.status());
+    try testing.expectEqualStrings("413", other.status());
+    for ([_]*Bench.Client{ late, idle }) |refused| {
+        try testing.expectEqualStrings("503", refused.status());
+        try testing.expect(std.mem.endsWith(u8, refused.got.items, "The server is short of memory.\n"));
+    }
     bench.beside = 5 * mib;
     try bench.pass(200);
     try bench.expectServed();
+}
+
+/// HTTP/2 of a client with a window of nothing, and its requests for /wait.
+fn zeroWindow(comptime requests: usize) []const u8 {
+    return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "\x00\x00\x06\x04\x00\x00\x00\x00\x00" ++
+        "\x00\x04\x00\x00\x00\x00" ++ comptime blk: {
+        var frames: []const u8 = "";
+        for (0..requests) |number| frames = frames ++ "\x00\x00\x0c\x01\x05\x00\x00\x00" ++
+            .{@as(u8, @intCast(2 * number + 1))} ++ "\x82\x86\x04\x05/wait\x41\x01h";
+        break :blk frames;
+    };
+}
+
+/// The codes of RST_STREAM frames that a client got, by stream; where the connection ends: that code as 0.
+fn resets(client: *const Bench.Client) [32]?u32 {
+    var codes: [32]?u32 = @splat(null);
+    var rest: []const u8 = client.got.items;
+    while (rest.len >= 9) {
+        const len = std.mem.readInt(u24, rest[0..3], .big);
+        const stream = std.mem.readInt(u32, rest[5..9], .big);
+        const payload = rest[9..][0..len];
+        if (rest[3] == 3) codes[stream] = std.mem.readInt(u32, payload[0..4], .big);
+        if (rest[3] == 7) codes[0] = std.mem.readInt(u32, payload[4..8], .big);
+        rest = rest[9 + len ..];
+    }
+    return codes;
+}
+
+const enhance_your_calm = 11;
+
+test "a connection counts with all of its streams: those that have waited longest are reset" {
+    for ([_]bool{ false, true }) |trusted| {
+        const bench: *Bench = try .open(.{ .http2 = .everywhere });
+        defer bench.deinit();
+        const reader = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+        const small = bench.worker.find(bench.host.waiting_ticket.?).?;
+        _ = try bench.worker.start(small, .{ .status = 200, .body = &@as([1_800_000]u8, @splat('r')) });
+        const page: [200_000]u8 = @splat('p');
+        const holder = try bench.connect(comptime zeroWindow(15));
+        var it = bench.worker.peers.iterator();
+        while (it.next()) |peer| peer.connection.trusted = trusted;
+        var order: [15]usize = undefined;
+        var number: usize = 0;
+        var exchanges = bench.worker.exchanges.iterator();
+        while (exchanges.next()) |exchange| if (exchange.connection.carrier != null) {
+            order[number] = exchange.stream;
+            number += 1;
+            _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
+            bench.worker.io.advance(10);
+            for (0..2) |_| try bench.worker.poll(0);
+        };
+        try testing.expectEqual(15, number);
+        for (0..10) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(20);
+        }
+        try testing.expectEqual(0, bench.worker.statistics().shed);
+        // What `reader` has is more than any stream, and less than all of them.
+        bench.beside = 10 * mib - bench.worker.pool.taken_bytes + 1000;
+        for (0..10) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(20);
+        }
+        try holder.got.appendSlice(gpa, holder.peer.read());
+        const first = resets(holder);
+        for (order[0..4]) |stream| try testing.expectEqual(enhance_your_calm, first[stream].?);
+        for (order[4..]) |stream| try testing.expectEqual(null, first[stream]);
+        try testing.expectEqual(4, bench.worker.statistics().shed);
+        try testing.expectEqual(null, first[0]);
+        try testing.expectEqual(null, reader.peer.ended());
+        try testing.expectEqual(null, holder.peer.ended());
+    }
 }

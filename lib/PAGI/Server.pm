@@ -1337,10 +1337,13 @@ its address space where that has a limit (C<ulimit -v>). The last quarter of wha
 for what comes between two looks, and for the application. Each process counts for itself, so processes that
 share a container want a C<memory_max> each.
 
-At the limit the server ends what clients have not finished, until it is a sixteenth below it: the largest
-first, and the newest of those that are about as large. The size of a request is what the server holds of
-it, and what it has given the application of its body; an application that writes a body to a file as it
-comes holds less, which the server cannot know.
+At the limit the server ends what clients have not finished or do not read, until it is a sixteenth below it.
+What counts is what a client's connection makes the process hold, with all of its streams (HTTP/2): the
+largest
+connection goes first, of those that are about as large one whose address has more of them, then the newest.
+The size of a request is what the server holds of it, and what it has given the application of its body; an
+application that writes a body to a file as it comes holds less, which the server cannot know. A string that
+is sent to many clients at a time is in memory once, and each of them holds a part of it.
 
 =over
 
@@ -1355,7 +1358,9 @@ gone.
 =item * What a client has sent behind a request that waits for its response is thrown away; the connection
 closes after that response.
 
-=item * When that is not enough, responses whose clients do not read them are cut.
+=item * A response that its client does not read is cut. Of a connection with many streams the one that has
+waited longest for its client is reset (C<ENHANCE_YOUR_CALM>). If that is not enough the connection ends,
+unless its peer is a trusted proxy: that brings others, too.
 
 =back
 
@@ -1448,6 +1453,12 @@ C<TLSv1_2>, the default, or C<TLSv1_3>.
 
 Ciphers of TLS 1.2 in OpenSSL's notation, and those of TLS 1.3, in order of preference. Every name must be
 one that the library knows.
+
+=item groups
+
+Groups of the key exchange, separated by colons, in order of preference: C<P-256:P-384>. Default:
+C<X25519MLKEM768:X25519:P-256:P-384>, of which the first, that quantum computers could not break later, is
+left out where OpenSSL does not know it (before 3.5). A list that is given must be known as a whole.
 
 =item session_timeout
 

@@ -85,10 +85,16 @@ sub _child {
 # socket, is read from its banner.
 sub command {
     my ($class, @arguments) = @_;
+    return $class->command_of('pagi-server', @arguments);
+}
+
+# The same with the name of the program.
+sub command_of {
+    my ($class, $program, @arguments) = @_;
     my @port = (grep { /\A--(?:socket|listen)\b/ } @arguments) ? () : ('--port', 0);
-    my $self = $class->spawn($^X, (map { "-I$_" } @INC), 'bin/pagi-server', @port, @arguments);
+    my $self = $class->spawn($^X, (map { "-I$_" } @INC), "bin/$program", @port, @arguments);
     my $port = $self->wait_for_log(qr{listening on (?:https?://\S+:(?=\d)|unix:)([^\s/]+(?=/ )|/\S+)});
-    $self->{port} = $port or die 'pagi-server did not start: ' . $self->log;
+    $self->{port} = $port or die "$program did not start: " . $self->log;
     return $self;
 }
 
@@ -137,6 +143,17 @@ sub finish_at {
 
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
+
+# Its process, and all that have come of it and are still its.
+sub family {
+    my ($self) = @_;
+    my @family = ($self->{pid});
+    for (my $at = 0; $at < @family; $at++) {
+        open my $in, '<', "/proc/$family[$at]/task/$family[$at]/children" or next;
+        push @family, map { split } <$in>;
+    }
+    return @family;
+}
 
 sub is_running { return !defined $_[0]{status} }
 

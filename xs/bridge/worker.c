@@ -454,6 +454,19 @@ static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) 
     }
 }
 
+/* What the engine gives up for want of memory is free when its application has let go of it, and not behind
+ * all the requests of this batch. */
+static void end_shed(pTHX_ px_worker *worker) {
+    peregrine_event event;
+    while (worker->engine && peregrine_next_shed(worker->engine, &event)) {
+        ENTER;
+        SAVETMPS;
+        exchange_event(aTHX_ worker, &event);
+        FREETMPS;
+        LEAVE;
+    }
+}
+
 static void run_batch(pTHX_ px_worker *worker) {
     while (worker->batch_left > 0) {
         const peregrine_event *event = worker->batch;
@@ -465,6 +478,7 @@ static void run_batch(pTHX_ px_worker *worker) {
         worker_event(aTHX_ worker, event);
         FREETMPS;
         LEAVE;
+        end_shed(aTHX_ worker);
     }
     free_exchanges(worker);
 }

@@ -102,6 +102,8 @@ pub const Handle = struct {
             if (handle.worker.find(name)) |same| handle.worker.flushNow(same);
             if (handle.worker.find(name)) |same| handle.worker.sendStream(same);
         }
+        // C answers a whole batch before it polls again.
+        if (handle.worker.hasGrown()) handle.worker.attendMemory();
         // Output that waits for the next poll must not wait for the next event.
         handle.arm();
         return outcomeCode(outcome);
@@ -601,6 +603,13 @@ pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]con
     handle.arm();
     events.* = batch.ptr;
     return @intCast(batch.len);
+}
+
+pub export fn peregrine_next_shed(handle: *Handle, event: *Event) callconv(.c) c_int {
+    if (handle.isForeign()) return 0;
+    const next = if (handle.end) |end| end.nextShed() else handle.host.nextShed();
+    event.* = next orelse return 0;
+    return 1;
 }
 
 pub export fn peregrine_keep_bytes(

@@ -7,6 +7,7 @@ const encoded_event = @import("encoded_event.zig");
 const Channel = @import("channel.zig").Channel;
 const errors = @import("errors.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
+const Entry = @import("ledger.zig").Entry;
 const Ledger = @import("ledger.zig").Ledger;
 const platform = @import("platform");
 const ring = @import("ring.zig");
@@ -92,6 +93,10 @@ pub const ApplicationEnd = struct {
     returned: ?*types.Loan = null,
     /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
+    /// How many requests had been given up for want of memory when all of the ledger was last looked at, and
+    /// from where on it is to be looked at.
+    shed: u32 = 0,
+    shed_at: usize = 0,
 
     /// Events of one poll.
     const batch_max = 256;
@@ -238,6 +243,39 @@ pub const ApplicationEnd = struct {
         return known;
     }
 
+    /// The end of an exchange that was given up for want of memory, ahead of what else there is to read.
+    /// Nothing comes of it any more. An interpreter in another process is given so little ahead that it reads
+    /// of it soon.
+    pub fn nextShed(end: *ApplicationEnd) ?Event {
+        const channel = switch (end.engine) {
+            .thread => |channel| channel,
+            .remote => return null,
+        };
+        const count = channel.engine.shed.load(.acquire);
+        if (count == end.shed) return null;
+        const entries = end.ledger.entries.items;
+        while (end.shed_at < entries.len) : (end.shed_at += 1) {
+            const entry = entries[end.shed_at] orelse continue;
+            if (entry.over or !end.ledger.slots.wasShed(entry.ticket)) continue;
+            end.ledger.end(entry);
+            return lastOf(entry, .server_error);
+        }
+        end.shed_at = 0;
+        end.shed = count;
+        return null;
+    }
+
+    /// The last event of an exchange whose end was not read.
+    fn lastOf(entry: *const Entry, reason: peregrine.Reason) Event {
+        var event: Event = switch (entry.websocket) {
+            .none, .handshake => .{ .kind = .aborted, .code = @backingInt(reason) },
+            .open, .closing => .{ .kind = .closed, .code = close_abnormal, .reason = @backingInt(reason) },
+        };
+        event.ticket = entry.ticket;
+        event.user = entry.user;
+        return event;
+    }
+
     /// The engine has gone: the end of every exchange that C knows, and that of the engine.
     pub fn endAll(end: *ApplicationEnd) error{OutOfMemory}![]const Event {
         end.forgetBatch();
@@ -247,20 +285,7 @@ pub const ApplicationEnd = struct {
             var next = first;
             while (next) |entry| : (next = entry.older) if (!entry.over) {
                 end.ledger.end(entry);
-                end.batch.appendAssumeCapacity(switch (entry.websocket) {
-                    .none, .handshake => .{
-                        .kind = .aborted,
-                        .code = @backingInt(peregrine.Reason.server_shutdown),
-                    },
-                    .open, .closing => .{
-                        .kind = .closed,
-                        .code = close_abnormal,
-                        .reason = @backingInt(peregrine.Reason.server_shutdown),
-                    },
-                });
-                const event = &end.batch.items[end.batch.items.len - 1];
-                event.ticket = entry.ticket;
-                event.user = entry.user;
+                end.batch.appendAssumeCapacity(lastOf(entry, .server_shutdown));
             };
         }
         end.batch.appendAssumeCapacity(.{ .kind = .stopped });

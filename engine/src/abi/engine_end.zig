@@ -68,6 +68,8 @@ pub const EngineEnd = struct {
     given_up: Atomic(types.Ticket) = .init(0),
     /// Kept when commands find room again.
     made_room: platform.Latch = .{},
+    /// Requests that were given up for want of memory.
+    shed: Atomic(u32) = .init(0),
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
 
@@ -314,6 +316,13 @@ pub const EngineEnd = struct {
         return !end.slots.hasReadMessages(ticket, released);
     }
 
+    /// A request was given up for want of memory: the application need not read all that is before its end to
+    /// know.
+    pub fn noteShed(end: *EngineEnd, ticket: types.Ticket) void {
+        end.slots.noteShed(ticket);
+        _ = end.shed.fetchAdd(1, .release);
+    }
+
     /// False: there is no room for all of it.
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
@@ -380,6 +389,7 @@ pub const EngineEnd = struct {
             const record = end.commands.next() catch return end.refuse();
             const message = end.joiner.add(record orelse break) catch return end.refuse();
             end.hear(message orelse continue, record.?.part == .whole) catch return end.refuse();
+            if (end.worker.hasGrown()) end.worker.attendMemory();
             end.joiner.clear();
             end.pauses = 0;
             left -= 1;

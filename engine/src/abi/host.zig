@@ -34,6 +34,8 @@ pub const Host = struct {
     pool: ?*Pool = null,
     /// Where the next piece of a long body is received to.
     space: ?peregrine.Pool.Buffer = null,
+    /// Ends of exchanges that were given up for want of memory while C reads a batch.
+    shed: std.ArrayList(types.Event) = .empty,
     /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have
     /// room for the events.
     ends: usize = 1,
@@ -59,6 +61,7 @@ pub const Host = struct {
     /// `pool`: of the worker, which must be there still.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
         host.dropSpace(pool);
+        host.shed.deinit(host.batches[0].gpa);
         for (&host.batches) |*batch| batch.deinit(pool);
         host.routes.deinit();
         host.folders.deinit();
@@ -74,6 +77,7 @@ pub const Host = struct {
 
     /// Hands over what was gathered; it stays readable until `release`.
     pub fn take(host: *Host) []const types.Event {
+        host.shed.clearRetainingCapacity();
         if (!host.hasGathered()) return &.{};
         host.side = ~host.side;
         host.filling().clear();
@@ -376,11 +380,12 @@ pub const Host = struct {
     }
 
     /// Becomes PEREGRINE_ABORTED.
-    pub fn aborted(host: *Host, _: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
+    pub fn aborted(host: *Host, worker: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
         var event = eventOf(.aborted, exchange);
         event.code = @backingInt(reason);
         const own = host.of(exchange);
         if (own) |mine| mine.tellEnd(event);
+        if (own) |mine| if (worker.memory.sheds) mine.tellShed(event);
         if (host.pool) |pool| pool.ended(exchange);
     }
 
@@ -413,7 +418,7 @@ pub const Host = struct {
     /// Becomes PEREGRINE_CLOSED.
     pub fn closed(
         host: *Host,
-        _: anytype,
+        worker: anytype,
         exchange: *Exchange,
         close: peregrine.WebSocketClose,
         reason: ?peregrine.Reason,
@@ -427,6 +432,7 @@ pub const Host = struct {
             event.len = copy.len;
         } else |_| {} // the peer's words are lost, not the event
         own.tellEnd(event);
+        if (worker.memory.sheds) own.tellShed(event);
     }
 
     /// Becomes PEREGRINE_HALF_CLOSED.
@@ -513,6 +519,19 @@ pub const Host = struct {
         if (event.ticket == 0) return;
         if (link.other == .seat) link.other.seat.noteEnd(event.ticket);
         if (isClientGone(event)) link.slots.end(event.ticket) else link.slots.refuse(event.ticket);
+    }
+
+    /// The last event of an exchange that was given up for want of memory: C may hear of it before it has
+    /// read all that came before (`nextShed`), and give up what it holds for it.
+    fn tellShed(host: *Host, event: types.Event) void {
+        if (host.link) |link| return link.noteShed(event.ticket);
+        // Without memory C hears of it with the others.
+        if (event.user != null) host.shed.append(host.batches[0].gpa, event) catch {};
+    }
+
+    /// An end that C has not heard of in this way; it is among the events of the next poll, too.
+    pub fn nextShed(host: *Host) ?types.Event {
+        return host.shed.pop();
     }
 
     /// Whether an exchange ended because nobody waits for its answer any more.

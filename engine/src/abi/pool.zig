@@ -481,17 +481,19 @@ pub const Pool = struct {
     /// Those for whom there is no room, and who have waited long enough.
     fn refuseLate(pool: *Pool) void {
         const config = &pool.worker.config;
-        while (pool.waiting > config.queue_max) pool.refuse(.at(pool.queue.last.?));
+        while (pool.waiting > config.queue_max) pool.refuse(.at(pool.queue.last.?), .queue_max);
         while (pool.queue.first) |node| {
             const offer: *Offer = .at(node);
             if (pool.patienceFor(offer) > 0) return;
-            pool.refuse(offer);
+            pool.refuse(offer, .queue_ms);
         }
     }
 
-    fn refuse(pool: *Pool, offer: *Offer) void {
+    fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
         const exchange = pool.worker.exchanges.get(offer.ticket).?;
         pool.drop(offer);
+        const detail = "all of the application's interpreters are busy";
+        pool.worker.tellRefusal(exchange.connection, cause, 503, detail);
         unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
     }
 

@@ -25,6 +25,8 @@ const Slot = extern struct {
     begun_us: Atomic(u64),
     /// The client has ended its sending side: 1.
     left: Atomic(u32),
+    /// The exchange that was given up for want of memory, see `shedMark`.
+    shed: Atomic(u32),
 };
 
 /// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table
@@ -38,6 +40,11 @@ const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
 /// A ticket with the state in place of its slot's number, which is the slot's own.
 fn wordOf(ticket: u64, state: State) u64 {
     return ticket & ~@as(u64, peregrine.exchanges_max - 1) | @backingInt(state);
+}
+
+/// What tells an exchange from others of its slot.
+fn shedMark(ticket: u64) u32 {
+    return @truncate(ticket >> 32 ^ ticket);
 }
 
 /// Later than everything in the ring.
@@ -89,6 +96,7 @@ pub const Slots = struct {
         slot.message_at = 0;
         slot.begun_us.store(0, .monotonic);
         slot.left.store(0, .monotonic);
+        slot.shed.store(0, .monotonic);
         note(slot, output);
         slot.word.store(wordOf(ticket, .offered), .release);
     }
@@ -96,6 +104,17 @@ pub const Slots = struct {
     /// It has ended, and nothing that is sent will go out.
     pub fn end(slots: *const Slots, ticket: u64) void {
         slots.slotOf(ticket).word.store(0, .release);
+    }
+
+    /// It has ended for want of memory: the application is to give up what it holds for it.
+    pub fn noteShed(slots: *const Slots, ticket: u64) void {
+        slots.slotOf(ticket).shed.store(shedMark(ticket), .monotonic);
+    }
+
+    /// Whether it has.
+    pub fn wasShed(slots: *const Slots, ticket: u64) bool {
+        const slot = slots.slotOf(ticket);
+        return slot.shed.load(.monotonic) == shedMark(ticket) and slots.look(ticket) == null;
     }
 
     /// The same, but the application hears of it, and why, even if it has not taken it.

@@ -46,8 +46,9 @@ pub const Connection = struct {
     yielded: bool = false,
     /// What is unread of its input was parsed: only further bytes bring it on, or its end.
     needs_more: bool = false,
-    /// It came in over the limit of connections: the health path is all that it may ask for.
-    surplus: bool = false,
+    /// It came in over the limit of connections, or while memory was short: the health path is all that it
+    /// may ask for.
+    surplus: Surplus = .no,
     /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker
     /// takes this one's place, and one more request is answered.
     retiring: enum { no, stopping, replaced } = .no,
@@ -71,6 +72,8 @@ pub const Connection = struct {
     /// Both are empty for Unix sockets.
     peer_text: Text = .empty,
     local_text: Text = .empty,
+
+    pub const Surplus = enum { no, connections, memory };
 
     /// A numeric address (at most "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255"); empty for Unix sockets.
     pub const Text = struct {
@@ -353,13 +356,13 @@ pub const Connection = struct {
             .proxy_header => |header| header.since + connection.opening(config, config.proxy_ms),
             .handshake => |handshake| handshake.since + connection.opening(config, config.handshake_ms),
             .open => |serving| switch (serving) {
-                .idle => |idle| if (connection.surplus or connection.retiring == .stopping)
+                .idle => |idle| if (connection.surplus != .no or connection.retiring == .stopping)
                     idle.since + config.linger_ms
                 else if (connection.retiring == .replaced)
                     idle.since + config.retire_idle_ms
                 else
                     after(idle.since, config.idle_ms),
-                .head => |head| head.since + if (connection.surplus)
+                .head => |head| head.since + if (connection.surplus != .no)
                     @min(config.linger_ms, config.head_ms)
                 else
                     config.head_ms,
@@ -422,8 +425,8 @@ pub const Connection = struct {
         }
         return switch (connection.phase) {
             .open => |serving| switch (serving) {
-                .idle => if (connection.surplus) .turn_away else .close,
-                .head => if (connection.surplus) .turn_away else .refuse,
+                .idle => if (connection.surplus != .no) .turn_away else .close,
+                .head => if (connection.surplus != .no) .turn_away else .refuse,
                 .exchange => |exchange| overdueIn(exchange, now, config),
                 .draining => .close,
             },
@@ -581,14 +584,14 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
 test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
     var limits: Limits = undefined;
     var connection = inPhase(&limits, .{ .open = .{ .idle = .{ .since = 100 } } });
-    connection.surplus = true;
+    connection.surplus = .connections;
     try std.testing.expectEqual(129, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(129, &distinct));
     connection.phase = .{ .open = .{ .head = .{ .since = 100 } } };
     try std.testing.expectEqual(119, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(119, &distinct));
     try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
-    connection.surplus = false;
+    connection.surplus = .no;
     try std.testing.expectEqual(119, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
 }
 

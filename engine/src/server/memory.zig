@@ -21,14 +21,18 @@ pub const Memory = struct {
     base: Beside = .{},
     /// What was received since the last look.
     received: u64 = 0,
+    /// What was queued for peers at the last look.
+    queued: u64 = 0,
     /// A look is due after so much of it, or at that time.
     step: u64 = none,
     look_at: u64 = none,
-    /// Was shed, and may not be free yet: its host is told of it when the round is over.
+    /// Was shed, and may not be free yet: the host has it, and is told when the round is over.
     pending: u64 = 0,
     pending_rounds: u8 = 0,
     /// The limit is reached and there is nothing left to shed: nothing new is let in.
     full: bool = false,
+    /// What ends now is given up for want of memory.
+    sheds: bool = false,
     /// It is one of `workers`.
     counts: bool = false,
 
@@ -37,8 +41,8 @@ pub const Memory = struct {
 
     /// Between two looks, if little is received.
     const interval_ms = 100;
-    /// The least that is received between two looks, which cost some microseconds, and up to a millisecond at
-    /// the limit: part of a limit.
+    /// The least that is received or queued between two looks, which cost some microseconds, and up to a
+    /// millisecond at the limit: part of a limit.
     const part_of_step = 64;
     /// What a byte that is received may cost at once: an application that decodes it takes many times its
     /// size.
@@ -115,9 +119,10 @@ pub const Memory = struct {
         if (memory.pending_rounds == 0) memory.pending = 0;
     }
 
-    /// Whether to look.
-    pub fn isDue(memory: *const Memory, now: u64) bool {
-        return memory.received >= memory.step or now >= memory.look_at;
+    /// Whether to look. `queued`: what is queued for peers now, at most (a string that is lent to several
+    /// counts for each).
+    pub fn isDue(memory: *const Memory, queued: u64, now: u64) bool {
+        return memory.received +| (queued -| memory.queued) >= memory.step or now >= memory.look_at;
     }
 
     /// What a look finds.
@@ -129,9 +134,14 @@ pub const Memory = struct {
         goal: u64,
     };
 
+    /// Whether so much was queued since the last look that nobody should be handed more before the next one.
+    pub fn hasGrown(memory: *const Memory, queued: u64) bool {
+        return queued -| memory.queued >= memory.step;
+    }
+
     /// Measures, and says when to look again. Null: there is enough memory. `counted`: what the engine holds,
-    /// where nobody knows better.
-    pub fn look(memory: *Memory, counted: u64, now: u64) ?Finding {
+    /// where nobody knows better. `queued` as in `isDue`.
+    pub fn look(memory: *Memory, counted: u64, queued: u64, now: u64) ?Finding {
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         var worst = memory.compare(usage.resident, usage.address_space);
         // Only then: to ask the heap takes longer.
@@ -143,6 +153,7 @@ pub const Memory = struct {
         };
         worst.used -|= memory.pending;
         memory.received = 0;
+        memory.queued = queued;
         memory.look_at = now + interval_ms;
         memory.step = @max(worst.max / part_of_step, (worst.max -| worst.used) / cost_factor);
         if (worst.used <= worst.max) return null;
@@ -175,10 +186,12 @@ pub const Memory = struct {
         return @as(i128, finding.max) - finding.used;
     }
 
-    /// So much was shed.
-    pub fn noteShed(memory: *Memory, bytes: u64) void {
-        memory.pending += bytes;
+    /// Something was shed: the host holds `pending` bytes of it until it is told. `queued`: what is left, as
+    /// in `isDue`.
+    pub fn noteShed(memory: *Memory, pending: u64, queued: u64) void {
+        memory.pending += pending;
         memory.pending_rounds = 2;
+        memory.queued = queued;
     }
 
     /// What this worker's connections may hold whatever the rest of the process takes.
@@ -209,7 +222,7 @@ const Fake = struct {
 test "limits come from the configuration or the system, or there are none" {
     const system: io.memory.Limits = .{ .group = 400 * mib, .address_space = 200 * mib };
     var memory: Memory = Fake.memory();
-    try testing.expect(memory.isOff() and !memory.isDue(1 << 60));
+    try testing.expect(memory.isOff() and !memory.isDue(1 << 50, 1 << 60));
     memory.set(&.{}, system);
     try testing.expectEqual(300 * mib, memory.resident_max);
     try testing.expectEqual(150 * mib, memory.address_max);
@@ -228,17 +241,17 @@ test "a look is due after a while, or after so much that memory might run out" {
     Fake.heap = null;
     Fake.usage = .{ .resident = 36 * mib, .address_space = 900 * mib };
     memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
-    try testing.expect(memory.isDue(1));
-    try testing.expectEqual(null, memory.look(0, 1));
-    try testing.expect(!memory.isDue(100) and memory.isDue(101));
+    try testing.expect(memory.isDue(0, 1));
+    try testing.expectEqual(null, memory.look(0, 0, 1));
+    try testing.expect(!memory.isDue(0, 100) and memory.isDue(0, 101));
     memory.received = 4 * mib - 1;
-    try testing.expect(!memory.isDue(2));
+    try testing.expect(!memory.isDue(0, 2));
     memory.received += 1;
-    try testing.expect(memory.isDue(2));
+    try testing.expect(memory.isDue(0, 2));
     // Where nobody knows, what the engine counts is all there is.
     Fake.usage = null;
-    try testing.expectEqual(null, memory.look(100 * mib, 2));
-    try testing.expectEqual(101 * mib, memory.look(101 * mib, 2).?.used);
+    try testing.expectEqual(null, memory.look(100 * mib, 0, 2));
+    try testing.expectEqual(101 * mib, memory.look(101 * mib, 0, 2).?.used);
 }
 
 test "what the heap keeps free is not in use; what was shed counts as free until its host is told" {
@@ -250,27 +263,27 @@ test "what the heap keeps free is not in use; what was shed counts as free until
     memory.rebase();
     Fake.usage = .{ .resident = 115 * mib, .address_space = 145 * mib };
     Fake.heap = .{ .held = 95 * mib, .free = 15 * mib };
-    try testing.expectEqual(null, memory.look(0, 0));
+    try testing.expectEqual(null, memory.look(0, 0, 0));
     Fake.heap.?.free = 10 * mib;
-    const finding = memory.look(0, 0).?;
+    const finding = memory.look(0, 0, 0).?;
     try testing.expectEqual(105 * mib, finding.used);
     try testing.expectEqual(5 * mib + 100 * mib / 16, finding.goal);
     // 7 MiB are mapped beside the heap since.
     Fake.heap = .{ .held = 88 * mib, .free = 8 * mib };
-    try testing.expectEqual(107 * mib, memory.look(0, 0).?.used);
+    try testing.expectEqual(107 * mib, memory.look(0, 0, 0).?.used);
     // Pages that the heap has given back are not resident: what is, is the most that can be in use.
     Fake.usage.?.resident = 99 * mib;
-    try testing.expectEqual(null, memory.look(0, 0));
+    try testing.expectEqual(null, memory.look(0, 0, 0));
     // Much is free, and much of that is of no use.
     Fake.usage = .{ .resident = 120 * mib, .address_space = 150 * mib };
     Fake.heap = .{ .held = 100 * mib, .free = 90 * mib };
-    try testing.expectEqual(120 * mib - 100 * mib / 6, memory.look(0, 0).?.used);
-    memory.noteShed(4 * mib);
-    try testing.expectEqual(null, memory.look(0, 0));
+    try testing.expectEqual(120 * mib - 100 * mib / 6, memory.look(0, 0, 0).?.used);
+    memory.noteShed(4 * mib, 0);
+    try testing.expectEqual(null, memory.look(0, 0, 0));
     memory.beginRound();
-    try testing.expectEqual(null, memory.look(0, 0));
+    try testing.expectEqual(null, memory.look(0, 0, 0));
     memory.beginRound();
-    try testing.expect(memory.look(0, 0) != null);
+    try testing.expect(memory.look(0, 0, 0) != null);
 }
 
 test "address space counts where it has a limit" {
@@ -279,9 +292,9 @@ test "address space counts where it has a limit" {
     Fake.heap = .{ .held = 60 * mib, .free = 10 * mib };
     memory.set(&.{}, .{ .address_space = 100 * mib });
     Fake.usage.?.address_space = 85 * mib;
-    try testing.expectEqual(null, memory.look(0, 0));
+    try testing.expectEqual(null, memory.look(0, 0, 0));
     Fake.usage.?.address_space = 95 * mib;
-    const finding = memory.look(0, 0).?;
+    const finding = memory.look(0, 0, 0).?;
     try testing.expectEqual(85 * mib, finding.used);
     try testing.expectEqual(75 * mib, finding.max);
     try testing.expectEqual(75 * mib / 8, Memory.allowance(finding));

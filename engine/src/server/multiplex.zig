@@ -155,7 +155,7 @@ pub const Multiplex = struct {
         if (multiplex.lingering_since != 0) {
             const wait_ms = if (multiplex.session.persists()) config.body_ms else config.linger_ms;
             first = .{ .at = Connection.after(multiplex.lingering_since, wait_ms), .due = .lingering };
-        } else if (multiplex.count == 0) first.at = if (connection.surplus)
+        } else if (multiplex.count == 0) first.at = if (connection.surplus != .no)
             multiplex.idle_since + config.linger_ms
         else
             Connection.after(multiplex.idle_since, config.idle_ms);

@@ -396,6 +396,39 @@ pub const Outbox = struct {
         outbox.bytes += bytes.len;
     }
 
+    /// The bytes in it that their owners lend.
+    pub fn lentParts(outbox: *const Outbox) Lent {
+        return .{ .node = outbox.first };
+    }
+
+    /// Goes through them.
+    pub const Lent = struct {
+        node: ?*const Node,
+
+        /// All that was lent in one piece, and how much of it is unsent here.
+        pub const Part = struct {
+            whole: []const u8,
+            unsent: usize,
+
+            fn of(whole: []const u8, sent: usize) Part {
+                return .{ .whole = whole, .unsent = whole.len - sent };
+            }
+        };
+
+        /// The next one; null: there is no other.
+        pub fn next(it: *Lent) ?Part {
+            while (it.node) |node| {
+                it.node = node.next;
+                switch (node.content) {
+                    .lent => |one| return .of(one.bytes, one.sent),
+                    .held => |one| return .of(one.body.bytes, one.sent),
+                    .bytes, .owned, .part, .file => {},
+                }
+            }
+            return null;
+        }
+    };
+
     /// Decides of all file ranges whether their storage may be slow.
     pub fn setAsking(outbox: *Outbox, asks: bool) void {
         var node = outbox.first;

@@ -32,6 +32,7 @@ pub const BodyError = exchange.BodyError;
 pub const EndError = exchange.EndError;
 /// What is to be done to an exchange, as a value, and as bytes without pointers.
 pub const Command = @import("command.zig").Command;
+pub const RefusalCause = @import("tally.zig").Cause;
 pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;

@@ -47,6 +47,8 @@ pub const Troubles = struct {
     unwelcome: Tally = .{},
     /// Requests that were refused or cut for want of memory.
     shed: Tally = .{},
+    /// Requests and messages that were refused, by what they exceed.
+    refused: std.EnumArray(Cause, Tally) = .initFill(.{}),
     /// Want of memory for which nobody was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
     /// Request bodies for which there was no room in temporary files.
@@ -54,6 +56,23 @@ pub const Troubles = struct {
     /// Responses with fields that are the server's to send: an application that does it does it
     /// with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
+};
+
+/// What a refused request or message exceeds: the limit of that name (config.zig), or the rules of HTTP.
+pub const Cause = enum {
+    request,
+    request_line_bytes_max,
+    head_bytes_max,
+    header_count_max,
+    trailer_bytes_max,
+    h2_list_bytes_max,
+    body_bytes_max,
+    head_ms,
+    body_ms,
+    queue_ms,
+    queue_max,
+    frame_bytes_max,
+    message_bytes_max,
 };
 
 /// Prints itself as the end of a report about one of them; nothing if there are no others.

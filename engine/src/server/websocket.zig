@@ -30,6 +30,8 @@ pub const code_going_away = 1001;
 /// Of the registry that RFC 6455 section 11.7 has: the client may connect again at once.
 pub const code_service_restart = 1012;
 
+/// A frame or a message is larger than it may be.
+pub const code_too_big = 1009;
 /// The server has failed (RFC 6455 section 7.4.1).
 pub const code_internal_error = 1011;
 
@@ -70,7 +72,8 @@ pub const WebSocket = struct {
     };
 
     /// What the peer ended with: its close frame, or what it did wrong.
-    pub const Ending = union(enum) { closed: Close, failed: ws.Failure };
+    pub const Failure = ws.Failure;
+    pub const Ending = union(enum) { closed: Close, failed: Failure };
 
     const Keepalive = struct {
         interval_ms: u32 = 0,
@@ -295,7 +298,7 @@ pub const WebSocket = struct {
     /// A message cannot be read after all.
     fn refuse(websocket: *WebSocket, fault: error{ TooBig, Corrupt, NotUtf8 }) Event {
         return websocket.noteEnding(.{ .failed = switch (fault) {
-            error.TooBig => websocket.session.refuse(1009, "message too big"),
+            error.TooBig => websocket.session.refuse(code_too_big, "message too big"),
             error.Corrupt => websocket.session.refuse(1007, "message does not inflate"),
             error.NotUtf8 => websocket.session.refuse(1007, "text is not UTF-8"),
         } });

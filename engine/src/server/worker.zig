@@ -1,6 +1,6 @@
 //! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
-//! output, proxied, relay, repeat, secure, storage, streams, turns, upload, websocket.
+//! output, proxied, refusals, relay, repeat, secure, storage, streams, turns, upload, websocket.
 //!
 //! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
 //! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
@@ -363,6 +363,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const secure = @import("worker/secure.zig").Secure(Self);
         const shaking = @import("worker/handshakes.zig").Shaking(Self);
         const live = @import("worker/websocket.zig").Live(Self);
+        const refusing = @import("worker/refusals.zig").Refusals(Self);
         const relaying = @import("worker/relay.zig").Relaying(Self);
         const storing = @import("worker/storage.zig").Storing(Self);
         const repeating = @import("worker/repeat.zig").Repeating(Self);
@@ -474,11 +475,16 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const withhold = streams.withhold;
         pub const sayOnStream = streams.sayOnStream;
         pub const announceEnd = streams.announceEnd;
+        pub const calmStreams = streams.calm;
         pub const dissolveStreams = streams.dissolve;
         pub const refuse = input.refuse;
+        pub const tellRefused = refusing.tellRefused;
+        pub const tellRefusal = refusing.tellOf;
         pub const sayRefusal = input.sayRefusal;
         pub const refusedBytes = input.refusedBytes;
         pub const sayAlive = input.sayAlive;
+        pub const attendMemory = shedding.attend;
+        pub const rejectedForMemory = shedding.rejected;
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
@@ -595,6 +601,17 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now)) return;
             const done = if (@hasDecl(Host, "relieve")) w.host.relieve() else true;
             if (done) w.relief.end(w.now) else w.relief.postpone(w.now);
+        }
+
+        /// Buffers that are in use, and what waits to be sent of strings that were lent.
+        pub inline fn heldBytes(w: *const Self) u64 {
+            return w.pool.taken_bytes + w.pool.loans.bytes;
+        }
+
+        /// Whether what hosts have queued in this round calls for a look at memory before they are handed
+        /// more.
+        pub inline fn hasGrown(w: *const Self) bool {
+            return w.memory.hasGrown(w.heldBytes());
         }
 
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when
@@ -723,6 +740,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
             const stream = exchange.stream;
+            w.tellRefused(&peer.connection, refusal, true);
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .client_timeout);
             w.refuse(peer, stream, refusal);
@@ -861,7 +879,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 },
                 .open => |serving| switch (serving) {
                     .idle => {
-                        const first = peer.connection.request_count == 0 and !peer.connection.surplus;
+                        const first = peer.connection.request_count == 0 and peer.connection.surplus == .no;
                         peer.connection.retiring = .no;
                         if (first or isReadable(w, peer)) peer.connection.retire(now);
                         w.settle(peer);

@@ -44,6 +44,13 @@ for my $option (grep { $_->{engines} } @ALL) {
 }
 
 # Both tables, section by section: first what the constructor has, then what only the command has.
+# The option that sets a limit of the engine; its own name if there is none.
+sub of_limit {
+    my ($limit)  = @_;
+    my ($option) = grep { ($_->{engine} // '') eq $limit } @ALL;
+    return $option ? $option->{name} : $limit;
+}
+
 sub _sections {
     my @joined = map { [@$_] } PAGI::Server::Options::Table::sections();
     my %joined = map { $_->[0] => $_ } @joined;

@@ -7,11 +7,13 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AppKind;
 use PAGI::Server::Exception;
+use PAGI::Server::Options;
 use PAGI::Server::RequestName;
 use Peregrine::Nearest;
 
 sub _notice {
     my ($self, $rank, $text) = @_;
+    $text =~ s/, see \K([a-z0-9_]+)/PAGI::Server::Options::of_limit($1)/e;
     $self->{log}->ranked($rank, "PAGI: $text");
     return;
 }

@@ -37,16 +37,18 @@ pub fn Accept(comptime W: type) type {
         /// A connection may speak.
         pub fn begin(w: *W, peer: *Peer) void {
             const context = w.listeners.items[peer.connection.listener].tls;
-            const over = w.connectionCount() > w.connections_max or w.memory.full;
+            const surplus: Connection.Surplus = if (w.connectionCount() > w.connections_max)
+                .connections
+            else if (w.memory.full) .memory else .no;
+            peer.connection.surplus = surplus;
             if (context) |tls| {
                 w.refreshCertificates(tls);
                 const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch return w.close(peer);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
                 peer.connection.tunnel = tunnel;
                 peer.connection.phase = .{ .handshake = .{ .since = w.now } };
-            } else if (over and !w.health.isSet()) return reject(w, peer, "");
-            peer.connection.surplus = over;
-            if (!over) w.noteAccepted();
+            } else if (surplus != .no and !w.health.isSet()) return reject(w, peer, "");
+            if (surplus == .no) w.noteAccepted();
             switch (w.stopping) {
                 .no => {},
                 .retiring, .leaving => peer.connection.replace(w.now),
@@ -194,14 +196,17 @@ pub fn Accept(comptime W: type) type {
 
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
-            noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
+            const refusal = if (peer.connection.surplus == .memory) w.rejectedForMemory() else blk: {
+                noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
+                break :blk at_capacity;
+            };
             if (peer.connection.carrier != null) {
-                w.noteRefusal(&peer.connection, at_capacity, w.refusedBytes(at_capacity), raw);
-                return w.sayRefusal(peer, at_capacity, .{ .retry_after_s = w.config.retry_after_s });
+                w.noteRefusal(&peer.connection, refusal, w.refusedBytes(refusal), raw);
+                return w.sayRefusal(peer, refusal, .{ .retry_after_s = w.config.retry_after_s });
             }
             var space: [early.response_bytes_max]u8 = undefined;
-            try peer.connection.outbox.append(&w.pool, rejection(w, raw, &space));
-            w.noteRefusal(&peer.connection, at_capacity, early.refusalBodyBytes(at_capacity), raw);
+            try peer.connection.outbox.append(&w.pool, rejection(w, refusal, raw, &space));
+            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), raw);
             peer.connection.phase = .closing;
         }
 
@@ -218,15 +223,20 @@ pub fn Accept(comptime W: type) type {
             // No connection has this token, so whatever the io reports of the socket finds nobody.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
-                _ = w.io.send(socket, &.{io_layer.slice(rejection(w, "", &space))}, false);
+                _ = w.io.send(socket, &.{io_layer.slice(rejection(w, at_capacity, "", &space))}, false);
             } else |_| {} // no memory for a descriptor's entry: it is closed without a response
             w.io.close(socket);
         }
 
         const at_capacity: Refusal = .{ .status = 503, .detail = "The server is at capacity." };
 
-        fn rejection(w: *W, raw: []const u8, space: *[early.response_bytes_max]u8) []const u8 {
-            return space[0..early.refusalResponse(at_capacity, .{
+        fn rejection(
+            w: *W,
+            refusal: Refusal,
+            raw: []const u8,
+            space: *[early.response_bytes_max]u8,
+        ) []const u8 {
+            return space[0..early.refusalResponse(refusal, .{
                 .date = w.date.text(),
                 .retry_after_s = w.config.retry_after_s,
                 .with_content = !early.asksForHead(raw),
@@ -258,10 +268,16 @@ pub fn Accept(comptime W: type) type {
                 .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },
             }) |rest| {
                 const level, const tally, const what = rest;
-                const count = tally.take().count;
-                var buffer: [128]u8 = undefined;
-                if (count > 0) w.say(level, &buffer, "{d} more " ++ what, .{count});
+                tellMore(w, level, tally.take().count, what);
             }
+            var refused: u32 = 0;
+            for (&w.troubles.refused.values) |*tally| refused += tally.take().count;
+            tellMore(w, .info, refused, "requests or messages were refused");
+        }
+
+        fn tellMore(w: *W, level: types.Level, count: u32, comptime what: []const u8) void {
+            var buffer: [128]u8 = undefined;
+            if (count > 0) w.say(level, &buffer, "{d} more " ++ what, .{count});
         }
 
         /// Leaves accepting to other workers at the same sockets, until `takeUpAccepting`.

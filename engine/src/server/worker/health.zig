@@ -21,7 +21,7 @@ pub fn HealthPart(comptime W: type) type {
                 answer(w, peer, stream);
                 return true;
             }
-            if (!peer.connection.surplus) return false;
+            if (peer.connection.surplus == .no) return false;
             w.queueRejection(peer, w.head.text) catch w.close(peer);
             return true;
         }

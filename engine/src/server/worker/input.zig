@@ -87,7 +87,8 @@ pub fn Input(comptime W: type) type {
                     }
                 }
                 // An end without further bytes is told at once: nothing would bring us back to it.
-                if (w.budget.isOver(turn) and (used < unread.len or connection.holdsMessage())) {
+                const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
+                if (is_over and (used < unread.len or connection.holdsMessage())) {
                     w.yield(peer);
                     break;
                 }
@@ -233,6 +234,7 @@ pub fn Input(comptime W: type) type {
             switch (peer.connection.phase.open) {
                 .exchange => |exchange| {
                     const started = peer.connection.session.responseStarted(exchange.stream);
+                    w.tellRefused(&peer.connection, refusal, true);
                     if (!started) exchange.noteRefusal(refusal, refusedBytes(w, refusal));
                     const stream = exchange.stream;
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
@@ -245,6 +247,7 @@ pub fn Input(comptime W: type) type {
 
         /// Refuses what no host was told of; `unread` begins with its head.
         pub fn refuseUnread(w: *W, peer: *Peer, refusal: Refusal, unread: []const u8) void {
+            w.tellRefused(&peer.connection, refusal, false);
             w.noteRefusal(&peer.connection, refusal, refusedBytes(w, refusal), unread);
             sayRefusal(w, peer, refusal, .{ .with_content = !early.asksForHead(unread) });
         }

@@ -1,29 +1,46 @@
 //! The part of a worker that gives memory back before the process runs out of it: ends what its peers have
-//! not finished, the largest first, and the newest first of those that are about as large.
+//! not finished or do not read.
 //!
-//! First go requests that are not complete, with 503, or 413 for a body that is on its way; WebSockets that
-//! hold messages which their applications have not taken (close code 1013); and what came behind a request
-//! that is being answered. Where that is not enough, responses that their peers do not read are cut. Whoever
-//! is complete and fits the application is served as ever.
+//! What counts is what a peer's connection makes the process hold, with all of its streams: buffers, output
+//! that is not read, what the kernel has of it. The largest goes first, of connections that are about as
+//! large
+//! one whose address has more of them, then the newest. It gives up requests that are not complete, with 503,
+//! or 413 for a body that is on its way; WebSockets that hold messages which their applications have not
+//! taken
+//! (close code 1013); what came behind a request that is being answered; and responses that are not read. Of
+//! a connection with many streams the one that has waited longest for its peer goes first, and the connection
+//! itself only if that is what is left and its peer is no trusted proxy. Whoever is complete and fits the
+//! application is served as ever.
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const Connection = @import("../connection.zig").Connection;
 const Exchange = @import("../exchange.zig").Exchange;
 const Memory = @import("../memory.zig").Memory;
+const Multiplex = @import("../multiplex.zig").Multiplex;
+const Outbox = @import("../outbox.zig").Outbox;
+const Shares = @import("../shares.zig").Shares;
 const Ticket = @import("../slab.zig").Ticket;
 
-/// Who comes first, and which size two are told apart by: its number of bits.
+/// A peer's connection that something can be taken from.
 const Candidate = struct {
     ticket: Ticket,
     /// Counts up with each connection.
     number: u32,
     bytes: u64,
+    address: []const u8 = "",
+    /// How many candidates come from the same address.
+    of_address: u8 = 0,
+
+    /// Connections of the same number of bits are about as large.
+    fn size(candidate: *const Candidate) u6 {
+        return std.math.log2_int(u64, candidate.bytes);
+    }
 
     fn goesBefore(one: Candidate, other: Candidate) bool {
-        const size = std.math.log2_int(u64, one.bytes);
-        const other_size = std.math.log2_int(u64, other.bytes);
-        return if (size == other_size) one.number > other.number else size > other_size;
+        if (one.size() != other.size()) return one.size() > other.size();
+        if (one.of_address != other.of_address) return one.of_address > other.of_address;
+        return one.number > other.number;
     }
 };
 
@@ -37,12 +54,31 @@ const Ranking = struct {
             if (!new.goesBefore(ranking.items[ranking.len - 1])) return;
             ranking.len -= 1;
         }
+        ranking.insert(new);
+    }
+
+    fn insert(ranking: *Ranking, new: Candidate) void {
         var at = ranking.len;
         while (at > 0 and new.goesBefore(ranking.items[at - 1])) : (at -= 1) {
             ranking.items[at] = ranking.items[at - 1];
         }
         ranking.items[at] = new;
         ranking.len += 1;
+    }
+
+    /// All are there: addresses break ties. Unix sockets have none.
+    fn breakTies(ranking: *Ranking) void {
+        const all = ranking.items[0..ranking.len];
+        for (all) |*one| {
+            if (one.address.len == 0) continue;
+            for (all) |*other| one.of_address += @intFromBool(std.mem.eql(u8, one.address, other.address));
+        }
+        ranking.len = 0;
+        for (0..all.len) |at| {
+            // Its place is written to.
+            const one = all[at];
+            ranking.insert(one);
+        }
     }
 };
 
@@ -63,71 +99,145 @@ pub fn Shedding(comptime W: type) type {
         const short_for_body: Refusal = .{ .status = 413, .detail = "The server is short of memory." };
         const try_again_later = 1013;
 
-        /// Looks whether there is enough memory, if that is due.
+        /// Looks whether there is enough memory, if that is due. Nothing of the worker's or a host's may be
+        /// on the stack but a loop over events: exchanges may end.
         pub fn attend(w: *W) void {
-            if (!w.memory.isDue(w.now)) return;
-            const finding = w.memory.look(w.statistics().memory_bytes, w.now) orelse {
+            if (!w.memory.isDue(w.heldBytes(), w.now)) return;
+            const finding = w.memory.look(w.statistics().memory_bytes, w.heldBytes(), w.now) orelse {
                 w.memory.full = false;
                 return;
             };
             relieve(w, finding);
         }
 
+        /// What was given up.
+        const Shed = struct {
+            bytes: u64 = 0,
+            /// The part of it that hosts hold until they are told.
+            given: u64 = 0,
+            count: u32 = 0,
+        };
+
         fn relieve(w: *W, finding: Memory.Finding) void {
+            sendStreams(w);
+            w.memory.sheds = true;
+            defer w.memory.sheds = false;
             const allowance = Memory.allowance(finding);
             var held: u64 = 0;
-            var shed: u64 = 0;
-            var count: u32 = 0;
+            var shed: Shed = .{};
             var enough = false;
-            var passes: usize = 0;
-            var tier: Tier = .unfinished;
-            look: while (passes < passes_max) : (passes += 1) {
+            look: for (0..passes_max) |_| {
                 var ranking: Ranking = .{};
-                held = rank(w, tier, &ranking);
-                for (ranking.items[0..ranking.len]) |candidate| {
-                    enough = shed >= finding.goal or held <= allowance;
-                    if (enough) break :look;
-                    const peer = w.peers.get(candidate.ticket) orelse continue;
-                    end(w, peer);
-                    held -|= candidate.bytes;
-                    shed += candidate.bytes;
-                    count += 1;
+                var shares: Shares = .{};
+                held = rank(w, &ranking, &shares);
+                const before = shed.bytes;
+                for (ranking.items[0..ranking.len], 1..) |candidate, next| {
+                    // All of about the same size lose something before one loses more.
+                    const floor = if (next < ranking.len) ranking.items[next].bytes / 2 else 0;
+                    var left = candidate.bytes;
+                    while (true) {
+                        enough = shed.bytes >= finding.goal or held <= allowance;
+                        if (enough) break :look;
+                        const freed = giveUp(w, candidate.ticket, &shares, &shed);
+                        if (freed == 0) break;
+                        held -|= freed;
+                        left -|= freed;
+                        if (left <= floor) break;
+                    }
                 }
-                if (ranking.len == ranking.items.len) continue;
-                if (tier == .unread) break;
-                tier = .unread;
+                if (shed.bytes == before) break;
             }
-            enough = shed >= finding.goal or held <= allowance;
+            enough = shed.bytes >= finding.goal or held <= allowance;
             w.memory.full = !enough;
-            w.memory.noteShed(shed);
-            w.stats.shed += count;
-            if (w.counters) |counters| counters.noteShed(count);
-            tell(w, finding, held, count);
+            w.memory.noteShed(shed.given, w.heldBytes());
+            w.stats.shed += shed.count;
+            if (w.counters) |counters| counters.noteShed(shed.count);
+            tell(w, finding, held, shed.count);
         }
 
-        const Tier = enum { unfinished, unread };
+        /// Hands the kernel what streams have queued in this round: only then is known who does not read.
+        fn sendStreams(w: *W) void {
+            var at: usize = 0;
+            const count = w.corked.items.len;
+            while (at < count) : (at += 1) {
+                const peer = w.peers.get(w.corked.items[at]) orelse continue;
+                const connection = &peer.connection;
+                if (connection.multiplex() != null and connection.output == .open) _ = w.flush(peer);
+            }
+        }
 
-        /// Ranks whom to end; what all connections hold.
-        fn rank(w: *W, tier: Tier, ranking: *Ranking) u64 {
-            var held: u64 = 0;
+        // ---- What is held
+
+        /// Ranks whom to take from; what all connections hold.
+        fn rank(w: *W, ranking: *Ranking, shares: *Shares) u64 {
             var it = w.peers.iterator();
+            if (w.pool.loans.bytes > 0) while (it.next()) |peer| shares.note(&peer.connection.outbox);
+            var held: u64 = 0;
+            it = w.peers.iterator();
             while (it.next()) |peer| {
                 const connection = &peer.connection;
-                const unfinished = unfinishedBytes(connection);
-                const unread = if (connection.output == .blocked) connection.queuedBytes() else 0;
-                held += unfinished + connection.queuedBytes();
+                held += ownBytes(connection, shares);
                 if (connection.tunnel != null) held += tunnel_bytes;
-                if (connection.multiplex()) |multiplex| held += multiplex.memoryBytes();
                 if (connection.current() != null) held += exchange_bytes;
-                const bytes = switch (tier) {
-                    .unfinished => unfinished,
-                    .unread => if (unread > w.config.write_high_bytes) unread else 0,
-                };
-                if (bytes > 0) ranking.add(
-                    .{ .ticket = connection.ticket, .number = connection.number, .bytes = bytes },
-                );
+                if (connection.carrier != null) continue;
+                var bytes = takeableBytes(connection, shares);
+                if (connection.multiplex()) |multiplex| {
+                    held += multiplex.memoryBytes();
+                    if (connection.trusted) bytes = 0;
+                    var stream = multiplex.first;
+                    while (stream) |one| : (stream = one.siblings.next) bytes += takeableBytes(one, shares);
+                }
+                if (bytes > 0) ranking.add(.{
+                    .ticket = connection.ticket,
+                    .number = connection.number,
+                    .bytes = bytes + kernelBytes(connection),
+                    .address = connection.peer_text.slice(),
+                });
             }
+            ranking.breakTies();
             return held;
+        }
+
+        /// What a connection, or a stream, holds by itself.
+        fn ownBytes(connection: *const Connection, shares: *const Shares) u64 {
+            return unfinishedBytes(connection) + unsentBytes(connection, shares);
+        }
+
+        /// The part of it that is held for its peer's sake.
+        fn takeableBytes(connection: *const Connection, shares: *const Shares) u64 {
+            const unread = if (waitsForPeer(connection)) unsentBytes(connection, shares) else 0;
+            return unfinishedBytes(connection) + unread;
+        }
+
+        /// What the kernel had of it when somebody looked last. Ending the connection frees it, but for
+        /// others than this process.
+        fn kernelBytes(connection: *const Connection) u64 {
+            return switch (connection.output) {
+                .open => 0,
+                .blocked => |blockage| blockage.held,
+            };
+        }
+
+        /// Output that nobody has sent: what is lent by its owner is shared by all who send it.
+        fn unsentBytes(connection: *const Connection, shares: *const Shares) u64 {
+            if (connection.phase == .closed) return 0;
+            const unsent: i64 = @intCast(connection.queuedBytes());
+            return @intCast(unsent + shares.surcharge(&connection.outbox));
+        }
+
+        /// Whether output stays because the peer does not take it.
+        fn waitsForPeer(connection: *const Connection) bool {
+            const carrier = connection.carrier orelse return connection.output == .blocked;
+            if (connection.outbox.bytes == 0) return false;
+            if (carrier.output == .blocked) return true;
+            return carrier.phase.multiplexed.session.lacks(connection.session.number()) != .nothing;
+        }
+
+        /// Since when a stream has waited for its peer.
+        fn waitsSince(connection: *const Connection) u64 {
+            if (connection.output == .blocked) return connection.output.blocked.stall.since;
+            const exchange = connection.current() orelse return 0;
+            return exchange.active_at;
         }
 
         /// What a connection holds of what its peer has not finished, or nobody has taken.
@@ -150,29 +260,65 @@ pub fn Shedding(comptime W: type) type {
             return if (exchange.input == .complete) input else input + exchange.given_bytes;
         }
 
-        /// Ends what a connection is at.
-        fn end(w: *W, peer: *Peer) void {
+        // ---- What is given up
+
+        /// Gives up a part of what a peer's connection holds; how much. 0: there is nothing.
+        fn giveUp(w: *W, ticket: Ticket, shares: *const Shares, shed: *Shed) u64 {
+            const peer = w.peers.get(ticket) orelse return 0;
+            const multiplex = peer.connection.multiplex() orelse return end(w, peer, shares, shed);
+            if (longestWaiting(multiplex, shares)) |stream| {
+                return end(w, @alignCast(@fieldParentPtr("connection", stream)), shares, shed);
+            }
+            return if (peer.connection.trusted) 0 else end(w, peer, shares, shed);
+        }
+
+        fn longestWaiting(multiplex: *const Multiplex, shares: *const Shares) ?*Connection {
+            var first: ?*Connection = null;
+            var next = multiplex.first;
+            while (next) |stream| : (next = stream.siblings.next) {
+                if (takeableBytes(stream, shares) == 0) continue;
+                if (first) |longest| if (waitsSince(stream) >= waitsSince(longest)) continue;
+                first = stream;
+            }
+            return first;
+        }
+
+        /// Ends what a connection, or a stream, is at.
+        fn end(w: *W, peer: *Peer, shares: *const Shares, shed: *Shed) u64 {
             const connection = &peer.connection;
-            switch (connection.phase) {
+            const bytes = takeableBytes(connection, shares);
+            if (bytes == 0) return 0;
+            shed.bytes += bytes;
+            // A stream that was refused, and does not even read that, counts once.
+            if (connection.carrier == null or connection.phase == .open) shed.count += 1;
+            if (connection.current()) |exchange| shed.given += exchange.given_bytes;
+            if (connection.phase == .multiplexed) {
+                w.calmStreams(peer);
+            } else if (waitsForPeer(connection)) {
+                cut(w, peer);
+            } else switch (connection.phase) {
                 .proxy_header, .handshake => w.close(peer),
-                .multiplexed => w.fail(peer, .server_error),
                 .open => |serving| switch (serving) {
                     .idle, .head => refuse(w, peer, connection.input.unread()),
                     .exchange => |exchange| endExchange(w, peer, exchange),
                     .draining => unreachable, // it holds nothing
                 },
-                .relaying => w.fail(peer, .server_error),
-                .closing, .lingering, .closed => unreachable, // likewise
+                .multiplexed, .relaying, .closing, .lingering, .closed => unreachable, // likewise
             }
+            return bytes;
+        }
+
+        /// A peer does not read: its stream is reset, or its connection.
+        fn cut(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            if (connection.carrier) |carrier| {
+                carrier.phase.multiplexed.session.reset(connection.session.number(), .enhance_your_calm);
+            }
+            w.sever(peer, .server_error);
         }
 
         fn endExchange(w: *W, peer: *Peer, exchange: *Exchange) void {
             const connection = &peer.connection;
-            if (connection.output == .blocked and
-                connection.queuedBytes() > w.config.write_high_bytes) return w.sever(
-                peer,
-                .server_error,
-            );
             if (exchange.openWebSocket() != null) {
                 w.closeWebSocket(exchange, try_again_later, "") catch return w.fail(peer, .server_error);
                 w.endExchange(exchange, .server_error);
@@ -197,10 +343,16 @@ pub fn Shedding(comptime W: type) type {
         /// Turns a new request away, of which no host was told, because there is nothing left to shed. `raw`
         /// begins with its head.
         pub fn turnAway(w: *W, peer: *Peer, raw: []const u8) void {
+            _ = rejected(w);
+            refuse(w, peer, raw);
+        }
+
+        /// A connection that came when there was nothing left to shed is turned away: what it is told.
+        pub fn rejected(w: *W) Refusal {
             w.stats.shed += 1;
             if (w.counters) |counters| counters.noteShed(1);
             w.troubles.shed.untold += 1;
-            refuse(w, peer, raw);
+            return short;
         }
 
         fn refuse(w: *W, peer: *Peer, raw: []const u8) void {

@@ -145,7 +145,7 @@ pub fn Secure(comptime W: type) type {
             const agreed = peer.connection.tunnel.?.session.protocol();
             // Those over the limit are told so on each of their streams.
             if (alpn.isMultiplexed(agreed)) return w.beginStreams(peer);
-            if (peer.connection.surplus and !w.health.isSet()) try w.queueRejection(peer, "");
+            if (peer.connection.surplus != .no and !w.health.isSet()) try w.queueRejection(peer, "");
         }
 
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first

@@ -162,7 +162,8 @@ pub fn Streams(comptime W: type) type {
             connection.needs_more = false;
             session.wait(w.now);
             while (connection.wantsInput()) {
-                if (w.budget.isOver(turn) and used < unread.len) {
+                const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
+                if (is_over and used < unread.len) {
                     w.yield(peer);
                     break;
                 }
@@ -212,7 +213,8 @@ pub fn Streams(comptime W: type) type {
             stream.connection.touched = true;
             w.beginRequest(stream, id);
             // Its last request, or one too many: the second word has its time, whatever the peer answers.
-            if (carrier.surplus or !multiplex.session.persists()) announceEnd(w, parent(carrier), multiplex);
+            const is_last = carrier.surplus != .no or !multiplex.session.persists();
+            if (is_last) announceEnd(w, parent(carrier), multiplex);
         }
 
         fn streamOf(w: *W, owner: u64) ?*Peer {
@@ -655,14 +657,27 @@ pub fn Streams(comptime W: type) type {
             if (w.troubles.frames.add(w.now)) |others| {
                 var buffer: [192]u8 = undefined;
                 const connection = &peer.connection;
-                w.say(.info, &buffer, "Connection {d} ({s}) ends, its peer broke the protocol: {s}{f}", .{
-                    connection.number, connection.peerName(), detail, others,
+                const is_long = std.mem.eql(u8, detail, "frame too long");
+                const see = if (is_long) ", see h2_frame_bytes_max" else "";
+                w.say(.info, &buffer, "Connection {d} ({s}) ends, its peer broke the protocol: {s}{s}{f}", .{
+                    connection.number, connection.peerName(), detail, see, others,
                 });
             }
             const ticket = peer.connection.ticket;
             _ = frame(w, &peer.connection, multiplex) catch {};
             dissolve(w, peer, .protocol_error);
             assert(w.peers.get(ticket) != null);
+        }
+
+        /// A peer makes the process hold too much: its connection ends. One that does not read is not told.
+        pub fn calm(w: *W, peer: *Peer) void {
+            const connection = &peer.connection;
+            const multiplex = connection.phase.multiplexed;
+            multiplex.session.abandon(.enhance_your_calm, "the server is short of memory");
+            _ = frame(w, connection, multiplex) catch {};
+            dissolve(w, peer, .server_error);
+            if (connection.output == .blocked) return w.sever(peer, .server_error);
+            if (w.flush(peer)) w.settle(peer);
         }
 
         /// No stream is open: the connection ends in order.

@@ -1,9 +1,11 @@
 //! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
+const std = @import("std");
 const handshake = @import("protocol").websocket.handshake;
 const Refusal = @import("protocol").Refusal;
 const Field = @import("protocol").http.Field;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
+const Cause = @import("../tally.zig").Cause;
 const Budget = @import("../budget.zig").Budget;
 const Incoming = @import("../incoming.zig").Incoming;
 const Line = @import("../inflation.zig").Line;
@@ -373,8 +375,17 @@ pub fn Live(comptime W: type) type {
         /// the connection ends.
         fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
             const exchange = peer.connection.phase.open.exchange;
+            if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, peer, ending.failed);
             websocket.end(exchange.out(), &w.pool) catch return w.fail(peer, .server_error);
             w.endExchange(exchange, .client_closed);
+        }
+
+        fn noteFailure(w: *W, peer: *Peer, failure: WebSocket.Failure) void {
+            const is_frame = std.mem.eql(u8, failure.reason, "frame too big");
+            const cause: Cause = if (failure.code != websocket_file.code_too_big)
+                .request
+            else if (is_frame) .frame_bytes_max else .message_bytes_max;
+            w.tellRefusal(&peer.connection, cause, failure.code, failure.reason);
         }
 
         /// A deadline of a WebSocket has come.

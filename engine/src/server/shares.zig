@@ -1,0 +1,54 @@
+//! How many outputs each lent string waits in: a string that many peers are sent is in memory once, so each
+//! of them holds a part of it. Does not know: peers, and whom that concerns.
+const std = @import("std");
+const Outbox = @import("outbox.zig").Outbox;
+
+/// A table of strings, made when somebody asks. Takes no memory; a string that finds no place in it counts
+/// for each that sends it.
+pub const Shares = struct {
+    strings: [places]String = @splat(.{}),
+
+    const String = struct { address: usize = 0, readers: u32 = 0 };
+    const places = 1024;
+    /// Places that a string may have, from the one that its address names.
+    const tries = 8;
+
+    /// Counts the strings of an outbox.
+    pub fn note(shares: *Shares, outbox: *const Outbox) void {
+        var lent = outbox.lentParts();
+        while (lent.next()) |part| {
+            const address = @intFromPtr(part.whole.ptr);
+            for (0..tries) |at| {
+                const string = &shares.strings[(hash(address) + at) % places];
+                if (string.readers > 0 and string.address != address) continue;
+                string.address = address;
+                string.readers += 1;
+                break;
+            }
+        }
+    }
+
+    /// By how much the strings of an outbox count for more than what is unsent of them, or less.
+    pub fn surcharge(shares: *const Shares, outbox: *const Outbox) i64 {
+        var difference: i64 = 0;
+        var lent = outbox.lentParts();
+        while (lent.next()) |part| {
+            const part_of_it = part.whole.len / shares.readersOf(part.whole);
+            difference += @as(i64, @intCast(part_of_it)) - @as(i64, @intCast(part.unsent));
+        }
+        return difference;
+    }
+
+    fn readersOf(shares: *const Shares, bytes: []const u8) u32 {
+        const address = @intFromPtr(bytes.ptr);
+        for (0..tries) |at| {
+            const string = &shares.strings[(hash(address) + at) % places];
+            if (string.readers > 0 and string.address == address) return string.readers;
+        }
+        return 1;
+    }
+
+    fn hash(address: usize) usize {
+        return std.hash.int(@as(u64, address)) % places;
+    }
+};

@@ -1,0 +1,48 @@
+//! The part of a worker that tells of requests and messages that it refuses: a line a second for each kind,
+//! with the limit that would have to change.
+const std = @import("std");
+const Refusal = @import("protocol").Refusal;
+const Connection = @import("../connection.zig").Connection;
+const Cause = @import("../tally.zig").Cause;
+
+/// The methods of a worker that tell of refusals.
+pub fn Refusals(comptime W: type) type {
+    return struct {
+        /// A request is refused, perhaps in the middle of its body. Want of memory, too many connections and
+        /// a server that stops have lines of their own.
+        pub fn tellRefused(w: *W, connection: *const Connection, refusal: Refusal, in_body: bool) void {
+            const cause: Cause = switch (refusal.status) {
+                408 => if (in_body) .body_ms else .head_ms,
+                413 => .body_bytes_max,
+                414 => .request_line_bytes_max,
+                431 => causeOfSize(connection, refusal, in_body),
+                429, 503, 507 => return,
+                else => .request,
+            };
+            tellOf(w, connection, cause, refusal.status, refusal.detail);
+        }
+
+        fn causeOfSize(connection: *const Connection, refusal: Refusal, in_body: bool) Cause {
+            if (in_body) return .trailer_bytes_max;
+            if (connection.carrier != null) return .h2_list_bytes_max;
+            const is_count = std.mem.eql(u8, refusal.detail, "too many fields");
+            return if (is_count) .header_count_max else .head_bytes_max;
+        }
+
+        /// The same with the cause; `status`: or the close code of a WebSocket.
+        pub fn tellOf(
+            w: *W,
+            connection: *const Connection,
+            cause: Cause,
+            status: u16,
+            detail: []const u8,
+        ) void {
+            const others = w.troubles.refused.getPtr(cause).add(w.now) orelse return;
+            var buffer: [256]u8 = undefined;
+            const limit, const see = if (cause == .request) .{ "", "" } else .{ @tagName(cause), ", see " };
+            w.say(.info, &buffer, "Refused with {d} (connection {d}, {s}): {s}{s}{s}{f}", .{
+                status, connection.number, connection.peerName(), detail, see, limit, others,
+            });
+        }
+    };
+}
