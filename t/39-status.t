@@ -245,6 +245,29 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
     ok !kill(0, $shows), 'nobody is left';
 };
 
+subtest 'an engine process: readiness is that of the workers that join it' => sub {
+    my ($server, $url, $status) =
+        serve(qw(--engine process --workers 2 --heartbeat-timeout 0 --shutdown-timeout 1));
+    my $workers = sub {
+        my $value = metrics($status);
+        return join ' ', map { $value->{qq(peregrine_interpreters{state="$_"})} // '-' } qw(idle busy stuck);
+    };
+    ok wait_for(sub { $workers->() eq '2 0 0' }), 'both workers are idle' or diag $workers->();
+    is $http->get("$status/readyz")->{content}, "ready\n", '... so the server is ready';
+    my @busy = map {
+        my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die $!;
+        print {$client} "GET /block/600 HTTP/1.1\r\nHost: h\r\n\r\n";
+        $client;
+    } 1 .. 2;
+    ok wait_for(sub { $workers->() eq '0 2 0' }), 'both are busy' or diag $workers->();
+    is $http->get("$status/readyz")->{status}, 200, '... which serves the next one soon';
+    ok wait_for(sub { $workers->() eq '0 0 2' }, 60), 'both are stuck' or diag $workers->();
+    my $answer = $http->get("$status/readyz");
+    is "$answer->{status} $answer->{content}", "503 every worker is stuck\n",
+        '... and the server is not ready';
+    is $server->stop, 0, 'it stops';
+};
+
 subtest 'a stop: who waits for an answer gets it, nobody else is let in' => sub {
     local $ENV{TEST_GO} = "$dir/go";
     my ($server, undef, $status) = serve(qw(--workers 1));

@@ -1273,6 +1273,11 @@ peregrine_process_restarts_total
 Processes that serve; those whose event loop has not run for ten seconds; how long ago that was, where it is
 longest; and processes that were replaced, by C<reason>.
 
+=item peregrine_interpreters
+
+Workers that have joined the engine (C<--engine process>, workers that are threads), by C<state>: C<idle>,
+C<busy>, and C<stuck>, which have been at one thing for ten seconds.
+
 =item peregrine_resident_memory_bytes, peregrine_memory_bytes, peregrine_build_info
 
 Memory of all these processes, and what of it the engine holds for connections; the version.

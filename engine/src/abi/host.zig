@@ -174,6 +174,11 @@ pub const Host = struct {
         return link.slots.begunAt(@backingInt(exchange.ticket));
     }
 
+    /// Interpreters that are idle, busy and stuck.
+    pub fn countInterpreters(host: *const Host) [3]u32 {
+        return if (host.pool) |pool| pool.countStates() else @splat(0);
+    }
+
     /// Told when output has moved.
     pub fn progress(host: *Host, exchange: *const Exchange) void {
         const own = host.of(exchange) orelse return;

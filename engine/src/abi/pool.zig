@@ -138,6 +138,17 @@ pub const Pool = struct {
         return false;
     }
 
+    /// How many of them are idle, busy and stuck; one that leaves serves no further request.
+    pub fn countStates(pool: *const Pool) [3]u32 {
+        var counts: [3]u32 = @splat(0);
+        for (pool.places()) |place| if (place) |seat| {
+            if (seat.state == .leaving or seat.state == .left) continue;
+            const at: usize = if (seat.isStuck()) 2 else if (seat.busyWith() > 0) 1 else 0;
+            counts[at] += 1;
+        };
+        return counts;
+    }
+
     /// Those behind it are empty.
     fn places(pool: *const Pool) []const ?*Seat {
         return pool.seats[0..pool.top];
@@ -205,6 +216,7 @@ pub const Pool = struct {
         place[0].* = try .create(pool, @intCast(place[1]), asked.socket);
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
         pool.count += 1;
+        pool.worker.stirCounting();
     }
 
     /// Finds those that have gone. What they said before counts.
@@ -298,6 +310,7 @@ pub const Pool = struct {
         }
         pool.seats[seat.number - 1] = null;
         pool.count -= 1;
+        worker.stirCounting();
         const orderly = seat.state == .left;
         seat.destroy();
         if (orderly) return;

@@ -154,6 +154,15 @@ pub const Seat = struct {
         return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
     }
 
+    /// Whether it has been at one thing for so long that nobody should count on it.
+    pub fn isStuck(seat: *const Seat) bool {
+        if (seat.pool.worker.now -| seat.moved_at < stuck_ms) return false;
+        return seat.state == .busy or seat.isHeldUp();
+    }
+
+    /// As long as PAGI::Server::Status waits for a process.
+    const stuck_ms = 10_000;
+
     /// Whether it has not moved for long.
     pub fn isStill(seat: *const Seat) bool {
         return seat.pool.worker.now -| seat.moved_at >= still_ms;

@@ -69,6 +69,10 @@ pub const ConnectionState = enum { handshake, idle, reading, serving, websocket,
 /// How far a request is: nobody has begun with it, its response has not begun, or that is on its way.
 pub const RequestState = enum { waiting, working, answering };
 
+/// What an interpreter is at: nothing that waits for it, something, or one thing for so long that a request
+/// would not be served.
+pub const InterpreterState = enum { idle, busy, stuck };
+
 pub const Direction = enum { in, out };
 
 /// Why a peer was told to open no further streams (RFC 9113 section 7).
@@ -124,6 +128,7 @@ pub const Counters = extern struct {
     connections_max: u64,
     requests_open: [count(RequestState)]u64,
     streams_open: u64,
+    interpreters: [count(InterpreterState)]u64,
     memory_bytes: u64,
 
     pub const Histogram = Duration;
@@ -259,6 +264,11 @@ pub const Counters = extern struct {
         put(&counters.streams_open, now.streams);
         put(&counters.connections_max, connections_max);
         put(&counters.memory_bytes, memory_bytes);
+    }
+
+    /// How many interpreters are in each state now.
+    pub fn publishInterpreters(counters: *Counters, now: *const [count(InterpreterState)]u32) void {
+        for (&counters.interpreters, now) |*word, value| put(word, value);
     }
 };
 
@@ -404,6 +414,13 @@ const families = [_]Family{
         .summary = "Requests that are not over.",
     },
     .{ .field = "streams_open", .kind = .gauge, .summary = "HTTP/2 streams that are open." },
+    .{
+        .field = "interpreters",
+        .label = "state",
+        .Values = InterpreterState,
+        .kind = .gauge,
+        .summary = "Workers that have joined an engine, by what they are at.",
+    },
     .{
         .field = "memory_bytes",
         .kind = .gauge,

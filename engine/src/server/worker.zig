@@ -387,6 +387,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const settleAccessLog = access_part.settleAccessLog;
         pub const useCounters = counting.useCounters;
         pub const noteWishes = counting.noteWishes;
+        pub const stirCounting = counting.stir;
         pub const queueTime = counting.queueTime;
 
         pub const CommandError = applying.CommandError;

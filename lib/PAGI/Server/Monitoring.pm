@@ -89,6 +89,7 @@ sub _new_status {
     my $status = PAGI::Server::Status->new(
         counters => $self->{counters},
         is_ready => sub { !$weak || !$weak->{stopping} },
+        joins    => $self->has_engine_process || $self->has_clones,
         hosts    => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],
     );
     my $server = PAGI::Server->new_for_itself(

@@ -36,6 +36,7 @@ sub new {
     return bless {
         counters => $args{counters},
         is_ready => $args{is_ready} || sub { 1 },
+        joins    => $args{joins},
         $args{hosts} ? (names => \%names) : (),
     }, $class;
 }
@@ -121,10 +122,14 @@ sub _readyz {
 sub _problem {
     my ($self) = @_;
     return 'the server stops' if !$self->{is_ready}->();
-    my @processes = @{ $self->facts->{processes} };
+    my $facts     = $self->facts;
+    my @processes = @{ $facts->{processes} };
     return 'no process serves'      if !@processes;
     return 'every process is stuck' if !grep { !$_->{stuck} } @processes;
-    return;
+    return                          if !$self->{joins};
+    my $workers = $facts->{total}{interpreters};
+    return if $workers->{idle} || $workers->{busy};
+    return $workers->{stuck} ? 'every worker is stuck' : 'no worker serves';
 }
 
 my $HTML;    # the page and its policy, once it is asked for
@@ -262,7 +267,9 @@ the same by process, for programs
 
 =item C</readyz>
 
-200 if a process serves whose event loop has run in the last ten seconds, otherwise 503 with the reason
+200 if a process serves whose event loop has run in the last ten seconds, otherwise 503 with the reason.
+Where workers join an engine (C<--engine process>, workers that are threads), one of them must be idle, or
+must have done something in the last ten seconds
 
 =back
 
@@ -280,7 +287,8 @@ their own, if they keep everybody out who has no business there.
     );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops. With C<hosts>, requests for another name than these, an address or
+C</readyz> says that the server stops. C<joins>: the server's workers join an engine, which counts them.
+With C<hosts>, requests for another name than these, an address or
 C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name does not matter.
 
 =head2 to_app

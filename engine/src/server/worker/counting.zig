@@ -75,6 +75,9 @@ pub fn Counting(comptime W: type) type {
             }
             const stats = w.statistics();
             counters.publish(&now, stats.connections_max, stats.memory_bytes);
+            if (@hasDecl(@TypeOf(w.host.*), "countInterpreters")) {
+                counters.publishInterpreters(&w.host.countInterpreters());
+            }
             // A host begins with a request, or is slow with it, without a word to the worker.
             if (now.hasUnanswered()) w.look.stir(w.now);
         }
