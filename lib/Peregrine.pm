@@ -153,6 +153,15 @@ The version that the engine was built with: that of this module, with dots.
 
 The TLS library that is loaded; empty in a build without TLS.
 
+=head2 count_stops, heard_stops
+
+    Peregrine::count_stops(POSIX::SIGTERM(), POSIX::SIGINT());
+    Peregrine::heard_stops();
+
+For signals that Perl handles, once in a process: the third one that comes without the second function called
+meanwhile ends the process, which says where it is (L</answer_when_stuck>). Event loops block signals but
+while they wait, so that an application that never returns would hear of none; a thread takes them then.
+
 =head2 stuck_signal
 
     my $number = Peregrine::stuck_signal();

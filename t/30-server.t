@@ -235,7 +235,7 @@ subtest 'stopping with a request in flight' => sub {
     is($server->wait,                   0,       'then the server ends');
     like(
         $server->log,
-        qr/^PAGI: SIGQUIT: the server stops\nPAGI: requests in flight: 1, which have 30 seconds\n.*^PAGI: the server has stopped$/ms,
+        qr/^PAGI: SIGQUIT: the server stops\nPAGI: requests in flight: 1, which have 25 seconds\n.*^PAGI: the server has stopped$/ms,
         '... and has told so'
     );
 

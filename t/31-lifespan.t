@@ -127,6 +127,31 @@ subtest 'declined' => sub {
     unlike($log, qr/asked/, 'with mode off it is not asked');
 };
 
+# It has asked for the event, so it knows what lifespan is.
+subtest 'died during startup' => sub {
+    my $lifespan = async sub { my (undef, $receive) = @_; await $receive->(); die "no database" };
+    for my $options (
+        [],
+        [ quiet   => 1 ],
+        [ workers => 2 ],
+        [ workers => 2, quiet  => 1 ],
+        [ workers => 1, engine => 'process' ]
+        )
+    {
+        my ($body, $log, $status) = started_log($lifespan, @$options);
+        is($body, 'no state', "@$options: the server starts, without state");
+        like(
+            $log,
+            qr/the application died during lifespan startup, .*: no database at \S+31-lifespan\.t line \d+/,
+            '... and the log has the error'
+        );
+        is($status, 0, '... and ends well');
+    }
+    my ($message) = failed_start($lifespan, lifespan_mode => 'on');
+    like($message, qr/Lifespan is required .*: no database at \S+ line \d+/,
+        'with mode on it does not start');
+};
+
 subtest 'failed' => sub {
     my ($message, $log, $running) = failed_start(
         async sub {

@@ -8,6 +8,7 @@ use File::Temp ();
 use IO::Socket::INET;
 use POSIX qw(WNOHANG);
 use Test::More;
+use TestClient;
 use TestServer;
 use TestTools   qw(content ended free_port patience wait_for);
 use Time::HiRes qw(sleep);
@@ -75,9 +76,16 @@ for my $workers (0, 2) {
         ok $port, 'it listens at the socket that it was given' or return;
         like ask($port), qr/ 1\n\z/, 'the first generation answers';
         my $asking = ask_on($port, "$dir/asked$workers");
+        my $kept   = TestClient->new($port);
+        like $kept->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response->{body}, qr/ 1\n\z/,
+            'a connection stays';
         $server->signal('HUP');
         my $second;    # for a while both answer
-        ok wait_for(sub { $second ||= ask($port)         =~ / 2\n\z/ }),      'after HUP a second one does';
+        ok wait_for(sub { $second ||= ask($port) =~ / 2\n\z/ }), 'after HUP a second one does';
+        ok $server->wait_for_log(qr/SIGTERM: the server stops/), 'the first one is told to stop';
+        my $last = $kept->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response || {};
+        like $last->{body} // '', qr/ 1\n\z/, '... and answers once more';
+        is $last->{header}{connection}, 'close', '... for the last time';
         ok wait_for(sub { content("$dir/status$workers") =~ /\A2:\d+\n\z/ }), 'and the first one has gone';
         sleep 0.3;
         kill TERM => $asking;

@@ -9,10 +9,10 @@ use IO::Select;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(content wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory write_file);
-use Time::HiRes qw(sleep);
+use Time::HiRes qw(sleep time);
 
 # Who waits for it is blocked inside a library, where no Perl function is called for a signal.
 my $lock = write_file('lock', '');
@@ -31,6 +31,8 @@ my %DO = (
     '/lock' => \&wait_for_lock,
     '/spin' => sub { 1 while 1 },
     '/sleep' => sub { sleep 100; 'slept' },
+    '/stay' => sub { print STDERR "asleep\n"; sleep 100 while 1 },
+    '/loop' => sub { print STDERR "loops\n"; 1 while 1 },
     '/nap'  => sub { sleep 0.3; $$ },
     '/'     => sub { $$ },
 );
@@ -206,6 +208,39 @@ subtest 'connections that come while a worker stands' => sub {
     ok(wait_for($naps), '... accepts again');
     is($server->stop, 0, '... and ends well');
 };
+
+# The deadline is that of the whole stop, whatever workers do.
+for my $placement ([], ['--preload-app'], [qw(--engine thread)], [qw(--engine process)]) {
+    subtest "shutdown_timeout @$placement" => sub {
+        my $server =
+            TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $app);
+        my $client = TestClient->new($server->port)->send("GET /stay HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok($server->wait_for_log(qr/asleep/), 'a worker sleeps');
+        my $begun = time;
+        $server->signal('TERM');
+        is($server->wait, 0, 'TERM ends the server');
+        cmp_ok(time - $begun, '<', 10, '... in time');
+        like($server->log, qr/did not leave in time: SIGKILL/, '... and the worker is killed');
+    };
+}
+
+for my $engine (qw(inline thread)) {
+    subtest "TERM, TERM, TERM: $engine" => sub {
+        my $server = TestServer->command(qw(-E production --shutdown-timeout 100 --engine), $engine, $app);
+        my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok($server->wait_for_log(qr/loops/), 'the application does not return');
+        for my $count (1 .. 3) {
+            $server->signal('TERM');
+            wait_for(sub { content("/proc/${\$server->pid}/status") =~ /^ShdPnd:\s+0+$/m });
+        }
+        ok(defined $server->wait, 'the third signal ends the process');
+        like(
+            $server->log,
+            qr{is stuck in request \d+-\d+ GET /loop at \S+ line \d+},
+            '... and says where it was'
+        );
+    };
+}
 
 subtest 'without workers' => sub {
     my $server = TestServer->command(qw(-E production --request-kill-timeout 0.2), $app);

@@ -242,6 +242,24 @@ subtest 'age and memory' => sub {
     is($server->stop, 0, 'the server ends well');
 };
 
+# What a template has loaded is there once, however many workers come from it.
+subtest 'memory that is shared' => sub {
+    my $text  = TestLoad::application(1) =~ s/(?=async sub)/our \$SHARED = 'x' x 120_000_000; our \$OWN;\n/r;
+    my $large = write_file('large.pl',
+        $text =~ s{(?=my \(undef, \$first)}{\$OWN = 'y' x 120_000_000 if \$scope->{path} eq '/grow';\n    }r);
+    my $server =
+        TestServer->command('-E', 'production', qw(--workers 1 --preload-app --max-worker-rss 100M), $large);
+    my ($pid) = split ' ', get($server->port, '/')->{body};
+    cmp_ok((split ' ', content("/proc/$pid/statm"))[1] * 4096, '>', 100 << 20,
+        'a worker has a lot of memory');
+    # The master looks twice a second, and counts what is a worker's own every five seconds.
+    sleep 3;
+    is((split ' ', get($server->port, '/')->{body})[0], $pid, '... that is not its own, and stays');
+    get($server->port, '/grow');
+    ok(wait_for(sub { are_gone($pid) }), '... until it has as much of its own');
+    is($server->stop, 0, 'the server ends well');
+};
+
 subtest 'a recycled worker waits for its WebSockets' => sub {
     my $server =
         TestServer->command('-E', 'production', qw(--workers 1 --max-worker-age 1 --recycle-timeout 3), $app);

@@ -38,6 +38,7 @@ my %DO = (
         return $out . $?;
     },
     '/sockets' => sub { return `ls -l /proc/self/fd` =~ /socket:/ ? 'sockets' : 'none' },
+    '/ignored' => sub { return `grep SigIgn /proc/self/status` },
     '/loop'  => sub { return ref IO::Async::Loop->new },
     '/rand'  => sub { return rand },
 );
@@ -123,6 +124,8 @@ subtest 'a master and its workers' => sub {
     like(get($server->port, '/fork')->{body}, qr/from a child\n0\z/,
         'an application runs programs and forks');
     like(get($server->port, '/sockets')->{body}, qr/none\z/, '... which inherit no socket');
+    my ($ignored) = get($server->port, '/ignored')->{body} =~ /SigIgn:\s*([0-9a-f]+)/;
+    is(hex($ignored // 'ffff') & 1 << POSIX::SIGPIPE() - 1, 0, '... and end by SIGPIPE as usual');
     like(
         content("/proc/$pids{2}/cmdline"),
         qr/\Apagi-server .*app\.pl \(worker 2\)/,

@@ -298,6 +298,22 @@ leave(status)
 CODE:
     px_leave(aTHX_ status);
 
+void
+count_stops(...)
+PREINIT:
+    int numbers[8];
+    int error;
+CODE:
+    if (items > (I32)C_ARRAY_LENGTH(numbers)) croak("count_stops: too many signals");
+    for (I32 i = 0; i < items; i++) numbers[i] = (int)SvIV(ST(i));
+    error = px_stops_watch(numbers, (size_t)items);
+    if (error) croak("cannot count signals: %s", Strerror(error));
+
+void
+heard_stops()
+CODE:
+    px_stops_heard();
+
 int
 stuck_signal()
 CODE:

@@ -63,12 +63,11 @@ sub _stop_startup {
 
 sub _end_application {
     my ($self) = @_;
-    my $timeout = $self->{options}{shutdown_timeout};
     my ($first, @others) = reverse @{ $self->{lifespans} || [] };
     return $self->SUPER::_end_application if !$first;
-    my $ending = $first->shutdown($timeout);
+    my $ending = $first->shutdown($self->_time_to_stop);
     for my $lifespan (@others) {
-        $ending = $ending->then(sub { $lifespan->shutdown($timeout) });
+        $ending = $ending->then(sub { $lifespan->shutdown($self->_time_to_stop) });
     }
     return $ending;
 }
@@ -841,8 +840,9 @@ limit. From 0 to 86400. B<--sse-idle-timeout>
 
 =item shutdown_timeout => 30
 
-How long requests in flight, and then the application's lifespan shutdown, may take. From 0 to
-86400. B<--shutdown-timeout>
+How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for the
+application's lifespan shutdown; requests in flight have the rest. A worker process that has not
+ended by then is killed. From 0 to 86400. B<--shutdown-timeout>
 
 =back
 
@@ -922,8 +922,9 @@ Seconds after which a worker process is replaced, less one to ten percent. 0: ne
 
 =item max_worker_rss => 0
 
-Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only. 0: never.
-From 0 to 1125899906842624. B<--max-worker-rss>
+Bytes of physical memory from which on a worker process is replaced. What it shares with others
+(C<preload_app>) does not count where the kernel tells (4.14). Linux only. 0: never. From 0 to
+1125899906842624. B<--max-worker-rss>
 
 =item recycle_timeout => 60
 
@@ -1568,7 +1569,8 @@ must have been added to a loop.
 
 From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop;
 a second signal cuts the requests in flight, the next one does not wait for the application's shutdown
-either, and a further one kills workers. HUP loads the certificates again if there are any, USR1 opens the
+either, and a further one kills workers. The third one ends a process whose application has not returned
+since the first, and says where that is. HUP loads the certificates again if there are any, USR1 opens the
 access log anew; USR2, TTIN and TTOU need workers, without which they only say so. Perl code that blocks
 delays them all until it is done.
 
@@ -1576,16 +1578,18 @@ delays them all until it is done.
 
     $server->shutdown->get;
 
-Stops accepting, closes idle connections, lets requests in flight finish for up to C<shutdown_timeout>, then
-runs the application's lifespan shutdown. Returns a Future that never fails.
+Stops accepting, closes idle connections, lets requests in flight finish, then runs the application's lifespan
+shutdown: all of it within C<shutdown_timeout>. Returns a Future that never fails. Under L<Server::Starter>,
+which has started another server on the same sockets, it answers each connection once more, with C<Connection:
+close>, and closes idle ones after C<retire_idle>.
 
 During the application's startup it cancels that: the application gets no further event, nothing is served,
 and the Future of L</listen> fails with the category C<stopped>.
 
 A request is in flight until the application has returned, which may be later than the end of its response.
 Event streams and WebSockets are closed at once; their applications have 5 seconds of that time to clean up
-and return. Nobody waits for applications whose client had left before. A lifespan application has
-C<shutdown_timeout> to answer and to return.
+and return. Nobody waits for applications whose client had left before. A lifespan application has what is
+left of C<shutdown_timeout> to answer and to return, a quarter of it or 5 seconds at least.
 
 =head2 port
 

@@ -19,7 +19,7 @@ sub child {
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
     my $pid = fork;
     if (defined $pid && !$pid) {
-        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A__/ } keys %SIG) {
+        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A(?:__|PIPE\z)/ } keys %SIG) {
             $SIG{$name} = 'DEFAULT';
         }
         $before->emptyset;

@@ -22,6 +22,10 @@ use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 use constant { LOOK_S => 0.5, LATE_S => 3 };
 # Seconds that a worker has to end in which was to serve code that is old by now.
 use constant SUPERSEDED_S => 3;
+# Seconds between two counts of a worker's own memory.
+use constant COUNT_S => 5;
+# Seconds that a worker has, beyond the time for its stop, to say that it has ended.
+use constant ANSWER_S => 0.5;
 # What a worker that is stuck has to say where, and to end, before it is killed.
 use constant SAY_S => 3;
 # Workers that there may be at once, old and new ones.
@@ -599,10 +603,12 @@ sub _let_go {
 
 sub _tell_to_leave {
     my ($self, $worker, @message) = @_;
-    my $deadline = _now() + $self->{stop_timeout}->($message[0]);
+    my $seconds  = $self->{stop_timeout}->(@message);
+    my $deadline = _now() + $seconds + ANSWER_S;
     # What it was told before still holds.
     $worker->{deadline} = $deadline if $worker->{state} ne 'leaving' || $deadline < $worker->{deadline};
     $worker->{state}    = 'leaving';
+    $worker->{link}->say(within => sprintf '%.3f', $seconds);
     $worker->{link}->say(@message);
     return;
 }
@@ -720,8 +726,29 @@ sub _check_limits {
     my ($self, $worker, $now) = @_;
     my ($age, $rss) = @{ $self->{limits} || {} }{qw(age rss)};
     return $self->replace($worker, 'max_worker_age') if $age && $now - $worker->{since} >= $age->($worker);
-    return $self->replace($worker, 'max_worker_rss') if $rss && _rss($worker->{pid}) > $rss;
+    return $self->replace($worker, 'max_worker_rss') if $rss && _is_beyond($worker, $rss, $now);
     return;
+}
+
+# What a worker shares with others, with the template that it was forked from above all, is not its own. The
+# kernel counts that apart, but has to go through all pages of the process: it is asked where the process is
+# large enough, and not at each look.
+sub _is_beyond {
+    my ($worker, $limit, $now) = @_;
+    return 0 if _rss($worker->{pid}) <= $limit || $now < ($worker->{counted} // 0) + COUNT_S;
+    $worker->{counted} = $now;
+    return (_private($worker->{pid}) // $limit + 1) > $limit;
+}
+
+# Bytes that no other process has; undef where the kernel does not tell.
+sub _private {
+    my ($pid) = @_;
+    open my $in, '<', "/proc/$pid/smaps_rollup" or return;
+    my ($bytes, $lines) = (0, 0);
+    while (defined(my $line = readline $in)) {
+        $bytes += 1024 * $1 if $line =~ /\APrivate_\w+:\s+([0-9]+) kB/ && ++$lines;
+    }
+    return $lines ? $bytes : undef;
 }
 
 # Bytes; 0 where nobody tells.
@@ -805,15 +832,16 @@ descriptors|Peregrine::Template/fork_worker>, for the worker's record; C<on_word
 other words that are told to all (L</tell>); C<on_serving>, called when the first worker serves;
 C<before_fork>, called with the number of a worker that is about to be started, and what it dies of keeps that
 from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or
-is silent, is killed (0: never). C<limits>: C<rss>, bytes of memory, and C<age>, a function that gives the
-seconds for a worker, from which on it is replaced (0: never). C<busy_timeout>: seconds after which a worker
-is killed that is still at one event, as the word C<busy> of L</busy_words> says. C<first_takes_over>: when
-there are to be fewer workers, the first one is replaced before, by one that serves the sockets of those that
-go, too. C<stop_timeout> is a function that gives the seconds which a worker that was told to leave may take.
-C<log> is a L<PAGI::Server::Log>. C<run> returns the exit status of the worker; what it dies of is why the
-worker could not start. C<hear>: functions by the word that a worker may say, called with the worker and the
-text. C<stands_in>: in place of a worker that could not start another one is started, whose C<failure> is the
-reason, until L</renew> is called; not together with C<load>.
+is silent, is killed (0: never). C<limits>: C<rss>, bytes of memory that the worker shares with no other
+process, and C<age>, a function that gives the seconds for a worker, from which on it is replaced (0: never).
+C<busy_timeout>: seconds after which a worker is killed that is still at one event, as the word C<busy> of
+L</busy_words> says. C<first_takes_over>: when there are to be fewer workers, the first one is replaced
+before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that gives the
+seconds which a worker that was told to leave may take; it gets what that worker is told: C<stop>, or
+C<retire> and the reason. C<log> is a L<PAGI::Server::Log>. C<run> returns the exit status of the worker;
+what it dies of is why the worker could not start. C<hear>: functions by the word that a worker may say,
+called with the worker and the text. C<stands_in>: in place of a worker that could not start another one is
+started, whose C<failure> is the reason, until L</renew> is called; not together with C<load>.
 
 =head2 start
 

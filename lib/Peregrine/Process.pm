@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Hash::Util::FieldHash qw(fieldhash);
 use IO::Async::Loop;
 use IO::Handle ();
+use Peregrine;
 use Peregrine::Notify;
 use Peregrine::Optional;
 use POSIX        ();
@@ -23,7 +24,8 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log server name)}, on => $args{on} || {}, pid => $$ }, $class;
+    my $self = bless { %args{qw(loop log server name runs_applications)}, on => $args{on} || {}, pid => $$ },
+        $class;
     weaken($self->{$_}) for qw(loop server);
     return $self;
 }
@@ -131,6 +133,7 @@ sub attach_signals {
         $self->{signals}{$name} =
             $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
     }
+    Peregrine::count_stops(map { POSIX->can("SIG$_")->() } @STOP) if $self->{runs_applications};
     return;
 }
 
@@ -215,6 +218,7 @@ fieldhash my %STOPPING;
 # A signal stops all servers of a loop, which goes on until the last one has stopped.
 sub _stop {
     my ($self, $name) = @_;
+    Peregrine::heard_stops();
     return $self->{server}->hurry("SIG$name again") if $self->{stopping};
     $self->{log}->info("$self->{name}: SIG$name: the server stops");
     return $self->stop_once;
@@ -308,7 +312,9 @@ Ends a stop that has not come to its end.
     );
 
 C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM,
-INT and QUIT, by name; they are called with the server and the name of the signal. Both the loop and the
+INT and QUIT, by name; they are called with the server and the name of the signal. C<runs_applications>: no
+other process would end this one if an application did not return; the third signal does
+(L<Peregrine/count_stops>). Both the loop and the
 server are referred to weakly.
 
 =head2 make_loop

@@ -32,7 +32,8 @@ sub new {
 # What the master says.
 my %HEAR = (
     stop   => sub { my ($self) = @_; return $self->_leave },
-    retire => sub { my ($self, $why) = @_; return $self->_leave(retire => $why) },
+    within => sub { my ($self, $seconds) = @_; return $self->{server}->stop_within($seconds) },
+    retire => sub { my ($self, $why)     = @_; return $self->_leave(retire => $why) },
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
@@ -132,8 +133,8 @@ Does what the master says, tells it that the worker lives, and stops the server 
 stops the worker, after which the master starts another one; USR1 opens its logs anew; the other signals of a
 server are the master's.
 
-The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<reopen_logs> and
-C<connection_count>.
+The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<stop_within>,
+C<reopen_logs> and C<connection_count>.
 
 =head1 METHODS
 

@@ -360,6 +360,9 @@ static inline void px_busy_end(const px_worker *worker) {
 void px_alarm_prepare(pTHX);
 void px_alarm_begin(pTHX);
 void px_alarm_end(void);
+/* stops.c */
+int px_stops_watch(const int *numbers, size_t count);
+void px_stops_heard(void);
 
 /* stuck.c */
 int px_stuck_signal(void);

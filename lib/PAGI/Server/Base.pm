@@ -370,9 +370,10 @@ sub _start {
     $self->_start_counting if !$self->{join_socket};
     $self->_serve_status;
     $self->{running} = 1;
-    return                           if $self->{is_engine};
-    return $self->_answer_as_clone   if $self->{clone};
-    return $self->_answer_when_stuck if $self->{worker_num};
+    return                         if $self->{is_engine};
+    return $self->_answer_as_clone if $self->{clone};
+    $self->_answer_when_stuck;
+    return if $self->{worker_num};
     $self->_tell_service;
     $self->_tell_start;
     return;
@@ -665,11 +666,12 @@ my %NOTHING = (
 sub _process {
     my ($self) = @_;
     return $self->{process} //= Peregrine::Process->new(
-        loop   => $self->loop,
-        log    => $self->{log},
-        server => $self,
-        name   => 'PAGI',
-        on     => \%ON
+        loop              => $self->loop,
+        log               => $self->{log},
+        server            => $self,
+        name              => 'PAGI',
+        on                => \%ON,
+        runs_applications => !$self->has_workers,
     );
 }
 

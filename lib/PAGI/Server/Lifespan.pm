@@ -66,6 +66,7 @@ sub _deliver {
     while (@{ $self->{queue} } && @{ $self->{waiting} }) {
         my $future = shift @{ $self->{waiting} };
         next if $future->is_ready;
+        $self->{has_heard} = 1;
         $future->done(shift @{ $self->{queue} });
     }
     return;
@@ -291,8 +292,15 @@ sub _declined {
         "Lifespan is required (lifespan_mode on), but the application does not support it: $reason", 0)
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
-    # Most applications do so by refusing what they do not know, which is in order; another exception may be a
-    # mistake. What holds for one worker holds for all.
+    # An application that does not know the scope dies before it asks for an event. Another exception is a
+    # mistake, which may be that of one worker only.
+    if (defined $failure && $self->{has_heard}) {
+        $self->{log}->error("PAGI: the application died during lifespan startup, and gets requests all the"
+                . ' same: '
+                . $failure);
+        return Future->done(0);
+    }
+    # What holds for one worker holds for all.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
     $self->{log}->$level('PAGI: the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));
@@ -316,8 +324,9 @@ sub _answer_to_shutdown {
     return _first($answer, $time_up)->then(sub {
         my ($outcome, $detail) = @_;
         my $trouble =
-              $outcome eq 'timeout' ? "lifespan shutdown timed out after ${timeout}s"
-            : $outcome eq 'failed'  ? "lifespan shutdown failed: $detail"
+            $outcome eq 'timeout'
+            ? 'lifespan shutdown timed out after ' . (sprintf('%.1f', $timeout) =~ s/\.0\z//r) . 's'
+            : $outcome eq 'failed' ? "lifespan shutdown failed: $detail"
             : $outcome eq 'ended'
             && defined $detail ? "the application died during lifespan shutdown: $detail"
             : undef;

@@ -9,6 +9,7 @@ use Future;
 use PAGI::Server::AccessLog;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
+use PAGI::Server::Stop;
 use PAGI::Server::TLS;
 use Peregrine::Fork;
 use Peregrine::Handover;
@@ -18,9 +19,6 @@ use Peregrine::Master;
 use Peregrine::WorkerProcess;
 use POSIX        ();
 use Scalar::Util qw(weaken);
-
-# Seconds that a worker has beyond its own deadlines before it is killed.
-use constant GRACE_S => 10;
 
 # Seconds that a new program has for loading its code, where heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
@@ -145,11 +143,10 @@ sub _by_chance {
 }
 
 sub _stop_timeout {
-    my ($self, $way) = @_;
-    my $options = $self->{options};
+    my ($self, $way, $why) = @_;
     return $self->_reload_timeout if $way eq 'renew';
-    my $seconds = 2 * $options->{shutdown_timeout} + GRACE_S;
-    return $way eq 'retire' ? $seconds + $options->{recycle_timeout} + $options->{retire_idle} : $seconds;
+    my $recycles = $way eq 'retire' && $why ne 'restart';
+    return $self->_time_to_stop + ($recycles ? $self->{options}{recycle_timeout} : 0);
 }
 
 # Loading code blocks a worker, which cannot say meanwhile that it lives.
@@ -360,7 +357,7 @@ sub _leave {
 sub _stop_workers {
     my ($self) = @_;
     kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{handed_over};
-    return $self->_end_workers('stop');
+    return $self->_end_workers(!$self->{stopping} && PAGI::Server::Stop::others_accept() ? 'retire' : 'stop');
 }
 
 sub _end_workers {
@@ -370,6 +367,7 @@ sub _end_workers {
         return $self->{stopping};
     }
     $self->{running} = 0;
+    $self->_begin_stop;
     my $stopping = $self->{stopping} = $self->loop->new_future;
     $self->{listeners}->close;
     # Who takes over shows the status from now on; otherwise it is shown to the end.
@@ -387,6 +385,7 @@ sub _all_stopped {
     # Not in a signal's callback, see Peregrine::Process/detach_signals.
     $self->loop->later(sub {
         $self->_end_master;
+        delete $self->{stop_until};
         delete($self->{stopping})->done;
     });
     return;

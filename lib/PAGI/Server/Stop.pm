@@ -6,6 +6,13 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use List::Util qw(max min);
+use Peregrine::Inherited;
+use Time::HiRes qw(CLOCK_MONOTONIC);
+
+# What the application's end may take is kept of the time for the whole stop: so many seconds at most, and a
+# quarter.
+use constant { END_S => 5, END_PART => 4 };
 
 # Seconds that applications have which were told that the server stops.
 use constant LEAVE_S => 5;
@@ -16,10 +23,14 @@ sub shutdown {
     return $self->_stop_workers                   if $self->{master};
     return $self->_stop_start                     if $self->_is_starting && !$self->{stopping};
     return Future->done                           if !$self->{stopping}  && !$self->{running};
+    return $self->retire('restart')               if !$self->{stopping}  && others_accept();
     return $self->_stop_by(sub { $self->_drain }) if !$self->{stopping};
     $self->_drain                                 if $self->{retiring};
     return $self->{stopping};
 }
+
+# Server::Starter has started another server on the same sockets when it tells this one to stop.
+sub others_accept { return Peregrine::Inherited->source eq 'starter' }
 
 sub retire {
     my ($self, $why) = @_;
@@ -74,7 +85,7 @@ sub _finish_stop {
     $self->{log}->error("PAGI: the stop went wrong: $failure") if defined $failure;
     $self->_close_worker($self->loop, 1);
     $self->_abandon_application;
-    delete @{$self}{qw(starting steps)};
+    delete @{$self}{qw(starting steps stop_until)};
     $self->{log}->info('PAGI: the server has stopped') if !$self->{worker_num};
     $stopping->done;
     return;
@@ -87,21 +98,50 @@ sub _drain {
     $self->{worker}->drain;
     $self->{listeners}->remove_files;
     my $count = $self->{worker}->stats->{exchanges};
-    $self->{log}
-        ->info("PAGI: requests in flight: $count, which have $self->{options}{shutdown_timeout} seconds")
-        if $count;
     $self->_limit_drain;
+    my $seconds = sprintf '%.3g', $self->_time_to_drain;
+    $self->{log}->info("PAGI: requests in flight: $count, which have $seconds seconds") if $count;
     return;
 }
 
 sub _limit_drain {
     my ($self) = @_;
+    $self->_begin_stop;
     $self->{drain_timer} = $self->loop->watch_time(
-        after => $self->{options}{shutdown_timeout},
+        after => $self->_time_to_drain,
         code  => sub { $self->_cut('Shutdown timeout') }
     );
     return;
 }
+
+# The whole stop has one deadline, from where it begins: a worker's master says how much of it is left.
+sub stop_within {
+    my ($self, $seconds) = @_;
+    my $until = _now() + $seconds;
+    $self->{stop_until} = $until if !$self->{stop_until} || $until < $self->{stop_until};
+    return;
+}
+
+sub _begin_stop {
+    my ($self) = @_;
+    $self->stop_within($self->{options}{shutdown_timeout}) if !$self->{stop_until};
+    return;
+}
+
+# Seconds that are left.
+sub _time_to_stop {
+    my ($self) = @_;
+    my $until = $self->{stop_until} // return $self->{options}{shutdown_timeout};
+    return max(0, $until - _now());
+}
+
+sub _time_to_drain {
+    my ($self) = @_;
+    my $seconds = $self->_time_to_stop;
+    return $seconds - min(END_S, $seconds / END_PART);
+}
+
+sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
 # Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that
 # one has newer code.
@@ -210,6 +250,13 @@ connection is answered once more, with C<Connection: close>, and closed after C<
 request. WebSockets are closed with 1012, and event streams end: after C<recycle_timeout>, at once with the
 reason C<restart>. Then what L</shutdown> does. Returns the Future of L</shutdown>, which may be called to end
 it faster.
+
+=head2 stop_within
+
+    $server->stop_within(12.5);
+
+Seconds that are left for the stop; C<shutdown_timeout> unless this is said. Requests in flight have them
+but for 5 seconds, or a quarter, which are kept for the application's shutdown.
 
 =head2 shutdown, hurry
 

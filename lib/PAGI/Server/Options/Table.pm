@@ -562,7 +562,9 @@ my @SECTIONS = (
                 max     => 86_400,
                 live    => 1,
                 about   =>
-                    "How long requests in flight, and then the application's lifespan shutdown, may take.",
+                    "How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for"
+                    . " the application's lifespan shutdown; requests in flight have the rest. A worker process"
+                    . ' that has not ended by then is killed.',
             },
         )
     ],
@@ -699,7 +701,8 @@ my @SECTIONS = (
                 max     => 1 << 50,
                 least   => 1 << 20,
                 about   =>
-                    'Bytes of physical memory (RSS) from which on a worker process is replaced. Linux only.'
+                    'Bytes of physical memory from which on a worker process is replaced. What it shares with'
+                    . ' others (C<preload_app>) does not count where the kernel tells (4.14). Linux only.'
                     . ' 0: never.',
             },
             {
