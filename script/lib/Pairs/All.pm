@@ -52,6 +52,7 @@ sub _all ($self, @rows) {
             next           if waitpid($one->{pid}, WNOHANG) != $one->{pid};
             $one->{why} = time > $one->{end} ? 'no end in time' : "wait status $?";
             delete $running{ $one->{pid} };
+            _give_up($one) if !-e $one->{file};    # its server is still there
             $done++;
             $wrong++ if $self->_tell($one);
         }
