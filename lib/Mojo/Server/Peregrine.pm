@@ -156,6 +156,9 @@ C<drain>, uploads in memory, in files and by C<on read>, and WebSockets work as 
 L<Mojo::IOLoop> runs on the server's loop (L<Mojo::Reactor::Peregrine>). This module chooses that reactor if
 it is loaded before L<Mojo::IOLoop>; otherwise the environment variable MOJO_REACTOR has to.
 
+This module is new, and not finished: of Mojolicious' own tests of applications, those of long polling and of
+limits of WebSockets do not all pass yet. Do not use it in production yet.
+
 =head2 Differences from the daemon
 
 =over
