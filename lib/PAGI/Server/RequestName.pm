@@ -16,8 +16,8 @@ sub of {
     my ($scope, $connection, $request) = @_;
     return {} if !$connection;
     my $id = "$connection-$request";
-    # Of what an application has tied, each look is a call.
-    my $facts = ref $scope eq 'HASH' && !tied %$scope ? _of($scope) : {};
+    # A look into a tied hash calls the application. A copy has any key to ask for, as a locked hash has not.
+    my $facts = ref $scope eq 'HASH' && !tied %$scope ? _of({%$scope}) : {};
     return { %$facts, id => $id };
 }
 
