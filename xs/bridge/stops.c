@@ -2,7 +2,10 @@
  *
  * The loop blocks signals but while it waits, so an application that never returns leaves them no turn. A
  * thread takes them then. It counts them, passes each on to the loop's thread, where it waits, and lets the
- * third one that the loop has not heard end the process. */
+ * third one that the loop has not heard end the process.
+ *
+ * The thread waits for the signals instead of handling them: Perl's handlers need the thread of an
+ * interpreter, and an application may replace the handlers at any time. */
 #include "bridge/bridge.h"
 #include <pthread.h>
 #include <signal.h>
@@ -15,22 +18,14 @@ static volatile sig_atomic_t unheard;
 static pthread_t serving;
 static pid_t process;
 static sigset_t watched;
-/* Perl's handlers, which need the thread of an interpreter. */
-static struct sigaction before[NSIG];
-
-static void on_stop(int number, siginfo_t *info, void *context) {
-    if (pthread_equal(pthread_self(), serving)) {
-        if (before[number].sa_flags & SA_SIGINFO) before[number].sa_sigaction(number, info, context);
-        else before[number].sa_handler(number);
-        return;
-    }
-    (void)pthread_kill(serving, ++unheard > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
-}
 
 static void *take_signals(void *nothing) {
     PERL_UNUSED_VAR(nothing);
-    (void)pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
-    while (true) (void)pause();
+    while (true) {
+        int number;
+        if (sigwait(&watched, &number) != 0) continue;
+        (void)pthread_kill(serving, ++unheard > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
+    }
     return NULL;
 }
 
@@ -58,10 +53,6 @@ int px_stops_watch(const int *numbers, size_t count) {
         if (!(action.sa_flags & SA_SIGINFO) &&
             (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN))
             continue;
-        before[numbers[i]] = action;
-        action.sa_flags |= SA_SIGINFO;
-        action.sa_sigaction = on_stop;
-        if (sigaction(numbers[i], &action, NULL) != 0) return errno;
         (void)sigaddset(&watched, numbers[i]);
     }
     return start_thread();
