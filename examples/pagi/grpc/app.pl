@@ -46,7 +46,7 @@ my %METHODS = (
     },
 );
 
-async sub app {
+my $app = async sub {
     my ($scope, $receive, $send) = @_;
     die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
 
@@ -55,7 +55,7 @@ async sub app {
     my ($status, $message) =
         $METHODS{ $method // '' } ? await $METHODS{$method}->($call) : (UNIMPLEMENTED, 'no such method');
     await $call->end($status, $message);
-}
+};
 
 package Call;
 
@@ -139,4 +139,4 @@ sub _text {
     return substr $message, $at;
 }
 
-\&main::app;
+$app;
