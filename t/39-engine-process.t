@@ -56,6 +56,19 @@ sub is_served {
     return 0;
 }
 
+subtest 'what ps shows' => sub {
+    my $server =
+        TestServer->spawn('bin/peregrine', qw(--engine process --workers 1 --status), "$dir/status", $psgi);
+    my %shown;
+    wait_for(sub {
+        %shown = map { ((content("/proc/$_/cmdline") // '') =~ /\((\w+(?: \d+)?)\)\0*\z/)[0] // 'bare' => 1 }
+            children($server->pid);
+        return keys %shown == 3;
+    });
+    is_deeply([ sort keys %shown ], [ 'engine', 'status', 'worker 1' ], 'which process is which');
+    $server->stop;
+};
+
 subtest 'PSGI' => sub {
     my $server = TestServer->spawn(
         $^X,

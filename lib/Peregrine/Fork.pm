@@ -32,8 +32,13 @@ sub child {
     return $pid;
 }
 
+# The text that ps shows of all processes of a server, without the label that tells them apart.
+my $title;
+
 sub live {
-    my ($link, $code) = @_;
+    my ($link, $role, $code) = @_;
+    $title //= $0;
+    $0 = "$title ($role)";
     my $status = eval {
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
         srand;
@@ -72,7 +77,7 @@ Peregrine::Fork - the first and the last thing that a process of a Peregrine::Ma
 =head1 SYNOPSIS
 
     my $pid = Peregrine::Fork::child() // die "fork: $!\n";
-    Peregrine::Fork::live($link, sub { return serve() }) if !$pid;
+    Peregrine::Fork::live($link, 'worker 1', sub { return serve() }) if !$pid;
     ...
     print 'the child ', Peregrine::Fork::how_it_ended($?), "\n";
 
@@ -87,9 +92,9 @@ ignored is ignored.
 
 =head2 live
 
-    Peregrine::Fork::live($link, sub { return $exit_status });
+    Peregrine::Fork::live($link, 'worker 1', sub { return $exit_status });
 
-In a child: runs the code, and then leaves after its END blocks, without tearing down the heap. There is no
+In a child: C<ps> shows the second argument in parentheses behind the program's name. Runs the code, and then leaves after its END blocks, without tearing down the heap. There is no
 loop yet of which L<IO::Async::Loop> would say that it is the only one. What the code dies of is told as
 C<failed> over the L<Peregrine::Link>. Never returns.
 

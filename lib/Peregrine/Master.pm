@@ -44,7 +44,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout)
+                limits first_takes_over hear stands_in sends busy_timeout role)
         },
         wanted     => $args{workers},
         workers    => {},               # by id
@@ -244,7 +244,8 @@ sub _become_worker {
     $worker->{link}->use_in_child;
     $_->{link}->close for $self->workers;
     $self->{workers} = {};
-    Peregrine::Fork::live($worker->{link}, sub { return $self->{run}->($worker) });
+    Peregrine::Fork::live($worker->{link}, $self->{role} // "worker $worker->{number}",
+        sub { return $self->{run}->($worker) });
     return;
 }
 

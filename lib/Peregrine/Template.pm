@@ -97,6 +97,7 @@ sub _live {
         for MASTERS;
     Peregrine::Fork::live(
         $link,
+        'template',
         sub {
             $self->{load}->();
             _check_alone();
@@ -175,7 +176,7 @@ sub _become_worker {
     $link->wait_for('go') or POSIX::_exit(0);
     my %facts  = map { split /=/, $_, 2 } split / /, $text;
     my $worker = { %facts, pid => $$, link => $link, descriptors => \@descriptors };
-    Peregrine::Fork::live($link, sub { return $self->{run}->($worker) });
+    Peregrine::Fork::live($link, "worker $facts{number}", sub { return $self->{run}->($worker) });
     return;
 }
 

@@ -48,6 +48,7 @@ sub _start_engine {
         loop              => $self->loop,
         log               => $self->{log},
         name              => $self->_name_in_log . ': engine',
+        role              => 'engine',
         workers           => 1,
         counters          => $self->{counters},
         heartbeat_timeout => $self->_engine_heartbeat,

@@ -168,6 +168,7 @@ sub _start_status_process {
         loop              => $self->loop,
         log               => $self->{log},
         name              => 'PAGI: status',
+        role              => 'status',
         workers           => 1,
         heartbeat_timeout => $self->{options}{heartbeat_timeout},
         start_timeout     => $self->{options}{heartbeat_timeout},

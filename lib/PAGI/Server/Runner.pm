@@ -483,8 +483,6 @@ sub _with_app {
         # What has changed in the files is for the code that is new.
         my $app = eval { $self->_read_env_files; $self->_prepared_app };
         die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
-        my $what = $number ? "worker $number" : 'template';
-        $0 = "$self->{title} ($what)" if defined $self->{title};
         return $app;
     });
 }
