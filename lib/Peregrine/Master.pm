@@ -244,8 +244,11 @@ sub _become_worker {
     $worker->{link}->use_in_child;
     $_->{link}->close for $self->workers;
     $self->{workers} = {};
-    Peregrine::Fork::live($worker->{link}, $self->{role} // "worker $worker->{number}",
-        sub { return $self->{run}->($worker) });
+    Peregrine::Fork::live(
+        $worker->{link},
+        $self->{role} // "worker $worker->{number}",
+        sub { return $self->{run}->($worker) }
+    );
     return;
 }
 

@@ -149,6 +149,12 @@ pub const Pool = struct {
         return counts;
     }
 
+    /// Interpreters come and go without a round of counting: readiness must not wait for the next one.
+    fn publishStates(pool: *Pool) void {
+        pool.worker.stirCounting();
+        if (pool.worker.counters) |counters| counters.publishInterpreters(&pool.countStates());
+    }
+
     /// Those behind it are empty.
     fn places(pool: *const Pool) []const ?*Seat {
         return pool.seats[0..pool.top];
@@ -216,7 +222,7 @@ pub const Pool = struct {
         place[0].* = try .create(pool, @intCast(place[1]), asked.socket);
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
         pool.count += 1;
-        pool.worker.stirCounting();
+        pool.publishStates();
     }
 
     /// Finds those that have gone. What they said before counts.
@@ -310,7 +316,7 @@ pub const Pool = struct {
         }
         pool.seats[seat.number - 1] = null;
         pool.count -= 1;
-        worker.stirCounting();
+        pool.publishStates();
         const orderly = seat.state == .left;
         seat.destroy();
         if (orderly) return;
