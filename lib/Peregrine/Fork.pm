@@ -95,8 +95,9 @@ ignored is ignored.
     Peregrine::Fork::live($link, 'worker 1', sub { return $exit_status });
 
 In a child: C<ps> shows the second argument in parentheses behind the program's name. Runs the code, and then
-leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop> would say that it is the only one. What the code dies of is told as
-C<failed> over the L<Peregrine::Link>. Never returns.
+leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop>
+would say that it is the only one. What the code dies of is told as C<failed> over the L<Peregrine::Link>.
+Never returns.
 
 =head2 how_it_ended
 
