@@ -57,8 +57,12 @@ sub is_served {
 }
 
 subtest 'what ps shows' => sub {
-    my $server =
-        TestServer->spawn('bin/peregrine', qw(--engine process --workers 1 --status), "$dir/status", $psgi);
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine --engine process --workers 1 --status),
+        "$dir/status", $psgi
+    );
     my %shown;
     wait_for(sub {
         %shown = map { ((content("/proc/$_/cmdline") // '') =~ /\((\w+(?: \d+)?)\)\0*\z/)[0] // 'bare' => 1 }
