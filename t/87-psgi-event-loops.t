@@ -348,6 +348,7 @@ my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
 
 # A timer that is made when the application is loaded runs where it is served.
 subtest 'processes that serve no application' => sub {
+    delete local $ENV{PEREGRINE_ENGINE};    # an engine that is asked for by name is not changed
     my $ticks = write_file('ticks.psgi', <<"APP");
 use EV;
 my %ticks;

@@ -14,7 +14,7 @@
 /* Signals that may wait for the loop. */
 #define PX_STOPS_UNHEARD 2
 
-static volatile sig_atomic_t unheard;
+static int unheard;
 static pthread_t serving;
 static pid_t process;
 static sigset_t watched;
@@ -24,7 +24,8 @@ static void *take_signals(void *nothing) {
     while (true) {
         int number;
         if (sigwait(&watched, &number) != 0) continue;
-        (void)pthread_kill(serving, ++unheard > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
+        const int waiting = __atomic_add_fetch(&unheard, 1, __ATOMIC_RELAXED);
+        (void)pthread_kill(serving, waiting > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
     }
     return NULL;
 }
@@ -35,11 +36,11 @@ static int start_thread(void) {
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &mine);
     serving = pthread_self();
-    process = getpid();
     const int error = pthread_create(&thread, NULL, take_signals, NULL);
     (void)pthread_sigmask(SIG_SETMASK, &mine, NULL);
-    if (!error) (void)pthread_detach(thread);
-    return error;
+    if (error) return error;
+    process = getpid();
+    return pthread_detach(thread);
 }
 
 /* From now on these signals, which Perl handles, are counted. The thread is made once in a process. Not 0: an
@@ -60,5 +61,5 @@ int px_stops_watch(const int *numbers, size_t count) {
 
 /* The loop has heard all signals until now. */
 void px_stops_heard(void) {
-    unheard = 0;
+    __atomic_store_n(&unheard, 0, __ATOMIC_RELAXED);
 }

@@ -536,7 +536,12 @@ pub const Host = struct {
 
     /// An end that C has not heard of in this way; it is among the events of the next poll, too.
     pub fn nextShed(host: *Host) ?types.Event {
-        return host.shed.pop();
+        const event = host.shed.pop() orelse return null;
+        // C may free its exchange when it has heard of this end: the next poll must not name it.
+        for (host.filling().events.items) |*later| {
+            if (later.ticket == event.ticket) later.user = null;
+        }
+        return event;
     }
 
     /// Whether an exchange ended because nobody waits for its answer any more.

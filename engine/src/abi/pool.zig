@@ -180,7 +180,7 @@ pub const Pool = struct {
     /// False: the engine is woken then.
     fn hasTimeSoon(pool: *const Pool, seat: *Seat) bool {
         if (seat.end.events.awaitRelease(seat.released) catch false) return true;
-        if (!seat.is_full) return false;
+        if (seat.state != .open or !seat.is_full) return false;
         _ = seat.shared.words.is_short.swap(1, .acq_rel);
         return seat.busyWith() < pool.manner.exchanges;
     }
