@@ -33,7 +33,9 @@ sub new {
 # ---- The loop -----------------------------------------------------------------------------------
 
 sub prefer_own_loop {
-    $IO::Async::Loop::LOOP //= 'Peregrine' if Peregrine::Optional::load('IO::Async::Loop::Peregrine');
+    # Ours is made of the loop for epoll, which only Linux has.
+    return if grep { !Peregrine::Optional::load("IO::Async::Loop::$_") } qw(Epoll Peregrine);
+    $IO::Async::Loop::LOOP //= 'Peregrine';
     return;
 }
 

@@ -47,7 +47,7 @@ sub _with_syntax_errors {
     return $load->() if defined $before && length $before && ref $before ne 'CODE';
     my $said   = '';
     my $listen = sub {
-        $said = "$@"  if "$_[0]" =~ /\Aparse failed--compilation aborted at .+ line [0-9]+\.\n\z/;
+        $said = "$@"  if !ref $_[0] && $_[0] =~ /\Aparse failed--compilation aborted at .+ line [0-9]+\.\n\z/;
         $before->(@_) if ref $before;
     };
     $SIG{__DIE__} = $listen;

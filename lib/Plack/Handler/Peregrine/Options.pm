@@ -150,7 +150,8 @@ sub _place {
 # The place that plackup names when nobody has named one.
 sub _is_plackups_own {
     my ($listen, $host, $port) = @_;
-    return !defined $host && ($port // 5000) == 5000 && "@{ $listen // [':5000'] }" eq ':5000';
+    my @listen = ref $listen ? @$listen : $listen // ':5000';
+    return !defined $host && ($port // 5000) == 5000 && "@listen" eq ':5000';
 }
 
 sub _translated {
