@@ -155,12 +155,13 @@ The TLS library that is loaded; empty in a build without TLS.
 
 =head2 count_stops, heard_stops
 
-    Peregrine::count_stops(POSIX::SIGTERM(), POSIX::SIGINT());
+    Peregrine::count_stops(30, POSIX::SIGTERM(), POSIX::SIGINT());
     Peregrine::heard_stops();
 
 For signals that Perl handles, once in a process: the third one that comes without the second function called
-meanwhile ends the process, which says where it is (L</answer_when_stuck>). Event loops block signals but
-while they wait, so that an application that never returns would hear of none; a thread takes them then.
+meanwhile ends the process, which says where it is (L</answer_when_stuck>), and so does the end of so many
+seconds after the first one. Event loops block signals but while they wait, so that an application that never
+returns would hear of none; a thread takes them then. Dies when there can be no thread.
 
 =head2 stuck_signal
 
@@ -173,14 +174,30 @@ See L</answer_when_stuck>.
     Peregrine::prepare_alarms();
 
 For L<Peregrine::Threads>, before it clones this interpreter: C<alarm> of Perl code that has been compiled,
-and will be, is that of its own interpreter where C<begin_alarms> was called.
+and will be, is that of its own interpreter where C<begin_clone> was called.
 
-=head2 begin_alarms and end_alarms
+=head2 begin_clone and end_clone
 
-    Peregrine::begin_alarms();
-    Peregrine::end_alarms();
+    Peregrine::begin_clone();
+    Peregrine::end_clone();
 
-This thread's interpreter has an alarm of its own from now on; and not any more, before it goes.
+This thread's interpreter was cloned: it has an alarm of its own from now on, and what it forks is settled
+(L</settle_children>); and not any more, before it goes.
+
+=head2 show_title
+
+    Peregrine::show_title('my-server (worker 1)');
+
+What C<ps> shows of this process. C<$0> keeps its value, by which L<FindBin> finds the program's folder.
+
+=head2 settle_children
+
+    my $before = Peregrine::settle_children(1);
+
+Whether processes that this thread forks are the application's. In such a child no signal is blocked, and
+functions that the server or its event loop has set in C<%SIG> are gone, but for C<PIPE>. What a clone forks
+has its C<%SIG> and C<%ENV>, which in a clone are Perl's own. The same holds for programs that C<system>,
+backticks and C<open> start.
 
 =head2 sv_count
 
@@ -278,6 +295,12 @@ Opens the path of the access log again: the file was moved away.
 From the first dispatch on, the engine runs on a thread of its own: connections are accepted, read, written
 and timed whatever Perl does. To be called before C<fd>, in the process that dispatches. Returns a negative
 code if that cannot be.
+
+=head2 pause_accepting
+
+    $worker->pause_accepting(1);
+
+From now on connections wait in the kernel's queues; with 0 they are accepted again, as by a new worker.
 
 =head2 health_path
 
@@ -440,6 +463,16 @@ on a thread of its own keeps a record of; 0 without one).
 
 From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. Nobody else may
 write these. A negative code says that there are too few.
+
+=head2 share_sockets
+
+    $worker->share_sockets($words, $number);
+
+Workers of other processes accept at the same sockets: those of one table, a L</WORDS> that all of them share,
+get as many connections each. The first word says how many places follow. C<$number> is this worker's place,
+from 1 on. The worker writes there how many connections it has, in a form of its own that is never 0, and 0
+when it stops; a process that sees it die writes that 0 in its place. Once, before the first connection. A
+negative code says that there is no such place.
 
 =head2 close
 

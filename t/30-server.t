@@ -380,8 +380,9 @@ subtest 'few descriptors' => sub {
             '--max-connections 500',
             qr/max_connections is 500, but the limit on open files \(ulimit -n: 64\) leaves room for 14$/
         ],
-        [ '-n 64', '--max-connections 10', undef ],
-        [ '-n 90', '', qr/the limit on open files \(ulimit -n: 90\) leaves room for 40 connections$/ ],
+        [ '-n 64',  '--max-connections 10', undef ],
+        [ '-n 90',  '', qr/the limit on open files \(ulimit -n: 90\) leaves room for 40 connections$/ ],
+        [ '-n 120', '--engine process --workers 2', qr/\(ulimit -n: 120\) leaves room for 64 connections$/ ],
         )
     {
         my ($limit, $options, $expected) = @$case;

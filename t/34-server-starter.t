@@ -10,10 +10,10 @@ use POSIX qw(WNOHANG);
 use Test::More;
 use TestClient;
 use TestServer;
-use TestTools   qw(content ended free_port patience wait_for);
+use TestTools   qw(content ended free_port patience program_path wait_for);
 use Time::HiRes qw(sleep);
 
-my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
+my $starter = program_path('start_server');
 plan skip_all => 'needs start_server (Debian: libserver-starter-perl)' if !$starter;
 
 my $dir = File::Temp->newdir;
@@ -83,9 +83,14 @@ for my $workers (0, 2) {
         my $second;    # for a while both answer
         ok wait_for(sub { $second ||= ask($port) =~ / 2\n\z/ }), 'after HUP a second one does';
         ok $server->wait_for_log(qr/SIGTERM: the server stops/), 'the first one is told to stop';
-        my $last = $kept->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response || {};
-        like $last->{body} // '', qr/ 1\n\z/, '... and answers once more';
-        is $last->{header}{connection}, 'close', '... for the last time';
+        # A worker hears of it a moment after the log says so.
+        my ($last, @bodies);
+        ok wait_for(sub {
+            $last = $kept->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response || return 1;
+            push @bodies, $last->{body};
+            return ($last->{header}{connection} // '') eq 'close';
+        }) && $last, '... and answers its connection once more, for the last time';
+        ok !(grep { !/ 1\n\z/ } @bodies),                                     '... as before';
         ok wait_for(sub { content("$dir/status$workers") =~ /\A2:\d+\n\z/ }), 'and the first one has gone';
         sleep 0.3;
         kill TERM => $asking;

@@ -6,13 +6,16 @@ use warnings;
 
 use lib 't/lib';
 use Certificates;
+use Fcntl qw(F_SETFD);
+use IO::Select;
+use IO::Socket::INET;
 use Peregrine;
 use MIME::Base64 qw(decode_base64);
 use Test::More;
 use TestClient qw(get);
 use TestHTTP2;
 use TestServer;
-use TestTools qw(content wait_for);
+use TestTools qw(content patience wait_for);
 use TestWebSocket;
 use TestWorkers qw(are_gone children directory write_file);
 
@@ -351,10 +354,18 @@ sub garbage {
     syswrite $memory, "\xAA" x 512;
     sleep 1;    # until the engine has looked: what is said next would mend it
 }
+
+sub stay {
+    $SIG{TERM} = 'IGNORE';
+    garbage('commands');
+    sleep 60 while 1;
+}
 sub {
     my ($env) = @_;
+    print STDERR "begins $env->{REQUEST_URI}\n";
     counters()                   if $env->{PATH_INFO} eq '/counters';
     garbage($env->{QUERY_STRING}) if $env->{PATH_INFO} eq '/garbage';
+    stay()                       if $env->{PATH_INFO} eq '/stay';
     return [ 200, [], [$$] ];
 };
 APP
@@ -369,16 +380,17 @@ subtest 'a worker that is hostile' => sub {
     my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
     my ($kept, $ready) = TestClient->new($port);
     ok(wait_for(sub { @{ [ children($server->pid) ] } == 3 && is_served($kept) }), 'two workers') or return;
-    for my $ring ('commands', 'events') {
-        my @before  = children($server->pid);
-        my %before  = map { $_ => 1 } @before;
-        my $rogue   = TestClient->new($port)->send(sprintf $ask, "/garbage?$ring");
+    for my $path ('/garbage?commands', '/garbage?events', '/stay') {
+        my @before = children($server->pid);
+        my %before = map { $_ => 1 } @before;
+        my $rogue  = TestClient->new($port)->send(sprintf $ask, $path);
+        $server->wait_for_log(qr/begins \Q$path/);    # other requests fail with it if it takes them before
         my $renewed = sub {
             is_served($kept) or return;
             my @now = children($server->pid);
             return @now == 3 && 1 == grep { !$before{$_} } @now;
         };
-        ok(wait_for($renewed), "garbage in the ring of $ring: others are served, the worker is replaced");
+        ok(wait_for($renewed), "$path: others are served, the worker is replaced");
         $rogue->response;
     }
     unlike($server->log, qr/cannot wait for events/, '... and leaves at once');
@@ -485,6 +497,33 @@ subtest 'keys' => sub {
         }
         is($server->stop, 0, 'the server ends well');
     }
+};
+
+subtest 'an engine before its first worker' => sub {
+    my $slow = write_file('slow.psgi', <<"APP");
+open my \$out, '>', '$dir/loads' or die;
+close \$out;
+select undef, undef, undef, 0.02 until -e '$dir/may-load';
+sub { [ 200, [ 'Content-Type' => 'text/plain' ], ['loaded'] ] };
+APP
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 30) or die $@;
+    fcntl $socket, F_SETFD, 0 or die "fcntl: $!\n";
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine --engine process --workers 1 --listen),
+        'fd:' . fileno $socket, $slow
+    );
+    ok(wait_for(sub { -e "$dir/loads" }), 'a worker loads its application');
+    my @clients = map { TestClient->new($socket->sockport) } 1 .. 20;
+    my $select  = IO::Select->new($socket);
+    my $taken   = grep { $select->can_read(patience(2)) && $socket->accept } @clients;
+    is($taken, 20, 'meanwhile connections wait for whoever has the socket');
+    write_file('may-load', '');
+    my $client = TestClient->new($socket->sockport);
+    $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($client->response->{body}, 'loaded', '... and then for the worker');
+    is($server->stop,             0,        'the server ends well');
 };
 
 subtest 'what cannot be' => sub {

@@ -7,12 +7,12 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content patience wait_for);
+use TestTools   qw(content patience program_path wait_for);
 use TestWorkers qw(are_gone children directory is_gone pid_in write_file);
 use Time::HiRes qw(sleep);
 
-my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
-my $dir       = directory();
+my $starter = program_path('start_server');
+my $dir     = directory();
 
 # Answers with its process; /long takes longer than anybody waits.
 my $app = write_file('app.pl', <<'APP');

@@ -135,7 +135,9 @@ my @BLOCKED =
     map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } sort keys %START;
 my @STANDING =
     map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] } qw(inline thread);
-my $AGE  = qr/which came [1-9]\d*\.\d s ago/;
+my $AGE = qr/which came [1-9]\d*\.\d s ago/;
+my $STACK =
+    qr/    \S+::wait_for_lock .+\n(?:    \S+::(?:http|__ANON__) .+\n)*(?! )/;    # the application's frames
 my $LONG = qr/has been at one request for 1 s/;
 
 for (@BLOCKED) {
@@ -143,9 +145,7 @@ for (@BLOCKED) {
     my $server = $begun->[0];
     subtest "request_kill_timeout, $mode" => sub {
         finds($begun, 'a request that is blocked in a library',
-            $LONG,
-            qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+ line \d+\n    \S+::wait_for_lock called at},
-            $mode);
+            $LONG, qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+\n$STACK}, $mode);
         further_requests($server) if $mode eq 'inline';
         is($server->stop, 0, 'it ends well');
     };
@@ -239,6 +239,18 @@ for my $engine (qw(inline thread)) {
             qr{is stuck in request \d+-\d+ GET /loop at \S+ line \d+},
             '... and says where it was'
         );
+    };
+}
+
+# Server::Starter sends one signal and waits.
+for my $engine (qw(inline thread)) {
+    subtest "one TERM: $engine" => sub {
+        my $server = TestServer->command(qw(-E production --shutdown-timeout 1 --engine), $engine, $app);
+        my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok($server->wait_for_log(qr/loops/), 'the application does not return');
+        $server->signal('TERM');
+        ok(defined $server->wait, 'the end of shutdown_timeout ends the process');
+        like($server->log, qr{is stuck in request \d+-\d+ GET /loop at}, '... and says where it was');
     };
 }
 

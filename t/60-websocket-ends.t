@@ -4,6 +4,7 @@ use warnings;
 
 use lib 't/lib';
 use Future::AsyncAwait;
+use Hash::Util ();
 use IO::Async::Loop;
 use JSON::PP ();
 use Test::More;
@@ -54,6 +55,10 @@ my %handlers = (
     '/open' => async sub {
         my ($scope, $receive, $send) = @_;
         await $send->(event('accept'));
+        if ($scope->{query_string} eq 'locked') {
+            delete $scope->{http_version};
+            Hash::Util::lock_keys(%$scope);
+        }
         await see_end($scope, $receive);
     },
     '/closing' => async sub {
@@ -231,6 +236,9 @@ subtest 'idle limit' => sub {
         '... and as the log says, with the client\'s address'
     );
     is($busy->next, 'ping ', 'one on which pings go out does not') for 1 .. 8;
+    my $changed = TestWebSocket->open($limited->port, '/open?locked');
+    is($changed->next, 'end', 'one whose scope is locked, and has lost a key, ends as well');
+    ok($limited->wait_for_log(qr{GET /open\?locked: WebSocket idle timeout}), '... and the log says so');
     my $asleep = TestWebSocket->start($limited->port, '/before?asleep', timeout => 1);
     is($asleep->next, 'nothing', 'nor does one that is not accepted yet');
     $_->close for $busy, $asleep;

@@ -325,17 +325,21 @@ subtest 'requests that are no handshake' => sub {
         return exchange($port, $request);
     };
     my $answer = $send->(qr/Version: 13/, 'Version: 8');
-    is($answer->{status},                          426,                      'another version: 426');
-    is($answer->{header}{'sec-websocket-version'}, 13,                       '... which names ours');
-    is($answer->{header}{upgrade},                 'websocket',              '... and the protocol');
-    is($answer->{header}{connection},              'close, Upgrade',         '... as Connection says');
-    is($answer->{header}{'content-length'},        length $answer->{body},   '... and how long it is');
+    is($answer->{status},                          426,                            'another version: 426');
+    is($answer->{header}{'sec-websocket-version'}, 13,                             '... which names ours');
+    is($answer->{header}{upgrade},                 'websocket',                    '... and the protocol');
+    is($answer->{header}{connection},              'close, Upgrade',               '... as Connection says');
+    is($answer->{header}{'content-length'},        length $answer->{body},         '... and how long it is');
+    is($send->(qr/Sec-WebSocket-Version: .*\r\n/, '')->{status},              400, 'no version: 400');
+    is($send->(qr/\r\n\r\n/, "\r\nContent-Length: 5\r\n\r\nhello")->{status}, 400, 'content: 400');
+    is($send->(qr/\r\n\r\n/, "\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")->{status},
+        400, 'content in chunks: 400');
     is($send->(qr/-Key: /, '-Key: x')->{header}{'transfer-encoding'}, undef, 'no refusal is chunked');
-    is($send->(qr/\AGET/, 'POST')->{status},                          405,   'another method: 405');
+    is($send->(qr/\AGET/,  'POST')->{status},                         405,   'another method: 405');
     is($send->(qr/Sec-WebSocket-Key: .*\r\n/, '')->{status},          400,   'no key: 400');
-    is($send->(qr/-Key: /, '-Key: x')->{status},                      400,   'a key of another length: 400');
-    is($send->(qr/Upgrade: websocket\r\n/, '')->{body}, 'plain http',        'no Upgrade: an http scope');
-    is($send->(qr/Connection: Upgrade/, 'X: x')->{body},
+    is($send->(qr/-Key: /,                    '-Key: x')->{status},   400,   'a key of another length: 400');
+    is($send->(qr/Upgrade: websocket\r\n/,    '')->{body}, 'plain http',     'no Upgrade: an http scope');
+    is($send->(qr/Connection: Upgrade/,       'X: x')->{body},
         'plain http', 'no upgrade in Connection: an http scope');
     is($send->(qr/Upgrade: websocket/, 'Upgrade: h2c')->{body},
         'plain http', 'another protocol: an http scope');

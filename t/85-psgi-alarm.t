@@ -8,7 +8,8 @@ use Peregrine::Threads;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestWorkers qw(write_file);
+use TestTools   qw(program_path);
+use TestWorkers qw(write_both);
 
 # What every application here does by its path: an alarm after a second ends a wait of a minute.
 my $do = <<'PERL';
@@ -56,17 +57,7 @@ my %DO = (
 sub answer { return ($DO{ $_[0] } || sub { 'hello' })->() }
 PERL
 
-my $psgi = write_file('alarm.psgi', "$do\nsub { [ 200, [], [ answer(\$_[0]{PATH_INFO}) ] ] }\n");
-my $pagi = write_file('alarm.pl',   <<"PERL");
-$do
-use Future::AsyncAwait;
-async sub {
-    my (\$scope, \$receive, \$send) = \@_;
-    die "no\\n" if \$scope->{type} ne 'http';
-    await \$send->({ type => 'http.response.start', status => 200, headers => [] });
-    await \$send->({ type => 'http.response.body', body => answer(\$scope->{path}) });
-}
-PERL
+my ($psgi, $pagi) = write_both('alarm', $do);
 
 my %EXPECTED = (
     (map { $_ => 'late, soon' } qw(/sleep /select /read /loop /eval)),
@@ -75,7 +66,7 @@ my %EXPECTED = (
     '/fork'  => 7,
 );
 
-my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
+my $plackup = program_path('plackup');
 
 sub plackup {
     my ($psgi, @options) = @_;

@@ -11,7 +11,7 @@ use Plack::Handler::EVHTP;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(wait_for);
+use TestTools   qw(program_path wait_for);
 use TestWorkers qw(are_gone descriptors directory write_file);
 
 plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
@@ -304,7 +304,7 @@ subtest 'interpreters that do not come back' => sub {
 subtest 'what cannot be cloned' => sub {
     my $loop = write_file('loop.psgi',
         "use IO::Async::Loop; my \$loop = IO::Async::Loop->new; sub { [ 200, [], [] ] }\n");
-    my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
+    my $plackup = program_path('plackup');
     my ($status, undef, $error) = TestServer->finish_at($plackup, qw(-s EVHTP --port 0), $loop);
     isnt $status, 0, 'an application that makes a loop when it is loaded';
     like $error, qr/made an IO::Async::Loop.*--engine process/, '... is refused';

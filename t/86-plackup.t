@@ -10,7 +10,7 @@ use IO::Socket::INET;
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
-use TestTools qw(content ended free_port wait_for);
+use TestTools qw(content ended free_port program_path wait_for);
 
 delete $ENV{PEREGRINE_ENGINE};
 my $dir  = File::Temp->newdir;
@@ -203,7 +203,7 @@ subtest 'an application that exits' => sub {
     unlike $server->log, qr/called exit/, '... is no exit of the application';
 };
 
-my ($starter) = grep { -x } map { "$_/start_server" } split /:/, $ENV{PATH};
+my $starter = program_path('start_server');
 for my $way (
     [qw(-s Peregrine)],
     [qw(-s EVHTP --max-workers 1)],

@@ -10,7 +10,7 @@ use POSIX          ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content program_path wait_for);
 use TestWorkers qw(children directory write_file);
 
 BEGIN {
@@ -343,8 +343,8 @@ sub check_waiting {
     return;
 }
 
-my @at        = qw(--listen 127.0.0.1:0);
-my ($plackup) = grep { -x } map { "$_/plackup" } split /:/, $ENV{PATH};
+my @at      = qw(--listen 127.0.0.1:0);
+my $plackup = program_path('plackup');
 
 # A timer that is made when the application is loaded runs where it is served.
 subtest 'processes that serve no application' => sub {

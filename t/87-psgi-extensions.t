@@ -101,7 +101,7 @@ subtest 'harakiri' => sub {
 
 sub options {
     my %options = Plack::Handler::Peregrine::Options::of_server(@_);
-    delete @options{qw(heartbeat_timeout max_body_size max_body_spool)};
+    delete $options{heartbeat_timeout};
     return \%options;
 }
 

@@ -173,6 +173,28 @@ PERL
     is $FindBin::Bin, $before,                    '... and this one keeps that which it has found';
 };
 
+# Files without a package that are required by path are those of each application; files with one are shared.
+subtest 'required files' => sub {
+    my $lib = spew('helper/lib.pl', 'our %config; $config{by} = __PACKAGE__; sub help { ++our $helped } 1');
+    my $own = spew('helper/own.pl',
+        "package My::Counted;\nour \$loads; \$loads++; my \$count = 0; sub count { ++\$count } 1");
+    my @apps = map {
+        PAGI::Server::AppLoader->load(app => spew("helper/$_.pl", <<"PERL"))
+our %config;
+require '$lib';
+require '$lib';
+require '$own';
+sub { join ' ', \$config{by}, help(), My::Counted::count() }
+PERL
+    } qw(h1 h2);
+    is $apps[0]->(), 'Peregrine::App::h1_pl 1 1', 'the first application';
+    is $apps[1]->(), 'Peregrine::App::h2_pl 1 2', '... and the second one have a helper each';
+    is $apps[0]->(), 'Peregrine::App::h1_pl 2 3', '... which stays';
+    no warnings 'once';
+    is $My::Counted::loads, 1, 'a file that names its package is loaded once';
+    ok exists $INC{$lib}, 'Perl knows the file';
+};
+
 # A handler for `die` of the application stays, and so does that of the program.
 subtest 'a handler for die' => sub {
     local $SIG{__DIE__} = my $mine = sub { };

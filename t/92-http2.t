@@ -284,6 +284,28 @@ sub handshake_fields {
     return ($method, $value, ':protocol' => 'websocket', @others, 'sec-websocket-version' => 13, @more);
 }
 
+# Handshakes that cannot be accepted end their streams only.
+sub no_websocket {
+    my ($connect) = @_;
+    my $h2 = $connect->();
+    my ($method, $value, @others) = request_fields('/talk', method => 'CONNECT');
+    my @fields  = handshake_fields('/talk');
+    my @refused = (
+        [ 'the stream has ended', TestHTTP2::END_HEADERS | TestHTTP2::END_STREAM, @fields ],
+        [ 'a length',   TestHTTP2::END_HEADERS, @fields, 'content-length' => 5 ],
+        [ 'no version', TestHTTP2::END_HEADERS, $method, $value, ':protocol' => 'websocket', @others ],
+    );
+    for my $case (@refused) {
+        my ($name, $flags, @block) = @$case;
+        my $id = $h2->next_id;
+        $h2->send_frame(TestHTTP2::HEADERS, $flags, $id, block(@block));
+        is(($h2->response($id) || {})->{status}, 400, "$name: 400");
+        is $h2->get('/ignore')->{body}, 'ignored', '... and the connection goes on';
+    }
+    ok !$h2->{goaways}, '... without a word of its end';
+    return;
+}
+
 # A WebSocket on a stream, beside requests.
 sub websocket {
     my ($connect) = @_;
@@ -295,6 +317,7 @@ sub websocket {
     ok $h2->until(sub { defined $stream->{status} || $stream->{reset} }), 'a handshake is answered';
     is_deeply [ @{$stream}{qw(status reset)}, ($stream->{header} || {})->{'sec-websocket-protocol'} ],
         [ 200, undef, 'chat' ], '... with 200';
+    like(($stream->{header} || {})->{date}, qr/ GMT\z/, '... and the date (RFC 9110 section 6.6.1)');
 
     for my $word (qw(one two)) {
         delete $stream->{body};
@@ -408,7 +431,8 @@ for my $engine (qw(inline thread)) {
         subtest 'many streams, over TLS' => sub { many($over_tls) }
 
             if $tls;
-        subtest 'WebSockets' => sub { websocket($in_clear) };
+        subtest 'handshakes that are refused' => sub { no_websocket($in_clear) };
+        subtest 'WebSockets'                  => sub { websocket($in_clear) };
         subtest 'WebSockets, over TLS' => sub { websocket($over_tls) }
             if $tls;
         subtest 'clients that leave' => sub { endings($in_clear) };

@@ -6,6 +6,7 @@ use lib 't/lib';
 use Compress::Raw::Zlib qw(WANT_GZIP_OR_ZLIB Z_BUF_ERROR Z_OK Z_STREAM_END);
 use File::Temp          ();
 use Future::AsyncAwait;
+use IO::Handle ();
 use PAGI::Server::Compression::Coder;
 use Test::More;
 use TestClient qw(exchange get);
@@ -55,6 +56,7 @@ sub psgi {
     my ($status, $type, $headers, @pieces) = @{ $RESPONSES{ $env->{PATH_INFO} } };
     my @head = ($status, [ 'Content-Type' => $type, @$headers ]);
     return [ @head, [@pieces] ]                   if $env->{QUERY_STRING} eq '' && @pieces < 2;
+    return [ @head, tied_handle(@pieces) ]        if $env->{QUERY_STRING} eq 'fileno';
     return [ @head, PiecesOfABody->new(@pieces) ] if $env->{QUERY_STRING} eq 'object';
     return sub {
         my $writer = $_[0]->([@head]);
@@ -66,6 +68,19 @@ sub psgi {
 sub PiecesOfABody::new     { my ($class, @pieces) = @_; return bless [@pieces], $class }
 sub PiecesOfABody::getline { return shift @{ $_[0] } }
 sub PiecesOfABody::close   { return }
+
+# Tied, with a FILENO that dies, as Tie::Handle's does.
+sub DiesOfFileno::TIEHANDLE { my ($class, @pieces) = @_; return bless [@pieces], $class }
+sub DiesOfFileno::FILENO    { die "there is no descriptor\n" }
+sub DiesOfFileno::READLINE  { return shift @{ $_[0] } }
+sub DiesOfFileno::CLOSE     { return 1 }
+
+sub tied_handle {
+    my @pieces = @_;
+    my $handle = IO::Handle->new;
+    tie *$handle, 'DiesOfFileno', @pieces;
+    return $handle;
+}
 
 sub gunzip {
     my ($bytes) = @_;
@@ -170,6 +185,7 @@ subtest 'PSGI' => sub {
     my $server = TestServer->start(%quiet, app => \&psgi, psgi => 1);
     my $port   = $server->port;
     check_all($port);
+    is gunzip(ask($port, '/text?fileno')->{body}), $text, 'a tied handle whose FILENO dies';
     for my $how (qw(object writer)) {
         is gunzip(ask($port, "/$_?$how")->{body}),
             join('', @{ $RESPONSES{"/$_"} }[ 3 .. $#{ $RESPONSES{"/$_"} } ]), "$how, $_"

@@ -99,6 +99,11 @@ websocket '/ws' => sub ($c) {
         $c->send({ json => { said => $text } } => sub ($c) { $c->send({ binary => "\xff" }) });
     });
 };
+websocket '/denied' => sub ($c) {
+    $c->on(finish => sub { $finished++ });
+    $c->render(text => 'denied', status => 403);
+};
+websocket '/url' => sub ($c) { $c->send($c->url_for->to_abs->to_string) };
 websocket '/refused' => sub ($c) { $c->render(text => 'no', status => 403) };
 
 Mojo::Server::Peregrine->new(app => app)->to_pagi_app;
@@ -147,8 +152,12 @@ sub check_websocket {
     is $socket->next, "binary \xff",                    'then that of the drain';
     $socket->text('close');
     is $socket->next, 'close 4001 enough', 'its end';
+    my $url = TestWebSocket->open($server->port, '/url');
+    like $url->next, qr{\Atext ws://.*/url\z}, 'the scheme of a WebSocket without TLS is ws';
     my $refused = TestWebSocket->start($server->port, '/refused')->answer;
     is "$refused->{status} $refused->{body}", '403 no', 'a handshake that is refused';
+    my $denied = TestWebSocket->start($server->port, '/denied')->answer;
+    is "$denied->{status} $denied->{body}", '403 denied', 'a handshake that is refused after `on`';
     return;
 }
 
@@ -160,7 +169,7 @@ subtest 'one process' => sub {
         my $client = TestClient->new($server->port)->send("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
         get($server->port, '/');
         undef $client;
-        ok TestTools::wait_for(sub { body(get($server->port, '/gone')) eq 'gone 1' }), 'finish';
+        ok TestTools::wait_for(sub { body(get($server->port, '/gone')) eq 'gone 2' }), 'finish';
     };
     get($server->port, '/stop');
     is $server->wait, 0, 'Mojo::IOLoop->stop stops the server';

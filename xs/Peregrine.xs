@@ -273,9 +273,24 @@ OUTPUT:
     RETVAL
 
 void
-let_threads_fork()
+show_title(title)
+    SV *title
+PREINIT:
+    SV *program;
+    SV *before;
 CODE:
-    px_let_threads_fork();
+    program = get_sv("0", GV_ADD);
+    before = sv_2mortal(newSVsv(program));
+    sv_setsv_mg(program, title);
+    sv_setsv(program, before); /* without its magic, which shows what it is given */
+
+bool
+settle_children(on)
+    bool on
+CODE:
+    RETVAL = px_children_settle(aTHX_ on);
+OUTPUT:
+    RETVAL
 
 void
 prepare_alarms()
@@ -283,12 +298,13 @@ CODE:
     px_alarm_prepare(aTHX);
 
 void
-begin_alarms()
+begin_clone()
 CODE:
     px_alarm_begin(aTHX);
+    px_children_of_clone();
 
 void
-end_alarms()
+end_clone()
 CODE:
     px_alarm_end();
 
@@ -299,14 +315,15 @@ CODE:
     px_leave(aTHX_ status);
 
 void
-count_stops(...)
+count_stops(seconds, ...)
+    NV seconds
 PREINIT:
     int numbers[8];
     int error;
 CODE:
-    if (items > (I32)C_ARRAY_LENGTH(numbers)) croak("count_stops: too many signals");
-    for (I32 i = 0; i < items; i++) numbers[i] = (int)SvIV(ST(i));
-    error = px_stops_watch(numbers, (size_t)items);
+    if (items - 1 > (I32)C_ARRAY_LENGTH(numbers)) croak("count_stops: too many signals");
+    for (I32 i = 1; i < items; i++) numbers[i - 1] = (int)SvIV(ST(i));
+    error = px_stops_watch((double)seconds, numbers, (size_t)items - 1);
     if (error) croak("cannot count signals: %s", Strerror(error));
 
 void
@@ -589,6 +606,13 @@ CODE:
     RETVAL = peregrine_use_thread(open_worker(aTHX_ self)->engine);
 OUTPUT:
     RETVAL
+
+void
+pause_accepting(self, paused)
+    SV *self
+    int paused
+CODE:
+    peregrine_pause_accepting(open_worker(aTHX_ self)->engine, paused);
 
 int
 health_path(self, path)
@@ -891,6 +915,23 @@ CODE:
         worker->words = SvREFCNT_inc_NN(SvRV(words));
         SvREFCNT_dec(before);
     }
+OUTPUT:
+    RETVAL
+
+int
+share_sockets(self, words, number)
+    SV *self
+    SV *words
+    UV number
+PREINIT:
+    px_worker *worker;
+    px_words *memory;
+CODE:
+    worker = open_worker(aTHX_ self);
+    memory = words_of(aTHX_ words);
+    if (worker->places) croak("Peregrine::Worker: share_sockets was called already");
+    RETVAL = peregrine_share_sockets(worker->engine, px_words_at(aTHX_ memory, 0, 0), memory->count, number);
+    if (RETVAL >= 0) worker->places = SvREFCNT_inc_NN(SvRV(words));
 OUTPUT:
     RETVAL
 

@@ -1,5 +1,7 @@
 """Good clients that check each byte, among bad ones, over workers that are recycled and replaced: nothing may
-be wrong, and memory, descriptors and latency stay as they are. Exits 1 when a goal is missed."""
+be wrong, and memory, descriptors and latency stay as they are. With --restarts the servers restart often, and
+their workers are killed: nothing may be lost but what was in a worker when it was killed. Exits 1 when a goal
+is missed."""
 
 import argparse
 import asyncio
@@ -7,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -22,11 +25,12 @@ from check import at_least, at_most, exactly, note
 from measure import Cores
 from process import any_certificate, family, free_port, rss_of, state
 
-from . import bad, good
+from . import bad, good, kills
 
 WORKERS = 3
 REQUESTS_MAX, REQUESTS_SHORT = 300, 30  # of a worker, until it is recycled; in a short time fewer
-RESTART_S = 120  # between two HUPs
+RESTART_S, RESTART_OFTEN_S = 120, 30  # between two HUPs
+KILL_S = 20  # between two kills, with --restarts
 WINDOW_S = 10  # of latencies
 LOOK_S = 2  # between two looks at memory and descriptors
 HTTP_CLIENTS = 4  # of each kind
@@ -48,13 +52,13 @@ class Look:
         self.zombies = sum(state(pid) == "Z" for pid in family(process.child.pid))
 
 
-def soak(settings, seconds):
+def soak(settings, seconds, restarts_often, engine):
     """Good clients among bad ones, over workers that are recycled: nothing wrong, everything flat."""
     with tempfile.TemporaryDirectory(prefix="peregrine-soak-") as folder, contextlib.ExitStack() as stack:
         secure, status = free_port(), free_port()
         cores = os.sched_getaffinity(0)
         most = REQUESTS_MAX if seconds >= FLAT_S else REQUESTS_SHORT
-        workers = ("--workers", str(WORKERS), "--max-requests", str(most))
+        workers = ("--workers", str(WORKERS), "--max-requests", str(most), "--engine", engine)
         limits = ("--header-timeout", "5", "--body-timeout", "5", "--write-timeout", "10")
         limits += ("--recycle-timeout", "10", "--status", f"127.0.0.1:{status}")
         places = ("--listen", "127.0.0.1:@PORT@")
@@ -70,16 +74,28 @@ def soak(settings, seconds):
         )
         tally, looks = good.Tally(), {"PAGI": [], "PSGI": []}
         places = ((pagi.port, None), (secure, any_certificate()), (psgi.port, None))
-        asyncio.run(_load(seconds, tally, places, {"PAGI": pagi, "PSGI": psgi}, looks))
+        processes = {"PAGI": pagi, "PSGI": psgi}
+        deaths = kills.Kills(processes, tally)
+        times = (RESTART_OFTEN_S, KILL_S) if restarts_often else (RESTART_S, None)
+        asyncio.run(_load(seconds, tally, places, processes, looks, deaths, times, engine != "process"))
         restarts = _restarts(status)
         alive = pagi.alive() + psgi.alive()
+        shutil.copy(pagi.log, os.path.join(servers.STATE, f"soak-pagi-{engine}.log"))
+        shutil.copy(psgi.log, os.path.join(servers.STATE, f"soak-psgi-{engine}.log"))
+    inside = [failure for failure in tally.failures if deaths.explain(failure)]
+    failures = [failure for failure in tally.failures if not deaths.explain(failure)]
     return [
-        exactly("answers that were wrong or missing", len(tally.failures), 0),
-        *(note("  of these", failure) for failure in tally.failures[:10]),
+        exactly("answers that were wrong or missing", len(failures), 0),
+        *(note("  of these", failure.text) for failure in failures[:10]),
+        note("HUPs", f"{tally.counts.pop('HUPs', 0):,}"),
+        note("workers killed", f"{len(deaths):,}"),
+        note("answers lost in these", f"{len(inside):,}"),
+        *(note(f"  {what}", f"{count:,}") for what, count in sorted(kills.by_kind(inside).items())),
         *(note(what, f"{count:,}") for what, count in sorted(tally.counts.items())),
         exactly("servers alive", alive, 2),
         at_least("workers of PAGI recycled", restarts["max_requests"], 1, "", ",d"),
-        exactly("workers that ended otherwise", _unwanted(restarts), 0),
+        # One that was killed when it was leaving already has its place taken.
+        at_most("workers that ended otherwise", _unwanted(restarts), deaths.count("PAGI"), "", ",d"),
         note("restarts", json.dumps({reason: count for reason, count in restarts.items() if count})),
         *(
             finding if seconds >= FLAT_S else note(finding.what, finding.measured)
@@ -88,18 +104,27 @@ def soak(settings, seconds):
     ]
 
 
-async def _load(seconds, tally, places, processes, looks):
+async def _load(seconds, tally, places, processes, looks, deaths, times, belongs):
+    """`times`: seconds between two HUPs, and between two kills; `belongs`: whether a connection is a worker's."""
     plain, secure, psgi = places
     hello = tls.client_hello()
     clients = [
-        good.forever(tally, f"{name}, {'kept' if keeps else 'new'} connections", good.requests, place, keeps)
+        good.forever(
+            tally,
+            "PSGI" if place == psgi else "PAGI",
+            f"{name}, {'kept' if keeps else 'new'} connections",
+            good.requests,
+            place,
+            keeps,
+            belongs,
+        )
         for name, place in (("HTTP", plain), ("HTTPS", secure), ("PSGI", psgi))
         for keeps in (True, False)
         for _ in range(HTTP_CLIENTS // 2)
     ]
     for kind in (good.sockets, good.events):
         clients += [
-            good.forever(tally, kind.__name__, kind, place)
+            good.forever(tally, "PAGI", kind.__name__, kind, place)
             for place in (plain, secure)
             for _ in range(LIVE_CLIENTS)
         ]
@@ -108,20 +133,34 @@ async def _load(seconds, tally, places, processes, looks):
     vices += [(bad.stalls_its_handshake, secure[0], hello)]
     clients += [bad.forever(vices) for _ in range(BAD_CLIENTS)]
     tasks = [asyncio.create_task(client) for client in clients]
-    end, restart_at = time.monotonic() + seconds, time.monotonic() + RESTART_S
+    restarts_s, kills_s = times
+    events = [_each(restarts_s, _restart, processes, tally)]
+    events += [_each(kills_s, deaths.kill, name) for name in processes if kills_s]
+    tasks += [asyncio.create_task(event) for event in events]
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         await asyncio.sleep(LOOK_S)
         for name, process in processes.items():
             looks[name].append(Look(process))
-        if time.monotonic() >= restart_at:
-            restart_at += RESTART_S
-            for process in processes.values():
-                process.child.send_signal(signal.SIGHUP)
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if not isinstance(outcome, asyncio.CancelledError):
             raise outcome
+
+
+async def _each(seconds, act, *arguments):
+    due = time.monotonic()
+    while True:
+        due += seconds
+        await asyncio.sleep(due - time.monotonic())
+        await act(*arguments)
+
+
+async def _restart(processes, tally):
+    for process in processes.values():
+        process.child.send_signal(signal.SIGHUP)
+    tally.count("HUPs")
 
 
 def _restarts(port):
@@ -184,7 +223,14 @@ def _latency(tally):
 def main():
     parser = argparse.ArgumentParser(prog="script/soak", description=__doc__)
     parser.add_argument("seconds", nargs="?", type=int, default=3600, help="how long; 3600 by default")
-    seconds = parser.parse_args().seconds
+    parser.add_argument(
+        "--restarts",
+        action="store_true",
+        help=f"restart each server every {RESTART_OFTEN_S} s, kill one of its workers every {KILL_S} s",
+    )
+    parser.add_argument("--engine", choices=("inline", "thread", "process"), default="inline")
+    options = parser.parse_args()
+    seconds = options.seconds
     if seconds < 10:
         parser.error("less than ten seconds tell nothing")
     trouble = start.built(servers.PAGI)
@@ -192,7 +238,7 @@ def main():
         sys.exit(f"soak: {trouble}")
     cores = sorted(os.sched_getaffinity(0))
     settings = check.Settings(Cores(cores[0], cores[-1]), False)
-    return 0 if check.checked(soak, "soak", settings, seconds) else 1
+    return 0 if check.checked(soak, "soak", settings, seconds, options.restarts, options.engine) else 1
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ async sub bytes {
 async sub messages {
     my ($scope, $receive, $send) = @_;
     await $receive->();
-    await $send->({ type => 'websocket.accept' });
+    await $send->({ type => 'websocket.accept', headers => [ [ 'x-process', $$ ] ] });
     while ((my $event = await $receive->())->{type} eq 'websocket.receive') {
         my ($kind) = grep { defined $event->{$_} } qw(text bytes);
         await $send->({ type => 'websocket.send', $kind => $event->{$kind} });
@@ -45,7 +45,7 @@ async sub events {
     my $number = (split m{/}, $scope->{path})[2];
     my $loop   = IO::Async::Loop->new;
     my $end    = ended($receive);
-    await $send->({ type => 'sse.start', status => 200 });
+    await $send->({ type => 'sse.start', status => 200, headers => [ [ 'x-process', $$ ] ] });
     while (!$end->is_ready) {
         await $send->({ type => 'sse.send', data => $number++ });
         await $loop->delay_future(after => 0.2);

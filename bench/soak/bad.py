@@ -68,7 +68,7 @@ async def does_not_read(place):
 
 
 async def frames_nonsense(place):
-    bad = await websocket(place)
+    bad, _ = await websocket(place)
     try:
         await bad.send(random.randbytes(500))
         await bad.reader.read(1000)

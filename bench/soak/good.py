@@ -1,6 +1,7 @@
 """Clients that ask for what they can reckon, and compare each byte of it."""
 
 import asyncio
+import dataclasses
 import random
 import time
 
@@ -14,12 +15,35 @@ LARGE_PART = 20  # one of so many requests is large
 CLOSING = (1001, 1012)  # of a WebSocket whose worker leaves
 
 
+@dataclasses.dataclass
+class Turn:
+    """What one client has under way: since when, and in which process as far as an answer has told it."""
+
+    server: str
+    begun: float = 0.0
+    process: int | None = None
+
+    def begin(self):
+        self.begun, self.process = time.monotonic(), None
+
+    def answered(self, fields):
+        self.process = int(fields["x-process"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    text: str
+    turn: Turn
+    failed: float
+
+
 class Tally:
     """What all of them have found."""
 
     def __init__(self):
         self.counts = {}
         self.failures = []
+        self.last_process = {}  # of each server, the process that has answered last
         self.latencies = []  # (when, seconds) of small answers
         self.late = []  # the same of these clients' own timers
 
@@ -31,18 +55,21 @@ def size_of(numbers):
     return numbers.randrange(400_000) if numbers.randrange(LARGE_PART) == 0 else numbers.randrange(2000)
 
 
-async def forever(tally, name, client, *arguments):
+async def forever(tally, server, name, client, *arguments, **options):
     """Runs a client again and again; what is wrong is noted, and it goes on."""
     while True:
+        turn = Turn(server)
         try:
-            await client(tally, *arguments)
+            await client(tally, turn, *arguments, **options)
         except (Wrong, OSError, ValueError, IndexError) as error:
-            tally.failures.append(f"{time.strftime('%H:%M:%S')} {name}: {error}")
+            text = f"{time.strftime('%H:%M:%S')} {name}: {error}"
+            tally.failures.append(Failure(text, turn, time.monotonic()))
             await asyncio.sleep(1)
 
 
-async def requests(tally, place, keeps, pause_s=PAUSE_S):
-    """Requests on a connection that stays until the server says that it closes, or each on one of its own."""
+async def requests(tally, turn, place, keeps, belongs=True, pause_s=PAUSE_S):
+    """Requests on a connection that stays until the server says that it closes, or each on one of its own. A
+    connection belongs to one process, or each request may be another process's."""
     numbers = random.Random()
     connection = None
     try:
@@ -50,11 +77,14 @@ async def requests(tally, place, keeps, pause_s=PAUSE_S):
             due = time.monotonic() + numbers.uniform(0, 2 * pause_s)
             await asyncio.sleep(due - time.monotonic())
             tally.late.append((due, time.monotonic() - due))
+            if not (connection and belongs):
+                turn.begin()
             if not connection:
                 connection = await Connection.open(place)
             begun = time.monotonic()
             size = size_of(numbers)
-            goes_on = await _ask(connection, numbers, size, keeps)
+            goes_on = await _ask(connection, turn, numbers, size, keeps)
+            tally.last_process[turn.server] = turn.process
             if size < 2000:
                 tally.latencies.append((begun, time.monotonic() - begun))
             tally.count("requests")
@@ -66,7 +96,7 @@ async def requests(tally, place, keeps, pause_s=PAUSE_S):
             connection.close()
 
 
-async def _ask(connection, numbers, size, keeps):
+async def _ask(connection, turn, numbers, size, keeps):
     first = numbers.randrange(62)
     body = LETTERS[first : first + size]
     close = b"" if keeps else b"Connection: close\r\n"
@@ -79,23 +109,29 @@ async def _ask(connection, numbers, size, keeps):
     status, fields = await connection.head("answer")
     if status != 200:
         raise Wrong(f"answered {status}")
+    turn.answered(fields)
     if await connection.exactly("body", int(fields["content-length"])) != body:
         raise Wrong("the body is wrong")
     return keeps and fields.get("connection", "").lower() != "close"
 
 
-async def sockets(tally, place):
+async def sockets(tally, turn, place):
     """Messages of every size that must come back, on a WebSocket that lasts a minute or until its worker
     leaves."""
     numbers = random.Random()
-    connection = await websocket(place)
+    turn.begin()
+    connection, fields = await websocket(place)
+    turn.answered(fields)
     try:
         for _ in range(numbers.randrange(100, 300)):
             await asyncio.sleep(numbers.uniform(0, 2 * PAUSE_S))
             size, kind = min(size_of(numbers), 60_000), numbers.choice((1, 2))
             await connection.send(frame(kind, LETTERS[:size]))
             opcode, payload = await message(connection)
-            if opcode == 8 and int.from_bytes(payload[:2], "big") in CLOSING:
+            if opcode == 8:
+                code = int.from_bytes(payload[:2], "big")
+                if code not in CLOSING:
+                    raise Wrong(f"closed with {code}")
                 await connection.send(frame(8, payload))
                 return tally.count("WebSockets closed for a new worker")
             if (opcode, payload) != (kind, LETTERS[:size]):
@@ -109,19 +145,21 @@ async def sockets(tally, place):
         connection.close()
 
 
-async def events(tally, place):
+async def events(tally, turn, place):
     """An event stream, each number of which comes once and in order, until its worker leaves or half a minute
     has passed."""
     numbers = random.Random()
     due = numbers.randrange(1_000_000)
+    turn.begin()
     connection = await Connection.open(place)
     try:
         await connection.send(
             f"GET /events/{due} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
         )
-        status, _ = await connection.head("event stream")
+        status, fields = await connection.head("event stream")
         if status != 200:
             raise Wrong(f"event stream: answered {status}")
+        turn.answered(fields)
         text = b""
         end = time.monotonic() + numbers.uniform(5, 30)
         while time.monotonic() < end:

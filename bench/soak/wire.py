@@ -70,18 +70,18 @@ class Connection:
 
 
 async def websocket(place):
-    """A connection after the handshake."""
+    """A connection after the handshake, and the fields of the answer."""
     connection = await Connection.open(place)
     key = base64.b64encode(os.urandom(16)).decode()
     await connection.send(
         b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key.encode() + b"\r\n\r\n"
     )
-    status, _ = await connection.head("handshake")
+    status, fields = await connection.head("handshake")
     if status != 101:
         connection.close()
         raise Wrong(f"handshake: answered {status}")
-    return connection
+    return connection, fields
 
 
 def frame(opcode, payload):

@@ -42,7 +42,7 @@ def recycles(settings):
         note("seconds", f"{seconds:.0f}"),
         note("requests", f"{tally.counts['requests']:,}"),
         exactly("requests that failed", len(tally.failures), 0),
-        *(note("  the first", failure) for failure in tally.failures[:1]),
+        *(note("  the first", failure.text) for failure in tally.failures[:1]),
         exactly("workers that ended otherwise", sum(others.values()), 0),
         *(
             at_most(f"{what}, more than before", after[what] - before[what], spare, "", ",d")
@@ -56,7 +56,9 @@ async def _load(port, status, wanted):
     tally = good.Tally()
     clients = [
         asyncio.create_task(
-            good.forever(tally, "HTTP", good.requests, (port, None), number % 2 == 0, PAUSE_S)
+            good.forever(
+                tally, "PAGI", "HTTP", good.requests, (port, None), number % 2 == 0, pause_s=PAUSE_S
+            )
         )
         for number in range(CLIENTS)
     ]

@@ -248,6 +248,10 @@ void peregrine_end_websockets(peregrine_worker *worker);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
 
+/* Leaves connections in the kernel's queues (1), or accepts them (0), as a new worker does. Holds also for
+ * listeners that are added while it is paused. */
+void peregrine_pause_accepting(peregrine_worker *worker, int paused);
+
 /* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection
  * closes), also when the limit of connections is reached; after peregrine_use_thread() also while the host
  * is busy with the last batch. They are in no log. "": none is; PEREGRINE_E_ADDRESS: not a path, which
@@ -300,6 +304,14 @@ const peregrine_counter *peregrine_counter_at(size_t index);
  * these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
  * returned, the memory must stay. Times are measured by peregrine_take(). */
 int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t count);
+/* Workers that accept at the same sockets get as many connections each: a worker that has more than another
+ * one leaves the next ones to that. `table`: memory that all of them map, 0 before they begin. Its first word
+ * says how many places follow; `number` is this worker's, from 1 on, PEREGRINE_E_RANGE if it is not among
+ * `count` words. The worker writes there how many connections it has, in a form that is never 0, and 0 when
+ * it stops; a process that sees it die writes that 0. Once, before the first connection; the memory must stay
+ * until peregrine_worker_free() has returned. Not for sockets of its own (SO_REUSEPORT), at which no other
+ * worker accepts. */
+int peregrine_share_sockets(peregrine_worker *worker, uint64_t *table, size_t count, size_t number);
 /* The caller begins to work on a request. PEREGRINE_E_GONE, after peregrine_use_thread(): its client has
  * left meanwhile; nothing that is said would go out, and no event about it comes but one that this batch
  * has. What the request has waited is counted as `queue_time`, and what follows until its answer as

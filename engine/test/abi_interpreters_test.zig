@@ -225,6 +225,9 @@ const Application = struct {
             @memset(interpreter.shared.commands[0..8], 0xAA);
             interpreter.wakeEngine();
             return;
+        } else if (std.mem.eql(u8, path, "/deaf")) {
+            _ = c.close(handle.interpreter.?.waker);
+            while (true) sleep(60_000);
         } else if (std.mem.eql(u8, path, "/steal")) {
             application.forge(event.ticket);
             return;
@@ -313,6 +316,17 @@ const Process = struct {
         }
         _ = c.close(gates[0]);
         return .{ .pid = pid, .gate = gates[1] };
+    }
+
+    /// A process that sends messages that are no request to join, as fast as it can.
+    fn startFlood(engine: *const Engine) !Process {
+        const pid = c.fork();
+        try testing.expect(pid >= 0);
+        if (pid == 0) {
+            _ = alarm(60);
+            while (true) _ = c.send(engine.join_socket, "x", 1, c.MSG.NOSIGNAL);
+        }
+        return .{ .pid = pid, .gate = -1 };
     }
 
     extern "c" fn alarm(seconds: c_uint) c_uint;
@@ -476,6 +490,37 @@ test "one that does not keep to the rules is shut out alone" {
         try honest.kill();
         try engine.expectInterpreters(0);
     }
+}
+
+test "one that closes its waker and stays is shut out, and killed" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const rogue: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/deaf");
+    try client.expect("502", "failed.\n");
+    try engine.expectInterpreters(0);
+    try testing.expectEqual(@backingInt(c.SIG.KILL), @as(u32, @intCast(try rogue.wait())));
+}
+
+test "requests to join that do not end hold nobody" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const honest: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var rogues: [3]Process = undefined;
+    for (&rogues) |*rogue| rogue.* = try .startFlood(&engine);
+    var client = try engine.connect();
+    defer client.close();
+    for (0..200) |_| {
+        try client.get("/");
+        try client.expect("200", "");
+    }
+    for (&rogues) |*rogue| try rogue.kill();
+    try honest.kill();
+    try engine.expectInterpreters(0);
 }
 
 test "whole bodies, in memory and in files, and files as answers" {

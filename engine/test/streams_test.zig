@@ -108,6 +108,31 @@ test "an idle connection that a browser has asked for a page by takes no more th
     try testing.expect(each > 1024 and each <= 6 * 1024);
 }
 
+test "content behind a request that the engine has answered is refused by nobody, however much comes" {
+    var simulation: Simulation = try .init(gpa, .{ .limits = .{
+        .http2 = .everywhere,
+        .body_bytes_max = 100,
+    } }, .{ .seed = 5 });
+    defer simulation.deinit();
+    try simulation.worker().setHealthPath("/");
+    const client = try simulation.connect();
+    try client.send(hello);
+    // No window for responses: the answer waits, and its stream stays.
+    try client.send("\x00\x00\x06\x04\x00\x00\x00\x00\x00" ++ "\x00\x04\x00\x00\x00\x00");
+    const block: Block = .begin();
+    try client.send(&.{ 0, 0, @intCast(block.len), 1, 4, 0, 0, 0, 1 });
+    try client.send(block.bytes[0..block.len]);
+    try simulation.settle();
+    try testing.expect(std.mem.find(u8, client.text(), "ok\n") == null);
+    const content: [200]u8 = @splat('x');
+    try client.send("\x00\x00\xc8\x00\x00\x00\x00\x00\x01");
+    try client.send(&content);
+    try simulation.settle();
+    try client.send("\x00\x00\x04\x08\x00\x00\x00\x00\x01" ++ "\x00\x00\x10\x00");
+    try simulation.settle();
+    try testing.expect(std.mem.find(u8, client.text(), "ok\n") != null);
+}
+
 test "what connections keep of their peers' fields is not each other's, however it grows" {
     for (0..10) |seed| {
         var simulation = try open(seed);

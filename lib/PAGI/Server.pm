@@ -342,10 +342,12 @@ Programs are run as anywhere: C<system>, backticks, C<open '-|'>, C<< $loop->run
 L<IO::Async::Function>. A child that goes on in Perl has no part in the server: its copies of listening
 sockets, connections and the rest are closed before C<fork> returns there, and C<$send>, C<$receive>,
 C<pagi.connection> and the server's methods die with a message that says so. It ends by C<exit>, C<exec> or
-C<POSIX::_exit>. One that comes back from the application by mistake dies; under L<run|PAGI::Server/run> and
-L<pagi-server> it ends with a message, and without END blocks, which are its parent's to run. A child that
-wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the application's, with its timers
-and watches, is its parent's.
+C<POSIX::_exit>. No signal is blocked in a child or in a program, although the server's loop has blocked some,
+and what the server does at a signal is not done there: C<TERM> ends them. Functions that the application has
+set in C<%SIG> stay. One that comes back from the application by mistake dies; under
+L<run|PAGI::Server/run> and L<pagi-server> it ends with a message, and without END blocks, which are its
+parent's to run. A child that wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the
+application's, with its timers and watches, is its parent's.
 
 =item Other event loops
 
@@ -632,8 +634,9 @@ B<--h2-rst-rate-limit>
 
 =item max_connections => 0
 
-Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50. One
-more is answered with 503 and C<Retry-After>. From 0 to 10000000. B<--max-connections>
+Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50, and
+less 12 for each interpreter that is a clone, 3 for each that joins an engine in another process.
+One more is answered with 503 and C<Retry-After>. From 0 to 10000000. B<--max-connections>
 
 =item max_connections_per_address => 0
 
@@ -707,8 +710,18 @@ longer one is in a temporary file. From 1 to 1073741824. B<--body-buffer-size>
 
 =item max_body_spool => 1000000000
 
-What the temporary files of all request bodies may hold, in each process (507). 0: no limit but the
-disk. From 0 to 1125899906842624. B<--max-body-spool>
+What the temporary files of all request bodies may hold, in each process (507). The smaller of a
+twentieth and 256 MiB of their file system stays free in any case. Files on a file system in memory
+count for C<memory_max>. 0: no limit but the disk. From 0 to 1125899906842624. B<--max-body-spool>
+
+=item max_upload_bytes_per_address => 250000000
+
+Bytes that incomplete request bodies of a client address may take in memory and in those files, in
+each process, for applications that get bodies whole; of an IPv6 address the first 64 bits count. A
+further body is answered with 429 and C<Retry-After>, unless it is the only body of its address or
+not longer than 64 KiB. C<proxy> or a trusted proxy names the client; requests of a trusted proxy
+that names no client, and of clients on Unix sockets, are exempt. 0: no limit. From 0 to
+1125899906842624. B<--max-upload-bytes-per-address>
 
 =item response_buffer => 67108864
 
@@ -842,7 +855,8 @@ limit. From 0 to 86400. B<--sse-idle-timeout>
 
 How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for the
 application's lifespan shutdown; requests in flight have the rest. A worker process that has not
-ended by then is killed. From 0 to 86400. B<--shutdown-timeout>
+ended by then is killed, as is a single process whose application has not returned since the signal
+(after 2 seconds at the earliest). From 0 to 86400. B<--shutdown-timeout>
 
 =back
 
@@ -948,7 +962,8 @@ L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-ki
 
 How long a worker process may go without coming back to its event loop before it is killed and
 another one takes its place. 0: for ever, but 50 seconds for a process that no application can
-block: that of the engine with C<process>, and one whose workers are threads. From 0 to 86400.
+block: that of the engine with C<process>, and one whose workers are threads. Where there is an
+application of PSGI, which may block as long as it likes, the default is 0. From 0 to 86400.
 B<--heartbeat-timeout>
 
 =back
@@ -1567,12 +1582,12 @@ meanwhile wait. Returns a Future that resolves with the server when it accepts, 
 C<workers> see L</WORKERS>. When the server is listening already, the same Future comes back. The server
 must have been added to a loop.
 
-From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop;
-a second signal cuts the requests in flight, the next one does not wait for the application's shutdown
-either, and a further one kills workers. The third one ends a process whose application has not returned
-since the first, and says where that is. HUP loads the certificates again if there are any, USR1 opens the
-access log anew; USR2, TTIN and TTOU need workers, without which they only say so. Perl code that blocks
-delays them all until it is done.
+From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a
+second signal cuts the requests in flight, the next one does not wait for the application's shutdown either,
+and a further one kills workers. The third one ends a process whose application has not returned since the
+first, and says where that is; so does the end of C<shutdown_timeout>, if there is but one. HUP loads the
+certificates again if there are any, USR1 opens the access log anew; USR2, TTIN and TTOU need workers, without
+which they only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown
 

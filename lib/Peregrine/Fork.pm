@@ -17,7 +17,10 @@ sub child {
     my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
-    my $pid = fork;
+    my $settles = Peregrine::settle_children(0);
+    my $pid     = fork;
+    my $reason  = $!;
+    Peregrine::settle_children($settles) if $pid || !defined $pid;
     if (defined $pid && !$pid) {
         for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A(?:__|PIPE\z)/ } keys %SIG) {
             $SIG{$name} = 'DEFAULT';
@@ -26,19 +29,37 @@ sub child {
    # What EV watches with is to be the child's own: the parent's would tell one of them of the other's events.
         EV::default_loop()->loop_fork if defined &EV::default_loop;
     }
-    my $reason = $!;
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     $! = $reason;
     return $pid;
 }
 
-# The text that ps shows of all processes of a server, without the label that tells them apart.
-my $title;
+# The text that ps shows of all processes of a server, and of this one.
+my ($title, $shown);
+
+sub name_program {
+    my ($text) = @_;
+    $title = $text;
+    return _show($text);
+}
+
+sub _show {
+    my ($text) = @_;
+    $shown = $text;
+    Peregrine::show_title($text);
+    return;
+}
+
+# After `local $0`, which shows the program's path.
+sub show_again {
+    Peregrine::show_title($shown) if defined $shown;
+    return;
+}
 
 sub live {
     my ($link, $role, $code) = @_;
     $title //= $0;
-    $0 = "$title ($role)";
+    _show("$title ($role)");
     my $status = eval {
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
         srand;
@@ -98,6 +119,18 @@ In a child: C<ps> shows the second argument in parentheses behind the program's 
 leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop>
 would say that it is the only one. What the code dies of is told as C<failed> over the L<Peregrine::Link>.
 Never returns.
+
+=head2 name_program
+
+    Peregrine::Fork::name_program('pagi-server app.pl');
+
+What C<ps> shows of this process, and of those that it forks, with a label each. C<$0> stays as it is.
+
+=head2 show_again
+
+    Peregrine::Fork::show_again();
+
+Shows that once more: an assignment to C<$0>, also one that a C<local> undoes, has shown another text.
 
 =head2 how_it_ended
 

@@ -44,7 +44,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout role)
+                limits first_takes_over hear stands_in sends busy_timeout role spread)
         },
         wanted     => $args{workers},
         workers    => {},               # by id
@@ -176,7 +176,7 @@ sub _start_worker {
     my $worker = {
         id         => ++$self->{started},
         number     => $number,
-        state      => 'starting',                                                   # -> serving -> leaving
+        state      => 'starting',                            # -> serving -> leaving
         since      => _now(),
         heard      => _now(),
         generation => $self->{generation},
@@ -187,6 +187,7 @@ sub _start_worker {
         column     => $column,
         failure    => $failure,
         busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
+        spread     => $self->{spread}    ? $self->{spread}->claim        : undef,
     };
     if (!$here || !eval { $self->_launch($worker, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
@@ -222,8 +223,9 @@ sub _launch {
 sub _give_back {
     my ($self,   $worker) = @_;
     my ($column, $busy)   = @{$worker}{qw(column busy)};
-    $self->{counters}->zero($column) if defined $column;
-    return                           if !defined $busy;
+    $self->{counters}->zero($column)            if defined $column;
+    $self->{spread}->release($worker->{spread}) if defined $worker->{spread};
+    return                                      if !defined $busy;
     $self->{busy_words}->set($busy, 0);
     push @{ $self->{busy_free} }, $busy;
     return;
@@ -257,8 +259,8 @@ sub _fork_from_template {
     my ($self, $worker, $there) = @_;
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($worker) : {};
     $worker->{template} =
-        $self->{templates}
-        ->fork_worker({ %$facts, %{$worker}{qw(number wanted most column busy)} }, $there, @descriptors)
+        $self->{templates}->fork_worker({ %$facts, %{$worker}{qw(number wanted most column busy spread)} },
+        $there, @descriptors)
         || die "the template does not answer\n";
     return;
 }
@@ -830,6 +832,7 @@ one; when it does not load, or the first of its workers does not start, the one 
 =head2 new
 
 Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>;
+C<spread>, a L<Peregrine::Spread> of which each gets a place (C<spread>);
 C<load>, which makes workers come from a template: a function that is called there, before any worker;
 C<sends>, which gives what such a worker has beside its number: L<facts, and
 descriptors|Peregrine::Template/fork_worker>, for the worker's record; C<on_word>, called in a template with

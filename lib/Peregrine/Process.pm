@@ -24,7 +24,7 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log server name runs_applications)}, on => $args{on} || {}, pid => $$ },
+    my $self = bless { %args{qw(loop log server name stop_within)}, on => $args{on} || {}, pid => $$ },
         $class;
     weaken($self->{$_}) for qw(loop server);
     return $self;
@@ -135,7 +135,9 @@ sub attach_signals {
         $self->{signals}{$name} =
             $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
     }
-    Peregrine::count_stops(map { POSIX->can("SIG$_")->() } @STOP) if $self->{runs_applications};
+    return if !defined $self->{stop_within};
+    Peregrine::count_stops($self->{stop_within}, map { POSIX->can("SIG$_")->() } @STOP);
+    Peregrine::settle_children(1);
     return;
 }
 
@@ -314,10 +316,10 @@ Ends a stop that has not come to its end.
     );
 
 C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM,
-INT and QUIT, by name; they are called with the server and the name of the signal. C<runs_applications>: no
-other process would end this one if an application did not return; the third signal does
-(L<Peregrine/count_stops>). Both the loop and the
-server are referred to weakly.
+INT and QUIT, by name; they are called with the server and the name of the signal. C<stop_within>, in seconds,
+is given where no other process would end this one if an application did not return: the third signal does, or
+the end of that time after the first one (L<Peregrine/count_stops>). Both the loop and the server are referred
+to weakly.
 
 =head2 make_loop
 

@@ -53,9 +53,10 @@ sub new {
     $self->{lost} = [];
     prepare();
     _put_off('main::');
-    Peregrine::let_threads_fork();
-    # What a clone finds, and leaves behind a `local`: SIGALRM to the process ends nothing.
-    $SIG{ALRM} = sub { };
+    Peregrine::settle_children(1);
+    # Timers of the process, which a library may start in any thread, and SIGIO end nothing.
+    $SIG{$_} = sub { }
+        for qw(ALRM VTALRM PROF IO);
     Peregrine::prepare_alarms();
     return $self;
 }
@@ -200,12 +201,15 @@ sub _is_installed {
 sub _live {
     my ($handle, $serve, $facts) = @_;
     my $link   = Peregrine::Link->of($handle);
+    my $pid    = $$;
     my $at_end = Peregrine::Threads::AtEnd->new(sub {
+        # The thread of a forked child would end its process with status 0.
+        Peregrine::leave($?) if $pid != $$;
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
-        Peregrine::end_alarms();
+        Peregrine::end_clone();
         $link->close;
     });
-    Peregrine::begin_alarms();
+    Peregrine::begin_clone();
     undef $handle;
     # What is unbuffered has a copy that is not.
     STDERR->autoflush(1);

@@ -5,6 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Peregrine;
+use Peregrine::Fork;
 use Peregrine::Process;
 use Scalar::Util qw(weaken);
 
@@ -22,7 +24,10 @@ sub new {
     $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
         on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
     );
-    $self->{process}->attach_signals if !$args{is_thread};
+    if (!$args{is_thread}) {
+        $self->{process}->attach_signals;
+        Peregrine::settle_children(1);
+    }
     weaken(my $weak = $self);
     $self->{link}->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_orphaned });
     $self->_beat($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
@@ -37,6 +42,7 @@ my %HEAR = (
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
+    accept => sub { my ($self) = @_; return $self->{server}->accept_connections },
     clones => sub { my ($self, $count) = @_; return $self->{server}->change_clones($count) },
 );
 
@@ -79,6 +85,7 @@ sub _beat {
 
 sub ready {
     my ($self) = @_;
+    Peregrine::Fork::show_again() if !$self->{is_thread};
     $self->{link}->say('ready');
     return;
 }

@@ -1,11 +1,17 @@
-# Runs Perl tests, two files at a time, and counts single tests.
+# Runs Perl tests, several files at a time, and counts single tests.
 package Tap;
 use v5.36;
 use File::Find ();
 use File::Spec ();
+use List::Util qw(max);
 use TAP::Harness;
 
-my $FILE_MAX = 300;    # seconds for one file
+my $FILE_MAX = 300;                                             # seconds for one file
+my $TIMES    = '.peregrine/test-times';                         # how long each file took when it ran last
+my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
+
+# Tests wait for their servers for two thirds of their time.
+my $AT_ONCE = 3 * max($CORES, 1);
 
 # All tests in the named folders and files, sorted.
 sub files (@places) {
@@ -13,6 +19,29 @@ sub files (@places) {
     my $take = sub { push @tests, $File::Find::name if /\.t\z/ };
     File::Find::find({ no_chdir => 1, wanted => $take }, @places);
     return sort @tests;
+}
+
+# The slowest first: the last file to end began early. A kilobyte of a test that has not run yet counts as a
+# second.
+sub slowest_first (@tests) {
+    my %seconds = recorded();
+    $seconds{$_} //= (-s $_ // 0) / 1024 for @tests;
+    return sort { $seconds{$b} <=> $seconds{$a} || $a cmp $b } @tests;
+}
+
+sub recorded () {
+    open my $in, '<', $TIMES or return ();
+    return map { /\A(\S+) ([\d.]+)\Z/ ? ($1 => $2) : () } <$in>;
+}
+
+sub record (%took) {
+    -d '.peregrine' or return;
+    my %seconds = (recorded(), %took);
+    open my $out, '>', "$TIMES.new" or die "$TIMES.new: $!\n";
+    printf {$out} "%s %.1f\n", $_, $seconds{$_} for sort keys %seconds;
+    close $out or die "$TIMES.new: $!\n";
+    rename "$TIMES.new", $TIMES or die "$TIMES: $!\n";
+    return;
 }
 
 # How many have passed, failed and been skipped. A skipped test, or one that may fail, has not passed.
@@ -23,12 +52,16 @@ sub run ($options, @tests) {
     my @folders = map { File::Spec->rel2abs($_) } @{ $options->{before} // [] }, 'blib/lib', 'blib/arch';
     my $seconds = $options->{seconds} // $FILE_MAX;
     my $harness = TAP::Harness->new({
-        jobs  => 3,
+        jobs  => $AT_ONCE,
         timer => 1,
         exec  => [ 'timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders ],
     });
-    my %count = (passed => 0, failed => 0, skipped => 0);
-    for my $parser ($harness->runtests(@tests)->parsers) {
+    my %count  = (passed => 0, failed => 0, skipped => 0);
+    my $result = $harness->runtests(slowest_first(@tests));
+    my %took;
+    for my $file ($result->descriptions) {
+        my ($parser) = $result->parsers($file);
+        $took{$file} = $parser->end_time - $parser->start_time;
         my %unproven = map { $_ => 1 } $parser->skipped, $parser->todo;
         $count{skipped} += keys %unproven;
         $count{skipped} += 1 if defined $parser->skip_all;
@@ -36,6 +69,7 @@ sub run ($options, @tests) {
         # A file that died, timed out or broke its plan failed even when each single test passed.
         $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
     }
+    record(%took);
     return %count;
 }
 

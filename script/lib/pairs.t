@@ -1,5 +1,5 @@
-# The covering array of script/pairs, on its own. `script/pairs --slice 20` starts servers for the rows that
-# begin within 20 seconds: it does not belong here as long as rows have findings that are known and open.
+# The covering array of script/pairs, on its own; then a slice of the rows, in which nothing may be found but
+# what is known and open (Pairs::Table). The seed is the day's: PAIRS_SEED gives another one.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -7,6 +7,7 @@ use lib realpath(dirname(__FILE__)), 't/lib';
 use Pairs::Array;
 use Pairs::Table;
 use Test::More;
+use TestTools ();
 
 my @factors = Pairs::Table::factors();
 my $array   = Pairs::Array->new(factors => \@factors, never => [ Pairs::Table::never() ]);
@@ -58,6 +59,17 @@ subtest 'the array of servers' => sub {
     is_deeply [ grep { defined Pairs::Table::why_not($_) } @rows ], [], 'none of them is refused';
     is_deeply Pairs::Table::from_words(Pairs::Table::in_words($rows[0])), $rows[0],
         'a row can be written down';
+};
+
+# As many rows as begin in that time end within a minute.
+subtest 'a slice' => sub {
+    alarm 0;    # the program bounds each row
+    my @seed = $ENV{PAIRS_SEED} ? ('--seed', $ENV{PAIRS_SEED}) : ();
+    my $said = `$^X script/pairs --slice 40 @seed 2>&1`;
+    note $said;
+    is $?, 0, 'nothing was found' or diag $said;
+    like $said, qr/^seed \d+, \d+ rows$/m,           'the seed is told';
+    like $said, qr/^[1-9]\d* of \d+ rows in \d+ s/m, '... and how many rows were tried';
 };
 
 done_testing;

@@ -1,4 +1,5 @@
-# Runs the stages of script/test in order, fastest first, and counts what they report.
+# Runs the stages of script/test in order, fastest first, and counts what they report. With --all, each of
+# the Perl tests runs in each place of the engine.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
 # engine. Does not know how anything is installed: script/test has seen to that.
 use v5.36;
@@ -13,6 +14,14 @@ my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '120s';                                  # for a single one of them
 
+# The tests of stage `thread`: their subject crosses between the application and an engine on a thread of its
+# own.
+my @ACROSS = qw(
+    10 20 21 22 23 24 25 26 27-loop 28 29 31-lifespan 31-shutdown 33-request-names 36-memory 37 39-counters
+    39-preload 39-stuck 39-workers 46-builder 46-middleware 47 49 50-endings 51 60 70 71 73 74 75 80 85-psgi.t
+    85-psgi-endings 87-psgi-hostile 87-psgi-io 87-psgi-uploads 88-mounts 92-http2 92-http2-limits 94-compress
+);
+
 my @STAGES = (
     [ build     => \&build ],
     [ lint      => \&lint ],
@@ -26,6 +35,7 @@ my @STAGES = (
     [ install   => \&install ],
     [ bench     => \&bench ],
 );
+my $all;    # with --all
 my %total = (passed => 0, failed => 0, skipped => 0);
 
 chdir $ROOT or die "$ROOT: $!\n";
@@ -34,6 +44,8 @@ my $compiler;    # the process that compiles ahead, as long as nobody has waited
 exit main(@ARGV);
 
 sub main (@wanted) {
+    $all    = grep { $_ eq '--all' } @wanted;
+    @wanted = grep { $_ ne '--all' } @wanted;
     my @files = grep { !is_stage($_) } @wanted;
     -e $_
         or die "script/test: '$_' is neither a test nor one of: @{[map { $_->[0] } @STAGES]}\n"
@@ -112,7 +124,7 @@ sub zig_tests ($folder, @steps) {
 
 sub engine (@) { return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere')) }
 
-# The covering array of script/pairs; no servers.
+# A minute's worth of script/pairs.
 sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
 
 # Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
@@ -139,13 +151,15 @@ sub perl_tests (@files) {
     return counted(Tap::run({}, Tap::files(@files)));
 }
 
-# The same with the engine on a thread of its own. Those that start no server are left out, as are those that
+# The same with the engine on a thread of its own. Tests that start no server are left out, as are those that
 # say that they do the same then.
 sub thread (@) {
     local $ENV{PEREGRINE_ENGINE} = 'thread';
-    my @serving =
-        grep { my ($number) = m{/(\d+)-}; $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_the_same($_) }
-        Tap::files('t');
+    my $across  = join '|', map { quotemeta } @ACROSS;
+    my @serving = grep {
+        my ($number) = m{/(\d+)-};
+        $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_the_same($_) && ($all || m{/(?:$across)\b})
+    } Tap::files('t');
     my %perl = counted(Tap::run({}, @serving));
     my %zig  = counted(zig_tests('engine', 'test-threads'));
     return map { $_ => ($perl{$_} // 0) + ($zig{$_} // 0) } qw(passed failed skipped);

@@ -13,7 +13,16 @@ use IO::Socket::IP ();
 use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
-our @EXPORT_OK = qw(content ended free_port freeze has_ipv6 patience refused wait_for write_old_file);
+our @EXPORT_OK = qw(
+    content ended free_port freeze has_ipv6 patience program_path refused wait_for write_old_file
+);
+
+# The path of an installed program; undef if PATH has none.
+sub program_path {
+    my ($name) = @_;
+    my ($path) = grep { -x } map { "$_/$name" } split /:/, $ENV{PATH};
+    return $path;
+}
 
 # How long a test waits for what should come at once, in seconds. Only a test that fails waits so long; on a
 # busy machine a program that starts in half a second has needed more than ten. Where programs run much slower

@@ -13,7 +13,7 @@ use TestLoad;
 use TestTools qw(content wait_for);
 
 our @EXPORT_OK = qw(
-    are_gone children descriptors directory is_gone load no_failure pid_in stop_master write_file
+    are_gone children descriptors directory is_gone load no_failure pid_in stop_master write_both write_file
 );
 
 my $DIRECTORY;
@@ -30,6 +30,24 @@ sub write_file {
     close $out or die "$path: $!";
     rename "$path.new", $path or die "$path: $!";
     return $path;
+}
+
+# Writes NAME.psgi and NAME.pl: `code`, and an application of PSGI and one of PAGI that answer with its
+# function `answer`, which gets the path. Their paths.
+sub write_both {
+    my ($name, $code) = @_;
+    my $psgi = "$code\nsub { [ 200, [], [ answer(\$_[0]{PATH_INFO}) ] ] }\n";
+    my $pagi = $code . <<'PERL';
+
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    await $send->({ type => 'http.response.start', status => 200, headers => [] });
+    await $send->({ type => 'http.response.body', body => answer($scope->{path}) });
+}
+PERL
+    return (write_file("$name.psgi", $psgi), write_file("$name.pl", $pagi));
 }
 
 # The processes that a process has forked, or adopted.

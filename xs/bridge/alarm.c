@@ -19,9 +19,6 @@ static __thread tTHX alarm_perl;
 static __thread timer_t alarm_timer;
 static __thread bool has_timer;
 
-/* A process that was forked from one with such threads has its parent's mask, and an alarm as any other. */
-static bool is_child;
-
 /* What an alarm of a process does. */
 static Perl_ppaddr_t process_alarm;
 
@@ -30,20 +27,11 @@ static int timer_signal(void) {
     return SIGRTMIN + 7;
 }
 
-/* Whether $SIG{ALRM} names a handler. Allocates nothing. */
-static bool has_handler(pTHX) {
-    const SV *handler = PL_psig_ptr[SIGALRM];
-    if (!handler) return false;
-    if (SvROK(handler)) return true;
-    if (!SvPOK(handler) || SvCUR(handler) == 0) return false;
-    return strNE(SvPVX_const(handler), "IGNORE") && strNE(SvPVX_const(handler), "DEFAULT");
-}
-
 static void on_timer(int number) {
     PERL_UNUSED_VAR(number);
     if (!alarm_perl) return;
     dTHXa(alarm_perl);
-    if (!has_handler(aTHX)) return;
+    if (!px_has_handler(aTHX_ SIGALRM)) return;
     PL_psig_pend[SIGALRM]++;
     PL_sig_pending = 1;
 }
@@ -59,16 +47,31 @@ static bool make_timer(void) {
     return has_timer;
 }
 
-/* Takes whole seconds, none for no alarm; gives those that were left of the one before, or -1. */
-static IV set_alarm(IV seconds) {
-    const struct itimerspec next = {.it_value = {.tv_sec = (time_t)seconds}};
+static struct timespec time_of(NV seconds) {
+    const time_t whole = (time_t)seconds;
+    return (struct timespec){.tv_sec = whole, .tv_nsec = (long)((seconds - (NV)whole) * 1e9)};
+}
+
+static NV seconds_of(const struct timespec *time) {
+    return (NV)time->tv_sec + (NV)time->tv_nsec / 1e9;
+}
+
+/* Whether this thread's interpreter has an alarm of its own. */
+bool px_alarm_is_own(void) {
+    return alarm_perl != NULL;
+}
+
+/* Seconds until the alarm, none for no alarm, and until each one after it; gives those that were left of the
+ * one before, or -1 with an error's number in errno. */
+NV px_alarm_set(NV seconds, NV interval) {
+    const struct itimerspec next = {.it_value = time_of(seconds), .it_interval = time_of(interval)};
     struct itimerspec before;
-    if (seconds < 0) {
+    if (seconds < 0 || interval < 0) {
         errno = EINVAL;
         return -1;
     }
     if (!make_timer() || timer_settime(alarm_timer, 0, &next, &before) != 0) return -1;
-    return (IV)before.it_value.tv_sec + (before.it_value.tv_nsec > 0 ? 1 : 0);
+    return seconds_of(&before.it_value);
 }
 
 static void mask(int how, int number) {
@@ -79,58 +82,32 @@ static void mask(int how, int number) {
 }
 
 static OP *alarm_op(pTHX) {
-    if (!alarm_perl) {
-        if (is_child) mask(SIG_UNBLOCK, SIGALRM);
-        return process_alarm(aTHX);
-    }
+    if (!alarm_perl) return process_alarm(aTHX);
     dSP;
     dTARGET;
-    const IV left = set_alarm(POPi);
+    const NV left = px_alarm_set((NV)POPi, 0);
     if (left < 0) RETPUSHUNDEF;
-    PUSHi(left);
+    PUSHi((IV)Perl_ceil(left));
     RETURN;
-}
-
-/* An op knows its function since it was compiled. */
-static void change(OP *op) {
-    if (op->op_type == OP_ALARM && op->op_ppaddr == process_alarm) op->op_ppaddr = alarm_op;
-    if (op->op_type == OP_SUBST && cPMOPx(op)->op_pmreplrootu.op_pmreplroot)
-        change(cPMOPx(op)->op_pmreplrootu.op_pmreplroot);
-    if (!(op->op_flags & OPf_KIDS)) return;
-    for (OP *kid = cUNOPx(op)->op_first; kid; kid = OpSIBLING(kid)) change(kid);
-}
-
-static void change_all(pTHX) {
-    for (SV *arena = PL_sv_arenaroot; arena; arena = (SV *)SvANY(arena)) {
-        const SV *end = &arena[SvREFCNT(arena)];
-        for (SV *sv = arena + 1; sv < end; sv++) {
-            if (SvIS_FREED(sv) || SvTYPE(sv) != SVt_PVCV) continue;
-            if (!CvISXSUB((CV *)sv) && CvROOT((CV *)sv)) change(CvROOT((CV *)sv));
-        }
-    }
-    if (PL_main_root) change(PL_main_root);
 }
 
 /* Timers stay with the parent. */
 static void forget_in_child(void) {
-    is_child = true;
     alarm_perl = NULL;
     has_timer = false;
 }
 
 /* To be called in the interpreter that will be cloned, when it has loaded the application. */
 void px_alarm_prepare(pTHX) {
-    is_child = false;
     if (!process_alarm) {
         struct sigaction action;
         Zero(&action, 1, struct sigaction);
         action.sa_handler = on_timer;
         if (sigaction(timer_signal(), &action, NULL) != 0) return;
         if (pthread_atfork(NULL, NULL, forget_in_child) != 0) return;
-        process_alarm = PL_ppaddr[OP_ALARM];
-        PL_ppaddr[OP_ALARM] = alarm_op;
     }
-    change_all(aTHX);
+    process_alarm = px_ops_replace(aTHX_ OP_ALARM, alarm_op, process_alarm);
+    px_own_signals_prepare(aTHX);
 }
 
 /* This thread's interpreter has an alarm of its own now. */
@@ -155,4 +132,14 @@ void px_alarm_begin(pTHX) {
 }
 
 void px_alarm_end(void) {}
+
+bool px_alarm_is_own(void) {
+    return false;
+}
+
+NV px_alarm_set(NV seconds, NV interval) {
+    PERL_UNUSED_VAR(seconds);
+    PERL_UNUSED_VAR(interval);
+    return -1;
+}
 #endif

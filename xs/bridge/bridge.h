@@ -157,6 +157,10 @@ struct px_worker {
     const peregrine_event *batch; /* the next event */
     int batch_left;
     int depth;  /* dispatch calls on the stack */
+    /* The innermost Perl frame of the server when the outermost dispatch began: the application's frames are
+     * within it. */
+    const PERL_SI *server_stack;
+    I32 server_frame;
     bool woken; /* the engine's descriptor has been made readable since the last poll */
     bool host_loop; /* nobody watches that: the loop waits in the engine, and does not if `woken` */
     /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
@@ -172,6 +176,7 @@ struct px_worker {
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* what the engine counts in; NULL: it does not */
+    SV *places;     /* the table of workers at the same sockets; NULL: it is the only one there */
     SV *busy_words; /* what `busy` points into */
     uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
@@ -326,7 +331,14 @@ bool px_is_foreign(const px_worker *worker);
 void px_foreign(pTHX_ const px_worker *worker, const char *what) __attribute__noreturn__;
 void px_came_back(pTHX_ SV *failure) __attribute__noreturn__;
 void px_leave(pTHX_ int status) __attribute__noreturn__;
-void px_let_threads_fork(void);
+
+/* children.c */
+bool px_has_handler(pTHX_ int number);
+bool px_children_settle(pTHX_ bool on);
+void px_children_of_clone(void);
+
+/* ops.c */
+Perl_ppaddr_t px_ops_replace(pTHX_ OPCODE type, Perl_ppaddr_t now, Perl_ppaddr_t before);
 
 /* words.c */
 px_words *px_words_new(pTHX_ size_t count);
@@ -360,8 +372,14 @@ static inline void px_busy_end(const px_worker *worker) {
 void px_alarm_prepare(pTHX);
 void px_alarm_begin(pTHX);
 void px_alarm_end(void);
+bool px_alarm_is_own(void);
+NV px_alarm_set(NV seconds, NV interval);
+
+/* own_signals.c */
+void px_own_signals_prepare(pTHX);
+
 /* stops.c */
-int px_stops_watch(const int *numbers, size_t count);
+int px_stops_watch(double seconds, const int *numbers, size_t count);
 void px_stops_heard(void);
 
 /* stuck.c */

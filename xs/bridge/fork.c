@@ -6,8 +6,6 @@
  * dies, too: past that point it would answer its parent's requests. */
 #include "bridge/bridge.h"
 
-#include <pthread.h>
-
 /* Whether the worker belongs to a process that this one was forked from. */
 bool px_is_foreign(const px_worker *worker) {
     return worker->forks != peregrine_forks();
@@ -27,17 +25,6 @@ void px_came_back(pTHX_ SV *failure) {
         croak("PAGI: process %d, which the application has forked, died: %" SVf, pid, SVfARG(failure));
     croak("PAGI: process %d, which the application has forked, returned from it; "
           "a child has to end by exit or exec\n", pid);
-}
-
-static void be_main_interpreter(void) {
-    PERL_SET_INTERP(PERL_GET_THX);
-}
-
-/* Perl lets the environment be changed by the main interpreter only. In a child that a thread has forked
- * there is no other one than that thread's: it may change what the programs that it starts get. */
-void px_let_threads_fork(void) {
-    static bool is_done;
-    if (!is_done) is_done = pthread_atfork(NULL, NULL, be_main_interpreter) == 0;
 }
 
 /* Ends a process that was forked for good: its END blocks run, and what is buffered is written. The Perl code

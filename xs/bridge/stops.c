@@ -2,22 +2,45 @@
  *
  * The loop blocks signals but while it waits, so an application that never returns leaves them no turn. A
  * thread takes them then. It counts them, passes each on to the loop's thread, where it waits, and lets the
- * third one that the loop has not heard end the process.
+ * third one that the loop has not heard end the process, or the time that a stop may take: Server::Starter,
+ * for one, sends a single signal and waits.
  *
  * The thread waits for the signals instead of handling them: Perl's handlers need the thread of an
  * interpreter, and an application may replace the handlers at any time. */
 #include "bridge/bridge.h"
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Signals that may wait for the loop. */
 #define PX_STOPS_UNHEARD 2
 
 static int unheard;
+static int timing; /* a thread waits for the end of the time */
+static double within_s;
 static pthread_t serving;
 static pid_t process;
 static sigset_t watched;
+
+/* Ends the process when the loop has not heard a signal in the time that a stop may take. */
+static void *end_in_time(void *nothing) {
+    PERL_UNUSED_VAR(nothing);
+    struct timespec left = {.tv_sec = (time_t)within_s};
+    left.tv_nsec = (long)((within_s - (double)left.tv_sec) * 1e9);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
+    __atomic_store_n(&timing, 0, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&unheard, __ATOMIC_RELAXED) > 0) (void)pthread_kill(serving, px_stuck_signal());
+    return NULL;
+}
+
+/* Without memory for the thread, the third signal ends the process as ever. */
+static void begin_time(void) {
+    pthread_t thread;
+    if (__atomic_exchange_n(&timing, 1, __ATOMIC_RELAXED)) return;
+    if (pthread_create(&thread, NULL, end_in_time, NULL) == 0) (void)pthread_detach(thread);
+    else __atomic_store_n(&timing, 0, __ATOMIC_RELAXED);
+}
 
 static void *take_signals(void *nothing) {
     PERL_UNUSED_VAR(nothing);
@@ -25,6 +48,7 @@ static void *take_signals(void *nothing) {
         int number;
         if (sigwait(&watched, &number) != 0) continue;
         const int waiting = __atomic_add_fetch(&unheard, 1, __ATOMIC_RELAXED);
+        begin_time();
         (void)pthread_kill(serving, waiting > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
     }
     return NULL;
@@ -43,9 +67,10 @@ static int start_thread(void) {
     return pthread_detach(thread);
 }
 
-/* From now on these signals, which Perl handles, are counted. The thread is made once in a process. Not 0: an
- * error's number. */
-int px_stops_watch(const int *numbers, size_t count) {
+/* From now on these signals, which Perl handles, are counted, and the loop has `seconds` to hear the first
+ * one. The thread is made once in a process. Not 0: an error's number. */
+int px_stops_watch(double seconds, const int *numbers, size_t count) {
+    within_s = seconds;
     if (process == getpid()) return 0;
     (void)sigemptyset(&watched);
     for (size_t i = 0; i < count; i++) {

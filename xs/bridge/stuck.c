@@ -84,10 +84,13 @@ static void add_function(stuck_text *text, const CV *cv) {
     else add_words(text, "a function");
 }
 
-static void add_stack(pTHX_ stuck_text *text) {
+/* The application's frames; all of them where nothing is being dispatched. */
+static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
+    const PERL_SI *server = worker && worker->depth > 0 ? worker->server_stack : NULL;
     int frames = 0;
     for (const PERL_SI *si = PL_curstackinfo; si; si = si->si_prev) {
         for (I32 i = si->si_cxix; i >= 0 && frames < PX_STUCK_FRAMES; i--) {
+            if (si == server && i <= worker->server_frame) return;
             const PERL_CONTEXT *cx = &si->si_cxstack[i];
             if (CxTYPE(cx) != CXt_SUB) continue;
             frames++;
@@ -179,7 +182,7 @@ static void tell(const char *who, unsigned long number) {
     add_request(&text, stuck_worker);
     add_place(&text, PL_curcop);
     end_line(&text);
-    add_stack(aTHX_ & text);
+    add_stack(aTHX_ & text, stuck_worker);
     const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
     PERL_UNUSED_VAR(written);
 }

@@ -183,6 +183,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     }
     peregrine_worker_free(engine);
     px_clear(aTHX_ & worker->words);
+    px_clear(aTHX_ & worker->places);
     px_busy_forget(aTHX_ worker);
     px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
@@ -504,7 +505,10 @@ static bool goes_on(px_worker *worker, int polls) {
 static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     int polls = 0;
     worker->refs++;
-    worker->depth++;
+    if (worker->depth++ == 0) {
+        worker->server_stack = PL_curstackinfo;
+        worker->server_frame = cxstack_ix;
+    }
     ENTER;
     save_scalar(PL_errgv);
     CLEAR_ERRSV(); /* what calls need not keep, see px_call() */

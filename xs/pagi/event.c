@@ -5,14 +5,14 @@
  * allowed; nothing else changes. */
 #include "pagi/pagi.h"
 
-/* What keeps a value from being a string, as a phrase; NULL if nothing does. */
+/* A phrase that says why a value is no string; NULL for a string. */
 static const char *no_string(const SV *value) {
     if (!value) return "is missing";
     if (!SvOK(value)) return "is undefined";
     return SvROK(value) ? "is a reference, not a string" : NULL;
 }
 
-/* What is wrong with a value that should be a byte string, as a phrase; NULL if nothing is. */
+/* The bytes of a value. Returns NULL, or a phrase that says why the value is no byte string. */
 const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
     if (value && SvPOK(value) && !SvUTF8(value)) {
         *bytes = SvPVX_const(value);
@@ -27,7 +27,7 @@ const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len) {
     return *bytes ? NULL : "has a wide character; encode it to bytes first";
 }
 
-/* The same for a character string, of which UTF-8 goes out. */
+/* The UTF-8 of a character string. Returns NULL, or a phrase that says why the value is no string. */
 const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
     const char *wrong = no_string(value);
     if (wrong) return wrong;
@@ -135,7 +135,7 @@ SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code
         if (!exchange->senders) exchange->senders = newAV();
         av_push(exchange->senders, newSVsv(future));
         if (!worker->engine) return future;
-        /* What waits may be a file, which is no memory of ours. */
+        /* Output that waits may be a file, which takes no memory. */
         if (peregrine_buffered(worker->engine, exchange->base.ticket) >= exchange->app->high_water)
             pagi_transport_high(aTHX_ exchange);
         if (worker->engine) (void)peregrine_flush(worker->engine, exchange->base.ticket);
@@ -147,7 +147,7 @@ SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code
     }
 }
 
-/* The same for an event with fields: names the one that is wrong. */
+/* The Future of an event with fields; its failure names the field that is wrong. */
 SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code,
                              const pagi_fields *fields) {
     px_worker *worker = exchange->base.worker;
@@ -225,12 +225,13 @@ SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV 
     return read_integer(aTHX_ worker, type, event, key, 0, max, number, found);
 }
 
-/* The same for the status of a final response. */
+/* Reads the status of a final response. Returns NULL, or a failed Future. */
 SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found) {
     return read_integer(aTHX_ app->worker, type, event, PAGI_KEY(app->cx, STATUS), 200, 599, status, found);
 }
 
-/* The same for an interim response: 100 and 101 are the engine's own. */
+/* Reads the status of an interim response: 100 and 101 belong to the engine. Returns NULL, or a failed
+ * Future. */
 SV *pagi_event_interim(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found) {
     return read_integer(aTHX_ app->worker, type, event, PAGI_KEY(app->cx, STATUS), 102, 199, status, found);
 }

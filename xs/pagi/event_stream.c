@@ -19,8 +19,8 @@ static const char *next_line(const char *at, const char *end) {
     return at + (at[0] == '\r' && at + 1 < end && at[1] == '\n' ? 2 : 1);
 }
 
-/* One line for each line of the text, the last one too if it is empty: what a client puts together again
- * is the text. A space behind the colon is the one that clients take away. */
+/* A field for each line of the text, also for an empty last line: clients join the lines with newlines, and
+ * have the text again. Clients take away the space behind the colon. */
 static void put_field(pTHX_ SV *out, const char *name, const pagi_text *text) {
     const char *at = text->bytes;
     const char *end = at + text->len;

@@ -203,7 +203,7 @@ static bool unobserved(const pagi_exchange *exchange) {
            !exchange->on_drain && pagi_exchange_is_reusable(&exchange->base);
 }
 
-/* What is wrong with an application that returned something else than a Future, in words: a mortal. */
+/* A complaint about an application that returned no Future: a mortal. */
 static SV *complaint_about(pTHX_ pagi_exchange *exchange, SV *returned) {
     SV *const server = exchange->base.worker->server;
     SV *text = server && returned
@@ -269,7 +269,7 @@ static void report_idle(pTHX_ pagi_exchange *exchange) {
     px_exchange_tell(aTHX_ &exchange->base, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
-/* Nothing that the application sends goes out any more: those who wait for that go on. */
+/* Output of the application goes nowhere from now on: Futures that wait for room resolve. */
 static void release_waiting(pTHX_ pagi_exchange *exchange) {
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->senders);
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->flushers);

@@ -125,7 +125,8 @@ static void shut_down(pTHX_ px_exchange *base) {
     if (exchange->kind->shut_down) exchange->kind->shut_down(aTHX_ exchange);
 }
 
-/* One whose client has left counts for nothing: nobody waits for it, and it might never end. */
+/* An exchange whose client has left counts as no work: no client waits, and the application might never end
+ * it. */
 static px_app_state app_state(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     if (!exchange->app_running) return PX_APP_OVER;

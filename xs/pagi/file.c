@@ -25,7 +25,7 @@ static void note_local(pTHX_ pagi_app *app, const char *path, STRLEN len) {
     (void)hv_store(app->local_folders, path, (I32)folder_len(path, len), newSV(0), 0);
 }
 
-/* What a thread has opened, in the place of a path: an object of PAGI::Server::SlowFiles, or NULL. */
+/* The file that a thread has opened in the place of a path: a PAGI::Server::SlowFiles object, or NULL. */
 static HV *opened(pTHX_ SV *file) {
     return file && SvROK(file) && SvTYPE(SvRV(file)) == SVt_PVHV &&
                    sv_derived_from(file, "PAGI::Server::SlowFiles::File")

@@ -2,13 +2,13 @@
  * the last event of $receive again and again. */
 #include "pagi/pagi.h"
 
-/* So many are answered at once, which is enough for an application that is about to end. */
+/* Calls in vain that resolve at once: enough for an application that is about to end. */
 #define IN_VAIN_AT_ONCE 100
-/* Seconds: each further one waits so much longer than the one before it, up to the other. */
+/* Seconds. Each further call waits IN_VAIN_DELAY longer than the one before, IN_VAIN_DELAY_MAX at most. */
 #define IN_VAIN_DELAY 1e-6
 #define IN_VAIN_DELAY_MAX 1.0
 
-/* A Future of the loop that resolves with `event` (borrowed, or NULL) after so many seconds; NULL when the
+/* A Future of the loop that resolves with `event` (borrowed, or NULL) after `seconds`; NULL when the
  * loop has none. */
 static SV *after_delay(pTHX_ px_worker *worker, NV seconds, SV *event) {
     SV *after = sv_2mortal(newSVnv(seconds));

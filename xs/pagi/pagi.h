@@ -90,7 +90,7 @@ enum pagi_key { PAGI_KEYS(PAGI_KEY_ENUM) PAGI_KEY_COUNT };
 #define PAGI_HEADER_IDS 256
 #define PAGI_METHOD_IDS 64
 
-/* What one interpreter needs. */
+/* State of the PAGI face that each interpreter has once. */
 typedef struct pagi_context {
     SV *keys[PAGI_KEY_COUNT];
     SV *header_names[PAGI_HEADER_IDS]; /* lower-case names, learned from the first request that brings one */
@@ -111,7 +111,8 @@ void pagi_context_clone(pTHX);
 typedef struct pagi_app pagi_app;
 typedef struct pagi_exchange pagi_exchange;
 
-/* One event that an application may $send. Returns a new reference to a Future. */
+/* A type of event that an application may $send, and its function, which returns a new reference to a
+ * Future. */
 typedef struct pagi_send_event {
     const char *type;
     STRLEN type_len;
@@ -160,7 +161,7 @@ enum pagi_tls_field {
     PAGI_TLS_FIELDS
 };
 
-/* What requests without a client certificate have in common, made once. */
+/* TLS facts that requests without a client certificate share, made once. */
 typedef struct pagi_tls_common {
     UV serial;       /* 0: not made yet */
     SV *server_cert; /* a shared string, or NULL */
@@ -179,7 +180,7 @@ typedef struct pagi_tls_kept {
     UV serial; /* of what it was made of; 0: of a client certificate */
 } pagi_tls_kept;
 
-/* What a worker serves requests with. */
+/* An application, and what the worker keeps to serve requests with it. */
 struct pagi_app {
     px_worker *worker;
     pagi_context *cx;
@@ -248,7 +249,7 @@ typedef enum {
     PAGI_SOCKET_CLOSING /* from this side; the engine tells when it is over */
 } pagi_socket_state;
 
-/* What an exchange of the websocket kind has besides. */
+/* Additional state of an exchange of the websocket kind. */
 typedef struct pagi_socket {
     pagi_socket_state state;
     bool connect_told; /* websocket.connect was given */
@@ -261,7 +262,7 @@ typedef struct pagi_socket {
     size_t queued_bytes;
 } pagi_socket;
 
-/* What an exchange of the sse kind has besides. */
+/* Additional state of an exchange of the sse kind. */
 typedef struct pagi_stream {
     /* with a stream, or with an ordinary response */
     enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer;
@@ -270,7 +271,7 @@ typedef struct pagi_stream {
     SV *close_reason; /* what the application gave as the reason for closing, or NULL */
 } pagi_stream;
 
-/* One request and its response. */
+/* A request and its response. */
 struct pagi_exchange {
     px_exchange base; /* first */
     pagi_app *app;
@@ -303,7 +304,7 @@ struct pagi_exchange {
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     AV *flushers;   /* those of http.fullflush, or NULL */
-    /* those of who reads a body to send it: resolved when nothing goes out any more; or NULL */
+    /* Futures of code that reads a body to send it: resolved when output ends; or NULL */
     AV *feeders;
     SV *app_future; /* the application's pending Future, or NULL */
     /* while a thread opens a file that was sent: becomes ready then, what is sent meanwhile comes after it */

@@ -44,7 +44,7 @@ bool pagi_request_goes_on(const pagi_exchange *exchange) {
            (exchange->end == PAGI_END_HALF_CLOSED && exchange->request != PAGI_REQUEST_DELIVERED);
 }
 
-/* What $receive gives next: the last event, or a piece of the body; NULL when there is neither yet. */
+/* The next event for $receive: the last one, or a piece of the body; NULL when there is neither yet. */
 SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
     SV *last = exchange->kind->last_event(aTHX_ exchange);
     if (last) {

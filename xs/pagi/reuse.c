@@ -86,7 +86,7 @@ static inline bool plain_pair(const AV *list) {
            plain_scalar(slots[1], 1);
 }
 
-/* The same as a field of a list, looked at once for each field of each request. */
+/* Whether an entry of a list is a plain field. Inline: called for each field of each request. */
 static inline bool plain_field(const SV *entry) {
     if (!entry || SvREFCNT(entry) != 1 || SvFLAGS(entry) != (SVt_IV | SVf_ROK)) return false;
     const SV *list = SvRV(entry);
@@ -142,7 +142,7 @@ bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
     HV *extensions = (HV *)SvRV(exchange->scope->slots[PAGI_SLOT_EXTENSIONS]);
     const SV *reference = px_fetch(aTHX_ extensions, PAGI_KEY(exchange->app->cx, TLS));
     SV *const *values = kept->values;
-    /* One reference is ours, one the extensions'. */
+    /* Two references are expected: ours and the extensions'. */
     if (!kept->serial || !reference || !plain_reference(reference, 1) || SvRV(reference) != (SV *)kept->hash)
         return false;
     if (SvREFCNT(kept->hash) != 2 || (SvFLAGS(kept->hash) & PAGI_UNUSUAL) || weakly_referred(kept->hash))
@@ -188,7 +188,7 @@ void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
     if (finished && exchange->kind->keeps_scope && keepable(exchange)) {
         SV **slots = scope->slots;
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
-        /* What the application put there must not live longer than its request. */
+        /* Values that the application put there must not live longer than its request. */
         if (slots[PAGI_SLOT_STATE]) hv_clear((HV *)SvRV(slots[PAGI_SLOT_STATE]));
         if (scope->secure && !pagi_tls_untouched(aTHX_ exchange)) pagi_tls_drop(aTHX_ & scope->tls);
         if (exchange->app->extensions || scope->secure) hv_clear((HV *)SvRV(slots[PAGI_SLOT_EXTENSIONS]));

@@ -2,7 +2,7 @@
  * themselves are the business of a kind of scope. */
 #include "pagi/pagi.h"
 
-/* What the check of the server says against an event: a failed Future, or NULL. */
+/* The refusal of an event by the server's check: a failed Future, or NULL. */
 static SV *refusal_of_check(pTHX_ const pagi_app *app, HV *event) {
     px_worker *worker = app->worker;
     SV *error = NULL;

@@ -205,7 +205,7 @@ static SV *read_text(pTHX_ px_worker *worker, const char *type, HV *event, SV *k
     return wrong ? px_future_invalid(aTHX_ worker, "%s: %s %s", type, SvPVX_const(key), wrong) : NULL;
 }
 
-/* The same for a field that has to stay on its line. */
+/* Reads the text of a field that has to stay on one line. Returns NULL, or a failed Future. */
 static SV *read_line(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, pagi_text *text) {
     SV *failed = read_text(aTHX_ worker, type, event, key, text);
     if (failed || !pagi_event_stream_breaks(text)) return failed;

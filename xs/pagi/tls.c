@@ -16,8 +16,8 @@ static bool same_certificate(const pagi_tls_common *common, peregrine_text cert)
            memcmp(SvPVX_const(common->server_cert), cert.bytes, cert.len) == 0;
 }
 
-/* What this connection has in common with others; takes the place of the oldest if it is the first of its
- * kind. */
+/* The facts that this connection shares with others like it. The first connection of a kind takes the place
+ * of the oldest kind. */
 static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls_info *info) {
     pagi_tls_common *oldest = &app->tls[0];
     for (pagi_tls_common *common = app->tls; common < app->tls + PAGI_TLS_COMMON_MAX; common++) {

@@ -175,8 +175,8 @@ static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_even
 
 /* ---- $send ----------------------------------------------------------------------------------- */
 
-/* What the application itself has closed takes nothing more: it cannot race itself (PAGI::Spec::Www,
- * sending after disconnect). */
+/* A connection that the application itself has closed refuses events: the application cannot race itself
+ * (PAGI::Spec::Www, sending after disconnect). */
 static SV *closed_by_app(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->app_closed) return NULL;
     return px_future_invalid(aTHX_ exchange->base.worker,
@@ -471,8 +471,8 @@ static AV *subprotocols(pTHX_ const peregrine_request *request) {
     return list;
 }
 
-/* What a websocket scope has besides. The application may do to its list what it likes: accept is checked
- * against one of our own. */
+/* Additional keys of a websocket scope. The application may change its list of subprotocols: accept is
+ * checked against our own. */
 static void extend_scope(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     pagi_context *cx = exchange->app->cx;
     AV *list = subprotocols(aTHX_ request);

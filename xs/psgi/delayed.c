@@ -27,7 +27,7 @@ static XSPROTO(xs_respond) {
     XSRETURN(1);
 }
 
-/* Nobody holds the responder any more: without a response the client would wait for ever. */
+/* The last reference to the responder is gone: without a response the client would wait for ever. */
 static int responder_free(pTHX_ SV *sv, MAGIC *mg) {
     psgi_exchange *exchange = (psgi_exchange *)(void *)mg->mg_ptr;
     PERL_UNUSED_ARG(sv);
@@ -91,7 +91,8 @@ void psgi_writer_close(pTHX_ psgi_exchange *exchange) {
         psgi_response_end(aTHX_ exchange);
 }
 
-/* Nobody holds the writer any more. While the function that got it runs, that may be because it dies. */
+/* The last reference to the writer is gone. While the function that got it runs, an exception may be the
+ * reason. */
 void psgi_writer_gone(pTHX_ psgi_exchange *exchange) {
     if (exchange->calling) exchange->abandoned = true;
     else psgi_writer_close(aTHX_ exchange);

@@ -29,7 +29,7 @@ static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
     return key;
 }
 
-/* The same for names that the engine numbers, made once. */
+/* The key of a field whose name the engine numbers, made once. */
 static SV *key_of(pTHX_ const psgi_app *app, const char *text, const peregrine_field_span *field) {
     const char *name = text + field->name_at;
     if (field->id == 0 || field->id >= PSGI_HEADER_IDS) return make_key(aTHX_ app, name, field->name_len);
@@ -121,7 +121,7 @@ static SV *protocol(const psgi_context *cx, uint8_t version) {
                            : PSGI_KEY(cx, HTTP_1_1);
 }
 
-/* What is behind the application's own part of the path, which the engine has compared: percent-decoded
+/* PATH_INFO: the path behind the application's own part, which the engine has compared, as percent-decoded
  * bytes. Empty for the target "*", which is no path. */
 static void put_path_info(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const char *raw = request->text + request->path.at;

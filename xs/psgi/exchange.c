@@ -92,8 +92,8 @@ static bool is_nothing(pTHX_ SV *value) {
            av_count((AV *)SvRV(value)) == 0;
 }
 
-/* What the application returns, a mortal; NULL: it died, and *error is of what. As px_call(), but that $@ is
- * the dispatch's own already, and that the temporary values go with the request. */
+/* The value that the application returns, a mortal; NULL: it died, and *error has the exception. Differs from
+ * px_call() in two points: $@ is the dispatch's own already, and temporary values go with the request. */
 static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
     dSP;
     PUSHSTACKi(PERLSI_UNKNOWN);
@@ -178,7 +178,7 @@ static bool wants_harakiri(pTHX_ const psgi_exchange *exchange) {
     return commit && (SvROK(commit) || SvTRUE_nomg(commit));
 }
 
-/* What comes after the response: psgix.cleanup.handlers, psgix.harakiri. */
+/* Work after the response: psgix.cleanup.handlers, psgix.harakiri. */
 void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     AV *handlers = cleanup_of(aTHX_ exchange);
@@ -194,8 +194,8 @@ void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
     px_worker_app_ended(aTHX_ worker);
 }
 
-/* Nothing more will be sent: the application's handle is closed, the ticket goes. What comes after the
- * response waits for the next turn, as the kernel has the response then. */
+/* Output has ended: the application's handle is closed, the ticket goes. Work after the response waits for
+ * the next turn, as the kernel has the response then. */
 void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     if (exchange->state == PSGI_OVER) return;
     px_worker *worker = exchange->base.worker;
@@ -214,7 +214,7 @@ void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     px_worker_release(aTHX_ worker);
 }
 
-/* All of the response is with the engine, which answered with this code. */
+/* The engine has all of the response, and answered with `code`. */
 void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code) {
     exchange->state = PSGI_SENT;
     if (code == PEREGRINE_DONE) psgi_exchange_over(aTHX_ exchange);
@@ -269,7 +269,7 @@ void psgi_exchange_fail(pTHX_ psgi_exchange *exchange, SV *failure, const char *
     fail(aTHX_ exchange, psgi_delivers(exchange) ? "_app_died" : "_app_left", failure, stage);
 }
 
-/* What it gave is no response, or not the one that it promised. */
+/* Refuses a value that is no response, or not the response that its head promised. */
 void psgi_exchange_reject(pTHX_ psgi_exchange *exchange, SV *reason) {
     fail(aTHX_ exchange, "_bad_response", reason, "");
 }

@@ -135,7 +135,8 @@ static void shut_down(pTHX_ px_exchange *base) {
     PERL_UNUSED_ARG(base);
 }
 
-/* One whose client has left counts for nothing: nobody waits for it, and it might never end. */
+/* An exchange whose client has left counts as no work: no client waits, and the application might never end
+ * it. */
 static px_app_state app_state(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
     const bool busy = exchange->state == PSGI_CALLED || exchange->state == PSGI_STARTED;

@@ -78,7 +78,7 @@ void psgi_put_shared(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept whic
     else renew(aTHX_ exchange, env, which, px_copy(aTHX_ shared));
 }
 
-/* Any string. */
+/* Puts a string, kept or made anew, into the environment. */
 void psgi_put_text(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, const char *text,
                    STRLEN len) {
     SV *sv = exchange->kept[which];

@@ -58,7 +58,7 @@ enum psgi_key { PSGI_KEYS(PSGI_KEY_ENUM) PSGI_KEY_COUNT };
 #define PSGI_HEADER_IDS 256
 #define PSGI_METHOD_IDS 64
 
-/* What one interpreter needs. */
+/* State of the PSGI face that each interpreter has once. */
 typedef struct psgi_context {
     SV *keys[PSGI_KEY_COUNT];
     SV *header_keys[PSGI_HEADER_IDS]; /* HTTP_ACCEPT, learned from the first request that brings one */
@@ -74,7 +74,7 @@ void psgi_context_clone(pTHX);
 
 /* ---- Application and exchange ---------------------------------------------------------------- */
 
-/* What a worker serves requests with. */
+/* An application, and what the worker keeps to serve requests with it. */
 typedef struct psgi_app {
     px_worker *worker;
     psgi_context *cx;
@@ -127,7 +127,7 @@ typedef struct psgi_spool {
     bool failed; /* there will be no file any more */
 } psgi_spool;
 
-/* One request and its response. */
+/* A request and its response. */
 typedef struct psgi_exchange {
     px_exchange base; /* first; base.given is the environment */
     psgi_app *app;

@@ -112,7 +112,7 @@ static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
     return NULL;
 }
 
-/* What the engine's code says about a head, a mortal. */
+/* The engine's complaint about a head, in words: a mortal. */
 static SV *complaint(pTHX_ const psgi_exchange *exchange, const psgi_head *head, int code) {
     const bool one_field = code == PEREGRINE_E_FIELD_NAME || code == PEREGRINE_E_FIELD_VALUE ||
                            code == PEREGRINE_E_CONTENT_LENGTH;

@@ -41,7 +41,7 @@ static UV expected(psgi_exchange *exchange) {
     return exchange->marks = sum;
 }
 
-/* What an application has done to an environment. */
+/* An application's changes of an environment. */
 typedef struct {
     UV sum;         /* of what is ours */
     int references; /* among that */
@@ -70,7 +70,7 @@ static bool look_over(const HV *env, findings *found) {
     return true;
 }
 
-/* What a value refers to; NULL: it is no reference. */
+/* The target that a kept value must refer to; NULL: the kept value is no reference. */
 static const void *target_of(pTHX_ const psgi_exchange *exchange, int which) {
     const psgi_app *app = exchange->app;
     switch (which) {

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* What the engine keeps in memory before that. */
+/* Bytes of a response that stay in memory; further ones go to a file. */
 #define MEMORY_MAX (1024 * 1024)
 /* Bytes that are read back at once. */
 #define PIECE_BYTES (64 * 1024)
@@ -81,7 +81,7 @@ void psgi_spool_close(psgi_exchange *exchange) {
     exchange->spool.open = false;
 }
 
-/* What it held counts no more. */
+/* Takes the bytes in the file out of the count of spooled bytes. */
 void psgi_spool_forget(psgi_exchange *exchange) {
     psgi_spool_close(exchange);
     exchange->app->spooled -= exchange->spool.size;

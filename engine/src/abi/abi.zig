@@ -438,6 +438,11 @@ fn retire(worker: *EngineWorker) void {
     worker.io.wake();
 }
 
+pub export fn peregrine_pause_accepting(handle: *Handle, paused: c_int) callconv(.c) void {
+    if (handle.isElsewhere()) return;
+    handle.call(EngineWorker.pauseAccepting, .{ &handle.worker, paused != 0 });
+}
+
 pub export fn peregrine_end_websockets(handle: *Handle) callconv(.c) void {
     if (handle.isForeign()) return;
     if (handle.interpreter) |interpreter| return interpreter.wish(Wish.end_websockets);
@@ -509,6 +514,18 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
     handle.call(useCounters, .{ handle, counters });
     // The first look around is over; the next one has its deadline.
     peregrine_wake(handle);
+    return Code.ok;
+}
+
+pub export fn peregrine_share_sockets(
+    handle: *Handle,
+    table: [*]u64,
+    count: usize,
+    number: usize,
+) callconv(.c) c_int {
+    if (handle.isElsewhere()) return Code.gone;
+    if (number == 0 or number >= count) return Code.range;
+    handle.call(EngineWorker.shareSockets, .{ &handle.worker, table[0..count], number });
     return Code.ok;
 }
 

@@ -93,9 +93,11 @@ pub const ApplicationEnd = struct {
     returned: ?*types.Loan = null,
     /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
-    /// How many requests had been given up for want of memory when all of the ledger was last looked at, and
-    /// from where on it is to be looked at.
+    /// The engine's count of requests given up for want of memory, as of the beginning of the last look at
+    /// the whole ledger that has ended (`shed`), and of the look under way (`shed_begun`), which has come to
+    /// `shed_at`.
     shed: u32 = 0,
+    shed_begun: u32 = 0,
     shed_at: usize = 0,
 
     /// Events of one poll.
@@ -251,18 +253,22 @@ pub const ApplicationEnd = struct {
             .thread => |channel| channel,
             .remote => return null,
         };
-        const count = channel.engine.shed.load(.acquire);
-        if (count == end.shed) return null;
         const entries = end.ledger.entries.items;
-        while (end.shed_at < entries.len) : (end.shed_at += 1) {
-            const entry = entries[end.shed_at] orelse continue;
-            if (entry.over or !end.ledger.slots.wasShed(entry.ticket)) continue;
-            end.ledger.end(entry);
-            return lastOf(entry, .server_error);
+        while (true) {
+            // A request that is given up meanwhile may lie behind the place that this look has come to.
+            if (end.shed_at == 0) end.shed_begun = channel.engine.shed.load(.acquire);
+            if (end.shed_begun == end.shed) return null;
+            while (end.shed_at < entries.len) {
+                const entry = entries[end.shed_at];
+                end.shed_at += 1;
+                const found = entry orelse continue;
+                if (found.over or !end.ledger.slots.wasShed(found.ticket)) continue;
+                end.ledger.end(found);
+                return lastOf(found, .server_error);
+            }
+            end.shed_at = 0;
+            end.shed = end.shed_begun;
         }
-        end.shed_at = 0;
-        end.shed = count;
-        return null;
     }
 
     /// The last event of an exchange whose end was not read.

@@ -81,8 +81,9 @@ pub const Interpreter = struct {
         self.end.flush();
         self.end.deinit();
         self.wakeup.deinit();
-        io.file.close(self.waker);
+        // The engine takes an interpreter that has a socket but no waker for hostile.
         io.file.close(self.socket);
+        io.file.close(self.waker);
         self.shared.memory.close();
         self.gpa.destroy(self);
     }
@@ -165,7 +166,7 @@ pub const Interpreter = struct {
         const was_raised = self.raised.load(.monotonic);
         if (!asleep and !was_raised) return;
         self.raised.store(false, .monotonic);
-        const was_woken = asleep and sharing.lower(self.waker);
+        const was_woken = asleep and sharing.lower(self.waker) == .raised;
         if (was_woken and !was_raised) return;
         if (self.wakeup.clear() or was_woken) return;
         // It is readable for the end of the engine, if it is.

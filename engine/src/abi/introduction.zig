@@ -62,19 +62,20 @@ pub const JoinRequest = struct {
     is_other_version: bool,
 };
 
-/// The engine's part: who has asked to join. Null: nobody.
-pub fn next(join_socket: i32) ?JoinRequest {
-    while (true) {
-        var greeting: Greeting = undefined;
-        var fds: [1]i32 = undefined;
-        switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
-            .nothing, .ended => return null,
-            .message => |message| {
-                if (message.fd_count == 0) continue;
-                const known = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
-                return .{ .socket = fds[0], .is_other_version = !known };
-            },
-        }
+/// The next message at the join socket.
+pub const Next = union(enum) { asked: JoinRequest, malformed, nothing };
+
+/// The engine's part: one message of those who ask to join.
+pub fn next(join_socket: i32) Next {
+    var greeting: Greeting = undefined;
+    var fds: [1]i32 = undefined;
+    switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
+        .nothing, .ended => return .nothing,
+        .message => |message| {
+            if (message.fd_count == 0) return .malformed;
+            const known = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
+            return .{ .asked = .{ .socket = fds[0], .is_other_version = !known } };
+        },
     }
 }
 

@@ -22,6 +22,7 @@ const Seat = @import("seat.zig").Seat;
 const Wish = @import("shared.zig").Wish;
 const types = @import("types.zig");
 const unanswered = @import("unanswered.zig");
+const Outcasts = @import("outcasts.zig").Outcasts;
 const Exchange = peregrine.Exchange;
 const Head = peregrine.Head;
 const io = peregrine.io;
@@ -54,6 +55,10 @@ pub const Pool = struct {
     /// Offers that are free, at most `spare_max`.
     spare: std.DoublyLinkedList = .{},
     spare_count: u32 = 0,
+    /// The join socket may have more messages, which the next round reads.
+    more_join: bool = false,
+    /// Interpreters that were shut out and may still run.
+    outcasts: Outcasts = .{},
     /// Exchanges of an interpreter that goes.
     leftover: std.ArrayList(peregrine.Ticket) = .empty,
 
@@ -81,6 +86,7 @@ pub const Pool = struct {
         var it = pool.worker.exchanges.iterator();
         while (it.next()) |exchange| pool.dismiss(exchange);
         for (pool.places()) |place| if (place) |seat| seat.destroy();
+        pool.outcasts.deinit();
         while (pool.spare.popFirst()) |node| pool.free(.at(node));
         pool.leftover.deinit(pool.gpa);
         io.file.close(pool.manner.join_socket);
@@ -98,14 +104,15 @@ pub const Pool = struct {
     /// is more.
     pub fn turn(pool: *Pool) bool {
         var more = false;
-        pool.lower();
+        const deaf = pool.lower();
+        pool.outcasts.sweep(pool.worker);
         for (pool.places()) |place| if (place) |seat| {
             more = seat.end.drain() or more;
         };
-        if (pool.worker.io.takeForeign()) {
-            pool.admit();
-            pool.look();
-        }
+        const foreign = pool.worker.io.takeForeign();
+        if (foreign or pool.more_join) pool.admit();
+        if (foreign or deaf) pool.look();
+        more = more or pool.more_join;
         for (pool.places()) |place| if (place) |seat| pool.grant(seat);
         for (pool.places()) |place| if (place) |seat| pool.review(seat);
         pool.dispatch();
@@ -119,12 +126,15 @@ pub const Pool = struct {
         return more;
     }
 
-    /// Wakers that interpreters have raised are to be readable when they raise them again.
-    fn lower(pool: *Pool) void {
+    /// Wakers that interpreters have raised are to be readable when they raise them again. True: some of them
+    /// have closed theirs.
+    fn lower(pool: *Pool) bool {
+        var deaf = false;
         var raised = pool.worker.io.takeRaised();
         while (raised != 0) : (raised &= raised - 1) {
-            if (pool.seats[@ctz(raised)]) |seat| seat.lower();
+            if (pool.seats[@ctz(raised)]) |seat| deaf = !seat.lower() or deaf;
         }
+        return deaf;
     }
 
     /// Counters or an access log have come, or gone.
@@ -164,7 +174,7 @@ pub const Pool = struct {
     pub fn patience(pool: *Pool, wanted_ms: i32) i32 {
         // One came since, out of what a connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
-        var ms = wanted_ms;
+        var ms = pool.outcasts.patience(pool.worker.now, wanted_ms);
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
@@ -203,16 +213,27 @@ pub const Pool = struct {
     // ---- Interpreters
 
     fn admit(pool: *Pool) void {
-        while (introduction.next(pool.manner.join_socket)) |asked| {
+        pool.more_join = false;
+        for (0..joins_max) |_| {
+            const asked = switch (introduction.next(pool.manner.join_socket)) {
+                .nothing => return,
+                .malformed => continue,
+                .asked => |asked| asked,
+            };
             pool.seatInterpreter(&asked) catch |err| {
                 io.file.close(asked.socket);
                 if (err == error.Gone) continue; // it has not waited
+                const others = pool.worker.troubles.joins.add(pool.worker.now) orelse continue;
                 var buffer: [160]u8 = undefined;
-                const text = "An interpreter cannot join the engine: {t}";
-                pool.worker.say(.err, &buffer, text, .{err});
+                const text = "An interpreter cannot join the engine: {t}{f}";
+                pool.worker.say(.err, &buffer, text, .{ err, others });
             };
         }
+        pool.more_join = true;
     }
+
+    /// Messages of one round at the join socket, which an interpreter can send without end.
+    const joins_max = 16;
 
     fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
@@ -318,6 +339,7 @@ pub const Pool = struct {
         pool.count -= 1;
         pool.publishStates();
         const orderly = seat.state == .left;
+        if (seat.takeRogue()) |process| pool.outcasts.add(process, worker);
         seat.destroy();
         if (orderly) return;
         var buffer: [160]u8 = undefined;

@@ -23,6 +23,10 @@ pub const Seat = struct {
     /// By which the interpreter and the engine wake each other.
     waker: i32,
     shared: Shared,
+    /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
+    process: ?i32,
+    /// The interpreter has closed its end of the waker.
+    is_deaf: bool = false,
     /// Gathers events of its exchanges.
     host: Host,
     end: EngineEnd,
@@ -72,10 +76,12 @@ pub const Seat = struct {
             .socket = socket,
             .waker = waker,
             .shared = .of(memory),
+            .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
             .moved_at = worker.now,
         };
+        errdefer if (seat.process) |process| io.file.close(process);
         errdefer seat.host.abandon();
         const shared = &seat.shared;
         shared.putLimits(&worker.config, worker.notes_taken);
@@ -109,6 +115,7 @@ pub const Seat = struct {
         seat.host.deinit(&worker.pool);
         io.file.close(seat.socket);
         io.file.close(seat.waker);
+        if (seat.process) |process| io.file.close(process);
         seat.shared.memory.close();
         seat.pool.gpa.destroy(seat);
     }
@@ -119,9 +126,18 @@ pub const Seat = struct {
         sharing.raise(seat.waker);
     }
 
-    /// It has made the engine look around.
-    pub fn lower(seat: *const Seat) void {
-        _ = sharing.lower(seat.waker);
+    /// The interpreter has raised its waker. False: it has closed its end.
+    pub fn lower(seat: *Seat) bool {
+        if (sharing.lower(seat.waker) == .ended) seat.is_deaf = true;
+        return !seat.is_deaf;
+    }
+
+    /// The process of an interpreter that breaks the rules and has not ended. The caller's from now on.
+    pub fn takeRogue(seat: *Seat) ?i32 {
+        if (!seat.is_deaf and !seat.end.broken.load(.monotonic)) return null;
+        if (sharing.hasEnded(seat.socket)) return null;
+        defer seat.process = null;
+        return seat.process;
     }
 
     // ---- How much it is at
@@ -174,7 +190,7 @@ pub const Seat = struct {
 
     /// Whether it has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
-        return seat.end.broken.load(.monotonic) or sharing.hasEnded(seat.socket);
+        return seat.end.broken.load(.monotonic) or seat.is_deaf or sharing.hasEnded(seat.socket);
     }
 
     /// It has said or read something: it is not stuck.

@@ -241,18 +241,41 @@ pub fn raise(waker: sys.Fd) void {
     while (linux.errno(linux.sendto(waker, "w", 1, flags, null, 0)) == .INTR) {}
 }
 
-/// Makes a waker unreadable, if the other process keeps to the rules; false: it was not readable.
-pub fn lower(waker: sys.Fd) bool {
-    if (!is_linux) return false;
+/// Makes a waker unreadable, if the other process keeps to the rules. `ended`: the other end is closed, and
+/// the waker stays readable.
+pub fn lower(waker: sys.Fd) enum { raised, silent, ended } {
+    if (!is_linux) return .ended;
     var bytes: [1024]u8 = undefined;
     while (true) {
         const rc = linux.recvfrom(waker, &bytes, bytes.len, linux.MSG.DONTWAIT, null, null);
         switch (linux.errno(rc)) {
-            .SUCCESS => return rc > 0,
+            .SUCCESS => return if (rc > 0) .raised else .ended,
             .INTR => {},
-            else => return false,
+            .AGAIN => return .silent,
+            else => return .ended,
         }
     }
+}
+
+/// The process that has made the socket at the other end, as a descriptor: it stays that of this process,
+/// and the number of a process does not. Null: it is this one or its parent, or it cannot be known.
+pub fn processBehind(socket: sys.Fd) ?sys.Fd {
+    if (!is_linux) return null;
+    var peer: extern struct { pid: linux.pid_t, uid: linux.uid_t, gid: linux.gid_t } = undefined;
+    var len: linux.socklen_t = @sizeOf(@TypeOf(peer));
+    const rc = linux.getsockopt(socket, linux.SOL.SOCKET, linux.SO.PEERCRED, @ptrCast(&peer), &len);
+    if (linux.errno(rc) != .SUCCESS or peer.pid <= 0) return null;
+    if (peer.pid == linux.getpid() or peer.pid == linux.getppid()) return null;
+    return descriptor(linux.pidfd_open(peer.pid, 0)) catch null;
+}
+
+/// Kills a process, if it has not ended: true then.
+pub fn kill(process: sys.Fd) bool {
+    if (!is_linux) return false;
+    var wanted: [1]linux.pollfd = .{.{ .fd = process, .events = linux.POLL.IN, .revents = 0 }};
+    const ended = linux.poll(&wanted, 1, 0);
+    if (linux.errno(ended) == .SUCCESS and ended > 0) return false;
+    return linux.errno(linux.pidfd_send_signal(process, .KILL, null, 0)) == .SUCCESS;
 }
 
 /// Whether the other end of a socket is closed, whatever has come before that.
@@ -306,15 +329,25 @@ test "a waker that is full, or was made to wait by the other side, holds nobody"
     const one, const other = try wakers();
     defer sys.close(one);
     defer sys.close(other);
-    try testing.expect(!lower(other));
+    try testing.expectEqual(.silent, lower(other));
     raise(one);
-    try testing.expect(lower(other) and !lower(other));
+    try testing.expect(lower(other) == .raised and lower(other) == .silent);
     // Of both ends: the other side can have them waited for.
     for ([_]sys.Fd{ one, other }) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
     for (0..100_000) |_| raise(one);
-    while (lower(other)) {}
+    while (lower(other) == .raised) {}
     raise(one);
-    try testing.expect(lower(other) and !lower(other));
+    try testing.expect(lower(other) == .raised and lower(other) == .silent);
+}
+
+test "a waker whose other end is closed says so" {
+    if (!is_linux) return error.SkipZigTest;
+    const one, const other = try wakers();
+    defer sys.close(other);
+    raise(one);
+    sys.close(one);
+    try testing.expectEqual(.raised, lower(other));
+    for (0..2) |_| try testing.expectEqual(.ended, lower(other));
 }
 
 test "descriptors go from one end to the other, and an end that is closed is noticed" {

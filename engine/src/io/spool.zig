@@ -21,8 +21,12 @@ pub const Job = struct {
     bytes: []const u8 = "",
     /// Why the bytes were not written, or not all of them; 0: they were.
     errno: u16 = 0,
+    /// Bytes that the file system has to keep free, if that is why (ENOSPC); else 0.
+    reserve: u64 = 0,
+    /// The file lies on a file system that keeps files in memory. Known when the first job is done.
+    is_memory: bool = false,
 
-    fn do(job: *Job, folder: [:0]const u8) void {
+    fn do(job: *Job, folder: [:0]const u8, room: *Room) void {
         job.errno = 0;
         if (job.fd < 0) switch (temporary.create(folder)) {
             .done => |fd| job.fd = @intCast(fd),
@@ -32,6 +36,7 @@ pub const Job = struct {
                 return;
             },
         };
+        if (!room.take(job)) return job.fail(.NOSPC);
         var rest = job.bytes;
         while (rest.len > 0) switch (temporary.writeAt(job.fd, rest, job.written)) {
             .done => |count| {
@@ -47,6 +52,39 @@ pub const Job = struct {
 
     fn fail(job: *Job, code: sys.E) void {
         job.errno = sys.number(code);
+    }
+};
+
+/// How much of the folder's file system may be written before the writer looks at it again: others write
+/// there, too.
+const Room = struct {
+    left: u64 = 0,
+    is_memory: bool = false,
+
+    /// A part of a file system, up to a size, that stays free for others: databases and logs.
+    const part_of_reserve = 20;
+    const reserve_bytes_max = 256 * 1024 * 1024;
+    /// Part of the room that is written between two looks, and the most.
+    const part_of_step = 8;
+    const step_bytes_max = 16 * 1024 * 1024;
+
+    /// Sets aside room for what a job writes. False: the reserve would not stay free.
+    fn take(room: *Room, job: *Job) bool {
+        defer job.is_memory = room.is_memory;
+        // A file begins seldom enough to look each time.
+        if (job.written == 0 or room.left < job.bytes.len) {
+            const found = sys.roomOf(job.fd) orelse return true;
+            room.is_memory = found.is_memory;
+            const reserve = @min(found.total / part_of_reserve, reserve_bytes_max);
+            const free = found.free -| reserve;
+            if (free < job.bytes.len) {
+                job.reserve = reserve;
+                return false;
+            }
+            room.left = @max(@min(free / part_of_step, step_bytes_max), job.bytes.len);
+        }
+        room.left -= job.bytes.len;
+        return true;
     }
 };
 
@@ -68,6 +106,8 @@ pub const Spool = struct {
     /// Where the files are; the owner's.
     folder: [:0]const u8,
     waker: Waker,
+    /// The writer's.
+    room: Room = .{},
     /// Without a thread jobs are done when they are handed over: for simulations.
     has_thread: bool,
     thread: ?std.Thread = null,
@@ -133,7 +173,7 @@ pub const Spool = struct {
     }
 
     fn do(spool: *Spool, job: *Job) void {
-        if (spool.closing.load(.acquire)) job.fail(.CANCELED) else job.do(spool.folder);
+        if (spool.closing.load(.acquire)) job.fail(.CANCELED) else job.do(spool.folder, &spool.room);
         if (push(&spool.done, job)) spool.waker.wake(spool.waker.context);
     }
 

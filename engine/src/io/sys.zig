@@ -542,6 +542,12 @@ pub const isInMemory = here.isInMemory;
 /// network or another process.
 pub const isLocal = here.isLocal;
 
+/// The room of a file system: bytes in all, bytes that a program without special rights can still write, and
+/// whether it keeps files in memory.
+pub const Room = struct { total: u64, free: u64, is_memory: bool };
+/// The room of the file system that an open file lies on; null: it does not tell. May wait for storage.
+pub const roomOf = here.roomOf;
+
 /// Opens a file to be read, closed on exec. Without O_NONBLOCK a named pipe would wait for its writer.
 pub fn openFile(path: [*:0]const u8) Moved {
     const mode: c_uint = 0;

@@ -268,10 +268,12 @@ pub const Session = union(enum) {
     }
 
     /// Writes the answer to a WebSocket handshake: from now on both directions of the stream are plain bytes.
+    /// HTTP/1 has no use for the date.
     pub fn switchProtocols(
         session: *Session,
         stream: Stream,
         fields: []const Field,
+        date: *const [29]u8,
         out: []u8,
     ) StartError!usize {
         switch (session.*) {
@@ -279,7 +281,7 @@ pub const Session = union(enum) {
                 assert(stream == 0);
                 return s.switchProtocols(fields, out);
             },
-            .http2 => |*s| return s.session.switchProtocols(stream, fields, out),
+            .http2 => |*s| return s.session.switchProtocols(stream, fields, date, out),
         }
     }
 

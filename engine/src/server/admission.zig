@@ -1,11 +1,12 @@
-//! Who may come in: how many connections a client address has open, and how fast it opens new ones. An
+//! What one client address may take: how many connections it has open, how fast it opens new ones, and how
+//! many bytes of request bodies that are not complete are kept for it. An
 //! address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and
 //! can choose from freely. Does not know: sockets, what a refused client is told.
 //!
-//! One table may serve several workers, so it has a lock; nobody takes it while both limits are off. Every
+//! One table may serve several workers, so it has a lock; nobody takes it while the limits are off. Every
 //! connection that was counted in has a record in the table, and so has an address without one until its rate
 //! allowance is full again, at most a second; of these there are no more than `idle_max`, the oldest are
-//! forgotten. 40 bytes a record.
+//! forgotten; an address with unfinished bodies has a record, too. 56 bytes a record.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -21,6 +22,12 @@ pub const Entry = struct {
     pub fn isCounted(entry: Entry) bool {
         return entry.record != none;
     }
+};
+
+/// The share of an unfinished request body in the count of its client's address; `discharge` gives it back.
+pub const Upload = struct {
+    record: u32 = none,
+    bytes: u64 = 0,
 };
 
 /// What a new connection may expect.
@@ -69,9 +76,16 @@ pub const Admission = struct {
         open: u32 = 0,
         /// Connections that were refused and are being told so.
         refused: u32 = 0,
+        /// Unfinished bodies that count, and their bytes.
+        uploads: u32 = 0,
+        upload_bytes: u64 = 0,
         idle: bool = false,
         /// When the rate allowance is full again, in microseconds.
         full_at: u64 = 0,
+
+        fn isUnused(record: *const Record) bool {
+            return record.open == 0 and record.refused == 0 and record.uploads == 0;
+        }
     };
 
     /// A table with one holder. `gpa` has to be safe for threads if several workers share it.
@@ -131,7 +145,50 @@ pub const Admission = struct {
         const record = &admission.records.items[entry.record];
         const place = if (entry.verdict == .admitted) &record.open else &record.refused;
         place.* -= 1;
-        if (record.open == 0 and record.refused == 0) admission.sleep(entry.record);
+        if (record.isUnused()) admission.sleep(entry.record);
+    }
+
+    /// Counts `bytes` more of an unfinished body for its client's address. False, and nothing is counted:
+    /// with the address's other bodies they would exceed `bytes_max`. The only body of an address may be
+    /// longer. A peer of a Unix socket has no address, and is not counted.
+    pub fn charge(
+        admission: *Admission,
+        upload: *Upload,
+        address: *const io.Address,
+        bytes: u64,
+        bytes_max: u64,
+        now_ms: u64,
+    ) bool {
+        const key = keyOf(address) orelse return true;
+        admission.acquire();
+        defer admission.lock.store(false, .release);
+        const is_new = upload.record == none;
+        if (is_new) admission.forget(now_ms * std.time.us_per_ms);
+        const index = if (!is_new) upload.record else admission.find(key) orelse
+            admission.add(key) catch return true; // out of memory
+        const record = &admission.records.items[index];
+        const others = record.upload_bytes - upload.bytes;
+        if (others > 0 and record.upload_bytes + bytes > bytes_max) return false;
+        if (is_new) {
+            admission.wake(index);
+            record.uploads += 1;
+            upload.record = index;
+        }
+        record.upload_bytes += bytes;
+        upload.bytes += bytes;
+        return true;
+    }
+
+    /// The body is complete, or given up.
+    pub fn discharge(admission: *Admission, upload: *Upload) void {
+        if (upload.record == none) return;
+        admission.acquire();
+        defer admission.lock.store(false, .release);
+        const record = &admission.records.items[upload.record];
+        record.upload_bytes -= upload.bytes;
+        record.uploads -= 1;
+        if (record.isUnused()) admission.sleep(upload.record);
+        upload.* = .{};
     }
 
     /// Bytes held.
@@ -216,7 +273,7 @@ pub const Admission = struct {
 
     fn remove(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
-        assert(record.open == 0 and record.refused == 0 and !record.idle);
+        assert(record.isUnused() and !record.idle);
         var link = admission.chain(record.key);
         while (link.* != index) link = &admission.records.items[link.*].next;
         link.* = record.next;
@@ -405,8 +462,36 @@ test "neighbours are not one address, and the fastest rate is a connection a mic
         try testing.expect(entry.isCounted());
         try testing.expectEqual(1, admission.records.items[entry.record].full_at);
     }
-    try testing.expectEqual(admission.records.capacity * 40 + 64 * 4, admission.memoryBytes());
+    try testing.expectEqual(admission.records.capacity * 56 + 64 * 4, admission.memoryBytes());
     try testing.expect(!admission.enter(&addressOf("192.0.2.2"), 0, &.{}).isCounted());
+}
+
+test "unfinished bodies of an address share a quota, and its only one may be longer" {
+    const admission: *Admission = try .create(testing.allocator);
+    defer admission.release();
+    const one = addressOf("192.0.2.1");
+    const other = addressOf("192.0.2.2");
+    var uploads: [4]Upload = @splat(.{});
+    try testing.expect(admission.charge(&uploads[0], &one, 150, 100, 0));
+    try testing.expect(!admission.charge(&uploads[1], &one, 1, 100, 0));
+    try testing.expect(admission.charge(&uploads[2], &other, 60, 100, 0));
+    try testing.expect(admission.charge(&uploads[3], &other, 40, 100, 0));
+    try testing.expect(!admission.charge(&uploads[2], &other, 1, 100, 0));
+    admission.discharge(&uploads[3]);
+    try testing.expect(admission.charge(&uploads[2], &other, 100, 100, 0));
+    admission.discharge(&uploads[0]);
+    try testing.expect(admission.charge(&uploads[1], &one, 1, 100, 0));
+    for (&uploads) |*upload| admission.discharge(upload);
+    // Unused records are forgotten when other addresses come.
+    try testing.expectEqual(2, admission.count);
+    for (0..3) |_| {
+        try testing.expect(admission.charge(&uploads[0], &addressOf("192.0.2.3"), 1, 100, 9));
+        admission.discharge(&uploads[0]);
+    }
+    try testing.expect(admission.count <= 1);
+    const unix: io.Address = .{ .unix = .{ .buffer = @splat(0), .length = 0 } };
+    try testing.expect(admission.charge(&uploads[0], &unix, 1000, 100, 9));
+    try testing.expectEqual(none, uploads[0].record);
 }
 
 test "several workers share a table" {

@@ -32,9 +32,14 @@ pub const Config = struct {
     /// What a body that is gathered for its host holds of memory; a longer one is in a temporary file. What
     /// forms and JSON need; uploads of pictures go to the disk.
     body_memory_bytes_max: u32 = 1024 * 1024,
-    /// What all such files of a worker hold (507); 0: no limit but the disk's. A hundred of the largest
-    /// bodies.
+    /// Bytes in all such files of a worker (507); 0: no limit but the disk's. Default: a hundred of the
+    /// largest bodies.
     body_file_bytes_max: u64 = 1_000_000_000,
+    /// Bytes in memory and in such files of incomplete bodies that are gathered for a client address (IPv6:
+    /// its first 64 bits); beyond it further bodies are refused (429). The only body of an address may be
+    /// longer. 0: no limit. Default: a quarter of all files, so that a client cannot fill the folder alone,
+    /// and 25 of the largest bodies.
+    address_upload_bytes_max: u64 = 250_000_000,
     /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the
     /// connection closes.
     drain_bytes_max: u32 = 256 * 1024,
@@ -262,6 +267,11 @@ pub const Config = struct {
             .max = 1 << 50,
             .unit = .bytes,
             .summary = "Gathered request bodies in a worker's temporary files (507); 0: no limit",
+        },
+        .address_upload_bytes_max = Rule{
+            .max = 1 << 50,
+            .unit = .bytes,
+            .summary = "Unfinished gathered request bodies of one client address (429); 0: no limit",
         },
         .drain_bytes_max = Rule{
             .max = gib,

@@ -11,6 +11,7 @@ const Blockage = @import("blockage.zig").Blockage;
 const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
 const Input = @import("input.zig").Input;
+const Lane = @import("lane.zig").Lane;
 const Multiplex = @import("multiplex.zig").Multiplex;
 const Outbox = @import("outbox.zig").Outbox;
 const Repeat = @import("repeat.zig").Repeat;
@@ -30,6 +31,8 @@ pub const Connection = struct {
     /// Null: bytes go as they are.
     tunnel: ?*Tunnel = null,
     phase: Phase,
+    /// How far its own requests are; of a connection that has none of its own any more, `closing`.
+    lane: Lane,
     /// For a stream: the connection that carries it. Null: it has a socket of its own.
     carrier: ?*Connection = null,
     /// Its place in the list of streams of its carrier.
@@ -95,7 +98,7 @@ pub const Connection = struct {
         }
     };
 
-    /// How far the connection is, whatever is spoken on it.
+    /// How far the socket is. A stream has none: it is `serving` until it is `closed`.
     pub const Phase = union(enum) {
         /// The proxy that brings the connection has yet to say whose it is. Nothing is parsed but that;
         /// `rest`: bytes of the header that are still to come, when its addresses are known.
@@ -103,11 +106,11 @@ pub const Connection = struct {
         /// TLS is being negotiated. Nothing is parsed, and the outbox is empty; the input is ciphertext that
         /// waits for its turn.
         handshake: struct { since: u64 },
-        /// Requests come and are answered.
-        open: Serving,
-        /// What comes goes on to another connection as it is.
+        /// Requests come and are answered one after the other: `lane` says how far they are.
+        serving,
+        /// Received bytes are sent on another connection as they are.
         relaying: Relaying,
-        /// Many streams are open at a time, each of which is a connection in phase `open`.
+        /// Many streams are open at a time, each of which is a connection in phase `serving`.
         multiplexed: *Multiplex,
         /// The last answer is queued; when it is out, our sending side ends.
         closing,
@@ -119,25 +122,14 @@ pub const Connection = struct {
 
     /// One of the two connections of a relay.
     pub const Relaying = struct {
-        /// The other one.
+        /// The connection that gets what this one receives.
         other: Ticket,
         /// When a byte moved last, in either direction.
         active_at: u64,
-        /// The other one has to send what there is first.
+        /// This connection is not read: the other one has to send what is queued first.
         full: bool = false,
         /// The other one's peer has ended its sending side: ours ends when all is sent.
         ending: enum { no, due, done } = .no,
-    };
-
-    /// Where a connection with one exchange at a time stands between two requests or within one.
-    pub const Serving = union(enum) {
-        /// No request. `since` is when the last one ended, or when the peer connected.
-        idle: struct { since: u64 },
-        /// Part of a request head is there.
-        head: struct { since: u64 },
-        exchange: *Exchange,
-        /// The response is out, the rest of the request's body is read and thrown away.
-        draining: struct { since: u64, bytes_left: u64 },
     };
 
     /// The peer's sending side.
@@ -190,9 +182,28 @@ pub const Connection = struct {
         }
     };
 
-    /// Its next request may come from now on.
+    /// The next request may come from now on.
     pub fn awaitRequest(connection: *Connection, now: u64) void {
-        connection.phase = .{ .open = .{ .idle = .{ .since = now } } };
+        connection.phase = .serving;
+        connection.lane.phase = .{ .idle = .{ .since = now } };
+    }
+
+    /// No request is answered any more: what is queued is sent, then the connection or the stream ends.
+    pub fn beginClosing(connection: *Connection) void {
+        assert(connection.phase != .closed);
+        connection.lane.phase = .closing;
+        if (connection.carrier == null) connection.phase = .closing;
+    }
+
+    /// The connection serves requests of its own no longer. Its exchange, if there was one, is forgotten.
+    pub fn leaveServing(connection: *Connection, phase: Phase) void {
+        switch (phase) {
+            .relaying, .multiplexed => assert(connection.carrier == null),
+            .closed => {},
+            .proxy_header, .handshake, .serving, .closing, .lingering => unreachable,
+        }
+        connection.lane.phase = .closing;
+        connection.phase = phase;
     }
 
     /// The worker stops: whoever has yet to say what it wants has `Config.linger_ms` from now on.
@@ -217,35 +228,19 @@ pub const Connection = struct {
         switch (connection.phase) {
             .proxy_header => |*header| header.since = now,
             .handshake => |*handshake| handshake.since = now,
-            .open => |*serving| switch (serving.*) {
-                .idle => |*idle| idle.since = now,
-                .head, .exchange, .draining => {},
-            },
+            .serving => connection.lane.restartWait(now),
             .relaying, .multiplexed, .closing, .lingering, .closed => {},
         }
     }
 
     /// Whether requests may come, and none is there.
     pub fn isIdle(connection: *const Connection) bool {
-        return connection.phase == .open and connection.phase.open == .idle;
-    }
-
-    /// Since when a request head is incomplete; null: none is.
-    pub fn headSince(connection: *const Connection) ?u64 {
-        if (connection.phase != .open) return null;
-        return switch (connection.phase.open) {
-            .head => |head| head.since,
-            .idle, .exchange, .draining => null,
-        };
+        return connection.phase == .serving and connection.lane.phase == .idle;
     }
 
     /// The exchange that is going on.
-    pub fn current(connection: *const Connection) ?*Exchange {
-        if (connection.phase != .open) return null;
-        return switch (connection.phase.open) {
-            .exchange => |exchange| exchange,
-            .idle, .head, .draining => null,
-        };
+    pub inline fn current(connection: *const Connection) ?*Exchange {
+        return connection.lane.current();
     }
 
     /// The open WebSocket of this connection, if it is one.
@@ -295,10 +290,11 @@ pub const Connection = struct {
     /// May bytes of this connection be parsed now?
     pub fn wantsInput(connection: *const Connection) bool {
         return switch (connection.phase) {
-            .open => |serving| switch (serving) {
+            .serving => switch (connection.lane.phase) {
                 .idle, .head, .draining => true,
                 // A peer that asks for pongs and does not read them waits, or it could fill our memory.
                 .exchange => |exchange| exchange.wantsInput() and connection.queuedBytes() < flood_bytes,
+                .closing => false,
             },
             .multiplexed => connection.queuedBytes() < flood_bytes,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => false,
@@ -336,13 +332,14 @@ pub const Connection = struct {
             .proxy_header, .closing, .lingering => true,
             // What its session has not looked at yet may be more than a flight.
             .handshake => connection.input.unread().len < flight_bytes,
-            .open => |serving| !connection.yielded and switch (serving) {
+            .serving => !connection.yielded and switch (connection.lane.phase) {
                 .head, .draining => true,
                 // Requests that are there already come first: the end of the peer behind them must
                 // not be seen before.
                 .idle => !connection.corked or connection.input.isEmpty(),
                 .exchange => |exchange| connection.wantsInput() or
                     (connection.input.isEmpty() and exchange.inputComplete()),
+                .closing => unreachable, // a stream has no socket to read
             },
             .relaying => |relaying| !relaying.full and connection.sending != .ended,
             .multiplexed => !connection.yielded and connection.wantsInput(),
@@ -355,7 +352,7 @@ pub const Connection = struct {
         const reading = switch (connection.phase) {
             .proxy_header => |header| header.since + connection.opening(config, config.proxy_ms),
             .handshake => |handshake| handshake.since + connection.opening(config, config.handshake_ms),
-            .open => |serving| switch (serving) {
+            .serving => switch (connection.lane.phase) {
                 .idle => |idle| if (connection.surplus != .no or connection.retiring == .stopping)
                     idle.since + config.linger_ms
                 else if (connection.retiring == .replaced)
@@ -368,6 +365,7 @@ pub const Connection = struct {
                     config.head_ms,
                 .exchange => |exchange| exchange.deadline(config),
                 .draining => |draining| after(draining.since, config.body_ms),
+                .closing => Timer.never,
             },
             .multiplexed => |multiplex_of| multiplex_of.deadline(connection, config),
             .lingering => |lingering| lingering.since + config.linger_ms,
@@ -424,11 +422,11 @@ pub const Connection = struct {
             .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
         }
         return switch (connection.phase) {
-            .open => |serving| switch (serving) {
+            .serving => switch (connection.lane.phase) {
                 .idle => if (connection.surplus != .no) .turn_away else .close,
                 .head => if (connection.surplus != .no) .turn_away else .refuse,
                 .exchange => |exchange| overdueIn(exchange, now, config),
-                .draining => .close,
+                .draining, .closing => .close,
             },
             .multiplexed => .multiplexed,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => .close,
@@ -454,10 +452,17 @@ pub const Connection = struct {
         if (connection.multiplex()) |multiplex_of| multiplex_of.invariants(connection);
         if (connection.carrier) |carrier| {
             assert(connection.tunnel == null and carrier.multiplex() != null);
+            assert(connection.phase == .serving or connection.phase == .closed);
         }
-        if (connection.phase == .closed) {
-            assert(connection.input.buffer == null);
-            assert(connection.outbox.isEmpty());
+        switch (connection.phase) {
+            .proxy_header, .handshake => assert(connection.lane.phase == .idle),
+            .serving => assert(connection.carrier != null or connection.lane.phase != .closing),
+            .relaying, .multiplexed, .closing, .lingering => assert(connection.lane.phase == .closing),
+            .closed => {
+                assert(connection.lane.phase == .closing);
+                assert(connection.input.buffer == null);
+                assert(connection.outbox.isEmpty());
+            },
         }
     }
 
@@ -474,17 +479,11 @@ pub const Connection = struct {
 test "an idle connection is closed, half a head is refused, neither before its time" {
     const config: Config = .{ .idle_ms = 1000, .head_ms = 300 };
     var limits: Limits = undefined;
-    var connection: Connection = .{
-        .ticket = .none,
-        .session = .init(&limits),
-        .phase = .{ .open = .{ .idle = .{ .since = 50 } } },
-        .number = 1,
-        .listener = 0,
-    };
+    var connection = inLane(&limits, .{ .idle = .{ .since = 50 } });
     try std.testing.expectEqual(1050, connection.deadline(&config));
     try std.testing.expectEqual(.not_yet, connection.overdue(1049, &config));
     try std.testing.expectEqual(.close, connection.overdue(1050, &config));
-    connection.phase = .{ .open = .{ .head = .{ .since = 100 } } };
+    connection.lane.phase = .{ .head = .{ .since = 100 } };
     try std.testing.expectEqual(.refuse, connection.overdue(400, &config));
 }
 
@@ -495,6 +494,7 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
         .ticket = .none,
         .session = .init(&limits),
         .phase = .closing,
+        .lane = .{ .phase = .closing },
         .number = 1,
         .listener = 0,
         .output = .{ .blocked = .begin(0, 0) },
@@ -508,7 +508,24 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
 /// A connection in this phase, for what depends on nothing else. `limits` are for its session, which
 /// keeps the pointer.
 fn inPhase(limits: *Limits, phase: Connection.Phase) Connection {
-    return .{ .ticket = .none, .session = .init(limits), .phase = phase, .number = 1, .listener = 0 };
+    var connection = inLane(limits, if (phase == .serving or phase == .handshake or phase == .proxy_header)
+        .{ .idle = .{ .since = 0 } }
+    else
+        .closing);
+    connection.phase = phase;
+    return connection;
+}
+
+/// A connection that serves requests, whose lane is in this phase.
+fn inLane(limits: *Limits, phase: Lane.Phase) Connection {
+    return .{
+        .ticket = .none,
+        .session = .init(limits),
+        .phase = .serving,
+        .lane = .{ .phase = phase },
+        .number = 1,
+        .listener = 0,
+    };
 }
 
 const distinct: Config = .{
@@ -526,26 +543,31 @@ test "every phase has its own limit, from where it began, and its own consequenc
     const cases = [_]Case{
         .{ .{ .proxy_header = .{ .since = 100 } }, 111, .close },
         .{ .{ .handshake = .{ .since = 100 } }, 113, .close },
-        .{ .{ .open = .{ .idle = .{ .since = 100 } } }, 117, .close },
-        .{ .{ .open = .{ .head = .{ .since = 100 } } }, 119, .refuse },
-        .{ .{ .open = .{ .draining = .{ .since = 100, .bytes_left = 0 } } }, 123, .close },
         .{ .{ .lingering = .{ .since = 100 } }, 129, .close },
     };
+    const LaneCase = struct { Lane.Phase, u64, Connection.Overdue };
+    const lane_cases = [_]LaneCase{
+        .{ .{ .idle = .{ .since = 100 } }, 117, .close },
+        .{ .{ .head = .{ .since = 100 } }, 119, .refuse },
+        .{ .{ .draining = .{ .since = 100, .bytes_left = 0 } }, 123, .close },
+    };
     var limits: Limits = undefined;
-    for (cases) |case| {
-        const connection = inPhase(&limits, case[0]);
-        try std.testing.expectEqual(case[1], connection.deadline(&distinct));
-        try std.testing.expectEqual(case[1], connection.attentionAt(&distinct));
-        try std.testing.expectEqual(.not_yet, connection.overdue(case[1] - 1, &distinct));
-        try std.testing.expectEqual(case[2], connection.overdue(case[1], &distinct));
-    }
+    for (cases) |case| try expectDue(&inPhase(&limits, case[0]), case[1], case[2]);
+    for (lane_cases) |case| try expectDue(&inLane(&limits, case[0]), case[1], case[2]);
     const endless: Config = .{ .idle_ms = 0, .body_ms = 0 };
-    for ([_]Connection.Phase{
-        .closing,
-        .closed,
-        .{ .open = .{ .idle = .{ .since = 100 } } },
-        .{ .open = .{ .draining = .{ .since = 100, .bytes_left = 0 } } },
-    }) |phase| try std.testing.expectEqual(Timer.never, inPhase(&limits, phase).deadline(&endless));
+    for ([_]Connection{
+        inPhase(&limits, .closing),
+        inPhase(&limits, .closed),
+        inLane(&limits, .{ .idle = .{ .since = 100 } }),
+        inLane(&limits, .{ .draining = .{ .since = 100, .bytes_left = 0 } }),
+    }) |connection| try std.testing.expectEqual(Timer.never, connection.deadline(&endless));
+}
+
+fn expectDue(connection: *const Connection, at: u64, overdue: Connection.Overdue) !void {
+    try std.testing.expectEqual(at, connection.deadline(&distinct));
+    try std.testing.expectEqual(at, connection.attentionAt(&distinct));
+    try std.testing.expectEqual(.not_yet, connection.overdue(at - 1, &distinct));
+    try std.testing.expectEqual(overdue, connection.overdue(at, &distinct));
 }
 
 test "the socket of an exchange is read for what is wanted, and once for the end of the peer" {
@@ -553,7 +575,8 @@ test "the socket of an exchange is read for what is wanted, and once for the end
     var connection = inPhase(&limits, .closed);
     try std.testing.expect(!connection.wantsReceive());
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
-    connection.phase = .{ .open = .{ .exchange = &exchange } };
+    connection.phase = .serving;
+    connection.lane.phase = .{ .exchange = &exchange };
     try std.testing.expect(connection.wantsReceive());
     exchange.input = .{ .unwanted = .{} };
     try std.testing.expect(!connection.wantsReceive());
@@ -567,7 +590,8 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
     var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 0 };
-    connection.phase = .{ .open = .{ .exchange = &exchange } };
+    connection.phase = .serving;
+    connection.lane.phase = .{ .exchange = &exchange };
     try std.testing.expect(!exchange.want(100));
     exchange.input = .{ .wanted = .begin(100) };
     exchange.pieceDelivered(110);
@@ -583,11 +607,11 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
 
 test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
     var limits: Limits = undefined;
-    var connection = inPhase(&limits, .{ .open = .{ .idle = .{ .since = 100 } } });
+    var connection = inLane(&limits, .{ .idle = .{ .since = 100 } });
     connection.surplus = .connections;
     try std.testing.expectEqual(129, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(129, &distinct));
-    connection.phase = .{ .open = .{ .head = .{ .since = 100 } } };
+    connection.lane.phase = .{ .head = .{ .since = 100 } };
     try std.testing.expectEqual(119, connection.deadline(&distinct));
     try std.testing.expectEqual(.turn_away, connection.overdue(119, &distinct));
     try std.testing.expectEqual(105, connection.deadline(&.{ .linger_ms = 5, .head_ms = 19 }));
@@ -613,7 +637,8 @@ test "an exchange is due at the first of what it waits for: body, repetition, id
     var limits: Limits = undefined;
     var connection = inPhase(&limits, .closed);
     var exchange: Exchange = .{ .ticket = .none, .connection = &connection, .active_at = 100 };
-    connection.phase = .{ .open = .{ .exchange = &exchange } };
+    connection.phase = .serving;
+    connection.lane.phase = .{ .exchange = &exchange };
     try testing.expectEqual(Timer.never, connection.deadline(&distinct));
 
     exchange.idle_ms = 50;

@@ -570,6 +570,7 @@ pub const Exchange = struct {
         websocket: *const WebSocket,
         subprotocol: ?[]const u8,
         extra: []const Field,
+        date: *const [29]u8,
     ) SwitchError!void {
         const outbox = exchange.headOut();
         const on_stream = exchange.connection.carrier != null;
@@ -602,7 +603,7 @@ pub const Exchange = struct {
         errdefer outbox.cancel(pool);
         const session = &exchange.connection.session;
         errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
-        outbox.commit(try session.switchProtocols(exchange.stream, all, space));
+        outbox.commit(try session.switchProtocols(exchange.stream, all, date, space));
         exchange.status = if (on_stream) 200 else 101;
     }
 

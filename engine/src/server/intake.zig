@@ -10,6 +10,7 @@ const Input = @import("input.zig").Input;
 const Pool = @import("pool.zig").Pool;
 const kept_head = @import("kept_head.zig");
 const Ticket = @import("slab.zig").Ticket;
+const Upload = @import("admission.zig").Upload;
 
 /// One such request. Lies in a buffer of the worker's pool, its head behind it.
 pub const Intake = struct {
@@ -26,6 +27,10 @@ pub const Intake = struct {
     writing: Input = .{},
     /// Room in files that was set aside for it, in bytes.
     file_bytes: u64 = 0,
+    /// The part of them that is memory, because the file system is.
+    resident_bytes: u64 = 0,
+    /// The body's share in the count of its client's address, until the body is complete.
+    upload: Upload = .{},
     mapping: io.file.Mapping = &.{},
     buffer: Pool.Buffer,
     trailer_buffer: ?Pool.Buffer = null,
@@ -103,6 +108,11 @@ pub const Intake = struct {
     /// Bytes of the body that are not with the writer yet.
     pub fn pendingBytes(intake: *const Intake) usize {
         return intake.memory.unread().len;
+    }
+
+    /// Bytes of the body that have come.
+    pub fn bytesCame(intake: *const Intake) u64 {
+        return intake.file_bytes + intake.pendingBytes();
     }
 
     /// Memory that the body takes.

@@ -8,6 +8,20 @@ const Config = @import("config.zig").Config;
 /// Workers of this process: what one of them sheds is its part of what is too much.
 var workers: std.atomic.Value(u32) = .init(0);
 
+/// Temporary files on a file system that keeps them in memory, in bytes: no process has them, and they take
+/// its memory all the same.
+var files: std.atomic.Value(u64) = .init(0);
+
+/// Counts `bytes` more of a temporary file that is kept in memory.
+pub fn noteFiles(bytes: u64) void {
+    _ = files.fetchAdd(bytes, .monotonic);
+}
+
+/// Takes `bytes` of temporary files out of the count again.
+pub fn forgetFiles(bytes: u64) void {
+    _ = files.fetchSub(bytes, .monotonic);
+}
+
 /// One worker's view of its process's memory.
 pub const Memory = struct {
     /// In force, in bytes of physical memory; `none`: no limit.
@@ -143,11 +157,12 @@ pub const Memory = struct {
     /// where nobody knows better. `queued` as in `isDue`.
     pub fn look(memory: *Memory, counted: u64, queued: u64, now: u64) ?Finding {
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
-        var worst = memory.compare(usage.resident, usage.address_space);
+        const in_files = files.load(.monotonic);
+        var worst = memory.compare(usage.resident + in_files, usage.address_space);
         // Only then: to ask the heap takes longer.
         if (worst.used > worst.max) if (memory.heap()) |heap| {
             worst = memory.compare(
-                memory.residentOf(usage, heap),
+                memory.residentOf(usage, heap) + in_files,
                 usage.address_space -| creditOf(heap.free, memory.address_max),
             );
         };
@@ -284,6 +299,18 @@ test "what the heap keeps free is not in use; what was shed counts as free until
     try testing.expectEqual(null, memory.look(0, 0, 0));
     memory.beginRound();
     try testing.expect(memory.look(0, 0, 0) != null);
+}
+
+test "temporary files in memory count as physical memory" {
+    var memory: Memory = Fake.memory();
+    Fake.usage = .{ .resident = 30 * mib, .address_space = 60 * mib };
+    Fake.heap = null;
+    memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
+    noteFiles(71 * mib);
+    try testing.expectEqual(101 * mib, memory.look(0, 0, 0).?.used);
+    forgetFiles(2 * mib);
+    try testing.expectEqual(null, memory.look(0, 0, 0));
+    forgetFiles(69 * mib);
 }
 
 test "address space counts where it has a limit" {

@@ -217,6 +217,7 @@ test "a connection of streams is due when it owes something, when nobody asks, a
         .ticket = .none,
         .session = .init(&limits),
         .phase = .{ .multiplexed = multiplex },
+        .lane = .{ .phase = .closing },
         .number = 1,
         .listener = 0,
     };
@@ -249,7 +250,8 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     try testing.expectEqual(2000, connection.deadline(&config));
     try testing.expectEqual(.end, multiplex.due(&connection, &config));
     var stream: Connection = connection;
-    stream.phase = .{ .open = .{ .idle = .{ .since = 0 } } };
+    stream.phase = .serving;
+    stream.lane.phase = .{ .idle = .{ .since = 0 } };
     multiplex.add(&stream);
     try testing.expectEqual(Timer.never, connection.deadline(&config));
     multiplex.remove(&stream, 2000);

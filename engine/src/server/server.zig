@@ -116,6 +116,7 @@ test {
     _ = @import("route.zig");
     _ = @import("share.zig");
     _ = @import("slab.zig");
+    _ = @import("spread.zig");
     _ = @import("stall.zig");
     _ = @import("timer.zig");
     _ = @import("tunnel.zig");

@@ -51,6 +51,8 @@ pub const Troubles = struct {
     refused: std.EnumArray(Cause, Tally) = .initFill(.{}),
     /// Want of memory for which nobody was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
+    /// Interpreters that could not join.
+    joins: Tally = .{},
     /// Request bodies for which there was no room in temporary files.
     files: Tally = .{},
     /// Responses with fields that are the server's to send: an application that does it does it
@@ -67,6 +69,7 @@ pub const Cause = enum {
     trailer_bytes_max,
     h2_list_bytes_max,
     body_bytes_max,
+    address_upload_bytes_max,
     head_ms,
     body_ms,
     queue_ms,

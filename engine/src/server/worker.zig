@@ -101,6 +101,7 @@ const Pool = @import("pool.zig").Pool;
 const Relief = @import("relief.zig").Relief;
 const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
+const Spread = @import("spread.zig").Spread;
 const Ticket = slab.Ticket;
 const Troubles = @import("tally.zig").Troubles;
 const timer = @import("timer.zig");
@@ -176,6 +177,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         accept_at: u64 = 0,
         /// Accepting is left to other workers, see `yieldAccepting`.
         yields: bool = false,
+        /// The host leaves connections in the kernel's queues, see `pauseAccepting`.
+        paused: bool = false,
+        /// Others accept at the same sockets, in other processes for instance, and get as many connections.
+        spread: ?Spread = null,
         listeners: std.ArrayList(Listener),
         /// What writes long bodies to files, once there was one.
         spool: ?io_layer.Spool = null,
@@ -295,6 +300,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.pool.deinit();
             w.admission.release();
             w.memory.leave();
+            accepting.leaveSockets(w);
             w.io.deinit();
             w.* = undefined;
         }
@@ -328,6 +334,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn addListener(w: *Self, id: u32) u32 {
             w.listeners.appendAssumeCapacity(.at(id, w.io.listenerAddress(id)));
+            if (w.isReluctant()) w.io.pauseAccept(id);
             return @intCast(w.listeners.items.len - 1);
         }
 
@@ -445,8 +452,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
         pub const yieldAccepting = accepting.yieldAccepting;
+        pub const pauseAccepting = accepting.pauseAccepting;
+        pub const isReluctant = accepting.isReluctant;
         pub const takeUpAccepting = accepting.takeUpAccepting;
         pub const isAwaited = accepting.isAwaited;
+        pub const shareSockets = accepting.shareSockets;
         pub const acceptWaiting = accepting.acceptWaiting;
         pub const noteAccepted = accepting.noteAccepted;
         pub const noteClient = accepting.noteClient;
@@ -480,6 +490,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const dissolveStreams = streams.dissolve;
         pub const refuse = input.refuse;
         pub const tellRefused = refusing.tellRefused;
+        pub const tellOf = refusing.tellOf;
         pub const tellRefusal = refusing.tellOf;
         pub const sayRefusal = input.sayRefusal;
         pub const refusedBytes = input.refusedBytes;
@@ -553,6 +564,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (w.corked.items.len > 0) counting.stir(w);
             turns.serveBacklog(w);
             turns.uncork(w);
+            accepting.comeBack(w);
             w.budget.proceed(w.config.round_bytes);
             const patience_ms = w.patience(timeout_ms);
             _ = try w.io.wait(if (@hasDecl(Host, "patience") and patience_ms != 0)
@@ -670,6 +682,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             for ([_]u64{ w.accept_at, w.relief.due_at, w.look.due_at }) |at| if (at != 0) {
                 next = @min(next, at);
             };
+            if (w.spread) |*spread| next = @min(next, spread.away_until orelse next);
             return if (next == timer.Timer.never) null else next;
         }
 
@@ -710,6 +723,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.accept_at = 0;
                 accepting.goOn(w);
             }
+            accepting.comeBack(w);
             while (w.wheel.expire(w.now)) |due| {
                 const peer: *Peer = @fieldParentPtr("timer", due);
                 const connection = &peer.connection;
@@ -725,11 +739,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                         .{ .status = 408, .detail = "The request head took too long." },
                         connection.input.unread(),
                     ),
-                    .body_stalled => w.bodyStalled(peer, connection.phase.open.exchange),
+                    .body_stalled => w.bodyStalled(peer, connection.lane.phase.exchange),
                     .write_stalled => output.stalled(w, peer),
-                    .websocket => live.websocketDue(w, peer, connection.phase.open.exchange),
-                    .repeat => repeating.repeatDue(w, peer, connection.phase.open.exchange),
-                    .exchange_idle => w.exchangeIdle(peer, connection.phase.open.exchange),
+                    .websocket => live.websocketDue(w, peer, connection.lane.phase.exchange),
+                    .repeat => repeating.repeatDue(w, peer, connection.lane.phase.exchange),
+                    .exchange_idle => w.exchangeIdle(peer, connection.lane.phase.exchange),
                     .multiplexed => streams.multiplexDue(w, peer),
                 }
             }
@@ -808,7 +822,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// The exchange is over without a complete response: the host is told why.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
-            exchange.connection.phase = .closing;
+            exchange.connection.beginClosing();
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
@@ -829,7 +843,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 _ = secure.sendCloseNotify(w, peer, tunnel);
             };
             const phase = connection.phase;
-            connection.phase = .closed;
+            connection.leaveServing(.closed);
             w.closeSocket(peer);
             if (phase == .relaying) relaying.leave(w, peer, phase.relaying.other);
             // Its bytes are being parsed further up the stack: pump releases it.
@@ -839,6 +853,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Closes a connection of which the host knows nothing any more.
         pub fn release(w: *Self, peer: *Peer) void {
             const connection = &peer.connection;
+            const is_stream = connection.carrier != null;
             if (connection.phase == .multiplexed) streams.drop(w, peer);
             if (connection.current()) |exchange| w.forget(exchange);
             w.closeSocket(peer);
@@ -854,6 +869,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.admission.leave(peer.entry);
             w.relays -= @intFromBool(connection.local);
             w.peers.remove(peer);
+            if (!is_stream) if (w.spread) |*spread| spread.publish(w.connectionCount());
         }
 
         /// Forgets what is queued.
@@ -867,6 +883,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn drain(w: *Self) void {
             if (w.stopping == .draining or w.stopping == .stopped) return;
             if (w.stopping == .no) {
+                accepting.leaveSockets(w);
                 accepting.acceptWaiting(w);
                 w.io.closeListeners();
             }
@@ -878,7 +895,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     peer.connection.retire(now);
                     w.arm(peer);
                 },
-                .open => |serving| switch (serving) {
+                .serving => switch (peer.connection.lane.phase) {
                     .idle => {
                         const first = peer.connection.request_count == 0 and peer.connection.surplus == .no;
                         peer.connection.retiring = .no;
@@ -889,7 +906,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                         peer.connection.session.closeAfterResponse();
                         if (exchange.websocket != null) live.goAway(w, exchange);
                     },
-                    .head, .draining => {},
+                    .head, .draining, .closing => {},
                 },
                 .relaying => relaying.goAway(w, peer),
                 .multiplexed => |multiplex| w.announceEnd(peer, multiplex),
@@ -903,6 +920,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// which `endWebSockets` and `drain` hasten.
         pub fn retire(w: *Self) void {
             if (w.stopping != .no) return;
+            accepting.leaveSockets(w);
             w.io.closeListeners();
             w.stopping = .retiring;
             w.replaced = true;

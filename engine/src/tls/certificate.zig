@@ -40,7 +40,7 @@ pub const Pair = struct {
         return .{ .leaf = leaf, .chain = chain, .key = key };
     }
 
-    /// The same once more, for somebody else.
+    /// References for a second owner, to be dropped by `deinit` like the first owner's.
     pub fn retain(pair: Pair) error{OutOfMemory}!Pair {
         const stack = c.X509_chain_up_ref(pair.chain.stack) orelse return error.OutOfMemory;
         _ = c.X509_up_ref(pair.leaf);

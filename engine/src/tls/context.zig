@@ -1,6 +1,6 @@
-//! What threads share: the newest generation of certificates and policy, and its atomic replacement, asked
-//! for or because files changed. Does not know: how a configuration is loaded (generation.zig), what a
-//! session does with it.
+//! The newest generation of certificates and policy, which threads share, and its atomic replacement: when a
+//! caller asks for it, or because files changed. Does not know: how a configuration is loaded
+//! (generation.zig), what a session does with it.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
@@ -153,10 +153,10 @@ pub const Context = struct {
         return true;
     }
 
-    /// What there is to say of the certificates that are in use: that one has expired, is not good yet or
-    /// expires soon, or that a file could not be used. Then `diagnostic` says so and the answer is true; with
-    /// false all is well with what has this number, and null ends the numbers, which begin with 0. Any thread
-    /// may call it; `now_s` is seconds since 1970.
+    /// A certificate in use may have expired, not be good yet or expire soon, or a file could not be used.
+    /// Numbers of certificates and files begin with 0. True: `diagnostic` has a sentence about number
+    /// `index`; false: number `index` is well; null: there is no such number. Any thread may call it; `now_s`
+    /// is seconds since 1970.
     pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
         const generation = acquire(context);
         defer generation.release();

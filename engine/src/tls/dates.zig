@@ -1,5 +1,6 @@
-//! What the dates of a certificate mean for whoever runs a server (RFC 5280 section 4.1.2.5): clients refuse
-//! one that is not good. Does not know: where the dates come from, what time it is.
+//! The dates of a certificate (RFC 5280 section 4.1.2.5), and the warnings for the operator: clients refuse a
+//! certificate before its first day and after its last. Does not know: where the dates come from, what time
+//! it is.
 const std = @import("std");
 const tls = @import("tls.zig");
 

@@ -4,9 +4,9 @@ const assert = std.debug.assert;
 const retained = @import("retained.zig");
 const tls = @import("tls.zig");
 
-/// One certificate of a directory.
+/// The name and the files of a certificate in a directory.
 pub const Found = struct {
-    /// What its files are called, in lower case and without an ending: the name of a host, or "default".
+    /// The name of its files, in lower case and without an ending: the name of a host, or "default".
     name: []const u8,
     files: tls.CertificateFiles,
 };
@@ -14,10 +14,10 @@ pub const Found = struct {
 /// More are an error.
 pub const certificates_max = 10_000;
 
-/// What there is in the directory at `path`, sorted by name, "default" in front; owned by `arena`. A
-/// certificate is NAME.pem or NAME.crt, with its key in NAME.key or, if there is no such file, in the same
-/// one; or a directory NAME with fullchain.pem and privkey.pem, as certbot makes it. What is called
-/// otherwise, and what begins with a dot, is not looked at.
+/// The certificates in the directory at `path`, sorted by name, "default" in front; owned by `arena`. A
+/// certificate is NAME.pem or NAME.crt, with its key in NAME.key or, without such a file, in that file, too;
+/// or a directory NAME with fullchain.pem and privkey.pem, as certbot makes it. Entries with other names, and
+/// names that begin with a dot, are passed over.
 pub fn list(
     arena: std.mem.Allocator,
     path: [:0]const u8,

@@ -18,17 +18,18 @@ pub const Generation = struct {
     references: std.atomic.Value(u32) = .init(1),
     role: Role,
     method: *c.BIO_METHOD,
-    /// What a session begins with: the default certificate's context.
+    /// A session begins with this context: the default certificate's.
     first: *c.SSL_CTX,
-    /// One per set of names; `first` is the first of them.
+    /// An entry per set of server names; `first` belongs to the first entry.
     entries: std.ArrayList(Entry) = .empty,
     /// DNS name (lower case, perhaps "*.example.org") to context. The first certificate with a name has it.
     names: std.StringHashMapUnmanaged(*c.SSL_CTX) = .empty,
     /// Every server certificate as text, made once, because every request's scope shows it.
     leaves: std.ArrayList(Leaf) = .empty,
-    /// What came from a directory, by the certificate's file: stays when that cannot be used any more.
+    /// Certificates from a directory, by the name of the file: they stay in use when the file becomes
+    /// unusable.
     kept: std.StringHashMapUnmanaged(certificate.Pair) = .empty,
-    /// What is not as it should be, though it is no error. Sentences.
+    /// Sentences for the operator about certificates and files that work less well than they should.
     complaints: std.ArrayList([]const u8) = .empty,
 
     const Role = enum { server, client };
@@ -101,7 +102,7 @@ pub const Generation = struct {
             try usePair(context, &pair, files, diagnostic);
         }
         const protocols = try encodeProtocols(generation.arena.allocator(), config.alpn, diagnostic);
-        // This one answers 0 for success.
+        // SSL_CTX_set_alpn_protos answers 0 for success.
         if (protocols.len > 0 and
             c.SSL_CTX_set_alpn_protos(context, protocols.ptr, @intCast(protocols.len)) != 0)
         {
@@ -286,7 +287,7 @@ pub const Generation = struct {
     }
 };
 
-/// What client certificates are verified against.
+/// The certificates that a client's certificate is verified against.
 const Authorities = struct {
     chain: ?certificate.Chain,
     /// Names the verification that a session went through. Tickets carry it, and OpenSSL refuses one that
@@ -355,7 +356,7 @@ fn continueAnyway(verified: c_int, store: ?*c.X509_STORE_CTX) callconv(.c) c_int
     return 1;
 }
 
-/// What servers and clients have in common: `config` is that of either.
+/// The settings that servers and clients share; `config` is a server's or a client's.
 fn setPolicy(
     context: *c.SSL_CTX,
     config: anytype,
@@ -448,7 +449,7 @@ fn usePair(
     return error.InvalidFile;
 }
 
-/// Both lists are sorted.
+/// Compares two sorted lists.
 fn sameNames(a: []const []const u8, b: []const []const u8) bool {
     if (a.len != b.len) return false;
     for (a, b) |x, y| if (!std.mem.eql(u8, x, y)) return false;
@@ -501,7 +502,7 @@ fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv
     return c.SSL_TLSEXT_ERR_OK;
 }
 
-/// What was good when it was loaded may be too old by now.
+/// A staple (OCSP response) that was good when it was loaded may be too old by now.
 fn showStaple(ssl: *c.SSL, argument: ?*anyopaque) callconv(.c) c_int {
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const shown = c.SSL_get_certificate(ssl);

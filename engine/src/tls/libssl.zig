@@ -1,5 +1,5 @@
-//! What this layer uses of OpenSSL (3.0 or newer): functions, opaque structs and constants under their C
-//! names. Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable
+//! OpenSSL (3.0 or newer), as far as this layer calls it: functions, opaque structs and constants under their
+//! C names. Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable
 //! within OpenSSL 3. Does not know: how they are used.
 
 pub const ASN1_STRING = opaque {};
@@ -46,7 +46,7 @@ pub extern fn ERR_peek_error() c_ulong;
 pub extern fn ERR_peek_last_error() c_ulong;
 pub extern fn ERR_reason_error_string(code: c_ulong) ?[*:0]const u8;
 
-/// The same as `ERR_clear_error` where the queue is usually empty, at a fraction of the price.
+/// Does the work of `ERR_clear_error` at a fraction of its price where the queue is usually empty.
 pub fn clearErrors() void {
     if (ERR_peek_error() != 0) ERR_clear_error();
 }
@@ -297,7 +297,7 @@ extern fn SSL_CTX_callback_ctrl(
     callback: *const fn () callconv(.c) void,
 ) c_long;
 
-// What follows are macros in the C headers.
+// The C headers have macros for the functions below.
 
 pub fn SSL_CTX_set_mode(context: *SSL_CTX, mode: c_long) void {
     _ = SSL_CTX_ctrl(context, 33, mode, null);

@@ -17,7 +17,7 @@ pub const Session = @import("session.zig").Session;
 /// See session.zig.
 pub const Resumption = @import("session.zig").Resumption;
 
-/// What is loaded, which may be newer than what this was linked with.
+/// The name and version of the loaded library, which may be newer than the one at link time.
 pub fn library() [:0]const u8 {
     return std.mem.span(ssl.OpenSSL_version(ssl.OPENSSL_VERSION));
 }

@@ -10,7 +10,7 @@ const tls = @import("tls.zig");
 pub const Retained = struct {
     arena: std.heap.ArenaAllocator,
     config: tls.ServerConfig,
-    /// What `config.ticket_keys` points to.
+    /// `config.ticket_keys` points here.
     ticket_keys: *[tls.ticket_keys_bytes]u8,
 
     /// Copies `config`. `ticket_keys` take the place of those that it may not have.
@@ -74,7 +74,7 @@ pub const Look = struct {
     /// When the newest of them changed, in seconds since 1970.
     newest_s: i64 = 0,
 
-    /// One number for all of it.
+    /// A hash of the status of all files: another number means that a file changed.
     pub fn number(look: Look) u64 {
         var hash = look.hash;
         return hash.final();
@@ -108,8 +108,8 @@ pub const Look = struct {
     }
 };
 
-/// What counts of a file. The change time too: a renamed file keeps its own modification time, and
-/// permissions count.
+/// The facts by which a changed file is recognised. The change time is among them: a renamed file keeps its
+/// modification time, and permissions count.
 pub const Status = struct {
     /// Can be opened like a file, and holds nothing.
     directory: bool = false,

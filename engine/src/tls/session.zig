@@ -1,5 +1,5 @@
-//! One connection's TLS state machine over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out; the
-//! caller owns time and transport. Does not know: sockets, deadlines, what the plaintext means.
+//! The TLS state machine of a connection over OpenSSL (RFC 8446, RFC 5246). Bytes in, events and bytes out;
+//! the caller owns time and transport. Does not know: sockets, deadlines, what the plaintext means.
 const std = @import("std");
 const assert = std.debug.assert;
 const c = @import("libssl.zig");
@@ -10,8 +10,8 @@ const acquire = @import("context.zig").acquire;
 const Context = @import("context.zig").Context;
 const Generation = @import("generation.zig").Generation;
 
-/// One connection's TLS state machine. May move in memory between calls; one thread at a time.
-/// It keeps the context's generation that it began with, also across `Context.reload` and `Context.deinit`.
+/// The TLS state machine of a connection. May move in memory between calls; one thread at a time. The session
+/// keeps the generation of the context that it began with, also across `Context.reload` and `Context.deinit`.
 pub const Session = struct {
     ssl: *c.SSL,
     generation: *Generation,
@@ -120,7 +120,7 @@ pub const Session = struct {
                 session.state = .handshaking;
             },
             .handshaking, .open => {},
-            // Nothing after close_notify counts (RFC 8446 §6.1).
+            // Bytes after close_notify are dropped (RFC 8446 §6.1).
             .closed => return .{ .consumed = ciphertext.len, .event = .closed },
             .failed => |reason| return .{ .consumed = ciphertext.len, .event = .{ .failed = reason } },
         }
@@ -162,7 +162,7 @@ pub const Session = struct {
                 continue;
             }
             const event = session.interrupted(transfer, result);
-            // What came before an end counts; the end is in `state` and comes with the next call.
+            // Plaintext in front of an end is delivered first; `state` has the end for the next call.
             if (filled == 0) return event;
             break;
         }
@@ -250,7 +250,7 @@ pub const Session = struct {
         return session.state == .open or session.state == .closed;
     }
 
-    /// What it means that the transport ends now. A session that failed counts as truncated.
+    /// The meaning of an end of the transport at this moment. A session that failed counts as truncated.
     pub fn ending(session: *const Session) tls.Ending {
         return switch (session.state) {
             .greeting, .handshaking => .handshake,
@@ -259,8 +259,8 @@ pub const Session = struct {
         };
     }
 
-    /// What ALPN has agreed on; null: the client has not asked. Borrowed until the session ends; only when
-    /// the handshake is done.
+    /// The protocol that ALPN has chosen; null: the client has not asked. Borrowed until the session ends;
+    /// only when the handshake is done.
     pub fn protocol(session: *const Session) ?[]const u8 {
         assert(session.isHandshakeDone());
         var name: ?[*]const u8 = null;
@@ -269,7 +269,7 @@ pub const Session = struct {
         return if (name_len > 0) name.?[0..name_len] else null;
     }
 
-    /// What both sides agreed on; only when the handshake is done.
+    /// The facts that the handshake has settled; only when it is done.
     pub fn agreement(session: *const Session) tls.Agreement {
         assert(session.isHandshakeDone());
         const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
@@ -314,8 +314,8 @@ pub const Session = struct {
         return .{ .arena = arena, .chain = chain, .subject = subject, .verify_error = verify_error };
     }
 
-    /// What shortens a client's next handshake, or null while the server has sent nothing for it. The caller
-    /// frees it. Under TLS 1.3 it arrives after the handshake: receive first.
+    /// The session ticket with which a client's next handshake is shorter, or null while the server has sent
+    /// no ticket. The caller frees it. Under TLS 1.3 tickets arrive after the handshake: receive first.
     pub fn takeResumption(session: *Session) ?Resumption {
         assert(session.generation.role == .client);
         const kept = c.SSL_get1_session(session.ssl) orelse return null;
@@ -331,7 +331,7 @@ pub const Session = struct {
     }
 };
 
-/// What a client keeps in order to shorten its next handshake.
+/// A session ticket, which a client keeps in order to shorten its next handshake.
 pub const Resumption = struct {
     session: *c.SSL_SESSION,
 

@@ -6,7 +6,7 @@ const certificate = @import("certificate.zig");
 const retained = @import("retained.zig");
 const tls = @import("tls.zig");
 
-/// What is shown.
+/// An OCSP response for the clients of a certificate.
 pub const Staple = struct {
     der: []const u8,
     /// From when on it says nothing any more, in seconds since 1970.

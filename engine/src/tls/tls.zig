@@ -15,9 +15,9 @@ pub const implementation = if (enabled) @import("openssl.zig") else @import("non
 
 /// Certificates and policy, shared between threads and replaced as a whole by `reload`.
 pub const Context = implementation.Context;
-/// One connection's TLS state machine.
+/// The TLS state machine of a connection.
 pub const Session = implementation.Session;
-/// What a client keeps in order to shorten its next handshake.
+/// A session ticket, which a client keeps in order to shorten its next handshake.
 pub const Resumption = implementation.Resumption;
 
 /// Name, version and date of the library that is loaded: "OpenSSL 3.0.19 27 Jan 2026". Empty
@@ -37,8 +37,8 @@ pub const Version = enum(u16) {
     tls1_3 = 0x0304,
 };
 
-/// One certificate and its key. All paths name PEM files. An OCSP response (DER) beside `cert_file`, called
-/// like it but for the ending ".ocsp", is shown to clients that ask for one.
+/// A certificate and its key. All paths name PEM files. An OCSP response (DER) beside `cert_file`, with the
+/// ending ".ocsp" in place of its own, is shown to clients that ask for a response.
 pub const CertificateFiles = struct {
     /// The certificate, perhaps followed by the intermediates that the peer needs.
     cert_file: [:0]const u8,
@@ -56,7 +56,7 @@ pub const Validity = struct {
     not_after_s: i64,
 };
 
-/// What a server asks of its clients.
+/// Whether a server asks its clients for a certificate.
 pub const ClientVerification = enum {
     /// No certificate is asked for.
     none,
@@ -81,7 +81,7 @@ pub const ServerConfig = struct {
     /// PEM file with the authorities that client certificates are verified against. Required unless
     /// `verify_client` is `.none`.
     ca_file: ?[:0]const u8 = null,
-    /// What is asked of clients.
+    /// Whether clients are asked for a certificate, and refused without.
     verify_client: ClientVerification = .none,
     /// The oldest version that is accepted; the newest is always TLS 1.3.
     min_version: Version = .tls1_2,
@@ -143,7 +143,7 @@ pub const default_cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384
 /// Why a context could not be made or reloaded. `Diagnostic` has the words.
 pub const ContextError = error{
     OutOfMemory,
-    /// This build has no TLS.
+    /// The engine was built without TLS.
     TlsNotBuilt,
     /// A file is missing, unreadable or does not hold what it should.
     InvalidFile,
@@ -203,19 +203,19 @@ pub const Sink = struct {
     }
 };
 
-/// What `Session.receive` answers: how much ciphertext is used up, and the one event that came of it.
+/// The answer of `Session.receive`: how much ciphertext is used up, and the one event that came of it.
 pub const Received = struct {
     /// Bytes of the given ciphertext that the caller drops. Everything after `.want_more`.
     consumed: usize,
     event: Event,
 };
 
-/// One step of a session.
+/// A step of a session.
 pub const Event = union(enum) {
-    /// This many bytes (at least one) stand at the start of the output buffer. More may follow without new
+    /// The number of bytes (at least one) at the start of the output buffer. More may follow without new
     /// input: call again.
     plaintext: usize,
-    /// All input is used up; come back with more.
+    /// The session has used up its input, and needs more.
     want_more,
     /// The peer said close_notify: nothing comes in any more. Writing stays possible.
     closed,
@@ -244,7 +244,7 @@ pub const WriteError = error{
     TlsFailed,
 };
 
-/// What is agreed once the handshake is done. Slices are borrowed until the session ends.
+/// Facts that a finished handshake has settled. Slices are borrowed until the session ends.
 pub const Agreement = struct {
     /// 0x0303 or 0x0304.
     version: u16,
@@ -281,7 +281,7 @@ pub const Peer = struct {
 };
 
 comptime {
-    // Both implementations answer to the same names, so that the server compiles against either.
+    // The two implementations have the same names, so that the server compiles against either.
     if (enabled) {
         const none = @import("none.zig");
         for (.{ "Context", "Session", "Resumption" }) |noun| {

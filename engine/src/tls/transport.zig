@@ -6,7 +6,7 @@ const assert = std.debug.assert;
 const c = @import("libssl.zig");
 const tls = @import("tls.zig");
 
-/// What one call lends to OpenSSL; lives on the caller's stack.
+/// The buffers that a call lends to OpenSSL; lives on the caller's stack.
 pub const Transfer = struct {
     /// Ciphertext that is not read yet. Borrowed for the call.
     input: []const u8,
@@ -16,11 +16,11 @@ pub const Transfer = struct {
     sink_failed: bool = false,
     /// The session's.
     kernel: *Kernel,
-    /// What ALPN may agree on. Borrowed for the call.
+    /// The protocols among which ALPN may choose. Borrowed for the call.
     protocols: []const tls.Protocol,
 };
 
-/// What a session knows of the kernel that may seal for it.
+/// A session's view of the kernel, which may seal records in its place (kTLS).
 pub const Kernel = struct {
     /// The sink has taken the keys: what OpenSSL writes is plaintext from then on.
     seals: bool = false,
@@ -35,7 +35,7 @@ pub const Kernel = struct {
 /// a hundred reloads.
 pub fn createMethod() error{OutOfMemory}!*c.BIO_METHOD {
     const method = c.BIO_meth_new(c.BIO_TYPE_SOURCE_SINK, "peregrine") orelse return error.OutOfMemory;
-    // These only store a pointer, and answer 1.
+    // The setters only store a pointer, and answer 1.
     assert(c.BIO_meth_set_read(method, read) == 1);
     assert(c.BIO_meth_set_write(method, write) == 1);
     assert(c.BIO_meth_set_ctrl(method, control) == 1);
@@ -61,7 +61,7 @@ pub fn isLent(ssl: *const c.SSL) bool {
     return c.BIO_get_data(c.SSL_get_rbio(ssl)) != null;
 }
 
-/// What a session's running call has lent to its `ssl`.
+/// The buffers that the running call of a session has lent to its `ssl`.
 pub fn lentTo(ssl: *const c.SSL) *const Transfer {
     return transferOf(c.SSL_get_rbio(ssl));
 }
@@ -87,7 +87,7 @@ fn read(bio: *c.BIO, buffer: [*]u8, buffer_len: c_int) callconv(.c) c_int {
 fn write(bio: *c.BIO, bytes: [*]const u8, bytes_len: c_int) callconv(.c) c_int {
     const transfer = transferOf(bio);
     c.BIO_clear_flags(bio, c.BIO_FLAGS_RWS | c.BIO_FLAGS_SHOULD_RETRY);
-    // Nothing may follow a hole in the stream.
+    // A stream with a hole is over.
     if (transfer.sink_failed) return -1;
     put(transfer, bytes[0..@intCast(bytes_len)]) catch {
         transfer.sink_failed = true;
@@ -105,7 +105,7 @@ fn put(transfer: *Transfer, bytes: []const u8) tls.Sink.Error!void {
 
 fn control(bio: *c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) callconv(.c) c_long {
     switch (command) {
-        // Nothing to do.
+        // `write` keeps no bytes back.
         c.BIO_CTRL_FLUSH => return 1,
         // `number` is 0 for the keys of what comes in.
         c.BIO_CTRL_SET_KTLS => return @intFromBool(number != 0 and giveKeys(transferOf(bio), pointer.?)),

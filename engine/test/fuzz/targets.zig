@@ -3,7 +3,7 @@
 //! makes up (script/fuzz), replay_test.zig on the corpus. Does not know: where the bytes come from.
 const std = @import("std");
 
-/// A target's name is that of its folder in test/corpus and of what script/fuzz is told.
+/// script/fuzz takes the name of a target; test/corpus/NAME.seeds and test/corpus/NAME/ are its inputs.
 pub const Target = enum {
     /// The first request head of a connection, against a second parser that is written the plain way.
     head,

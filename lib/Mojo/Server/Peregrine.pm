@@ -111,7 +111,7 @@ sub _set_url {
     my ($url, $scope) = @_;
     my ($path, $query, $root) = @{$scope}{qw(raw_path query_string root_path)};
     my $base = $url->base;
-    $base->scheme($scope->{scheme} =~ /s\z/ ? 'https' : 'http');
+    $base->scheme($scope->{scheme} =~ /\A(?:https|wss)\z/ ? 'https' : 'http');
     if (length($root // '')) {
         $path =~ s{\A\Q$root\E(?=/|\z)}{};
         $base->path->parse("$root/");
@@ -156,8 +156,8 @@ C<drain>, uploads in memory, in files and by C<on read>, and WebSockets work as 
 L<Mojo::IOLoop> runs on the server's loop (L<Mojo::Reactor::Peregrine>). This module chooses that reactor if
 it is loaded before L<Mojo::IOLoop>; otherwise the environment variable MOJO_REACTOR has to.
 
-This module is new, and not finished: of Mojolicious' own tests of applications, those of long polling and of
-limits of WebSockets do not all pass yet. Do not use it in production yet.
+This module is new, and not finished: of Mojolicious' own tests of applications, those of reverse proxies
+and of WebSockets do not all pass yet. Do not use it in production yet.
 
 =head2 Differences from the daemon
 
@@ -171,8 +171,13 @@ comes before the process ends. C<< Mojo::IOLoop->stop >> outside of a nested sta
 =item *
 
 Connections are the engine's: C<< $tx->connection >> names the exchange, and C<< Mojo::IOLoop->stream >> finds
-nothing by that name, so that C<< $c->inactivity_timeout >> does nothing. The options of the server have
-timeouts in its place.
+nothing by that name, so that C<< $c->inactivity_timeout >> does nothing, and actions that call methods of the
+stream die. The options of the server have timeouts in its place.
+
+=item *
+
+A request of HTTP/1.1 without a Host field is answered with 400 (RFC 9112, section 3.2) and not seen by the
+application. A response with status 205 has no body (RFC 9110, section 15.3.6).
 
 =item *
 
@@ -182,7 +187,8 @@ C<write> without a Content-Length is chunked for clients of HTTP/1.1, and the co
 
 Messages of WebSockets are compressed and decompressed, pings answered and frames joined by the engine: an
 C<on frame> sees one frame for each message, and frames that are sent as arrays can be text, binary or close.
-C<< $tx->max_websocket_size >> holds for whole messages.
+C<< $tx->max_websocket_size >> holds for whole messages: one that is never finished meets the server's
+C<max_ws_message_size> alone, which has to be as large as the application's limit.
 
 =item *
 

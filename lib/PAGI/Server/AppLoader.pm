@@ -9,6 +9,7 @@ use File::Spec ();
 use PAGI::Server::AppKind;
 use PAGI::Server::AppPackage;
 use PAGI::Server::Exception;
+use Peregrine::Fork;
 use Scalar::Util qw(blessed reftype);
 
 # Bytes of a file that are looked at for what it is.
@@ -154,11 +155,14 @@ sub _from_file {
     die "App file not found: $file\n"      if !-e $file;
     die "App file is a directory: $file\n" if -d _;
     die "App file cannot be read: $file\n" if !-r _;
-    my $path = File::Spec->rel2abs($file);
-    my $do   = _in_own_package($path, 'sub { return do $_[0] }');
-    local $0    = $path;
-    local @ARGV = ();
-    my $value = PAGI::Server::AppPackage::with_own_state(sub { $do->($path) });
+    my $path  = File::Spec->rel2abs($file);
+    my $do    = _in_own_package($path, 'sub { return do $_[0] }');
+    my $value = do {
+        local $0    = $path;
+        local @ARGV = ();
+        PAGI::Server::AppPackage::with_own_state(sub { $do->($path) });
+    };
+    Peregrine::Fork::show_again();
     die "Error loading $file: " . _reason($@) if $@;
     return $value;
 }
@@ -241,7 +245,8 @@ otherwise an existing file wins.
 
 Each load of a file, or of code, has a package of its own, see L<PAGI::Server::AppPackage>: the subs and
 globals of a file that names no package are those of this load. While it loads, C<$0> is its path, C<@ARGV> is
-empty, and L<FindBin> finds its folder.
+empty, and L<FindBin> finds its folder. Later C<$0> is the program's path, as under plackup: a module that is
+loaded in a request, and is the first one to use FindBin, finds the program's folder.
 
 =head1 METHODS
 

@@ -13,7 +13,12 @@ use constant ABOVE => 'Peregrine::App::';
 # So many subs are named in a sentence about them.
 use constant NAMED_MAX => 5;
 
+# Bytes of a required file in which a package is looked for.
+use constant TEXT_MAX => 1 << 20;
+
 my %TAKEN;
+# Keys of %INC: required files that name no package.
+my %HELPERS;
 
 # `/srv/app.pl` is Peregrine::App::app_pl, and Peregrine::App::app_pl_2 when it is loaded again. The order of
 # loads decides, so that workers have the same names for the same applications.
@@ -37,9 +42,29 @@ sub with_own_state {
     # `dance` makes one application of all that Dancer2 knows.
     my $dancers = $Dancer2::runner ? $Dancer2::runner->apps : [];
     my @others  = splice @$dancers;
-    my $value   = $load->();
+    my $value   = _with_own_helpers($load);
     unshift @$dancers, @others;
     return $value;
+}
+
+# Perl loads a required file once, into the package of the code that asks first. Files that name no package
+# are loaded again for each application file, into its package.
+sub _with_own_helpers {
+    my ($load) = @_;
+    delete local @INC{ keys %HELPERS };
+    my %before = %INC;
+    my $value  = $load->();
+    for my $name (grep { !exists $before{$_} && !/\.pm\z/ } keys %INC) {
+        $HELPERS{$name} = 1 if _names_no_package($INC{$name});
+    }
+    return $value;
+}
+
+sub _names_no_package {
+    my ($path) = @_;
+    return 0 if !defined $path || ref $path || !open my $in, '<', $path;
+    read $in, my $text, TEXT_MAX;
+    return ($text // '') =~ /^[\s{]*package\s+[A-Za-z_]/m ? 0 : 1;
 }
 
 # FindBin looks for the folder once, when it is compiled. The code that is loaded next gets variables of its
@@ -153,7 +178,7 @@ The name of a package that no load has had in this process.
     my $value = PAGI::Server::AppPackage::with_own_state(sub { return load($file) });
 
 Calls the function. Meanwhile L<FindBin>, L<Mojolicious::Lite> and L<Dancer2> know nothing of files that were
-loaded before.
+loaded before, and C<require> loads files that name no package again (no C<.pm>).
 
 =head1 METHODS
 

@@ -12,16 +12,17 @@ use POSIX ();
 use PAGI::Server::AccessLog;
 
 # Descriptors that the engine keeps for other things than connections, and few connections for a server.
-use constant { DESCRIPTORS_RESERVED => 50, CONNECTIONS_FEW => 100 };
+use constant CONNECTIONS_FEW => 100;
 
-# Facts: loop, options, listeners, connections_max, memory_max, shows_errors, is_async.
+# Facts: loop, options, listeners, connections_max, memory_max, reserved (descriptors), shows_errors,
+# is_async.
 sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
     for my $listener (@{ $facts{listeners} }) {
         $log->info('PAGI Server listening on ' . $class->place($listener) . " ($details)");
     }
-    _check_descriptors($log, $facts{options}{max_connections});
+    _check_descriptors($log, @facts{qw(options reserved)});
     $log->warn('PAGI: the access log goes to a terminal, which is slow: under load it costs time, and lines'
             . ' (--access-log FILE, --no-access-log)')
         if PAGI::Server::AccessLog::is_terminal($facts{options}{access_log});
@@ -124,10 +125,11 @@ sub _ktls_state {
 
 # Whoever runs into the limit on open files later sees connections wait, and no reason.
 sub _check_descriptors {
-    my ($log, $wanted) = @_;
-    my $files = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
-    my $room  = $files > DESCRIPTORS_RESERVED ? $files - DESCRIPTORS_RESERVED : 1;
-    my $limit = "the limit on open files (ulimit -n: $files)";
+    my ($log, $options, $reserved) = @_;
+    my $wanted = $options->{max_connections};
+    my $files  = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
+    my $room   = $files > $reserved ? $files - $reserved : 1;
+    my $limit  = "the limit on open files (ulimit -n: $files)";
     $log->warn("PAGI: max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
     $log->warn("PAGI: $limit leaves room for $room connections") if !$wanted && $room < CONNECTIONS_FEW;
     return;
@@ -154,8 +156,8 @@ writes the application.
 =head2 tell
 
     PAGI::Server::Banner->tell($log, loop => $loop, options => \%options, listeners => \@listeners,
-        connections_max => $count, memory_max => $bytes, shows_errors => $is_development,
-        is_async => 1);
+        connections_max => $count, memory_max => $bytes, reserved => $descriptors,
+        shows_errors => $is_development, is_async => 1);
 
 C<$log> is a L<PAGI::Server::Log>, the listeners are L<Peregrine::Listener>s.
 

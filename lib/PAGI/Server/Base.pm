@@ -14,7 +14,7 @@ use parent qw(
 use Carp       qw(croak);
 use File::Spec ();
 use Future;
-
+use List::Util qw(max);
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
 use PAGI::Server::Clones;
@@ -31,6 +31,12 @@ use Peregrine::Process;
 
 # Milliseconds after which a worker whose application is at one event leaves accepting to the other workers.
 use constant YIELD_MS => 5;
+
+# Seconds in which an application that works at a request lets the loop hear of a signal.
+use constant HEAR_S => 2;
+
+# For files, logs and databases.
+use constant DESCRIPTORS_RESERVED => 50;
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -255,6 +261,7 @@ sub _bind {
     $self->open_listeners;
     $self->{worker} = $self->_new_worker if $self->_is_foreign;
     $self->{pid}    = $$;
+    $self->{worker}->pause_accepting(1)                                      if $self->{accepts_later};
     $self->{listeners}->hand_over($self->{worker}, $self->{worker_num} || 1) if !$self->{join_socket};
     return;
 }
@@ -302,9 +309,25 @@ sub _open_as_interpreter {
     return $self;
 }
 
+# Descriptors that connections leave free, those of the interpreters included. A clone has ten of its own
+# while idle; of an interpreter in another process the engine has three.
+sub _descriptors_reserved {
+    my ($self) = @_;
+    my $each = $self->has_clones ? 12 : $self->has_engine_process ? 3 : 0;
+    return DESCRIPTORS_RESERVED + $each * ($self->{options}{workers} || 0);
+}
+
+sub _engine_limits {
+    my ($self) = @_;
+    return {
+        %{ PAGI::Server::Options::engine_limits($self->{options}) },
+        descriptors_reserved => $self->_descriptors_reserved,
+    };
+}
+
 sub _new_worker {
     my ($self, $owner) = @_;
-    my $limits = PAGI::Server::Options::engine_limits($self->{options});
+    my $limits = $self->_engine_limits;
     $limits->{accept_yield_ms} = YIELD_MS
         if $self->{worker_num} && !$self->{is_engine} && $self->{options}{workers} > 1;
     my $worker = Peregrine::Worker->new($limits);
@@ -367,7 +390,8 @@ sub _start {
     $worker->tell_after(PAGI::Server::Prefork::_by_chance($self->{options}{max_requests}))
         if $self->{on_replace} && $self->{options}{max_requests};
     $self->_watch;
-    $self->_start_counting if !$self->{join_socket};
+    $self->_start_counting                              if !$self->{join_socket};
+    $worker->share_sockets(@{ delete $self->{spread} }) if $self->{spread};
     $self->_serve_status;
     $self->{running} = 1;
     return                         if $self->{is_engine};
@@ -427,6 +451,7 @@ sub _tell_start {
         workers         => $self->{options}{workers},
         connections_max => $self->effective_max_connections,
         memory_max      => $self->effective_memory_max,
+        reserved        => $self->_descriptors_reserved,
         shows_errors    => $self->_shows_errors,
         is_async        => $self->isa('PAGI::Server'),
     );
@@ -586,8 +611,7 @@ sub effective_memory_max {
 # What an automatic limit is, before the start as well.
 sub _limit_in_force {
     my ($self, $name) = @_;
-    my $worker =
-        $self->{worker} || Peregrine::Worker->new(PAGI::Server::Options::engine_limits($self->{options}));
+    my $worker = $self->{worker} || Peregrine::Worker->new($self->_engine_limits);
     return $worker->stats->{$name};
 }
 
@@ -666,12 +690,12 @@ my %NOTHING = (
 sub _process {
     my ($self) = @_;
     return $self->{process} //= Peregrine::Process->new(
-        loop              => $self->loop,
-        log               => $self->{log},
-        server            => $self,
-        name              => 'PAGI',
-        on                => \%ON,
-        runs_applications => !$self->has_workers,
+        loop   => $self->loop,
+        log    => $self->{log},
+        server => $self,
+        name   => 'PAGI',
+        on     => \%ON,
+        $self->has_workers ? () : (stop_within => max($self->{options}{shutdown_timeout}, HEAR_S)),
     );
 }
 

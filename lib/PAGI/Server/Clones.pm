@@ -138,7 +138,8 @@ sub _too_many_lost {
 sub change_clones {
     my ($self, $count) = @_;
     $self->{options}{workers} = $count;
-    $self->{clones}->set_workers($count) if $self->{clones};
+    $self->{worker}->set(descriptors_reserved => $self->_descriptors_reserved) if $self->{worker};
+    $self->{clones}->set_workers($count)                                       if $self->{clones};
     return;
 }
 
@@ -160,7 +161,8 @@ sub _serve_in_clone {
     my ($facts) = @_;
     my ($class, $link) = @{$facts}{qw(class link)};
     my $server = $class->new_for_itself(app => $facts->{app});
-    my $at_end = Peregrine::Threads::AtEnd->new(sub { $server->_leave_clone });
+    my $pid    = $$;
+    my $at_end = Peregrine::Threads::AtEnd->new(sub { $server->_leave_clone if $pid == $$ });
     $server->_become_clone($facts);
     my $worker = Peregrine::WorkerProcess->new(
         link              => $link,

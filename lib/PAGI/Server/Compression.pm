@@ -172,7 +172,8 @@ sub _descriptor {
     my ($body) = @_;
     return if !ref $body || reftype $body ne 'GLOB';
     my $tied = tied *$body;
-    return !$tied || $tied->can('FILENO') ? fileno $body : undef;
+    # Expected: FILENO of a class that has no descriptor dies. The body is read as any other object.
+    return eval { !$tied || $tied->can('FILENO') ? fileno $body : undef };
 }
 
 sub _of_scope {

@@ -79,7 +79,8 @@ sub _end_engine {
 sub _serve_as_engine {
     my ($self, $record) = @_;
     my $server = $self->_for_worker(1);
-    $server->{is_engine} = 1;
+    $server->{is_engine}     = 1;
+    $server->{accepts_later} = !$self->{running};
     @{$server}{qw(engine_socket planned_mounts)} = @{$self}{qw(engine_socket planned_mounts)};
     $self->_leave_status;
     $server->use_counters($self->{counters}, $record->{column});
@@ -91,6 +92,14 @@ sub _serve_as_engine {
         name              => $self->_name_in_log . ': the engine',
         heartbeat_timeout => $self->_engine_heartbeat,
     )->serve;
+}
+
+# A worker serves. Until then connections wait in the kernel: another program at the same sockets may serve
+# them before, and workers that never come to the end of their start would lose them.
+sub accept_connections {
+    my ($self) = @_;
+    $self->{worker}->pause_accepting(0) if delete $self->{accepts_later} && $self->{worker};
+    return;
 }
 
 # In place of an application.

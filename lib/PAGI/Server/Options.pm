@@ -127,6 +127,11 @@ sub defaults {
     return map { $_->{name} => $_->{default} } grep { !$_->{only} && exists $_->{default} } @ALL;
 }
 
+# The options whose default is another one where there is an application of PSGI.
+sub defaults_of_psgi {
+    return map { $_->{name} => $_->{psgi} } grep { defined $_->{psgi} } @ALL;
+}
+
 sub check {
     my ($name, $value) = @_;
     my $problem = PAGI::Server::Options::Type::problem($BY_NAME{$name}, $value);
@@ -257,6 +262,12 @@ Whether a running server takes a change over.
     my %options = PAGI::Server::Options::defaults();
 
 The defaults of all options that have one.
+
+=head2 defaults_of_psgi
+
+    my %options = PAGI::Server::Options::defaults_of_psgi();
+
+The defaults that are other ones where there is an application of PSGI, by name.
 
 =head2 check
 

@@ -16,6 +16,7 @@ use Peregrine::Handover;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
 use Peregrine::Master;
+use Peregrine::Spread;
 use Peregrine::WorkerProcess;
 use POSIX        ();
 use Scalar::Util qw(weaken);
@@ -76,12 +77,16 @@ sub _make_master {
     my ($self) = @_;
     my $options = $self->{options};
     weaken(my $weak = $self);
+    # Workers that accept at the same sockets get as many connections each.
+    my $shares = !$options->{reuseport} && !$self->{join_socket};
+    $self->{spread} = $shares ? Peregrine::Spread->new : undef;
     return Peregrine::Master->new(
         loop              => $self->loop,
         log               => $self->{log},
         name              => $self->_name_in_log,
         workers           => $self->_process_count,
         counters          => $self->{counters},
+        spread            => $self->{spread},
         heartbeat_timeout => $self->_worker_heartbeat,
         busy_timeout      => $options->{request_kill_timeout},
         start_timeout     => _start_timeout($options),
@@ -159,6 +164,7 @@ sub _start_timeout {
 sub _serving {
     my ($self) = @_;
     $self->{running} = 1;
+    $self->{engine_master}->tell('accept') if $self->{engine_master};
     $self->_tell_service;
     $self->_take_over;
     $self->_tell_start;
@@ -431,7 +437,8 @@ sub _serve_in_worker {
         name              => $self->_name_in_log . ": worker $record->{number}",
         heartbeat_timeout => $server->_worker_heartbeat,
     );
-    $server->{busy}       = [ $self->{master}->busy_words, $record->{busy} ] if defined $record->{busy};
+    $server->{busy}       = [ $self->{master}->busy_words, $record->{busy} ]   if defined $record->{busy};
+    $server->{spread}     = [ $self->{spread}->words,      $record->{spread} ] if defined $record->{spread};
     $server->{on_replace} = sub { my ($why) = @_; $worker->ask_for_replacement($why) };
     if    ($self->{reload})   { $self->_load_again($server, $record) }
     elsif ($self->{load_app}) { $server->{options}{app} = $self->_load_in_worker($record->{number}) }

@@ -96,8 +96,9 @@ sub _idle_timeout {
     my ($self, undef, $about) = @_;
     my ($name, $option) =
         $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
-    # An application may have changed its scope.
-    my $version = ref $about->[1] eq 'HASH' ? $about->[1]{http_version} : undef;
+    # An application may have changed its scope. A locked hash has no key to ask for.
+    my $scope   = $about->[1];
+    my $version = ref $scope eq 'HASH' && exists $scope->{http_version} ? $scope->{http_version} : undef;
     my $streams = ($version // '') eq '2';
     my $end     = $streams ? 'resetting stream' : 'closing connection';
     my $text    = "$name idle timeout ($self->{options}{$option}s) - $end";

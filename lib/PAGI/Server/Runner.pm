@@ -29,6 +29,7 @@ use PAGI::Server::Options::Type;
 use PAGI::Server::PidFile;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
+use Peregrine::Fork;
 use Peregrine::Handover;
 use Peregrine::Nearest;
 use Peregrine::Optional;
@@ -461,10 +462,9 @@ sub _prepare_class {
     my ($self, $for_server) = @_;
     my @mounts = $self->_mounts or return 'PAGI::Server';
     require Plack::Handler::Peregrine::Mounted;
-    require Plack::Handler::Peregrine::Options;
     return 'Plack::Handler::Peregrine::Mounted' if !grep { $_->{kind} eq 'psgi' } @mounts;
     $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode;
-    %$for_server = (Plack::Handler::Peregrine::Options::defaults(), %$for_server);
+    %$for_server = (PAGI::Server::Options::defaults_of_psgi(), %$for_server);
     return 'Plack::Handler::Peregrine::Mounted';
 }
 
@@ -549,7 +549,7 @@ sub _serve {
     my $options = $self->{options};
     _load_future_io();
     # What ps shows: loading a file may have made it the path of this program.
-    $0 = $self->{title} if defined $self->{title};
+    Peregrine::Fork::name_program($self->{title}) if defined $self->{title};
     my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
     umask Peregrine::Place::mode($options->{umask}) if defined $options->{umask};
     my $errors =

@@ -124,28 +124,30 @@ with all of its threads. In C<--engine process> the process of such an interpret
 
 =item *
 
-What belongs to the process is shared: the current directory, C<umask>, the locale, the dispositions behind
-C<%SIG>. Signals come to no clone: all are blocked there. So:
+What belongs to the process is shared: the current directory, C<umask>, the locale, the dispositions of
+signals. C<%SIG> and C<%ENV> of a clone are its own. Signals come to no clone: all are blocked there. So:
 
     in a clone                    what it does
-    $SIG{ALRM} = ..., alarm       as in a process of its own: each clone has its own alarm
+    $SIG{ALRM} = ..., alarm,      as in a process of its own: each clone has its own alarm
+      Time::HiRes::alarm, ualarm
     alarm without a handler       interrupts a system call; it ends no process
-    $SIG{ALRM} = 'DEFAULT'        to be avoided: a SIGALRM to the process then ends it
-    Time::HiRes::alarm, ualarm,   nothing: these are the process's, which ignores them
-      setitimer
-    $SIG{TERM}, $SIG{CHLD}, ...   changes the server's disposition, local or not: to be avoided
+    Time::HiRes::setitimer        nothing: the process ignores its timers
+    $SIG{TERM}, $SIG{CHLD}, ...   kept for what it forks; in the clone they are never called, and the process
+      POSIX::sigaction            does what it did, with IGNORE and DEFAULT, too
+    watch_process, run_process    of IO::Async: never told that the child has ended, for SIGCHLD is not
+                                  heard; waitpid, system and backticks work
+    kill TERM => $$, ...          goes to the server, which stops, or does what it does at that signal
+    POSIX::raise                  nothing
+    POSIX::sigprocmask            to be avoided: a clone that unblocks signals gets those of the server
     $SIG{__DIE__}, $SIG{__WARN__} its own
     die                           500
     exit                          500, ends this interpreter; another one takes its place
-    fork                          the child has its own alarm; its exit has status 0 (POSIX::_exit has one)
-    system, exec after fork       starts with blocked signals, but KILL and STOP
+    fork                          as in a process: the child has no signal blocked, and %SIG, %ENV and alarm
+                                  of its own; its exit ends it with that status, without the END blocks
+                                  that were there when the interpreter was cloned
+    system, exec after fork,      no signal is blocked; what %SIG ignores is ignored, %ENV is the environment
+      backticks, open '-|'
     exec, POSIX::_exit            ends the process and all requests in it
-
-=item *
-
-C<%ENV> of a clone is its own, and programs that it starts by C<system>, C<exec> or backticks do not get what
-it changes there. Those that it starts after C<fork> do. C<exit> in a forked child ends it with status 0:
-C<POSIX::_exit> has a status.
 
 =back
 

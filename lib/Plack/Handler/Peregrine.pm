@@ -200,9 +200,9 @@ nothing was sent before, otherwise the connection is cut.
 
 Options of L<PAGI::Server/CONSTRUCTOR>, but for those about its applications: C<--header-timeout 5>,
 C<--max-connections 10_000>, C<--engine thread>, C<--health-path /healthz>, C<--trusted-proxies 10.0.0.0/8>.
-Other defaults: C<host> is C<0.0.0.0>, C<max_body_size> is C<1G>, C<max_body_spool> is C<10G>, there is no
-access log (plackup makes one of its own), and C<heartbeat_timeout> is 0: applications of PSGI may block as
-long as they like.
+Other defaults: C<host> is C<0.0.0.0>, there is no access log (plackup makes one of its own), and
+C<heartbeat_timeout> is 0: applications of PSGI may block as long as they like. A request body may have 10 MB,
+as everywhere: C<--max-body-size 1G> for larger uploads.
 
 Words of other handlers mean what they mean there, so that a change of server is a change of one word:
 

@@ -112,12 +112,18 @@ sub _pour ($self, $id, $bytes, $goes_on = 0) {
     return;
 }
 
-# The answer: status (0: none; 'reset'), header (by name), body, complete.
+# The answer: status (0: none; 'reset'), header (by name), lines (fields as they came), body, complete.
 sub answer ($self, $id = 0) {
     if (my $h1 = $self->{h1}) {
         my $response = $h1->response or return { status => 0, header => {}, body => '' };
         $self->{over} = 1 if ($response->{header}{connection} // '') =~ /close/ || !$response->{complete};
-        return { header => {}, body => '', %$response, status => $response->{status} // 0 };
+        return {
+            header => {},
+            body   => '',
+            %$response,
+            status => $response->{status} // 0,
+            lines  => _lines($response)
+        };
     }
     my $stream = $self->{h2}->response($id);
     $self->{over} = 1 if $self->{h2}{goaways};
@@ -130,9 +136,19 @@ sub answer ($self, $id = 0) {
         status   => $status,
         reset    => $stream->{reset},
         header   => \%header,
+        lines    => _lines($stream),
         body     => $stream->{body},
         complete => $stream->{ended} && !defined $stream->{reset} ? 1 : 0,
     };
+}
+
+# Fields of a response of TestClient or a stream of TestHTTP2, as they came.
+sub _lines ($response) {
+    if (defined $response->{head}) {
+        my (undef, @lines) = split /\r\n/, $response->{head};
+        return \@lines;
+    }
+    return [ map { "$_->[0]: $_->[1]" } grep { $_->[0] ne ':status' } @{ $response->{fields} // [] } ];
 }
 
 # Whether HTTP/2 says that nobody has looked at a request.
@@ -148,11 +164,12 @@ sub ask ($self, $path, %request) { return $self->answer($self->send($path, %requ
 # Whether the connection takes another request.
 sub goes_on ($self) { return !$self->{over} && !$self->wire->{ended} }
 
-# What a WebSocket says, as a list of words: the answer to its handshake, then what comes back for each
-# message.
+# What a WebSocket says, as a list of words: the answer to its handshake, which `handshake` has in full, then
+# what comes back for each message.
 sub converse ($self, $path, @messages) {
     my $talk = $self->{h2} ? $self->_open_stream($path) : $self->_open_upgrade($path);
     my @said = ($talk->{status});
+    $self->{handshake} = $talk->{answer};
     return @said if $talk->{status} !~ /\A(?:101|200)\z/ || !$talk->{is_websocket};
     for my $message (@messages) {
         my ($opcode, $payload) = @$message;
@@ -162,6 +179,8 @@ sub converse ($self, $path, @messages) {
     return ('open', @said[ 1 .. $#said ]);
 }
 
+sub handshake ($self) { return $self->{handshake} }
+
 sub _open_upgrade ($self, $path) {
     my $h1 = $self->{h1};
     $h1->send(TestWebSocket::handshake($path));
@@ -170,6 +189,7 @@ sub _open_upgrade ($self, $path) {
     return {
         status       => $answer->{status},
         is_websocket => $answer->{status} == 101,
+        answer       => { body => '', %$answer, lines => _lines($answer) },
         send         => sub ($bytes) { $h1->send($bytes) },
         next         => sub { $websocket->next },
     };
@@ -188,11 +208,13 @@ sub _open_stream ($self, $path) {
         block($method, $value, ':protocol' => 'websocket', @others, 'sec-websocket-version' => 13));
     my $stream = $h2->stream($id);
     $h2->until(sub { defined $stream->{status} || defined $stream->{reset} });
+    $h2->response($id) if ($stream->{status} // 200) != 200;    # with its content
     my $reader    = bless { h2 => $h2, stream => $stream, timeout => patience(30) }, 'Pairs::Client::Stream';
     my $websocket = bless { client => $reader, answer => {} }, 'TestWebSocket';
     return {
-        status       => $stream->{status} // ($self->_is_refused($id) ? 'again' : 'reset'),
+        status       => $stream->{status} // ($self->_is_refused($id) ? 'again' : $stream->{reset} // 0),
         is_websocket => ($stream->{status} // 0) == 200,
+        answer       => { body => $stream->{body}, lines => _lines($stream) },
         send         => sub ($bytes) { $self->_pour($id, $bytes, 1) },
         next         => sub { $websocket->next },
     };

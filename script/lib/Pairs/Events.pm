@@ -21,6 +21,7 @@ use constant {
     FLOOD_BYTES   => 6_000_000,
     STOP_EXTRA_S  => 10,
     STUCK_EXTRA_S => 4,
+    STUCK_S       => 10,          # after which the manual of the status listener calls a process stuck
 };
 
 my %HAPPENS = (
@@ -227,10 +228,11 @@ sub _hup ($self) {
     return $self->_finish;
 }
 
-# The first one's code hangs when it is loaded; the second one's is well.
+# The first one's code hangs when it is loaded; the second one's is well. A delayed application is loaded by a
+# request, which has no longer than shutdown_timeout when its server is replaced, so one HUP is enough.
 sub _hup_twice ($self) {
     my $run = $self->{run};
-    return $self->_hup if !$self->_loads_anew;
+    return $self->_hup if !$self->_loads_anew || $self->{row}{loading} eq 'delayed';
     $self->_begin;
     $run->launch->write('hangs.2', '');
     $self->_new_code(2);
@@ -267,10 +269,14 @@ sub _usr2 ($self) {
     return $self->_finish;
 }
 
-# A request in flight is answered; what was asked before the signal is, too.
+# Requests in flight are answered: one that waits for the application, and one whose client has read little of
+# its answer. What was asked before the signal is answered, too.
 sub _term ($self) {
-    my $run  = $self->{run};
-    my $held = Pairs::Client->new($run->place);
+    my $run    = $self->{run};
+    my $held   = Pairs::Client->new($run->place);
+    my $slow   = Pairs::Client->new($run->place, receive_buffer => 65_536);
+    my $slowly = $slow->send($run->prefix . '/large');
+    sleep 0.2;
     $self->_begin;
     my $id = $held->send($run->prefix . '/held');
     sleep 0.5;
@@ -281,11 +287,16 @@ sub _term ($self) {
     my $answer = $held->answer($id);
     $self->found("the request in flight: status $answer->{status}, " . ($answer->{body} // ''))
         if $answer->{status} ne '200' || $answer->{body} !~ /held/;
+    $answer = $slow->answer($slowly);
+    $self->found("3 MB on their way: status $answer->{status}, ${\length($answer->{body} // '')} bytes")
+        if $answer->{status} ne '200' || $answer->{body} ne Pairs::Content::large();
     $self->_until('the end', sub { $run->has_ended }, Pairs::Launch::SHUTDOWN_S() + STOP_EXTRA_S);
-    # Whoever comes later finds nobody, and connections that are idle are closed.
-    my $refused = qr/\Astatus 503 of a handshake/;
+  # Clients that come later find nobody, idle connections are closed, and the manual promises 503 to requests
+  # on others. A request whose answer has begun is not excused, nor is a reset stream of which HTTP/2 does not
+  # say that nobody has looked at it.
     return $self->_finish(sub ($lost) {
-        $lost->{begun} > $told - 0.01 || $lost->{why} =~ $refused;
+        return $lost->{failed} >= $told if $lost->{why} =~ /\Astatus 503/;
+        return $lost->{begun} > $told - 0.01 && $lost->{is_unheard};
     });
 }
 
@@ -320,6 +331,8 @@ sub _stuck ($self) {
     my @stuck   = ($self->_ask_stuck);
     $self->_until('a request that is stuck', sub { $blocked->() >= 1 }) or return;
     if ($row->{workers} > 1) {
+        # An engine leaves accepting to others when its application has been at one event for 5 ms.
+        sleep 0.1;
         my $missed = 0;
         for (1 .. 10) {
             my $answer = eval { Pairs::Client->new($run->place, timeout => 5)->ask($run->prefix . '/hello') };
@@ -332,7 +345,7 @@ sub _stuck ($self) {
     push @stuck, $self->_ask_stuck for 2 .. $row->{workers};
     if ($row->{workers} && $row->{status} eq 'on') {
         if (wait_for(sub { $blocked->() >= $row->{workers} }, 3)) {
-            wait_for(sub { $self->_asked_status('/readyz') ne '200' }, 5)
+            wait_for(sub { $self->_asked_status('/readyz') ne '200' }, STUCK_S + STUCK_EXTRA_S)
                 || $self->found('all interpreters are stuck, and /readyz says that it is ready');
         }
     }

@@ -9,7 +9,7 @@ use constant {
     MEMORY_EACH => 160,    # MiB of memory_max for each process that it is divided by
     DESCRIPTORS => 160,
     SPOOL       => '6m',
-    KILL_S      => 10,     # request_kill_timeout of rows in which an interpreter is stuck
+    KILL_S      => 14,     # request_kill_timeout where an interpreter is stuck: /readyz says so first
     SHUTDOWN_S  => 4,
 };
 

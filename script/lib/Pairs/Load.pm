@@ -33,7 +33,8 @@ sub start ($class, $kind, $place, $prefix) {
     return bless { pid => $pid, told => $told, end => $end }, $class;
 }
 
-# How many it has asked, and those that were lost: kind, begun, failed, process (0: nobody knows), why.
+# How many it has asked, and those that were lost: kind, begun, failed, process (0: nobody knows), why,
+# is_unheard (it could not be sent, or the connection ended without a byte of an answer).
 sub finish ($self) {
     syswrite $self->{end}, '.';
     local $/;
@@ -52,20 +53,22 @@ sub _ask_until ($over, $kind, $place, $prefix) {
         my $begun = time;
         my $fresh = !$client;
         $asked++;
-        my $why = eval {
+        # Expected: nobody listens, or the connection was closed before all was sent.
+        my $told = eval {
             $client //= Pairs::Client->new($place, timeout => REQUEST_S);
             $process = 0 if $fresh;
             $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
-        } // "$@";
+        };
+        my $why = $told // "$@";
         next if $why eq '';
         push @lost,
             {
-            kind    => $kind,
-            begun   => $begun,
-            failed  => time,
-            process => $process || 0,
-            why     => $why,
-            status  => $why =~ /\Astatus (\w+)/ ? $1 : 0
+            kind       => $kind,
+            begun      => $begun,
+            failed     => time,
+            process    => $process || 0,
+            why        => $why,
+            is_unheard => !defined $told || $client->wire->{ended} && $why =~ /\Astatus 0/ ? 1 : 0,
             };
         undef $client;
     }

@@ -43,7 +43,7 @@ sub wait_for_log ($self, $pattern) {
     return wait_for(sub { $self->log =~ $pattern }, 5);
 }
 
-# Tells the findings, and the answers for a comparison with those of the plain case.
+# Finds what it can.
 sub run ($self) {
     my $row    = $self->{row};
     my $launch = $self->{launch};
@@ -65,7 +65,7 @@ sub run ($self) {
     };
     $self->found("the client: " . $@ =~ s/\s+/ /gr) if !$ok;
     eval { $self->end; 1 } or $self->found("the end: $@");
-    return $talk->answers;
+    return;
 }
 
 sub start ($self) {

@@ -2,18 +2,20 @@
 # are compared with those of the plain case, byte by byte.
 package Pairs::Talk;
 use v5.36;
+use Pairs::Answers;
 use Pairs::Client;
 use Pairs::Content;
 use Pairs::Table;
 use TestWebSocket;
 use Time::HiRes qw(sleep time);
 
-# Fields that differ by nature: time, framing, the connection.
-my %VARIES = map { $_ => 1 } qw(date connection transfer-encoding keep-alive content-length);
+# The content of errors without details.
+my %FAILED = (pagi => "Internal Server Error\n", psgi => 'Internal Server Error');
 
 # `run`: a Pairs::Run, which has a row, a place, a log, and takes findings.
 sub new ($class, $run) {
-    return bless { run => $run, answers => {} }, $class;
+    my $kind = Pairs::Table::is_psgi($run->row) ? 'psgi' : 'pagi';
+    return bless { run => $run, kind => $kind }, $class;
 }
 
 sub connect ($self, %options) { return Pairs::Client->new($self->{run}->place, %options) }
@@ -22,13 +24,14 @@ sub connect ($self, %options) { return Pairs::Client->new($self->{run}->place, %
 sub _ask ($self, $name, $path, %request) {
     my $client = $self->{kept};
     $client = $self->{kept} = $self->connect if !$client || !$client->goes_on;
-    my $answer = $client->ask($self->{run}->prefix . $path, %request);
-    $self->{answers}{$name} = { status => $answer->{status}, fields => _steady($answer->{header}) };
-    return $answer;
+    return $client->ask($self->{run}->prefix . $path, %request);
 }
 
-sub _steady ($header) {
-    return join ' | ', map { "$_: $header->{$_}" } grep { !$VARIES{$_} } sort keys %$header;
+# That an answer has the fields of the plain case. `sort`: see Pairs::Answers.
+sub _compare ($self, $name, $sort, $answer, $kind = $self->{kind}) {
+    my $difference = Pairs::Answers::difference($self->{run}->row, $kind, $sort, $answer);
+    $self->{run}->found("$name: its field $difference") if defined $difference;
+    return;
 }
 
 # One step: a name, a path, the body that has to come.
@@ -37,7 +40,8 @@ sub _says ($self, $name, $path, $body, %request) {
     return $self->{run}->found("$name: status $answer->{status}, not 200: " . _shown($answer->{body}))
         if $answer->{status} ne '200';
     return $self->{run}->found("$name: the answer is cut off") if !$answer->{complete};
-    return                                                     if $answer->{body} eq $body;
+    $self->_compare($name, $name eq 'a stream' ? 'stream' : 'plain', $answer);
+    return if $answer->{body} eq $body;
     return $self->{run}->found("$name: " . _difference($answer->{body}, $body));
 }
 
@@ -85,22 +89,27 @@ sub events ($self) {
         my $wanted = $text =~ s/\n\n\z//r;
         $self->{run}->found("events: status $answer->{status}, " . _shown($answer->{body}))
             if $answer->{status} ne '200' || $sorted ne $wanted;
+        $self->_compare('events', 'events', $answer);
     }
     delete $self->{kept};
     return;
 }
 
 sub websocket ($self) {
-    my $run   = $self->{run};
-    my $large = substr Pairs::Content::large(), 0, 60_000;
-    my @said  = $self->connect->converse(
+    my $run    = $self->{run};
+    my $large  = substr Pairs::Content::large(), 0, 60_000;
+    my $client = $self->connect;
+    my @said   = $client->converse(
         $run->prefix . '/ws',
         [ TestWebSocket::TEXT,   'hello' ],
         [ TestWebSocket::BINARY, $large ],
         [ TestWebSocket::CLOSE,  pack 'n', 1000 ]
     );
-    $self->{answers}{websocket} = { status => $said[0], fields => '' };
-    return if Pairs::Table::is_psgi($run->row);
+    $self->_compare('the handshake of a WebSocket', 'handshake', $client->handshake);
+    if (Pairs::Table::is_psgi($run->row)) {
+        $run->found("the handshake of a WebSocket: status $said[0], not 404") if $said[0] ne '404';
+        return;
+    }
     my @wanted = ('open', 'text hello', "binary $large", 'close 1000');
     for my $at (0 .. $#wanted) {
         next if ($said[$at] // '') eq $wanted[$at];
@@ -126,14 +135,16 @@ sub refused ($self) {
     my $run    = $self->{run};
     my @much   = (method => 'POST', fields => [ 'Content-Length' => 900_000_000 ], open => 1);
     my $answer = $self->connect->ask($run->prefix . '/echo', @much);
-    $run->found("a body of 900 MB: status $answer->{status}, not 413") if $answer->{status} ne '413';
+    $run->found("a body of 900 MB: status $answer->{status}, not 413: " . _shown($answer->{body}))
+        if $answer->{status} ne '413' || $answer->{body} ne "content too large\n";
+    $self->_compare('a body of 900 MB', 'refusal', $answer, 'engine');
     $run->wait_for_log(qr/max_body_size/)
         || $run->found('a body of 900 MB: the log does not name max_body_size');
     return if Pairs::Table::is_h2($run->row);
-    my $wire = $self->connect->wire;
-    $wire->send("GET ${\$run->prefix}/hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
-    my $refusal = $wire->response || { status => 0 };
-    $run->found("two fields Host: status $refusal->{status}, not 400") if $refusal->{status} ne '400';
+    my $refusal = $self->connect->ask($run->prefix . '/hello', fields => [ Host => 'b' ]);
+    $run->found("two fields Host: status $refusal->{status}, not 400: " . _shown($refusal->{body}))
+        if $refusal->{status} ne '400' || $refusal->{body} ne "repeated Host field\n";
+    $self->_compare('two fields Host', 'refusal', $refusal, 'engine');
     return;
 }
 
@@ -149,6 +160,9 @@ sub dying ($self) {
     my $shows = $answer->{body} =~ /on purpose/ ? 'development' : 'production';
     $run->found("a dying handler: its answer is that of $shows")
         if $shows ne ($bare ? 'production' : $row->{mode});
+    $self->_compare('a dying handler', $shows, $answer);
+    $run->found('a dying handler: its content is ' . _shown($answer->{body}))
+        if $shows eq 'production' && $answer->{body} ne $FAILED{ $self->{kind} };
     $run->wait_for_log(qr/on purpose/)
         || return $run->found('a dying handler: the log does not have its message');
     # plackup's own middleware has caught it in development.
@@ -157,7 +171,5 @@ sub dying ($self) {
         || $run->found('a dying handler: the log does not name the request');
     return;
 }
-
-sub answers ($self) { return $self->{answers} }
 
 1;

@@ -100,6 +100,11 @@ pub fn isLocal(_: Fd) bool {
     return true;
 }
 
+/// Unknown: file systems are not asked on these systems.
+pub fn roomOf(_: Fd) ?sys.Room {
+    return null;
+}
+
 /// BSD systems do not tell whether a range is in memory, so files are read as if they were.
 pub fn isInMemory(_: Fd, _: u64) sys.Presence {
     return .present;

@@ -111,6 +111,24 @@ pub fn isLocal(file: Fd) bool {
     return std.mem.findScalar(u32, &local_kinds, kind) != null;
 }
 
+/// The room of the file system of an open file (man 2 statfs). Null: the file system does not tell, or
+/// numbers are shorter than 64 bits.
+pub fn roomOf(file: Fd) ?sys.Room {
+    if (@sizeOf(usize) != 8) return null;
+    var info: [16]usize = @splat(0);
+    const rc = linux.syscall2(.fstatfs, @bitCast(@as(isize, file)), @intFromPtr(&info));
+    if (linux.errno(rc) != .SUCCESS) return null;
+    const block_bytes: u64 = if (info[9] != 0) info[9] else info[1];
+    return .{
+        .total = block_bytes *| info[2],
+        .free = block_bytes *| info[4],
+        .is_memory = switch (@as(u32, @truncate(info[0]))) {
+            0x0102_1994, 0x8584_58f6 => true, // tmpfs, ramfs
+            else => false,
+        },
+    };
+}
+
 /// man 2 readahead.
 pub fn readAhead(file: Fd, offset: u64, length: u64) void {
     _ = linux.syscall3(.readahead, @intCast(file), @intCast(offset), @intCast(length));

@@ -1248,14 +1248,22 @@ pub const Session = struct {
     }
 
     /// Writes the answer to a CONNECT with a protocol: from now on both directions are plain bytes, which are
-    /// queued with `pour`. The result is the number of bytes. `out` holds at least startSize(fields).
-    pub fn switchProtocols(s: *Session, id: StreamId, fields: []const Field, out: []u8) StartError!usize {
+    /// queued with `pour`. Its status is 200, so it has a date (RFC 9110 section 6.6.1). The result is the
+    /// number of bytes. `out` holds at least startSize(fields).
+    pub fn switchProtocols(
+        s: *Session,
+        id: StreamId,
+        fields: []const Field,
+        date: *const [29]u8,
+        out: []u8,
+    ) StartError!usize {
         const stream = s.mayStart(id) orelse return error.OutOfOrder;
         if (stream.method != .CONNECT or stream.input != .open) return error.OutOfOrder;
         var found: response_fields.Found = .{};
         try s.check(fields, .head_without_length, &found);
         var writer: response_head.Writer = .begin(&s.encoder, out, 200);
         writer.putFields(fields, .head_without_length);
+        if (!found.date) writer.put(.date, "date", date);
         stream.order = .tunnel;
         stream.priority.incremental = true;
         return writer.finish(id, false);

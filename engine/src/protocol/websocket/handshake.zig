@@ -15,6 +15,9 @@ pub const Request = struct {
     /// How it asks to be no request any more: by fields of HTTP/1.1, or as a stream does (RFC 8441), whose
     /// session has looked at what says so. An older request cannot.
     way: enum { upgrade, connect, none },
+    /// Whether what follows the head can be frames: a request with fields of HTTP/1.1 has no content, and a
+    /// stream is open and announces no length.
+    carries_frames: bool,
     /// Text that the spans of `fields` refer to.
     text: []const u8,
     fields: []const FieldSpan,
@@ -69,6 +72,8 @@ pub fn check(request: Request) Result {
     if (!hasToken(request, .connection, "upgrade")) {
         return refuse(400, "Connection does not name upgrade.", &.{});
     }
+    if (!request.carries_frames) return refuse(400, "A WebSocket handshake has no content.", &.{});
+    if (!names(request, .sec_websocket_version)) return refuse(400, no_version, &.{});
     if (!versionFits(request)) {
         return refuse(426, "Only WebSocket version 13 is spoken here.", &version_fields);
     }
@@ -78,12 +83,23 @@ pub fn check(request: Request) Result {
     return checkOffer(request, key[0..key_bytes]);
 }
 
+const no_version = "There is no Sec-WebSocket-Version.";
+
+fn names(request: Request, id: header.Id) bool {
+    for (request.fields) |span| if (span.id == id) return true;
+    return false;
+}
+
 fn versionFits(request: Request) bool {
     const asked = single(request, .sec_websocket_version) orelse return false;
     return std.mem.eql(u8, asked, version);
 }
 
 fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
+    if (key == null and !request.carries_frames) {
+        return refuse(400, "The stream of a WebSocket has no end and no length.", &.{});
+    }
+    if (key == null and !names(request, .sec_websocket_version)) return refuse(400, no_version, &.{});
     // There is nothing to upgrade to on a stream, so that the status is that of a plain mistake.
     if (key == null and !versionFits(request)) {
         return refuse(400, "Only WebSocket version 13 is spoken here.", version_fields[0..1]);
@@ -343,6 +359,7 @@ const Sample = struct {
         return handshakeCheck(.{
             .method = method,
             .way = if (http_1_1) .upgrade else .none,
+            .carries_frames = true,
             .text = &sample.text,
             .fields = sample.spans[0..sample.count],
         });
@@ -393,7 +410,7 @@ test "refusals" {
         .{ .connection, null, 400 },
         .{ .connection, "keep-alive", 400 },
         .{ .connection, "upgrades", 400 },
-        .{ .sec_websocket_version, null, 426 },
+        .{ .sec_websocket_version, null, 400 },
         .{ .sec_websocket_version, "8", 426 },
         .{ .sec_websocket_version, "13, 8", 426 },
         .{ .sec_websocket_version, "013", 426 },

@@ -1,5 +1,6 @@
 //! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and
 //! the 429 for those whose address has too many (admission.zig).
+const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
@@ -18,6 +19,7 @@ pub fn Accept(comptime W: type) type {
         /// this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
             if (w.stopping == .stopped) return w.io.close(socket);
+            defer giveWay(w);
             // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are
             // cut.
             const most = w.connections_max +| w.config.descriptors_reserved / 2;
@@ -113,7 +115,7 @@ pub fn Accept(comptime W: type) type {
             peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
             w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), "");
             const answered = peer.entry.isCounted();
-            peer.connection.phase = .closing;
+            peer.connection.beginClosing();
             if (!w.flush(peer)) return;
             if (answered) w.settle(peer) else w.close(peer);
         }
@@ -152,7 +154,8 @@ pub fn Accept(comptime W: type) type {
                 .connection = .{
                     .ticket = slot.ticket,
                     .session = .init(&w.limits),
-                    .phase = .{ .open = .{ .idle = .{ .since = w.now } } },
+                    .phase = .serving,
+                    .lane = .{ .phase = .{ .idle = .{ .since = w.now } } },
                     .number = w.numbers,
                     .listener = listener,
                 },
@@ -207,7 +210,7 @@ pub fn Accept(comptime W: type) type {
             var space: [early.response_bytes_max]u8 = undefined;
             try peer.connection.outbox.append(&w.pool, rejection(w, refusal, raw, &space));
             w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), raw);
-            peer.connection.phase = .closing;
+            peer.connection.beginClosing();
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
@@ -284,19 +287,80 @@ pub fn Accept(comptime W: type) type {
         pub fn yieldAccepting(w: *W) void {
             if (w.yields) return;
             w.yields = true;
-            for (w.listeners.items) |listener| if (listener.id) |id| w.io.pauseAccept(id);
+            stopAccepting(w);
         }
 
-        /// Accepts again.
+        /// Accepts again, unless the host has paused accepting.
         pub fn takeUpAccepting(w: *W) void {
             if (!w.yields) return;
             w.yields = false;
-            if (w.accept_at == 0) goOn(w);
+            beginAccepting(w);
         }
 
-        /// Accepting is paused no longer, unless it is left to others.
+        /// The host leaves connections in the kernel's queues until it calls this with false, also at
+        /// listeners that are added meanwhile.
+        pub fn pauseAccepting(w: *W, paused: bool) void {
+            if (w.paused == paused) return;
+            w.paused = paused;
+            if (paused) stopAccepting(w) else beginAccepting(w);
+        }
+
+        /// Whether connections are left to others or to a later moment, whatever their number.
+        pub fn isReluctant(w: *const W) bool {
+            return w.yields or w.paused;
+        }
+
+        fn stopAccepting(w: *W) void {
+            if (w.spread) |*spread| spread.setYields(true);
+            pauseAll(w);
+        }
+
+        fn beginAccepting(w: *W) void {
+            if (isReluctant(w)) return;
+            if (w.spread) |*spread| spread.setYields(false);
+            goOn(w);
+        }
+
+        /// Connections are spread evenly over the workers that accept at the same sockets. This worker has
+        /// the place with this number in their table (spread.zig) until it stops.
+        pub fn shareSockets(w: *W, table: []u64, number: usize) void {
+            assert(w.spread == null);
+            if (w.stopping != .no) return;
+            w.spread = .init(table, number);
+            w.spread.?.yields = isReluctant(w);
+            w.spread.?.publish(w.connectionCount());
+        }
+
+        /// Accepts no more at sockets that others have as well.
+        pub fn leaveSockets(w: *W) void {
+            if (w.spread) |*spread| spread.leave();
+            w.spread = null;
+        }
+
+        /// A connection was accepted: the next one may be another worker's.
+        fn giveWay(w: *W) void {
+            const spread = if (w.spread) |*spread| spread else return;
+            spread.publish(w.connectionCount());
+            if (spread.away_until != null or spread.mayGoOn(w.now)) return;
+            pauseAll(w);
+        }
+
+        /// Once a round: whoever has left the sockets to others may be the next one.
+        pub fn comeBack(w: *W) void {
+            const spread = if (w.spread) |*spread| spread else return;
+            if (spread.away_until == null or !spread.mayReturn(w.now)) return;
+            spread.returned(isAwaited(w));
+            goOn(w);
+        }
+
+        fn pauseAll(w: *W) void {
+            for (w.listeners.items) |listener| if (listener.id) |id| w.io.pauseAccept(id);
+        }
+
+        /// Accepting is paused no longer, unless there is another reason for that.
         pub fn goOn(w: *W) void {
-            if (w.yields) return;
+            if (isReluctant(w) or w.accept_at != 0) return;
+            if (w.spread) |*spread| if (spread.away_until != null) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
                 w.accept_at = w.now + w.config.accept_pause_ms;
             };

@@ -56,7 +56,7 @@ pub fn Access(comptime W: type) type {
             const connection = exchange.connection;
             // An exchange that is ended from outside leaves its connection closing, with what the peer did
             // not take.
-            const left = if (connection.phase == .closing) connection.outbox.bytes else 0;
+            const left = if (connection.lane.phase == .closing) connection.outbox.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
                 (!exchange.ended or (left > 0 and !exchange.refused));
             log.end(&w.pool, entry, &.{
@@ -64,7 +64,7 @@ pub fn Access(comptime W: type) type {
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
                 .end = if (cut_short)
                     .cut_short
-                else if (connection.session.persists() and connection.phase == .open)
+                else if (connection.session.persists() and connection.lane.phase != .closing)
                     .goes_on
                 else
                     .closes,
@@ -97,7 +97,7 @@ pub fn Access(comptime W: type) type {
                 subject.peer = w.client.address;
                 subject.head = &w.head;
             }
-            const waited_ms = if (connection.headSince()) |since| w.now -| since else 0;
+            const waited_ms = if (connection.lane.headSince()) |since| w.now -| since else 0;
             const sent = if (early.asksForHead(raw)) 0 else bytes;
             writeRefusal(w, log, &subject, refusal.status, sent, waited_ms);
         }

@@ -100,11 +100,11 @@ pub fn Counting(comptime W: type) type {
         fn stateOf(connection: *const Connection) counters_file.ConnectionState {
             return switch (connection.phase) {
                 .proxy_header, .handshake => .handshake,
-                .open => |serving| switch (serving) {
+                .serving => switch (connection.lane.phase) {
                     .idle => .idle,
                     .head => .reading,
                     .exchange => |exchange| if (exchange.openWebSocket() != null) .websocket else .serving,
-                    .draining => .closing,
+                    .draining, .closing => .closing,
                 },
                 .relaying => .websocket,
                 .multiplexed => |multiplex| if (multiplex.count == 0) .idle else .serving,

@@ -4,12 +4,16 @@
 //!
 //! A body lies in memory up to `Config.body_memory_bytes_max`. A longer one goes to a temporary file, which a
 //! thread writes (io/spool.zig); the peer waits while the disk is slower than it. All files of a worker share
-//! `Config.body_file_bytes_max`.
+//! `Config.body_file_bytes_max`, and leave a part of the file system free. A body that is not complete counts
+//! for its client's address (`Config.address_upload_bytes_max`).
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
+const Client = @import("../client.zig").Client;
+const Connection = @import("../connection.zig").Connection;
 const Intake = @import("../intake.zig").Intake;
+const memory = @import("../memory.zig");
 
 /// The methods of a worker that gathers bodies.
 pub fn Gathering(comptime W: type) type {
@@ -20,8 +24,16 @@ pub fn Gathering(comptime W: type) type {
         /// What is collected for a file while the writer has the part before it, in bytes.
         const turn_bytes = 256 * 1024;
 
+        /// A body counts for its client's address in steps of so many bytes. The first step is free: what is
+        /// that short is complete soon, and many forms fit it.
+        const step_bytes = 64 * 1024;
+
         const out_of_memory: Refusal = .{ .status = 503, .detail = "Out of memory." };
         const no_room: Refusal = .{ .status = 507, .detail = "The server has no room for the request body." };
+        const too_many: Refusal = .{
+            .status = 429,
+            .detail = "Your address has too many unfinished request bodies.",
+        };
 
         /// Temporary files are created in this folder from now on. Not once one has been.
         pub fn setBodyFolder(w: *W, path: []const u8) error{OutOfMemory}!void {
@@ -43,7 +55,42 @@ pub fn Gathering(comptime W: type) type {
         /// The next piece of a body.
         pub fn gatherPiece(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake, piece: []const u8) void {
             intake.append(&w.pool, piece) catch return giveUp(w, peer, exchange, out_of_memory);
+            if (!charge(w, exchange, intake)) return giveUp(w, peer, exchange, too_many);
             spill(w, peer, exchange, intake);
+        }
+
+        /// Counts what has come for the client's address. False: that has more than it may, and the log says
+        /// so.
+        fn charge(w: *W, exchange: *const Exchange, intake: *Intake) bool {
+            const most = w.config.address_upload_bytes_max;
+            const came = intake.bytesCame();
+            if (most == 0 or came <= @max(intake.upload.bytes, step_bytes)) return true;
+            var text: Connection.Text = undefined;
+            const client = addressOf(w, exchange, intake, &text) orelse return true;
+            const bytes = came + step_bytes - came % step_bytes - intake.upload.bytes;
+            if (w.admission.charge(&intake.upload, &client, bytes, most, w.now)) return true;
+            var name: [io_layer.Address.text_bytes_max]u8 = undefined;
+            var buffer: [io_layer.Address.text_bytes_max + 64]u8 = undefined;
+            const detail = std.fmt.bufPrint(&buffer, "{s} has too many unfinished request bodies", .{
+                client.hostText(&name),
+            }) catch unreachable;
+            w.tellOf(exchange.connection, .address_upload_bytes_max, too_many.status, detail);
+            return false;
+        }
+
+        /// The address of a request's client. Null: it has none, or is a trusted proxy that names nobody: its
+        /// own address stands for many clients.
+        fn addressOf(
+            w: *W,
+            exchange: *const Exchange,
+            intake: *const Intake,
+            text: *Connection.Text,
+        ) ?io_layer.Address {
+            const connection = exchange.connection;
+            const client: Client = .of(connection, &w.trust, &intake.head, text);
+            if (connection.trusted and std.mem.eql(u8, client.address, connection.peer_text.slice()))
+                return null;
+            return io_layer.Address.parse(client.address, client.port) catch null;
         }
 
         /// The fields behind it.
@@ -64,6 +111,7 @@ pub fn Gathering(comptime W: type) type {
             const half_closed = exchange.half_closed;
             exchange.unannounced = false;
             exchange.given_bytes = 0;
+            w.admission.discharge(&intake.upload);
             w.client = .of(exchange.connection, &w.trust, &intake.head, &w.client_text);
             w.host.request(w, exchange, &intake.head);
             const left = w.find(ticket) orelse return;
@@ -85,7 +133,7 @@ pub fn Gathering(comptime W: type) type {
         fn handOver(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
             const bytes = intake.pendingBytes();
             const most = w.config.body_file_bytes_max;
-            if (most != 0 and w.spooled_bytes + bytes > most) return lackRoom(w, peer, exchange, null);
+            if (most != 0 and w.spooled_bytes + bytes > most) return lackRoom(w, peer, exchange, intake);
             intake.beginWriting();
             spoolOf(w).submit(&intake.job) catch {
                 intake.endWriting(&w.pool);
@@ -118,6 +166,10 @@ pub fn Gathering(comptime W: type) type {
             while (jobs.pop()) |job| {
                 const intake: *Intake = @fieldParentPtr("job", job);
                 intake.endWriting(&w.pool);
+                if (job.is_memory) {
+                    memory.noteFiles(job.written - intake.resident_bytes);
+                    intake.resident_bytes = job.written;
+                }
                 const exchange = w.exchanges.get(intake.ticket) orelse {
                     drop(w, intake); // it has ended meanwhile
                     continue;
@@ -127,7 +179,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         fn goOn(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
-            if (intake.job.errno != 0) return lackRoom(w, peer, exchange, intake.job.errno);
+            if (intake.job.errno != 0) return lackRoom(w, peer, exchange, intake);
             if (exchange.input == .complete) return gathered(w, peer, exchange, intake);
             exchange.given_bytes = intake.heldBytes();
             _ = exchange.want(w.io.now());
@@ -137,7 +189,9 @@ pub fn Gathering(comptime W: type) type {
 
         /// An intake is of no use any more: one that its host has taken, or whose exchange has ended.
         pub fn drop(w: *W, intake: *Intake) void {
+            w.admission.discharge(&intake.upload);
             if (intake.isWriting()) return; // `attend` finds it
+            memory.forgetFiles(intake.resident_bytes);
             w.spooled_bytes -= intake.file_bytes;
             intake.destroy(&w.pool);
         }
@@ -149,16 +203,24 @@ pub fn Gathering(comptime W: type) type {
             if (w.body_folder) |folder| w.gpa.free(folder);
         }
 
-        /// Files have taken all that they may, or there is something wrong with them (`errno`).
-        fn lackRoom(w: *W, peer: *Peer, exchange: *Exchange, errno: ?u16) void {
+        /// Files have taken all that they may, their folder is nearly full, or it fails.
+        fn lackRoom(w: *W, peer: *Peer, exchange: *Exchange, intake: *const Intake) void {
             if (w.troubles.files.add(w.now)) |others| {
-                var buffer: [256]u8 = undefined;
-                const why = if (errno) |number|
-                    io_layer.failureText(number)
+                var why_buffer: [128]u8 = undefined;
+                var buffer: [512]u8 = undefined;
+                const job = &intake.job;
+                const why = if (job.reserve > 0)
+                    std.fmt.bufPrint(
+                        &why_buffer,
+                        "its file system is nearly full, {d} MB have to stay free",
+                        .{job.reserve / 1_000_000},
+                    ) catch unreachable
+                else if (job.errno != 0)
+                    io_layer.failureText(job.errno)
                 else
-                    "they hold body_file_bytes_max";
-                const text = "A request body is not kept in a temporary file: {s}{f}";
-                w.sayOf(exchange, .err, &buffer, text, .{ why, others });
+                    "such files hold all that they may, see body_file_bytes_max";
+                const text = "A request body is not kept in a temporary file in {s}: {s}{f}";
+                w.sayOf(exchange, .err, &buffer, text, .{ w.body_folder orelse default_folder, why, others });
             }
             giveUp(w, peer, exchange, no_room);
         }
@@ -167,7 +229,10 @@ pub fn Gathering(comptime W: type) type {
             const stream = exchange.stream;
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
-            w.refuse(peer, stream, refusal);
+            w.sayRefusal(peer, refusal, .{
+                .retry_after_s = if (refusal.status == too_many.status) w.config.retry_after_s else null,
+                .with_content = !peer.connection.session.asksForHead(stream),
+            });
         }
     };
 }

@@ -21,7 +21,7 @@ pub fn Input(comptime W: type) type {
             if (peer.connection.tunnel) |tunnel| return w.receiveSecure(peer, tunnel, bytes);
             switch (peer.connection.phase) {
                 .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
-                .open, .multiplexed => w.pump(peer, bytes),
+                .serving, .multiplexed => w.pump(peer, bytes),
                 .relaying => w.relay(peer, bytes),
                 .proxy_header => w.receiveHeader(peer, bytes),
                 .handshake, .closed => unreachable,
@@ -103,7 +103,7 @@ pub fn Input(comptime W: type) type {
                     .need_more => {
                         connection.needs_more = true;
                         if (connection.isIdle()) {
-                            connection.phase = .{ .open = .{ .head = .{ .since = w.now } } };
+                            connection.lane.phase = .{ .head = .{ .since = w.now } };
                         }
                         cutShort(w, peer);
                         break;
@@ -119,8 +119,9 @@ pub fn Input(comptime W: type) type {
                 }
             }
             return switch (connection.phase) {
-                .closing, .lingering, .closed => unread.len, // nobody will look at the rest
-                .open, .multiplexed => used,
+                .closing, .lingering, .closed => unread.len, // the rest is not parsed any more
+                .serving => if (connection.lane.phase == .closing) unread.len else used,
+                .multiplexed => used,
                 .proxy_header, .handshake, .relaying => unreachable,
             };
         }
@@ -153,7 +154,7 @@ pub fn Input(comptime W: type) type {
             if (!connection.session.inputComplete(exchange.stream)) {
                 exchange.input = .{ .wanted = .begin(w.now) };
             }
-            connection.phase = .{ .open = .{ .exchange = exchange } };
+            connection.lane.phase = .{ .exchange = exchange };
             if (connection.request_count == 0 and connection.carrier == null) {
                 if (w.counters) |counters| counters.noteConnectionBy(connection.session.family());
             }
@@ -189,7 +190,7 @@ pub fn Input(comptime W: type) type {
         }
 
         fn bodyPiece(w: *W, peer: *Peer, piece: []const u8) void {
-            switch (peer.connection.phase.open) {
+            switch (peer.connection.lane.phase) {
                 .exchange => |exchange| {
                     exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
@@ -203,7 +204,7 @@ pub fn Input(comptime W: type) type {
                     if (piece.len > draining.bytes_left) return beginClosing(w, peer);
                     draining.bytes_left -= piece.len;
                 },
-                .idle, .head => unreachable,
+                .idle, .head, .closing => unreachable,
             }
         }
 
@@ -214,14 +215,14 @@ pub fn Input(comptime W: type) type {
 
         fn bodyComplete(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
-            switch (connection.phase.open) {
+            switch (connection.lane.phase) {
                 .exchange => |exchange| {
                     exchange.input = .complete;
                     if (W.intakeOf(exchange)) |intake| return w.gathered(peer, exchange, intake);
                     w.host.bodyEnd(w, exchange);
                 },
                 .draining => w.nextRequest(connection),
-                .idle, .head => unreachable,
+                .idle, .head, .closing => unreachable,
             }
         }
 
@@ -230,8 +231,10 @@ pub fn Input(comptime W: type) type {
             if (w.asksForStreams(&peer.connection, unread)) {
                 return w.beginStreams(peer) catch w.close(peer);
             }
+            // The request has its response, whose end waits for a window: there is nothing left to refuse.
+            if (peer.connection.lane.phase == .closing) return;
             w.stats.refused += 1;
-            switch (peer.connection.phase.open) {
+            switch (peer.connection.lane.phase) {
                 .exchange => |exchange| {
                     const started = peer.connection.session.responseStarted(exchange.stream);
                     w.tellRefused(&peer.connection, refusal, true);
@@ -242,6 +245,7 @@ pub fn Input(comptime W: type) type {
                 },
                 .draining => return beginClosing(w, peer),
                 .idle, .head => return refuseUnread(w, peer, refusal, unread),
+                .closing => unreachable,
             }
         }
 
@@ -329,7 +333,7 @@ pub fn Input(comptime W: type) type {
         }
 
         fn beginClosing(w: *W, peer: *Peer) void {
-            peer.connection.phase = .closing;
+            peer.connection.beginClosing();
             if (w.pumping == peer) return; // its input is in use, its output goes out at the end of that
             peer.connection.input.deinit(&w.pool);
             if (w.flush(peer)) w.settle(peer);
@@ -403,16 +407,16 @@ pub fn Input(comptime W: type) type {
                 .proxy_header, .handshake, .lingering => w.close(peer),
                 .closing => w.settle(peer),
                 .relaying => w.relayEnded(peer),
-                .open => |serving| inputEnded(w, peer, serving),
+                .serving => inputEnded(w, peer),
                 .closed => unreachable,
             }
         }
 
-        fn inputEnded(w: *W, peer: *Peer, serving: Connection.Serving) void {
+        fn inputEnded(w: *W, peer: *Peer) void {
             const connection = &peer.connection;
-            switch (serving) {
+            switch (connection.lane.phase) {
                 .draining => breakOff(w, peer),
-                .idle => w.settle(peer),
+                .idle, .closing => w.settle(peer),
                 // The rest of a head may be there, waiting for its turn.
                 .head => if (!connection.yielded) breakOff(w, peer),
                 .exchange => |exchange| {

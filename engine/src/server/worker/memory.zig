@@ -245,10 +245,10 @@ pub fn Shedding(comptime W: type) type {
             const input = if (connection.input.buffer) |buffer| buffer.len else 0;
             const exchange = switch (connection.phase) {
                 .proxy_header, .handshake, .multiplexed => return input,
-                .open => |serving| switch (serving) {
+                .serving => switch (connection.lane.phase) {
                     .idle, .head => return input,
                     .exchange => |exchange| exchange,
-                    .draining => return 0,
+                    .draining, .closing => return 0,
                 },
                 .relaying, .closing, .lingering, .closed => return 0,
             };
@@ -257,7 +257,10 @@ pub fn Shedding(comptime W: type) type {
                 const pieces = if (websocket.incoming.pieces.buffer) |buffer| buffer.len else 0;
                 return input + pieces + exchange.given_bytes;
             }
-            return if (exchange.input == .complete) input else input + exchange.given_bytes;
+            if (exchange.input == .complete) return input;
+            // A temporary file may lie in memory.
+            const resident = if (W.intakeOf(exchange)) |intake| intake.resident_bytes else 0;
+            return input + exchange.given_bytes + resident;
         }
 
         // ---- What is given up
@@ -290,7 +293,7 @@ pub fn Shedding(comptime W: type) type {
             if (bytes == 0) return 0;
             shed.bytes += bytes;
             // A stream that was refused, and does not even read that, counts once.
-            if (connection.carrier == null or connection.phase == .open) shed.count += 1;
+            if (connection.carrier == null or connection.lane.phase != .closing) shed.count += 1;
             if (connection.current()) |exchange| shed.given += exchange.given_bytes;
             if (connection.phase == .multiplexed) {
                 w.calmStreams(peer);
@@ -298,12 +301,12 @@ pub fn Shedding(comptime W: type) type {
                 cut(w, peer);
             } else switch (connection.phase) {
                 .proxy_header, .handshake => w.close(peer),
-                .open => |serving| switch (serving) {
+                .serving => switch (connection.lane.phase) {
                     .idle, .head => refuse(w, peer, connection.input.unread()),
                     .exchange => |exchange| endExchange(w, peer, exchange),
-                    .draining => unreachable, // it holds nothing
+                    .draining, .closing => unreachable, // takeableBytes is 0
                 },
-                .multiplexed, .relaying, .closing, .lingering, .closed => unreachable, // likewise
+                .multiplexed, .relaying, .closing, .lingering, .closed => unreachable, // takeableBytes is 0
             }
             return bytes;
         }
@@ -422,4 +425,23 @@ test "the largest go first, and the newest of those that are about as large" {
     }
     try testing.expectEqual(64, ranking.len);
     for (ranking.items[2..], 0..) |item, at| try testing.expectEqual(number - at, item.number);
+}
+
+test "of connections that are about as large, those whose address has more of them go first" {
+    const testing = std.testing;
+    var ranking: Ranking = .{};
+    const addresses = [_][]const u8{
+        "192.0.2.1", "192.0.2.2", "192.0.2.1", "", "", "", "192.0.2.3", "192.0.2.4",
+    };
+    for (addresses, 1..) |address, number| {
+        // The last is larger than the others.
+        const bytes: u64 = if (number == addresses.len) 70_000 else 600;
+        ranking.add(.{ .ticket = .none, .number = @intCast(number), .bytes = bytes, .address = address });
+    }
+    ranking.breakTies();
+    try testing.expectEqual(addresses.len, ranking.len);
+    // Connections over Unix sockets have no address in common.
+    for ([_]u32{ 8, 3, 1, 7, 2, 6, 5, 4 }, ranking.items[0..ranking.len]) |number, candidate| {
+        try testing.expectEqual(number, candidate.number);
+    }
 }

@@ -224,7 +224,7 @@ pub fn Output(comptime W: type) type {
             // What the peer sees is a response cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
-            peer.connection.phase = .closing;
+            peer.connection.beginClosing();
             if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
             if (peer.connection.output == .open and !w.flush(peer)) return;
             sever(w, peer, .server_error);
@@ -303,11 +303,11 @@ pub fn Output(comptime W: type) type {
             w.forget(exchange);
             switch (connection.session.disposition()) {
                 .keep_alive => w.nextRequest(connection),
-                .drain => connection.phase = .{ .open = .{ .draining = .{
+                .drain => connection.lane.phase = .{ .draining = .{
                     .since = w.now,
                     .bytes_left = w.config.drain_bytes_max,
-                } } },
-                .close => connection.phase = .closing,
+                } },
+                .close => connection.beginClosing(),
             }
         }
 
@@ -538,14 +538,9 @@ pub fn Output(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .closed => return,
-                .open => |serving| if (!settleOpen(w, peer, serving)) return,
+                .serving => if (!settleLane(w, peer)) return,
                 .multiplexed => |multiplex| if (!w.settleCarrier(peer, multiplex)) return,
                 .closing => if (connection.isFlushed()) {
-                    if (connection.carrier != null) {
-                        // Its end has yet to be framed.
-                        if (connection.session.responseOpen()) return w.arm(peer);
-                        return w.close(peer);
-                    }
                     const tunnel = connection.tunnel orelse return linger(w, peer);
                     if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
                 },
@@ -555,11 +550,11 @@ pub fn Output(comptime W: type) type {
             w.arm(peer);
         }
 
-        /// The same for a connection that serves requests; false: there is nothing to arm any
-        /// more, or it was done.
-        fn settleOpen(w: *W, peer: *Peer, serving: Connection.Serving) bool {
+        /// Like `settle`, for a connection or a stream that serves requests. False: it is gone, or its timer
+        /// is set already.
+        fn settleLane(w: *W, peer: *Peer) bool {
             const connection = &peer.connection;
-            switch (serving) {
+            switch (connection.lane.phase) {
                 .exchange => |exchange| {
                     if (peer.file_failed) {
                         const range = connection.outbox.first.?.fileRange();
@@ -589,14 +584,19 @@ pub fn Output(comptime W: type) type {
                         w.close(peer);
                         return false;
                     }
-                    connection.phase = .closing;
+                    connection.beginClosing();
                 },
                 .head => if (connection.sending == .ended) {
-                    connection.phase = .closing;
+                    connection.beginClosing();
                     w.settle(peer);
                     return false;
                 },
                 .draining => {},
+                // Only of a stream, whose end may have to be framed yet.
+                .closing => if (connection.isFlushed() and !connection.session.responseOpen()) {
+                    w.close(peer);
+                    return false;
+                },
             }
             return true;
         }

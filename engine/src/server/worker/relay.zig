@@ -40,7 +40,10 @@ pub fn Relaying(comptime W: type) type {
             w.numbers -%= 1; // logs know it as its client
             peer.connection.number = connection.number;
             peer.connection.local = true;
-            peer.connection.phase = .{ .relaying = .{ .other = connection.ticket, .active_at = w.now } };
+            peer.connection.leaveServing(.{ .relaying = .{
+                .other = connection.ticket,
+                .active_at = w.now,
+            } });
             exchange.relay = peer.connection.ticket;
             w.arm(peer);
         }
@@ -88,7 +91,10 @@ pub fn Relaying(comptime W: type) type {
             connection.session.closeAfterResponse();
             if (!exchange.unannounced) w.host.finished(w, exchange);
             w.forget(exchange);
-            connection.phase = .{ .relaying = .{ .other = peer.connection.ticket, .active_at = w.now } };
+            connection.leaveServing(.{ .relaying = .{
+                .other = peer.connection.ticket,
+                .active_at = w.now,
+            } });
             if (connection.sending == .ended) endOther(w, client);
             w.arm(client);
             w.cork(peer);
@@ -129,7 +135,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// What is queued for the client is sent, then the connection closes.
         fn closeClient(w: *W, client: *Peer) void {
-            client.connection.phase = .closing;
+            client.connection.beginClosing();
             w.cork(client);
         }
 

@@ -102,7 +102,7 @@ pub fn Secure(comptime W: type) type {
         pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (peer.connection.phase) {
                 .closing, .lingering => return, // see Input.receive
-                .handshake, .open, .multiplexed, .relaying => {},
+                .handshake, .serving, .multiplexed, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
             const ticket = peer.connection.ticket;
@@ -117,7 +117,7 @@ pub fn Secure(comptime W: type) type {
                 switch (received.event) {
                     .plaintext => |len| {
                         switch (peer.connection.phase) {
-                            .open, .multiplexed => w.pump(peer, w.scratch.opened[0..len]),
+                            .serving, .multiplexed => w.pump(peer, w.scratch.opened[0..len]),
                             .relaying => w.relay(peer, w.scratch.opened[0..len]),
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
@@ -172,7 +172,7 @@ pub fn Secure(comptime W: type) type {
             const connection = &peer.connection;
             switch (connection.phase) {
                 .handshake => noteFailure(w, peer, reason),
-                .open => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
+                .serving => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
                 .relaying => |relaying| w.leaveRelay(peer, relaying.other),
                 .multiplexed => w.dissolveStreams(peer, .protocol_error),
                 else => {},
@@ -182,7 +182,7 @@ pub fn Secure(comptime W: type) type {
 
         fn beginClosing(w: *W, peer: *Peer, tunnel: *Tunnel) void {
             tunnel.silent = true;
-            peer.connection.phase = .closing;
+            peer.connection.beginClosing();
             peer.connection.input.deinit(&w.pool);
             w.dropOutput(&peer.connection.outbox);
             if (w.flush(peer)) w.settle(peer);

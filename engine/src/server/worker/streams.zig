@@ -60,7 +60,7 @@ pub fn Streams(comptime W: type) type {
             const shared = w.shared.?;
             const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
             shared.held_bytes += multiplex.memoryBytes();
-            connection.phase = .{ .multiplexed = multiplex };
+            connection.leaveServing(.{ .multiplexed = multiplex });
             connection.needs_more = false;
             w.io.limitUnsent(peer.socket, unsent_bytes_max);
             if (w.stopping != .no or connection.retiring != .no) announceEnd(w, peer, multiplex);
@@ -97,7 +97,8 @@ pub fn Streams(comptime W: type) type {
                 .connection = .{
                     .ticket = slot.ticket,
                     .session = .ofStream(&carrier.phase.multiplexed.session, id),
-                    .phase = .{ .open = .{ .idle = .{ .since = w.now } } },
+                    .phase = .serving,
+                    .lane = .{ .phase = .{ .idle = .{ .since = w.now } } },
                     .carrier = carrier,
                     .surplus = carrier.surplus,
                     .number = carrier.number,
@@ -254,7 +255,7 @@ pub fn Streams(comptime W: type) type {
         fn pumpStream(w: *W, peer: *Peer, received: ?[]u8) void {
             const connection = &peer.connection;
             if (received) |bytes| {
-                if (connection.phase != .open) return connection.session.release(bytes.len);
+                if (connection.lane.phase == .closing) return connection.session.release(bytes.len);
                 if (connection.yielded or !connection.input.isEmpty() or !connection.wantsInput()) {
                     connection.needs_more = false;
                     return connection.input.append(&w.pool, bytes) catch w.fail(peer, .server_error);
@@ -272,7 +273,7 @@ pub fn Streams(comptime W: type) type {
             } else if (used < unread.len) {
                 connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
             }
-            if (carrier_pumps != null and connection.phase == .open) {
+            if (carrier_pumps != null and connection.lane.phase != .closing) {
                 // More of it may come at once.
                 connection.touched = true;
                 return;
@@ -346,7 +347,7 @@ pub fn Streams(comptime W: type) type {
 
         /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
         fn pour(stream: *Connection, multiplex: *Multiplex) void {
-            const is_last = stream.phase == .closing;
+            const is_last = stream.lane.phase == .closing;
             multiplex.session.pourAll(stream.session.number(), stream.outbox.bytes, is_last);
         }
 
@@ -616,7 +617,7 @@ pub fn Streams(comptime W: type) type {
             pour(connection, multiplex);
             multiplex.session.cut(connection.session.number(), .internal_error);
             w.forget(exchange);
-            connection.phase = .closing;
+            connection.beginClosing();
             w.cork(parent(carrier));
             w.cork(peer);
             if (w.pumping == peer) return; // its input is in use
@@ -648,7 +649,7 @@ pub fn Streams(comptime W: type) type {
             const multiplex = connection.phase.multiplexed;
             w.countEnding(multiplex);
             w.shared.?.held_bytes -= multiplex.memoryBytes();
-            connection.phase = .closing;
+            connection.beginClosing();
             multiplex.destroy(w.gpa);
         }
 

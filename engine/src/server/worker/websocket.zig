@@ -27,6 +27,11 @@ pub fn Live(comptime W: type) type {
                 .way = if (exchange.connection.carrier != null)
                     .connect
                 else if (head.version == .http_1_1) .upgrade else .none,
+                .carries_frames = switch (head.body) {
+                    .none => exchange.connection.carrier == null,
+                    .counted => |length| length == 0 and exchange.connection.carrier == null,
+                    .chunked => exchange.connection.carrier != null,
+                },
                 .text = head.text,
                 .fields = head.fields,
             });
@@ -48,12 +53,14 @@ pub fn Live(comptime W: type) type {
 
         const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
-        /// The host is never told of it.
+        /// The host is never told of it. A connection with one exchange at a time ends: what follows may be
+        /// frames.
         pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
             w.stats.refused += 1;
             if (w.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.unannounced = true;
-            peer.connection.session.closeAfterResponse();
+            if (peer.connection.carrier == null) peer.connection.session.closeAfterResponse();
+            w.tellOf(&peer.connection, .request, refusal.status, refusal.reason);
             _ = w.start(exchange, .{
                 .status = refusal.status,
                 .fields = refusal.fields,
@@ -74,7 +81,7 @@ pub fn Live(comptime W: type) type {
         ) AcceptError!void {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
             if (websocket.state != .handshake) return error.OutOfOrder;
-            try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields);
+            try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields, w.date.text());
             w.noteAnswer(exchange);
             websocket.state = .open;
             if (exchange.connection.carrier) |carrier| w.cork(@fieldParentPtr("connection", carrier));
@@ -204,7 +211,7 @@ pub fn Live(comptime W: type) type {
                 w.cutShort(peer);
                 return false;
             }
-            connection.phase.open.exchange.active_at = w.now;
+            connection.lane.phase.exchange.active_at = w.now;
             const step = websocket.feed(unread, &connection.outbox, &w.pool) catch return giveUp(w, peer);
             const goes_on = act(w, peer, websocket, step.event) catch return giveUp(w, peer);
             used.* += if (goes_on) step.consumed else 0;
@@ -219,7 +226,7 @@ pub fn Live(comptime W: type) type {
                 .message => |message| try offer(w, peer, websocket, message),
                 .compressed => |message| return inflate(w, peer, websocket, message),
                 .ending => {
-                    const exchange = peer.connection.phase.open.exchange;
+                    const exchange = peer.connection.lane.phase.exchange;
                     if (hostOwesMessages(w, exchange)) {
                         // It gets to answer them, and we look again when it has read on.
                         w.park(peer);
@@ -254,7 +261,7 @@ pub fn Live(comptime W: type) type {
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!void {
-            const is_behind = w.isHostBehind(peer.connection.phase.open.exchange);
+            const is_behind = w.isHostBehind(peer.connection.lane.phase.exchange);
             const takes = websocket.incoming.takes(message.bytes.len) and
                 w.budget.takesMessage(message.bytes.len);
             if (takes and !is_behind) return deliver(w, peer, websocket, message, false);
@@ -271,7 +278,7 @@ pub fn Live(comptime W: type) type {
             message: WebSocket.Message,
         ) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
-            if (w.isHostBehind(peer.connection.phase.open.exchange)) {
+            if (w.isHostBehind(peer.connection.lane.phase.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
                 w.park(peer);
                 websocket.excusePong();
@@ -307,7 +314,7 @@ pub fn Live(comptime W: type) type {
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
-            if (w.isHostBehind(peer.connection.phase.open.exchange)) {
+            if (w.isHostBehind(peer.connection.lane.phase.exchange)) {
                 w.park(peer);
                 return false;
             }
@@ -336,7 +343,7 @@ pub fn Live(comptime W: type) type {
             message: WebSocket.Message,
             inflated: bool,
         ) void {
-            const exchange = peer.connection.phase.open.exchange;
+            const exchange = peer.connection.lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
             if (w.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
@@ -354,7 +361,7 @@ pub fn Live(comptime W: type) type {
             while (cost < Line.round_cost) {
                 const inflation = w.inflations.first() orelse return;
                 const peer = w.peers.get(inflation.ticket).?;
-                const exchange = peer.connection.phase.open.exchange;
+                const exchange = peer.connection.lane.phase.exchange;
                 const websocket = exchange.openWebSocket().?;
                 if (!inflation.begun and w.isHostBehind(exchange)) {
                     // Those behind it may have another host.
@@ -374,7 +381,7 @@ pub fn Live(comptime W: type) type {
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
         /// the connection ends.
         fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
-            const exchange = peer.connection.phase.open.exchange;
+            const exchange = peer.connection.lane.phase.exchange;
             if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, peer, ending.failed);
             websocket.end(exchange.out(), &w.pool) catch return w.fail(peer, .server_error);
             w.endExchange(exchange, .client_closed);

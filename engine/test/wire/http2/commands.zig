@@ -153,10 +153,11 @@ test "what a peer owes" {
     try testing.expectEqual(session_file.Debt.nothing, h.session.owes(0));
 }
 
+const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
+
 test "responses" {
     const fields = [_]Field{ .init("X-A", "1"), .init("Connection", "close"), .init("Upgrade", "x") };
     const length = [_]Field{.init("Content-Length", "2")};
-    const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
     for ([_]struct { []const u8, session_file.Response, []const u8, []const u8 }{
         .{
             b.get(1),
@@ -249,7 +250,7 @@ test "what cannot be said changes nothing" {
     try testing.expectError(error.InvalidStatus, h.session.informational(1, 101, &.{}, &h.room));
     try testing.expectError(error.OutOfOrder, body(&h, 1, "a", false));
     try testing.expectError(error.OutOfOrder, end(&h, 1, &.{}));
-    try testing.expectError(error.OutOfOrder, h.session.switchProtocols(1, &.{}, &h.room));
+    try testing.expectError(error.OutOfOrder, h.session.switchProtocols(1, &.{}, stamp, &h.room));
     try start(&h, 1, .{ .status = 200 });
     try testing.expectError(error.OutOfOrder, start(&h, 1, .{ .status = 200 }));
     try testing.expectError(error.OutOfOrder, h.session.informational(1, 103, &.{}, &h.room));
@@ -738,10 +739,11 @@ test "CONNECT with a protocol: bytes both ways" {
     try h.expectHeard("1 CONNECT / chunked host=a\n");
     h.sent.clearRetainingCapacity();
     var out: [256]u8 = undefined;
-    const len = try h.session.switchProtocols(1, &.{.init("Sec-WebSocket-Protocol", "chat")}, &out);
+    const fields = [_]Field{.init("Sec-WebSocket-Protocol", "chat")};
+    const len = try h.session.switchProtocols(1, &fields, stamp, &out);
     try h.sent.appendSlice(testing.allocator, out[0..len]);
     var decoder: hpack.Decoder = .{};
-    try expectFields(&h, &decoder, ":status=200;sec-websocket-protocol=chat;");
+    try expectFields(&h, &decoder, ":status=200;sec-websocket-protocol=chat;date=" ++ stamp ++ ";");
     h.sent.clearRetainingCapacity();
     queue(&h, 1, "down");
     h.session.pour(1, 4, false);

@@ -35,13 +35,15 @@ sub run {
     my $done = $self->{done};
     $self->{events}  = [];
     $ws->{peregrine} = sub { $self->_queue(@_) };
-    $tx->on(resume => sub { $self->_answer });
     # The first event says nothing.
     $self->_receive(sub {
         my ($event) = @_;
         return $self->_end if $event->{type} ne 'websocket.connect';
         $self->_receive(sub { $self->_heard(@_) });
         $self->{server}->emit(request => server_handshake($ws));
+        return if $self->{ended};
+        # As in the daemon, not before: an action may refuse after an `on` has prepared the 101.
+        $tx->on(resume => sub { $self->_answer });
         $self->_answer;
     });
     return $done;

@@ -218,7 +218,8 @@ my @SECTIONS = (
                 live   => 1,
                 about  =>
                     'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows,'
-                    . ' less 50. One more is answered with 503 and C<Retry-After>.',
+                    . ' less 50, and less 12 for each interpreter that is a clone, 3 for each that joins an'
+                    . ' engine in another process. One more is answered with 503 and C<Retry-After>.',
             },
             {
                 name   => 'max_connections_per_address',
@@ -341,8 +342,21 @@ my @SECTIONS = (
                 engine => 'body_file_bytes_max',
                 live   => 1,
                 about  =>
-                    'What the temporary files of all request bodies may hold, in each process (507). 0: no'
-                    . ' limit but the disk.',
+                    'What the temporary files of all request bodies may hold, in each process (507). The'
+                    . ' smaller of a twentieth and 256 MiB of their file system stays free in any case. Files'
+                    . ' on a file system in memory count for C<memory_max>. 0: no limit but the disk.',
+            },
+            {
+                name   => 'max_upload_bytes_per_address',
+                type   => 'bytes',
+                engine => 'address_upload_bytes_max',
+                live   => 1,
+                about  => 'Bytes that incomplete request bodies of a client address may take in memory and in'
+                    . ' those files, in each process, for applications that get bodies whole; of an IPv6'
+                    . ' address the first 64 bits count. A further body is answered with 429 and'
+                    . ' C<Retry-After>, unless it is the only body of its address or not longer than 64 KiB.'
+                    . ' C<proxy> or a trusted proxy names the client; requests of a trusted proxy that names'
+                    . ' no client, and of clients on Unix sockets, are exempt. 0: no limit.',
             },
             {
                 name    => 'response_buffer',
@@ -564,7 +578,8 @@ my @SECTIONS = (
                 about   =>
                     "How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for"
                     . " the application's lifespan shutdown; requests in flight have the rest. A worker process"
-                    . ' that has not ended by then is killed.',
+                    . ' that has not ended by then is killed, as is a single process whose application has'
+                    . ' not returned since the signal (after 2 seconds at the earliest).',
             },
         )
     ],
@@ -740,13 +755,15 @@ my @SECTIONS = (
                 name    => 'heartbeat_timeout',
                 type    => 'seconds',
                 default => 50,
+                psgi    => 0,
                 min     => 0,
                 max     => 86_400,
                 about   =>
                     'How long a worker process may go without coming back to its event loop before it is'
                     . ' killed and another one takes its place. 0: for ever, but 50 seconds for a process that no'
                     . ' application can block: that of the engine with C<process>, and one whose workers are'
-                    . ' threads.',
+                    . ' threads. Where there is an application of PSGI, which may block as long as it likes, the'
+                    . ' default is 0.',
             },
         )
     ],

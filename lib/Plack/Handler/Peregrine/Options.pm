@@ -88,14 +88,9 @@ sub words {
     return map { [@$_] } @WORDS;
 }
 
-# What applications of PSGI want that those of PAGI do not: bodies are whole, and they may block.
-sub defaults {
-    return (max_body_size => '1G', max_body_spool => '10G', heartbeat_timeout => 0);
-}
-
 sub of_server {
     my (%given) = @_;
-    my %options = (host => '0.0.0.0', port => 5000, defaults());
+    my %options = (host => '0.0.0.0', port => 5000, PAGI::Server::Options::defaults_of_psgi());
     _place(\%options, \%given);
     for my $name (sort keys %given) {
         $given{$name} = _lonely($name) if !defined $given{$name};
@@ -185,10 +180,6 @@ Plack::Handler::Peregrine::Options - the words of plackup and of other handlers,
     );
 
 Options of L<Plack::Handler::Peregrine::Server>. Dies of an option that nobody knows.
-
-=head2 defaults
-
-Options whose default is another one for applications of PSGI.
 
 =head2 words
 

@@ -1,0 +1,94 @@
+# Workers that accept at the same sockets get as many connections each.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use File::Temp ();
+use Test::More;
+use TestClient;
+use TestServer;
+use TestTools qw(wait_for);
+
+my $folder = File::Temp->newdir;
+my $file   = "$folder/app.pl";
+open my $handle, '>', $file or die $!;
+print {$handle} <<'APPLICATION';
+use strict;
+use warnings;
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "HTTP only\n" if $scope->{type} ne 'http';
+    await $send->({ type => 'http.response.start', status => 200, headers => [] });
+    await $send->({ type => 'http.response.body', body => "$$" });
+};
+APPLICATION
+close $handle or die $!;
+
+# A client for each connection; they ask when all are there.
+sub connected {
+    my ($server, $count) = @_;
+    my @clients = map { TestClient->new($server->port) } 1 .. $count;
+    $_->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") for @clients;
+    return @clients;
+}
+
+# By process, how many of these connections it has.
+sub counted {
+    my (@clients) = @_;
+    my %count;
+    $count{ ($_->response || {})->{body} // 'nobody' }++ for @clients;
+    return \%count;
+}
+
+sub is_even {
+    my ($count, $workers, $title) = @_;
+    my ($most, $all) = (0, 0);
+    for (values %$count) { $all += $_; $most = $_ if $_ > $most }
+    ok(!$count->{nobody}, "$title: each was answered");
+    cmp_ok($most, '<=', 1.3 * $all / $workers, '... and no worker has more than 1.3 times its share')
+        or diag(join ' ', map { "$_: $count->{$_}" } sort keys %$count);
+    return;
+}
+
+for my $way ([], [qw(--engine thread)], [qw(--preload-app)]) {
+    subtest "four workers @$way" => sub {
+        my $server =
+            TestServer->command(qw(-E production --workers 4 --listener-backlog 1024 --max-connections 4000),
+            @$way, $file);
+        my $serving = sub { keys %{ counted(connected($server, 12)) } == 4 };
+        ok(wait_for($serving, 60), 'all of them serve');
+        my @kept  = connected($server, 400);
+        my $first = counted(@kept);
+        is_even($first, 4, '400 connections');
+
+        # New workers have none, and the old ones with 100 each are no measure for them.
+        $server->signal('HUP');
+        my $replaced = sub {
+            my $now = counted(connected($server, 12));
+            return keys %$now == 4 && !grep { $first->{$_} } keys %$now;
+        };
+        ok(wait_for($replaced, 60), 'after HUP others accept');
+        my @new    = connected($server, 200);
+        my $second = counted(@new);
+        is_even($second, 4, '200 connections');
+
+        # A worker that died leaves no count behind, and the one in its place gets what it lacks.
+        my ($victim) = sort keys %$second;
+        kill KILL => $victim;
+        my $restarted = sub {
+            my $now = counted(connected($server, 8));
+            return grep { !$second->{$_} } keys %$now;
+        };
+        ok(wait_for($restarted, 60), 'another one takes the place of a worker that died');
+        my %has = %$second;
+        delete $has{$victim};
+        my $third = counted(my @more = connected($server, 200));
+        $has{$_} += $third->{$_} for keys %$third;
+        is_even(\%has, 4, '200 more');
+        $_->close for @kept, @new, @more;
+        is($server->stop, 0, 'it ends well');
+    };
+}
+
+done_testing;
