@@ -88,6 +88,16 @@ sub are_others {
     });
 }
 
+# Waits until each worker has answered: a HUP that comes before that finds one worker fewer.
+sub all_serve {
+    my ($server, $template, $port) = @_;
+    my %has_answered;
+    return wait_for(sub {
+        $has_answered{ (who($port))[0] // '' } = 1;
+        return !grep { !$has_answered{$_} } workers($server, $template);
+    });
+}
+
 sub sockets {
     my ($pid) = @_;
     my %open = descriptors($pid);
@@ -173,6 +183,7 @@ subtest 'HUP' => sub {
     is_deeply([ sort(workers($server, $template)) ], \@now, '... the workers are the same');
     kill KILL => $now[0];
     ok(are_others($server, $template, 2, $now[0]), '... one that dies is replaced');
+    all_serve($server, $template, $port);
     is(template($port), $template, '... from the old template');
 
     application(4, startup => $FAILS);
