@@ -9,6 +9,7 @@ use Certificates;
 use Fcntl qw(F_SETFD);
 use IO::Select;
 use IO::Socket::INET;
+use List::Util qw(max);
 use Peregrine;
 use MIME::Base64 qw(decode_base64);
 use Test::More;
@@ -63,7 +64,7 @@ subtest 'what ps shows' => sub {
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
-        qw(bin/peregrine --engine process --workers 1 --status),
+        qw(bin/peregrine --engine process --workers 1 --listen 127.0.0.1:0 --status),
         "$dir/status", $psgi
     );
     my %shown;
@@ -286,7 +287,7 @@ subtest 'requests and WebSockets that wait for their clients' => sub {
 
 subtest 'a new worker beside one that has WebSockets' => sub {
     my ($server, $port) = holding('--workers', 2);
-    my (%by,     %later);
+    my %by;
     my $open = sub {
         my $socket = TestWebSocket->open($port, '/');
         my ($pid) = $socket->next =~ /\Atext (\d+)/ or die 'no message';
@@ -294,8 +295,11 @@ subtest 'a new worker beside one that has WebSockets' => sub {
         return $pid;
     };
     ok(wait_for(sub { $open->(); keys %by == 2 }), 'both workers have WebSockets') or return;
-    $later{ $open->() }++ for 1 .. 20;
-    is_deeply([ values %later ], [ 10, 10 ], '... and get more in turn');
+    my $first = max(map { scalar @$_ } values %by);
+    $open->() for 1 .. 20;
+    # The first ones may have gone to one worker, before the other had joined.
+    my ($most, $least) = sort { $b <=> $a } map { scalar @$_ } values %by;
+    cmp_ok($most - $least, '<=', $first + 1, '... and get more in turn');
     my ($gone, $stays) = keys %by;
     kill KILL => $gone;
     my %answered;
