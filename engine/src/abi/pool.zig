@@ -449,14 +449,14 @@ pub const Pool = struct {
         return offer;
     }
 
-    /// Offers what waits to whoever has the least to do.
+    /// Offers what waits to whoever has the least to do, and WebSockets to whoever has the fewest exchanges.
     fn dispatch(pool: *Pool) void {
         pool.dispatched = pool.arrivals;
         var full: u64 = 0;
         var given: u64 = 0;
         while (pool.queue.first) |node| {
-            const seat = pool.leastBusy(full) orelse break;
             const offer: *Offer = .at(node);
+            const seat = pool.bestFor(offer, full) orelse break;
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
         }
         for (pool.places()) |place| if (place) |seat| if (given & bit(seat) != 0) seat.end.publish();
@@ -466,21 +466,23 @@ pub const Pool = struct {
         return @as(u64, 1) << @intCast(seat.number - 1);
     }
 
-    fn leastBusy(pool: *Pool, full: u64) ?*Seat {
+    fn bestFor(pool: *Pool, offer: *const Offer, full: u64) ?*Seat {
+        const stays = pool.worker.exchanges.get(offer.ticket).?.websocket != null;
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
-            if (seat.state != .open or full & bit(seat) != 0 or !pool.hasTime(seat)) continue;
-            if (best) |other| if (!seat.precedes(other)) continue;
+            if (seat.state != .open or full & bit(seat) != 0) continue;
+            if (!pool.hasTime(seat, if (stays) ahead_max else seat.ahead)) continue;
+            if (best) |other| if (!(if (stays) seat.hasFewer(other) else seat.precedes(other))) continue;
             best = seat;
         };
         return best;
     }
 
-    /// Whether it may be offered one more request.
-    fn hasTime(pool: *const Pool, seat: *Seat) bool {
+    /// Whether it may be offered one more request, where so many may be ahead.
+    fn hasTime(pool: *const Pool, seat: *Seat, ahead: u32) bool {
         seat.is_full = pool.manner.exchanges != 0 and seat.busyWith() >= pool.manner.exchanges;
         // Nothing is to wait behind what holds it up.
-        return !seat.is_full and seat.offers < seat.ahead and !seat.isHeldUp();
+        return !seat.is_full and seat.offers < ahead and !seat.isHeldUp();
     }
 
     /// Offers a request. False: there is no room for it.

@@ -164,6 +164,14 @@ pub const Seat = struct {
         return seat.last_offer < other.last_offer;
     }
 
+    /// Whether it is to be offered a WebSocket rather than another one. A WebSocket stays, so the number of
+    /// exchanges counts: by the work of the moment, an interpreter that the system gives more time would end
+    /// with most of them.
+    pub fn hasFewer(seat: *const Seat, other: *const Seat) bool {
+        if (seat.load != other.load) return seat.load < other.load;
+        return seat.precedes(other);
+    }
+
     /// Whether it works on something for long: when it is done with that it gives room back.
     pub fn isHeldUp(seat: *const Seat) bool {
         const events = &seat.end.events;
