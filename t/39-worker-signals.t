@@ -238,8 +238,12 @@ subtest 'age and memory' => sub {
     is($server->stop, 0, 'the server ends well');
     $server = TestServer->command('-E', 'production', qw(--workers 1 --max-worker-rss 1M), $app);
     @before = children($server->pid);
-    ok(wait_for(sub { are_gone(@before) }), 'workers that are large are replaced');
-    is($server->stop, 0, 'the server ends well');
+    ok(wait_for(sub { $server->log =~ /at its start than max_worker_rss allows \(1048576 bytes\)/ }),
+        'the log names the limit that is less than workers have at their start');
+    sleep 2;
+    is_deeply([ children($server->pid) ], \@before, '... and they serve for a while');
+    is($server->stop,                          0, 'the server ends well');
+    is(() = $server->log =~ /max_worker_rss/g, 1, '... and has said so once');
 };
 
 # What a template has loaded is there once, however many workers come from it.

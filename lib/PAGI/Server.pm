@@ -937,8 +937,9 @@ Seconds after which a worker process is replaced, less one to ten percent. 0: ne
 =item max_worker_rss => 0
 
 Bytes of physical memory from which on a worker process is replaced. What it shares with others
-(C<preload_app>) does not count where the kernel tells (4.14). Linux only. 0: never. From 0 to
-1125899906842624. B<--max-worker-rss>
+(C<preload_app>) does not count where the kernel tells (4.14). A worker that has more from its start
+serves for a minute, and the log says so. Linux only. 0: never. From 0 to 1125899906842624.
+B<--max-worker-rss>
 
 =item recycle_timeout => 60
 

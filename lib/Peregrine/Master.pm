@@ -24,6 +24,8 @@ use constant { LOOK_S => 0.5, LATE_S => 3 };
 use constant SUPERSEDED_S => 3;
 # Seconds between two counts of a worker's own memory.
 use constant COUNT_S => 5;
+# Seconds that a worker serves at least which has more memory than it may have from its start.
+use constant LARGE_S => 60;
 # Seconds that a worker has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
 # What a worker that is stuck has to say where, and to end, before it is killed.
@@ -501,8 +503,7 @@ sub _replace_all {
 sub _supersede {
     my ($self, $worker) = @_;
     $self->_interrupt_start($worker);
-    $self->_tell_to_leave($worker, 'stop');
-    $worker->{deadline} = _now() + SUPERSEDED_S;
+    $self->_tell_to_leave($worker, SUPERSEDED_S, 'stop');
     $self->_start_worker($worker->{number}) if !$worker->{replaces};
     return;
 }
@@ -515,8 +516,7 @@ sub renew {
     $self->{waiting} = {};
     for my $worker (grep { $_->{state} ne 'leaving' } $self->workers) {
         $self->_interrupt_start($worker);
-        $self->_tell_to_leave($worker, 'stop');
-        $worker->{deadline} = _now() + $self->{stop_timeout}->('renew');
+        $self->_tell_to_leave($worker, $self->{stop_timeout}->('renew'), 'stop');
     }
     $self->_start_worker($_) for 1 .. $self->{wanted};
     $self->_look_at_restart;
@@ -603,13 +603,13 @@ sub _give_up_restart {
 sub _let_go {
     my ($self, $worker, $reason) = @_;
     return if $worker->{state} eq 'leaving';
-    $self->_tell_to_leave($worker, $reason eq 'stop' ? 'stop' : 'retire', $reason);
+    my @message = ($reason eq 'stop' ? 'stop' : 'retire', $reason);
+    $self->_tell_to_leave($worker, $self->{stop_timeout}->(@message), @message);
     return;
 }
 
 sub _tell_to_leave {
-    my ($self, $worker, @message) = @_;
-    my $seconds  = $self->{stop_timeout}->(@message);
+    my ($self, $worker, $seconds, @message) = @_;
     my $deadline = _now() + $seconds + ANSWER_S;
     # What it was told before still holds.
     $worker->{deadline} = $deadline if $worker->{state} ne 'leaving' || $deadline < $worker->{deadline};
@@ -627,7 +627,8 @@ sub stop {
 sub _end {
     my ($self, @message) = @_;
     if ($self->{stopping}) {
-        $self->_tell_to_leave($_, 'stop') for grep { $message[0] eq 'stop' } $self->workers;
+        my $seconds = $self->{stop_timeout}->('stop');
+        $self->_tell_to_leave($_, $seconds, 'stop') for grep { $message[0] eq 'stop' } $self->workers;
         return $self->{stopping};
     }
     my $before = $self->{phase};
@@ -638,7 +639,8 @@ sub _end {
     (delete $self->{restarting})->done if $self->{restarting};
     $self->_interrupt_start($_) for $self->workers;
     # One that is retiring already is to leave as the others.
-    $self->_tell_to_leave($_, @message) for $self->workers;
+    my $seconds = $self->{stop_timeout}->(@message);
+    $self->_tell_to_leave($_, $seconds, @message) for $self->workers;
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
         if $before eq 'starting';
     $self->_stopped;
@@ -732,8 +734,24 @@ sub _check_limits {
     my ($self, $worker, $now) = @_;
     my ($age, $rss) = @{ $self->{limits} || {} }{qw(age rss)};
     return $self->replace($worker, 'max_worker_age') if $age && $now - $worker->{since} >= $age->($worker);
-    return $self->replace($worker, 'max_worker_rss') if $rss && _is_beyond($worker, $rss, $now);
+    return $self->replace($worker, 'max_worker_rss') if $rss && $self->_has_grown($worker, $rss, $now);
     return;
+}
+
+# Whether a worker has grown beyond the limit. One that has no room for its own code has not grown: it would
+# be replaced as soon as it serves, and so would the next one.
+sub _has_grown {
+    my ($self, $worker, $limit, $now) = @_;
+    my $is_new = !$worker->{rss_from};
+    $worker->{rss_from} = $now if $is_new;
+    return 0 if $now < $worker->{rss_from} || !_is_beyond($worker, $limit, $now);
+    return 1 if !$is_new;
+    $worker->{rss_from} = $now + LARGE_S;
+    $self->_log(warn => $self->_name($worker)
+            . " has more memory at its start than max_worker_rss allows"
+            . " ($limit bytes): every worker would be replaced at once, so each may serve for ${\LARGE_S} seconds"
+    ) if !$self->{told}{max_worker_rss}++;
+    return 0;
 }
 
 # What a worker shares with others, with the template that it was forked from above all, is not its own. The

@@ -717,8 +717,8 @@ my @SECTIONS = (
                 least   => 1 << 20,
                 about   =>
                     'Bytes of physical memory from which on a worker process is replaced. What it shares with'
-                    . ' others (C<preload_app>) does not count where the kernel tells (4.14). Linux only.'
-                    . ' 0: never.',
+                    . ' others (C<preload_app>) does not count where the kernel tells (4.14). A worker that has'
+                    . ' more from its start serves for a minute, and the log says so. Linux only. 0: never.',
             },
             {
                 name    => 'recycle_timeout',
