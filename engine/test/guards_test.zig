@@ -83,6 +83,35 @@ test "over the limit of connections only the health path is answered, and silenc
     try testing.expectEqual(2, std.mem.count(u8, first.text(), "handled"));
 }
 
+test "connections that have had their last answer go where descriptors run out, and others go on" {
+    var bench: Bench = try .init(gpa, .{ .limits = .{ .linger_ms = 60_000 } }, .{ .seed = 5 });
+    defer bench.deinit();
+    const kept = try bench.connect();
+    try kept.send(get);
+    for (0..3) |_| {
+        // An HTTP/1.0 client that keeps its side open.
+        const answered = try bench.connect();
+        try answered.send("GET / HTTP/1.0\r\n\r\n");
+        try bench.settle();
+        try expectPart(answered.text(), "handled");
+    }
+    try testing.expectEqual(4, bench.worker().peers.count);
+    bench.network().exhaust(true);
+    const waiting = try bench.connect();
+    try bench.settle();
+    try testing.expectEqual(1, bench.worker().peers.count);
+    try kept.send(get);
+    try bench.settle();
+    try testing.expectEqual(2, std.mem.count(u8, kept.text(), "handled"));
+    // Further pauses of the same second are counted.
+    for (0..5) |_| try bench.advance(bench.worker().config.accept_pause_ms);
+    try testing.expect(bench.worker().troubles.accepting.untold > 2);
+    bench.network().exhaust(false);
+    try waiting.send(get);
+    try bench.advance(bench.worker().config.accept_pause_ms);
+    try expectPart(waiting.text(), "handled");
+}
+
 test "a client address may have so many connections, and the place of one that left is free" {
     // The simulated clients have IPv6 addresses of one /64.
     var bench: Bench = try .init(

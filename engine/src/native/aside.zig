@@ -52,8 +52,8 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
     draft.begin(&worker.pool, head);
     defer draft.end();
     draft.request.peer = exchange.connection.peer_text.slice();
-    draft.request.secure = exchange.connection.tunnel != null;
-    draft.request.tunnel = exchange.connection.tunnel;
+    draft.request.tunnel = exchange.connection.tls();
+    draft.request.secure = draft.request.tunnel != null;
     draft.request.round_us = worker.round_us;
     const response = &draft.response;
     const has_answer = answerer.answer(&draft.request, response) catch blk: {

@@ -41,6 +41,8 @@ pub const Troubles = struct {
     frames: Tally = .{},
     /// Headers of the PROXY protocol that were refused.
     header: Tally = .{},
+    /// Accepting that failed, and pauses.
+    accepting: Tally = .{},
     /// Connections over the limit.
     full: Tally = .{},
     /// Connections over the limit of their address.

@@ -269,6 +269,7 @@ pub fn Accept(comptime W: type) type {
                 .{ types.Level.warn, &w.troubles.header, "connections were closed: PROXY protocol" },
                 .{ types.Level.info, &w.troubles.frames, "connections broke the protocol" },
                 .{ types.Level.info, &w.troubles.handshake, "TLS handshakes failed" },
+                .{ types.Level.warn, &w.troubles.accepting, "pauses of accepting" },
             }) |rest| {
                 const level, const tally, const what = rest;
                 tellMore(w, level, tally.take().count, what);
@@ -378,9 +379,20 @@ pub fn Accept(comptime W: type) type {
             const first = w.accept_at == 0;
             w.accept_at = w.now + w.config.accept_pause_ms;
             if (!first) return;
-            var buffer: [128]u8 = undefined;
+            if (exhausted) cutLingering(w);
+            const others = w.troubles.accepting.add(w.now) orelse return;
+            var buffer: [192]u8 = undefined;
             const hint = if (exhausted) ": the process is out of descriptors or memory" else "";
-            w.say(.warn, &buffer, "Accepting pauses{s} ({s})", .{ hint, io_layer.failureText(errno) });
+            w.say(.warn, &buffer, "Accepting pauses{s} ({s}){f}", .{
+                hint, io_layer.failureText(errno), others,
+            });
+        }
+
+        /// Closes the connections that have had their last answer. They are kept so that a peer that still
+        /// sends can read it, which matters less than the connections that wait for their descriptors.
+        fn cutLingering(w: *W) void {
+            var it = w.peers.iterator();
+            while (it.next()) |peer| if (peer.connection.phase == .lingering) w.close(peer);
         }
     };
 }
