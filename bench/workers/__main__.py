@@ -5,11 +5,12 @@ import sys
 
 import check
 
+from .kept import kept
 from .recycles import recycles
 from .scale import scale
 from .spread import spread
 
-CHECKS = {"scale": scale, "spread": spread, "recycles": recycles}
+CHECKS = {"scale": scale, "spread": spread, "kept": kept, "recycles": recycles}
 
 if __name__ == "__main__":
     sys.exit(check.main("script/bench-workers", __doc__, CHECKS))
