@@ -13,6 +13,9 @@ my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 # Tests wait for their servers for two thirds of their time.
 my $AT_ONCE = 3 * max($CORES, 1);
 
+# How many files run at the same time.
+sub at_once () { return $AT_ONCE }
+
 # All tests in the named folders and files, sorted.
 sub files (@places) {
     my @tests;

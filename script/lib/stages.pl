@@ -1,11 +1,12 @@
 # Runs the stages of script/test in order, fastest first, and counts what they report. With --all, each of
-# the Perl tests runs in each place of the engine.
+# the Perl tests runs in each place of the engine; with --changed, those that a change can break run.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
 # engine. Does not know how anything is installed: script/test has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
 use lib dirname(__FILE__);
+use Changed;
 use Sanitized;
 use Tap;
 use Time::HiRes qw(time);
@@ -44,6 +45,10 @@ my $compiler;    # the process that compiles ahead, as long as nobody has waited
 exit main(@ARGV);
 
 sub main (@wanted) {
+    if (@wanted == 1 && $wanted[0] =~ /\A--changed(?:=(.+))?\z/) {
+        @wanted = changed($1 // 'HEAD');
+        return 0 unless @wanted;
+    }
     $all    = grep { $_ eq '--all' } @wanted;
     @wanted = grep { $_ ne '--all' } @wanted;
     my @files = grep { !is_stage($_) } @wanted;
@@ -66,6 +71,16 @@ sub main (@wanted) {
     wait_for_compiler();
     say Tap::in_words(%total);
     return $total{failed} ? 1 : 0;
+}
+
+# The stages and tests for what differs from a commit.
+sub changed ($base) {
+    my @changed = Changed::files($base);
+    say "nothing differs from $base" unless @changed;
+    my ($now, $later) = Changed::tests(@changed);
+    say "not run for want of time: @$later" if @$later;
+    return unless @changed;
+    return ('build', 'lint', (grep { m{^engine/} } @changed) ? 'engine' : (), @$now);
 }
 
 # Perl's tests wait for their servers most of the time. The programs of later stages that take a minute each
@@ -140,7 +155,7 @@ sub install (@) { return counted(compiling(qw(install dist))) }
 # That the tools of measuring and of testing more work; nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
-    my %perl = counted(compiling(qw(bench abuse workers mutate lint)));
+    my %perl = counted(compiling(qw(bench abuse workers mutate lint changed)));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 
