@@ -248,7 +248,7 @@ const Application = struct {
     fn forge(application: *Application, own: types.Ticket) void {
         const end = application.handle.end.?;
         for (0..16) |slot| for (0..16) |turn| {
-            const ticket = slot + ((2 * turn + 1) << 26);
+            const ticket = slot + ((2 * turn + 1) << 27);
             if (ticket == own) continue;
             const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = .abort };
             const space = (end.commands.reserve(abi.spoken.size(&said)) catch unreachable).?;

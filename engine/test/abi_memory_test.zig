@@ -102,7 +102,8 @@ fn history(seed: u64, client_count: usize) !usize {
     defer host.deinit(&worker.pool);
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
     inline for (.{
-        &worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression,
+        &worker,           &worker.pool,       &worker.transports,  &worker.open_streams,
+        &worker.exchanges, &worker.websockets, &worker.compression,
     }) |part| {
         part.gpa = memory.allocator();
     }
@@ -113,7 +114,7 @@ fn history(seed: u64, client_count: usize) !usize {
     var sent: [places.len]usize = @splat(0);
     for (clients) |*client| client.* = try worker.io.connect(listener);
     var rounds: usize = 0;
-    while (worker.peers.count > 0 or rounds < 100) : (rounds += 1) {
+    while (worker.transports.count > 0 or rounds < 100) : (rounds += 1) {
         if (rounds > 100_000) return error.NeverEnds;
         for (clients, sent[0..clients.len]) |client, *at| {
             if (client.ended() != null) continue;

@@ -49,7 +49,7 @@ fn loads(server: *Server) [worker_count]u32 {
     var counts: [worker_count]u32 = undefined;
     switch (server.running) {
         inline else => |running| for (running.units, &counts) |*unit, *count| {
-            count.* = unit.worker.peers.count;
+            count.* = unit.worker.transports.count;
         },
     }
     return counts;

@@ -150,7 +150,7 @@ test "defect 4: keep-alive knows connections, not descriptor numbers, and as man
         try b.settle();
     }
     for (clients) |client| try testing.expectEqual(3, answers(client.text()));
-    try testing.expectEqual(500, b.worker().peers.count);
+    try testing.expectEqual(500, b.worker().transports.count);
 }
 
 test "defect 5: a method is its whole token, and the path does not depend on it" {
@@ -337,7 +337,7 @@ test "defect 15: idle and trickling connections are ended in time" {
     try used.send(get);
     try b.settle();
     try b.advance(limits.idle_ms - 1000);
-    try testing.expectEqual(2, b.worker().peers.count);
+    try testing.expectEqual(2, b.worker().transports.count);
     try b.advance(2000);
     try testing.expectEqual(.eof, idle.ended().?);
     try testing.expectEqual(.eof, used.ended().?);

@@ -77,7 +77,7 @@ test "over the limit of connections only the health path is answered, and silenc
     try expectPart(silent.text(), "HTTP/1.1 503 ");
     try expectPart(slow.text(), "HTTP/1.1 503 ");
     try bench.advance(600);
-    try testing.expectEqual(1, bench.worker().peers.count);
+    try testing.expectEqual(1, bench.worker().transports.count);
     try first.send(get);
     try bench.settle();
     try testing.expectEqual(2, std.mem.count(u8, first.text(), "handled"));
@@ -95,11 +95,11 @@ test "connections that have had their last answer go where descriptors run out, 
         try bench.settle();
         try expectPart(answered.text(), "handled");
     }
-    try testing.expectEqual(4, bench.worker().peers.count);
+    try testing.expectEqual(4, bench.worker().transports.count);
     bench.network().exhaust(true);
     const waiting = try bench.connect();
     try bench.settle();
-    try testing.expectEqual(1, bench.worker().peers.count);
+    try testing.expectEqual(1, bench.worker().transports.count);
     try kept.send(get);
     try bench.settle();
     try testing.expectEqual(2, std.mem.count(u8, kept.text(), "handled"));
@@ -136,7 +136,7 @@ test "a client address may have so many connections, and the place of one that l
     try testing.expectEqual(20, bench.worker().stats.rejected);
     first.peer.reset();
     try bench.advance(1000);
-    try testing.expectEqual(1, bench.worker().peers.count);
+    try testing.expectEqual(1, bench.worker().transports.count);
     try expectPart(try bench.exchange(get), "handled");
 }
 
@@ -223,7 +223,7 @@ test "a reader that takes too little is cut in its time, whatever its kernel too
         try bench.settle();
         _ = try client.peer.readSome(50_000);
         var seconds: usize = 0;
-        while (bench.worker().peers.count > 0) : (seconds += 1) {
+        while (bench.worker().transports.count > 0) : (seconds += 1) {
             try testing.expect(seconds < 8);
             _ = try client.peer.readSome(piece);
             try bench.advance(1000);

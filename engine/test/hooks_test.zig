@@ -120,7 +120,7 @@ fn play(seed: u64, leaves_in: Streamer.Hook, detaches: bool, parts: []const []co
         detached.drop();
         try simulation.settle();
     } else try testing.expect(handler.left);
-    try testing.expectEqual(0, simulation.worker().peers.count);
+    try testing.expectEqual(0, simulation.worker().transports.count);
     try testing.expectEqual(0, simulation.worker().exchanges.count);
     try testing.expectEqual(0, simulation.worker().pool.taken_bytes);
     const over_socket = std.mem.startsWith(u8, parts[0], upgrade);

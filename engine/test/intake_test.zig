@@ -168,9 +168,9 @@ test "a client that goes while it is sent its own body leaves nothing behind" {
     try client.send(request);
     try bench.settle();
     // Where the body was gathered is where it waits to be sent: in one piece, which no block is.
-    var peers = bench.worker().peers.iterator();
+    var connections = bench.worker().connections();
     var slices: [1][]const u8 = undefined;
-    _ = peers.next().?.connection.outbox.front(&slices);
+    _ = connections.next().?.outbox.front(&slices);
     try testing.expect(slices[0].len > 100_000);
     client.peer.reset();
     try bench.settle();

@@ -359,8 +359,8 @@ test "a connection counts with all of its streams: those that have waited longes
         _ = try bench.worker.start(small, .{ .status = 200, .body = &@as([1_800_000]u8, @splat('r')) });
         const page: [200_000]u8 = @splat('p');
         const holder = try bench.connect(comptime zeroWindow(15));
-        var it = bench.worker.peers.iterator();
-        while (it.next()) |peer| peer.connection.trusted = trusted;
+        var it = bench.worker.connections();
+        while (it.next()) |connection| connection.trusted = trusted;
         var order: [15]usize = undefined;
         var number: usize = 0;
         var exchanges = bench.worker.exchanges.iterator();

@@ -139,5 +139,5 @@ test "what is repeated counts as activity, and ends with the response" {
     );
     try bench.pass(5_000, .reading);
     try testing.expectEqualStrings("0\r\n\r\n", bench.got.items);
-    try testing.expectEqual(0, bench.worker.peers.count);
+    try testing.expectEqual(0, bench.worker.transports.count);
 }

@@ -170,7 +170,7 @@ const Bench = struct {
         } else return error.NeverEnded;
         bench.client.out.clearRetainingCapacity();
         bench.peer.close();
-        while (bench.worker.peers.count > 0) try bench.round(0);
+        while (bench.worker.transports.count > 0) try bench.round(0);
     }
 };
 

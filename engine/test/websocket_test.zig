@@ -216,7 +216,7 @@ test "defect 23: what has ended is closed, and its number reaches nobody" {
     first.peer.reset();
     try simulation.settle();
     try testing.expectEqual(1, simulation.handler().ended);
-    try testing.expectEqual(0, simulation.worker().peers.count);
+    try testing.expectEqual(0, simulation.worker().transports.count);
     try testing.expectEqual(0, simulation.worker().websockets.count);
     const second = try opened(&simulation);
     try testing.expectError(error.NotOpen, per.ws.writer.writeMessage(number, "for the first", false));

@@ -584,7 +584,7 @@ pub const EngineEnd = struct {
                 // Output that is with the kernel already moves no more: nothing later would tell of it.
                 exchange.above_high = exchange.queuedBytes() >= end.worker.config.write_low_bytes;
                 if (!exchange.above_high) return end.host.drained(end.worker, exchange);
-                end.worker.cork(EngineWorker.peerOfExchange(exchange));
+                end.worker.cork(exchange.connection);
             },
         }
     }
@@ -604,7 +604,7 @@ pub const EngineEnd = struct {
             "the response cannot be sent: {t} - {s}",
             .{ err, exchange.connection.endWords() },
         );
-        end.worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
+        end.worker.fail(exchange.connection, .server_error);
     }
 
     /// Asserts what always holds between two rounds.

@@ -361,14 +361,14 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const tickets = [_]types.Ticket{ 7 + (1 << 26), 7 + (3 << 26), 7 + (5 << 26) };
+    const tickets = [_]types.Ticket{ 7 + (1 << 27), 7 + (3 << 27), 7 + (5 << 27) };
     for (tickets, 0..) |ticket, number| {
         try testing.expectEqual(null, ledger.get(ticket));
         try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
         if (number < 2) ledger.end(ledger.get(ticket).?);
     }
     for (tickets) |ticket| try testing.expectEqual(ticket, ledger.get(ticket).?.ticket);
-    try testing.expectEqual(null, ledger.get(6 + (1 << 26)));
+    try testing.expectEqual(null, ledger.get(6 + (1 << 27)));
     ledger.sweep();
     for (tickets, 0..) |ticket, number| try testing.expectEqual(number == 2, ledger.get(ticket) != null);
     try testing.expectEqual(1, ledger.count);
@@ -379,7 +379,7 @@ test "what is known of a TLS connection is told in the round of its request" {
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const tickets = [_]types.Ticket{ 1 + (1 << 26), 2 + (1 << 26) };
+    const tickets = [_]types.Ticket{ 1 + (1 << 27), 2 + (1 << 27) };
     for (tickets, [_][]const u8{ "facts", "" }) |ticket, facts| {
         try testing.expectEqual(null, ledger.tlsOf(ticket));
         try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, facts);
@@ -395,7 +395,7 @@ test "a flush behind a head that is on its way has something to wait for" {
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const ticket: types.Ticket = 1 + (1 << 26);
+    const ticket: types.Ticket = 1 + (1 << 27);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
     try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
@@ -411,7 +411,7 @@ test "what was too much when it was said is so until the next round, whatever th
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
     defer ledger.deinit();
-    const ticket: types.Ticket = 1 + (1 << 26);
+    const ticket: types.Ticket = 1 + (1 << 27);
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
     try ledger.open(&.{ .kind = .request, .ticket = ticket, .request = &test_request }, "");
     const head = try ledger.take(ticket, &.{ .start = .{ .status = 200 } });

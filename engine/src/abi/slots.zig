@@ -225,7 +225,7 @@ pub const Slots = struct {
 test "an exchange in its slot" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const ticket = 5 + (1 << 26);
+    const ticket = 5 + (1 << 27);
     try std.testing.expectEqual(null, slots.look(ticket));
     slots.begin(ticket, .{ .bytes = 7, .stuck = false });
     slots.consume(ticket, 100, .{ .bytes = 50, .stuck = false });
@@ -239,7 +239,7 @@ test "an exchange in its slot" {
         Slots.View{ .state = .offered, .consumed = 110, .queued = 0, .stuck = false },
         slots.look(ticket),
     );
-    try std.testing.expectEqual(null, slots.look(ticket + (2 << 26)));
+    try std.testing.expectEqual(null, slots.look(ticket + (2 << 27)));
     try std.testing.expect(slots.hasReadMessages(ticket, 0));
     slots.noteMessage(ticket);
     try std.testing.expect(!slots.hasReadMessages(ticket, 1 << 60));
@@ -248,7 +248,7 @@ test "an exchange in its slot" {
     try std.testing.expectEqual(0, slots.begunAt(ticket));
     try std.testing.expect(slots.take(ticket));
     slots.begun(ticket, 9);
-    slots.begun(ticket + (2 << 26), 10);
+    slots.begun(ticket + (2 << 27), 10);
     try std.testing.expectEqual(9, slots.begunAt(ticket));
     try std.testing.expect(!slots.hasLeft(ticket));
     slots.leave(ticket);
@@ -260,10 +260,10 @@ test "an exchange in its slot" {
 test "an exchange is taken once it is offered and until it has ended" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const ticket = 5 + (1 << 26);
+    const ticket = 5 + (1 << 27);
     try std.testing.expect(!slots.take(ticket));
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
-    try std.testing.expect(!slots.take(ticket + (2 << 26)));
+    try std.testing.expect(!slots.take(ticket + (2 << 27)));
     slots.begun(ticket, 7);
     try std.testing.expectEqual(0, slots.begunAt(ticket));
     for (0..2) |_| try std.testing.expect(slots.take(ticket));
@@ -272,7 +272,7 @@ test "an exchange is taken once it is offered and until it has ended" {
     try std.testing.expectEqual(7, slots.begunAt(ticket));
     slots.end(ticket);
     try std.testing.expect(!slots.take(ticket) and !slots.isOffered(ticket));
-    slots.begin(ticket + (2 << 26), .{ .bytes = 0, .stuck = false });
+    slots.begin(ticket + (2 << 27), .{ .bytes = 0, .stuck = false });
     try std.testing.expect(!slots.take(ticket));
     try std.testing.expectEqual(0, slots.begunAt(ticket));
 }
@@ -280,7 +280,7 @@ test "an exchange is taken once it is offered and until it has ended" {
 test "what is refused before it was taken is heard of, and nothing can be said to it" {
     var slots: Slots = try .init();
     defer slots.deinit();
-    const ticket = 5 + (1 << 26);
+    const ticket = 5 + (1 << 27);
     for ([_]bool{ false, true }) |taken| {
         slots.begin(ticket, .{ .bytes = 0, .stuck = false });
         try std.testing.expect(slots.isOffered(ticket));

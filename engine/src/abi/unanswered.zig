@@ -16,7 +16,7 @@ pub fn fail(worker: *EngineWorker, exchange: *Exchange, status: u16, text: []con
     } else if (!exchange.connection.session.responseStarted(exchange.stream)) {
         return answer(worker, exchange, status, text);
     }
-    worker.fail(EngineWorker.peerOfExchange(exchange), .server_error);
+    worker.fail(exchange.connection, .server_error);
 }
 
 /// Answers an exchange in place of its application, which hears nothing of it any more. 503 comes with

@@ -76,7 +76,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .worker = worker,
                 .inbox = inbox,
                 .response_bytes_max = socket_options.queued_bytes_max,
-                .calls = .init(gpa),
+                .calls = .init(gpa, .plain),
                 .sockets = .init(gpa, handler, worker, socket_options),
             };
         }

@@ -88,7 +88,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 inline for (.{ "accepted", "rejected", "requests", "refused", "shed" }) |name| {
                     unit.tell(name, @field(worker.stats, name));
                 }
-                unit.tell("connections", worker.peers.count);
+                unit.tell("connections", worker.connectionCount());
                 unit.tell("exchanges", worker.exchanges.count);
             }
 
@@ -538,7 +538,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 },
                 .command => unit.host.receive(message),
             };
-            unit.gone.store(unit.taken -| worker.peers.count, .release);
+            unit.gone.store(unit.taken -| worker.connectionCount(), .release);
             unit.publish();
             unit.host.sockets.tellEnded();
             self.obeyStop(unit);

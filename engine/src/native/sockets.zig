@@ -51,7 +51,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         };
 
         pub fn init(gpa: std.mem.Allocator, handler: *Handler, worker: *Worker, options: Options) Self {
-            return .{ .handler = handler, .worker = worker, .options = options, .table = .init(gpa) };
+            return .{ .handler = handler, .worker = worker, .options = options, .table = .init(gpa, .plain) };
         }
 
         pub fn deinit(self: *Self) void {

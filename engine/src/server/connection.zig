@@ -1,8 +1,9 @@
-//! One peer: a session, its unread input, its queued output, and where it stands. Holds no socket and calls
-//! nobody; the worker does both. A stream of a connection that carries many is a connection, too: its
-//! `carrier` has the socket, its outbox is content that waits to be framed, its input content that nobody has
-//! taken. Deadlines are values here: `deadline` is the present one, `overdue` says
-//! what it means that it has passed.
+//! One peer, or one of its streams: a session, its unread input, its queued output, its phase and its timer.
+//! Holds no socket and calls nobody; the worker does both. A connection with a socket is part of a
+//! `Transport`. Where a connection carries many streams, each of them is a connection as well, part of a
+//! `Stream`: its `carrier` has the socket, its outbox is content that waits to be framed, its input content
+//! that has not been taken. Deadlines are values here: `deadline` is the present one, `overdue` says what
+//! follows when it has passed.
 const std = @import("std");
 const assert = std.debug.assert;
 const Limits = @import("protocol").Limits;
@@ -31,12 +32,13 @@ pub const Connection = struct {
     /// Null: bytes go as they are.
     tunnel: ?*Tunnel = null,
     phase: Phase,
+    timer: Timer = .{},
+    /// The next piece of the file at the front of its queue is being read by another thread.
+    reading: bool = false,
     /// How far its own requests are; of a connection that has none of its own any more, `closing`.
     lane: Lane,
     /// For a stream: the connection that carries it. Null: it has a socket of its own.
     carrier: ?*Connection = null,
-    /// Its place in the list of streams of its carrier.
-    siblings: Multiplex.Siblings = .{},
     /// The kernel took less than it was given; it will say when there is room.
     output: union(enum) { open, blocked: Blockage } = .open,
     sending: PeerSide = .open,
@@ -59,8 +61,6 @@ pub const Connection = struct {
     /// There was no memory for what came behind its request: it is not read, and the connection closes
     /// after the response.
     discards: bool = false,
-    /// A stream that has got something in the present turn of its carrier.
-    touched: bool = false,
     /// Its number, for logs: counts up per worker.
     number: u32,
     /// Requests that have come, those that were refused included.

@@ -6,6 +6,7 @@ const assert = std.debug.assert;
 const Multiplexed = @import("protocol").Multiplexed;
 const Config = @import("config.zig").Config;
 const Connection = @import("connection.zig").Connection;
+const Stream = @import("stream.zig").Stream;
 const Timer = @import("timer.zig").Timer;
 
 /// A connection's streams. Does not move: the sessions of the streams have pointers to it.
@@ -16,8 +17,8 @@ pub const Multiplex = struct {
     table: []u64 = &.{},
     /// Streams that are open for the server: their responses have not been framed to their ends, or nobody
     /// has looked at that yet.
-    first: ?*Connection = null,
-    last: ?*Connection = null,
+    first: ?*Stream = null,
+    last: ?*Stream = null,
     count: u32 = 0,
     /// Since when there is none.
     idle_since: u64,
@@ -35,9 +36,6 @@ pub const Multiplex = struct {
     told: Multiplexed.Tally = .{ .resets_received = 0, .resets_sent = 0, .ending = null },
     /// When the peer was asked to open no more streams; 0: it was not.
     announced_at: u64 = 0,
-
-    /// Its neighbours in the list of streams.
-    pub const Siblings = struct { next: ?*Connection = null, previous: ?*Connection = null };
 
     /// Places for streams that every connection has; more come when they are asked for.
     pub const places_min = 4;
@@ -100,21 +98,20 @@ pub const Multiplex = struct {
     }
 
     /// A stream is open.
-    pub fn add(multiplex: *Multiplex, stream: *Connection) void {
-        stream.siblings = .{ .previous = multiplex.last };
-        if (multiplex.last) |last| last.siblings.next = stream else multiplex.first = stream;
+    pub fn add(multiplex: *Multiplex, stream: *Stream) void {
+        assert(stream.previous == null and stream.next == null);
+        stream.previous = multiplex.last;
+        if (multiplex.last) |last| last.next = stream else multiplex.first = stream;
         multiplex.last = stream;
         multiplex.count += 1;
     }
 
     /// A stream is gone.
-    pub fn remove(multiplex: *Multiplex, stream: *Connection, now: u64) void {
-        const siblings = stream.siblings;
-        if (siblings.previous) |one| one.siblings.next = siblings.next else multiplex.first = siblings.next;
-        if (siblings.next) |one| {
-            one.siblings.previous = siblings.previous;
-        } else multiplex.last = siblings.previous;
-        stream.siblings = .{};
+    pub fn remove(multiplex: *Multiplex, stream: *Stream, now: u64) void {
+        if (stream.previous) |one| one.next = stream.next else multiplex.first = stream.next;
+        if (stream.next) |one| one.previous = stream.previous else multiplex.last = stream.previous;
+        stream.previous = null;
+        stream.next = null;
         multiplex.count -= 1;
         if (multiplex.count == 0) multiplex.idle_since = now;
     }
@@ -192,10 +189,10 @@ pub const Multiplex = struct {
     pub fn invariants(multiplex: *const Multiplex, carrier: *const Connection) void {
         multiplex.session.invariants();
         var count: u32 = 0;
-        var previous: ?*Connection = null;
+        var previous: ?*Stream = null;
         var stream = multiplex.first;
-        while (stream) |one| : (stream = one.siblings.next) {
-            assert(one.carrier == carrier and one.siblings.previous == previous);
+        while (stream) |one| : (stream = one.next) {
+            assert(one.connection.carrier == carrier and one.previous == previous);
             previous = one;
             count += 1;
         }
@@ -249,9 +246,9 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     multiplex.noteLingering(1500);
     try testing.expectEqual(2000, connection.deadline(&config));
     try testing.expectEqual(.end, multiplex.due(&connection, &config));
-    var stream: Connection = connection;
-    stream.phase = .serving;
-    stream.lane.phase = .{ .idle = .{ .since = 0 } };
+    var stream: Stream = .{ .connection = connection };
+    stream.connection.phase = .serving;
+    stream.connection.lane.phase = .{ .idle = .{ .since = 0 } };
     multiplex.add(&stream);
     try testing.expectEqual(Timer.never, connection.deadline(&config));
     multiplex.remove(&stream, 2000);

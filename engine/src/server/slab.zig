@@ -4,20 +4,35 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// 64-bit name of an item: engine, slot and generation. 0 names nothing. A slot is taken again only after all
-/// others that are free, and 2^37 times before a name comes back: with the 64 slots of the smallest slab,
-/// 100,000 requests a second, after two years.
+/// 64-bit name of an item: slot, engine, kind and generation. 0 names nothing. A slot is taken again only
+/// after all others that are free, and 2^36 times before a name comes back: with the 64 slots of the smallest
+/// slab, 100,000 requests a second, after a year.
 pub const Ticket = enum(u64) {
     none = 0,
     _,
 
     const slot_bits = 20;
     const engine_bits = 6;
+    const kind_bits = 1;
     /// Odd generations name items, even ones free slots.
-    const one_generation = 1 << (slot_bits + engine_bits);
+    const one_generation = 1 << (slot_bits + engine_bits + kind_bits);
 
-    fn of(engine: u6, number: u20) Ticket {
-        return @fromBackingInt(@as(u64, engine) << slot_bits | number);
+    /// Which of two slabs whose names appear in the same places has the item. All others are `plain`.
+    pub const Kind = enum(u1) {
+        transport,
+        stream,
+
+        pub const plain: Kind = .transport;
+    };
+
+    fn of(engine: u6, which: Kind, number: u20) Ticket {
+        const above = @as(u64, @backingInt(which)) << engine_bits | engine;
+        return @fromBackingInt(above << slot_bits | number);
+    }
+
+    /// The kind of the slab that has made it.
+    pub fn kind(ticket: Ticket) Kind {
+        return @fromBackingInt(@as(u1, @truncate(@backingInt(ticket) >> (slot_bits + engine_bits))));
     }
 
     /// The slot's number, for tables beside the slab.
@@ -58,9 +73,10 @@ pub fn Slab(comptime T: type) type {
         count: u32 = 0,
         /// Part of each ticket: which of several engines it belongs to.
         engine: u6 = 0,
+        kind: Ticket.Kind,
 
-        pub fn init(gpa: std.mem.Allocator) Self {
-            return .{ .gpa = gpa };
+        pub fn init(gpa: std.mem.Allocator, kind: Ticket.Kind) Self {
+            return .{ .gpa = gpa, .kind = kind };
         }
 
         pub fn deinit(self: *Self) void {
@@ -141,7 +157,7 @@ pub fn Slab(comptime T: type) type {
             const chunk = try self.gpa.create([chunk_items]Slot);
             const first = self.chunks.items.len * chunk_items;
             for (chunk, first..) |*slot, number| {
-                slot.ticket = .of(self.engine, @intCast(number));
+                slot.ticket = .of(self.engine, self.kind, @intCast(number));
                 slot.next_free = if (number + 1 < first + chunk_items) &chunk[number + 1 - first] else null;
             }
             self.chunks.appendAssumeCapacity(chunk);
@@ -152,7 +168,7 @@ pub fn Slab(comptime T: type) type {
 }
 
 test "a removed item's ticket stays stale when its slot is used again" {
-    var slab: Slab(u64) = .init(std.testing.allocator);
+    var slab: Slab(u64) = .init(std.testing.allocator, .plain);
     defer slab.deinit();
     const first = try slab.add();
     first.item.* = 1;
@@ -173,7 +189,7 @@ test "a removed item's ticket stays stale when its slot is used again" {
 }
 
 test "tickets of another engine, and of free slots, find nothing" {
-    var slab: Slab(u8) = .init(std.testing.allocator);
+    var slab: Slab(u8) = .init(std.testing.allocator, .plain);
     slab.engine = 63;
     defer slab.deinit();
     const item = try slab.add();
@@ -185,14 +201,14 @@ test "tickets of another engine, and of free slots, find nothing" {
     try std.testing.expectEqual(null, slab.get(item.ticket.next()));
 }
 
-test "a generation that wraps around stays apart from slot and engine" {
-    const last: Ticket = @fromBackingInt(~@as(u64, 0) << 26 | 5);
+test "a generation that wraps around stays apart from slot, engine and kind" {
+    const last: Ticket = @fromBackingInt(~@as(u64, 0) << 27 | 5);
     try std.testing.expectEqual(5, @backingInt(last.next()));
     try std.testing.expect(last.isOfItem() and !last.next().isOfItem());
 }
 
 test "items keep their addresses while the slab grows, and the iterator sees each once" {
-    var slab: Slab(usize) = .init(std.testing.allocator);
+    var slab: Slab(usize) = .init(std.testing.allocator, .plain);
     defer slab.deinit();
     var tickets: [1000]Ticket = undefined;
     var addresses: [1000]*usize = undefined;

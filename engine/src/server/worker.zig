@@ -93,6 +93,7 @@ const Exchange = exchange_file.Exchange;
 const Handshakes = @import("handshakes.zig").Handshakes;
 const Health = @import("health.zig").Health;
 const Intake = @import("intake.zig").Intake;
+const Transport = @import("transport.zig").Transport;
 const Line = @import("inflation.zig").Line;
 const Listener = @import("listener.zig").Listener;
 const Memory = @import("memory.zig").Memory;
@@ -101,6 +102,7 @@ const Pool = @import("pool.zig").Pool;
 const Relief = @import("relief.zig").Relief;
 const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
+const Stream = @import("stream.zig").Stream;
 const Spread = @import("spread.zig").Spread;
 const Ticket = slab.Ticket;
 const Troubles = @import("tally.zig").Troubles;
@@ -134,7 +136,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         limits: Limits,
         host: *Host,
         io: Io,
-        peers: slab.Slab(Peer),
+        transports: slab.Slab(Transport),
+        open_streams: slab.Slab(Stream),
         exchanges: slab.Slab(Exchange),
         websockets: slab.Slab(WebSocket),
         compression: Compression,
@@ -166,7 +169,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         inflations: Line = .{},
         /// The connection whose bytes are being parsed now: output it queues is sent at the end
         /// of that, not before.
-        pumping: ?*Peer = null,
+        pumping: ?*Connection = null,
         /// What connections of many streams share, once there was one.
         shared: ?*streams.Shared = null,
         /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
@@ -211,27 +214,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         notes_taken: bool = false,
         look: counting_file.Look = .{},
 
-        /// A connection with what only the worker knows about it.
-        pub const Peer = struct {
-            connection: Connection,
-            socket: io_layer.Socket,
-            timer: timer.Timer = .{},
-            entry: admission_file.Entry = .{},
-            /// Of a stream: a trailer section that its host was not told of yet.
-            trailers: ?*streams.KeptHead = null,
-            /// Of a stream whose output waits: `Multiplex.framed_bytes` when that began.
-            framed_before: u64 = 0,
-            /// Of a stream: a file that it was to send is not what it was.
-            file_failed: bool = false,
-            /// The next piece of the file at the front of its queue is being read by another thread.
-            reading: bool = false,
-        };
-
-        comptime {
-            // All that an idle keep-alive connection holds: it has no buffer (test/sim/sim_test.zig).
-            assert(@sizeOf(Peer) <= 1024 - 16);
-        }
-
         /// `host` must outlive the worker. Create it after fork, in the thread that runs it.
         pub fn init(gpa: std.mem.Allocator, config: Config, host: *Host, io_options: IoOptions) !Self {
             var options = io_options;
@@ -251,9 +233,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .limits = types.limitsOf(&config),
                 .host = host,
                 .io = io,
-                .peers = .init(gpa),
-                .exchanges = .init(gpa),
-                .websockets = .init(gpa),
+                .transports = .init(gpa, .transport),
+                .open_streams = .init(gpa, .stream),
+                .exchanges = .init(gpa, .plain),
+                .websockets = .init(gpa, .plain),
                 .compression = .init(gpa),
                 .pool = .init(gpa),
                 .wheel = .init(now),
@@ -272,7 +255,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Counts the connections per client address together with other workers of the same server. Before
         /// the first connection.
         pub fn useAdmission(w: *Self, shared: *Admission) void {
-            assert(w.peers.count == 0);
+            assert(w.transports.count == 0);
             const before = w.admission;
             w.admission = shared.retain();
             before.release();
@@ -280,8 +263,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Closes every connection without telling its peer and frees everything.
         pub fn deinit(w: *Self) void {
-            var it = w.peers.iterator();
-            while (it.next()) |peer| w.release(peer);
+            var it = w.connections();
+            while (it.next()) |connection| w.release(connection);
             gathering.closeSpool(w);
             storing.closeStorage(w);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
@@ -293,7 +276,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.trustProxies(null);
             w.scratch.deinit(w.gpa);
             if (w.shared) |shared| shared.destroy(w.gpa);
-            w.peers.deinit();
+            w.transports.deinit();
+            w.open_streams.deinit();
             w.exchanges.deinit();
             w.websockets.deinit();
             w.compression.deinit();
@@ -448,7 +432,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const park = turns.park;
         pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
-        pub const openPeer = accepting.open;
+        pub const openConnection = accepting.open;
         pub const admit = accepting.admit;
         pub const begin = accepting.begin;
         pub const yieldAccepting = accepting.yieldAccepting;
@@ -513,7 +497,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const hasPeerLeft = input.hasPeerLeft;
         pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
-        pub const peerOfExchange = output.peerOfExchange;
         pub const queued = output.queued;
         pub const complete = output.complete;
         pub const flushFramed = output.flushFramed;
@@ -603,8 +586,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// one: their answers then leave together.
         pub fn goesOn(w: *Self) bool {
             for (w.corked.items) |ticket| {
-                const peer = w.peers.get(ticket) orelse continue;
-                if (peer.connection.mayGoOn()) return true;
+                const connection = w.connectionOf(ticket) orelse continue;
+                if (connection.mayGoOn()) return true;
             }
             return false;
         }
@@ -695,28 +678,58 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     accepted.peer,
                 ),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
-                .received => |received| if (w.peerOf(received.token)) |peer| {
-                    w.noteReceived(peer, received.bytes);
+                .received => |received| if (w.connectionAt(received.token)) |connection| {
+                    w.noteReceived(connection, received.bytes);
                 },
-                .arrived => |arrived| if (w.peerOf(arrived.token)) |peer| uploading.arrived(w, peer),
-                .ending => |ending| if (w.peerOf(ending.token)) |peer| input.peerEnding(w, peer),
-                .ended => |ended| if (w.peerOf(ended.token)) |peer| input.peerEnded(w, peer, ended.how),
-                .sent => |sent| if (w.peerOf(sent.token)) |peer| output.writable(w, peer),
+                .arrived => |arrived| if (w.connectionAt(arrived.token)) |connection| {
+                    uploading.arrived(w, connection);
+                },
+                .ending => |ending| if (w.connectionAt(ending.token)) |connection| {
+                    input.peerEnding(w, connection);
+                },
+                .ended => |ended| if (w.connectionAt(ended.token)) |connection| {
+                    input.peerEnded(w, connection, ended.how);
+                },
+                .sent => |sent| if (w.connectionAt(sent.token)) |connection| output.writable(w, connection),
                 .woken => {},
             }
         }
 
         /// Bytes of a peer were received, which may be gone afterwards.
-        pub fn noteReceived(w: *Self, peer: *Peer, bytes: []u8) void {
+        pub fn noteReceived(w: *Self, connection: *Connection, bytes: []u8) void {
             w.memory.received += bytes.len;
             if (w.counters) |counters| counters.noteBytes(.in, bytes.len);
-            input.receive(w, peer, bytes);
+            input.receive(w, connection, bytes);
             shedding.attend(w);
         }
 
-        fn peerOf(w: *Self, token: io_layer.Token) ?*Peer {
-            return w.peers.get(@fromBackingInt(@intCast(token)));
+        fn connectionAt(w: *Self, token: io_layer.Token) ?*Connection {
+            return w.connectionOf(@fromBackingInt(@intCast(token)));
         }
+
+        /// The connection or stream of this name, unless it is gone.
+        pub fn connectionOf(w: *Self, ticket: Ticket) ?*Connection {
+            return switch (ticket.kind()) {
+                .transport => if (w.transports.get(ticket)) |transport| &transport.connection else null,
+                .stream => if (w.open_streams.get(ticket)) |stream| &stream.connection else null,
+            };
+        }
+
+        /// Goes over all connections, then over all streams. Either may go on the way.
+        pub fn connections(w: *Self) Connections {
+            return .{ .transports = w.transports.iterator(), .open_streams = w.open_streams.iterator() };
+        }
+
+        pub const Connections = struct {
+            transports: slab.Slab(Transport).Iterator,
+            open_streams: slab.Slab(Stream).Iterator,
+
+            /// The next one, or null at the end.
+            pub fn next(it: *Connections) ?*Connection {
+                if (it.transports.next()) |transport| return &transport.connection;
+                return if (it.open_streams.next()) |stream| &stream.connection else null;
+            }
+        };
 
         fn expire(w: *Self) void {
             if (w.accept_at != 0 and w.now >= w.accept_at) {
@@ -725,43 +738,42 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             accepting.comeBack(w);
             while (w.wheel.expire(w.now)) |due| {
-                const peer: *Peer = @fieldParentPtr("timer", due);
-                const connection = &peer.connection;
+                const connection: *Connection = @fieldParentPtr("timer", due);
                 counting.stir(w);
-                output.lookAtBlockage(w, peer);
+                output.lookAtBlockage(w, connection);
                 switch (connection.overdue(w.now, &w.config)) {
-                    .not_yet => w.arm(peer),
-                    .close => w.close(peer),
-                    .turn_away => accepting.reject(w, peer, connection.input.unread()),
+                    .not_yet => w.arm(connection),
+                    .close => w.close(connection),
+                    .turn_away => accepting.reject(w, connection, connection.input.unread()),
                     .refuse => input.refuseUnread(
                         w,
-                        peer,
+                        connection,
                         .{ .status = 408, .detail = "The request head took too long." },
                         connection.input.unread(),
                     ),
-                    .body_stalled => w.bodyStalled(peer, connection.lane.phase.exchange),
-                    .write_stalled => output.stalled(w, peer),
-                    .websocket => live.websocketDue(w, peer, connection.lane.phase.exchange),
-                    .repeat => repeating.repeatDue(w, peer, connection.lane.phase.exchange),
-                    .exchange_idle => w.exchangeIdle(peer, connection.lane.phase.exchange),
-                    .multiplexed => streams.multiplexDue(w, peer),
+                    .body_stalled => w.bodyStalled(connection, connection.lane.phase.exchange),
+                    .write_stalled => output.stalled(w, connection),
+                    .websocket => live.websocketDue(w, connection, connection.lane.phase.exchange),
+                    .repeat => repeating.repeatDue(w, connection, connection.lane.phase.exchange),
+                    .exchange_idle => w.exchangeIdle(connection, connection.lane.phase.exchange),
+                    .multiplexed => streams.multiplexDue(w, connection),
                 }
             }
         }
 
-        fn bodyStalled(w: *Self, peer: *Peer, exchange: *Exchange) void {
-            if (peer.connection.session.responseStarted(exchange.stream)) {
-                return w.fail(peer, .client_timeout);
+        fn bodyStalled(w: *Self, connection: *Connection, exchange: *Exchange) void {
+            if (connection.session.responseStarted(exchange.stream)) {
+                return w.fail(connection, .client_timeout);
             }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
             const stream = exchange.stream;
-            w.tellRefused(&peer.connection, refusal, true);
+            w.tellRefused(connection, refusal, true);
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .client_timeout);
-            w.refuse(peer, stream, refusal);
+            w.refuse(connection, stream, refusal);
         }
 
-        fn exchangeIdle(w: *Self, peer: *Peer, exchange: *Exchange) void {
+        fn exchangeIdle(w: *Self, connection: *Connection, exchange: *Exchange) void {
             if (exchange.idle_reason == .client_timeout) {
                 var buffer: [160]u8 = undefined;
                 w.sayOf(
@@ -769,20 +781,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .warn,
                     &buffer,
                     "Request stall timeout ({d} ms) - {s}",
-                    .{ exchange.idle_ms, peer.connection.endWords() },
+                    .{ exchange.idle_ms, connection.endWords() },
                 );
             }
-            w.fail(peer, exchange.idle_reason);
+            w.fail(connection, exchange.idle_reason);
         }
 
         /// Sets the connection's timer to its deadline and its socket to be read or not.
-        pub fn arm(w: *Self, peer: *Peer) void {
-            if (peer.connection.carrier != null) return streams.armStream(w, peer);
-            w.wheel.set(&peer.timer, peer.connection.attentionAt(&w.config));
-            const pause = !peer.connection.wantsReceive();
-            if (pause == peer.connection.paused) return;
-            peer.connection.paused = pause;
-            if (pause) w.io.pause(peer.socket) else w.io.resumeReading(peer.socket);
+        pub fn arm(w: *Self, connection: *Connection) void {
+            if (connection.carrier != null) return streams.armStream(w, connection);
+            w.wheel.set(&connection.timer, connection.attentionAt(&w.config));
+            const pause = !connection.wantsReceive();
+            if (pause == connection.paused) return;
+            connection.paused = pause;
+            const socket = Transport.of(connection).socket;
+            if (pause) w.io.pause(socket) else w.io.resumeReading(socket);
         }
 
         // ---- Ends
@@ -811,13 +824,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// The connection is lost: its exchange, if any, is aborted.
-        pub fn fail(w: *Self, peer: *Peer, reason: Reason) void {
-            if (peer.connection.phase == .closed) return;
-            if (peer.connection.phase == .multiplexed) {
-                streams.dissolve(w, peer, reason);
-            } else if (peer.connection.current()) |exchange| w.endExchange(exchange, reason);
-            if (peer.connection.carrier) |carrier| streams.resetStream(peer, carrier, reason);
-            w.close(peer);
+        pub fn fail(w: *Self, connection: *Connection, reason: Reason) void {
+            if (connection.phase == .closed) return;
+            if (connection.phase == .multiplexed) {
+                streams.dissolve(w, connection, reason);
+            } else if (connection.current()) |exchange| w.endExchange(exchange, reason);
+            if (connection.carrier) |carrier| streams.resetStream(connection, carrier, reason);
+            w.close(connection);
         }
 
         /// The exchange is over without a complete response: the host is told why.
@@ -834,42 +847,43 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// Closes a connection; what it was doing is over.
-        pub fn close(w: *Self, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn close(w: *Self, connection: *Connection) void {
             if (connection.phase == .closed) return;
             assert(connection.current() == null); // an exchange ends by complete, endExchange or abort first
             assert(connection.phase != .multiplexed); // streams end first
             if (connection.tunnel) |tunnel| if (connection.isIdle()) {
-                _ = secure.sendCloseNotify(w, peer, tunnel);
+                _ = secure.sendCloseNotify(w, connection, tunnel);
             };
             const phase = connection.phase;
             connection.leaveServing(.closed);
-            w.closeSocket(peer);
-            if (phase == .relaying) relaying.leave(w, peer, phase.relaying.other);
+            if (connection.carrier == null) w.closeSocket(connection);
+            if (phase == .relaying) relaying.leave(w, connection, phase.relaying.other);
             // Its bytes are being parsed further up the stack: pump releases it.
-            if (w.pumping != peer) w.release(peer);
+            if (w.pumping != connection) w.release(connection);
         }
 
         /// Closes a connection of which the host knows nothing any more.
-        pub fn release(w: *Self, peer: *Peer) void {
-            const connection = &peer.connection;
-            const is_stream = connection.carrier != null;
-            if (connection.phase == .multiplexed) streams.drop(w, peer);
+        pub fn release(w: *Self, connection: *Connection) void {
+            if (connection.phase == .multiplexed) streams.drop(w, connection);
             if (connection.current()) |exchange| w.forget(exchange);
-            w.closeSocket(peer);
-            w.wheel.remove(&peer.timer);
+            if (connection.carrier == null) w.closeSocket(connection);
+            w.wheel.remove(&connection.timer);
             connection.input.deinit(&w.pool);
             if (connection.carrier) |carrier| connection.outbox.follow(&w.pool, &carrier.outbox);
             w.dropOutput(&connection.outbox);
+            if (connection.carrier) |carrier| {
+                streams.leaveCarrier(w, connection, carrier);
+                return w.open_streams.remove(.of(connection));
+            }
             if (connection.tunnel) |tunnel| {
                 w.handshakes.remove(&tunnel.place);
                 tunnel.destroy(&w.pool);
             }
-            if (connection.carrier) |carrier| streams.leaveCarrier(w, peer, carrier);
-            w.admission.leave(peer.entry);
+            const transport: *Transport = .of(connection);
+            w.admission.leave(transport.entry);
             w.relays -= @intFromBool(connection.local);
-            w.peers.remove(peer);
-            if (!is_stream) if (w.spread) |*spread| spread.publish(w.connectionCount());
+            w.transports.remove(transport);
+            if (w.spread) |*spread| spread.publish(w.connectionCount());
         }
 
         /// Forgets what is queued.
@@ -889,27 +903,27 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             w.stopping = .draining;
             const now = w.io.now();
-            var it = w.peers.iterator();
-            while (it.next()) |peer| switch (peer.connection.phase) {
+            var it = w.connections();
+            while (it.next()) |connection| switch (connection.phase) {
                 .proxy_header, .handshake => {
-                    peer.connection.retire(now);
-                    w.arm(peer);
+                    connection.retire(now);
+                    w.arm(connection);
                 },
-                .serving => switch (peer.connection.lane.phase) {
+                .serving => switch (connection.lane.phase) {
                     .idle => {
-                        const first = peer.connection.request_count == 0 and peer.connection.surplus == .no;
-                        peer.connection.retiring = .no;
-                        if (first or isReadable(w, peer)) peer.connection.retire(now);
-                        w.settle(peer);
+                        const first = connection.request_count == 0 and connection.surplus == .no;
+                        connection.retiring = .no;
+                        if (first or isReadable(w, connection)) connection.retire(now);
+                        w.settle(connection);
                     },
                     .exchange => |exchange| {
-                        peer.connection.session.closeAfterResponse();
+                        connection.session.closeAfterResponse();
                         if (exchange.websocket != null) live.goAway(w, exchange);
                     },
                     .head, .draining, .closing => {},
                 },
-                .relaying => relaying.goAway(w, peer),
-                .multiplexed => |multiplex| w.announceEnd(peer, multiplex),
+                .relaying => relaying.goAway(w, connection),
+                .multiplexed => |multiplex| w.announceEnd(connection, multiplex),
                 .closing, .lingering, .closed => {},
             };
         }
@@ -925,11 +939,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.stopping = .retiring;
             w.replaced = true;
             const now = w.io.now();
-            var it = w.peers.iterator();
-            while (it.next()) |peer| {
-                if (peer.connection.multiplex()) |multiplex| w.announceEnd(peer, multiplex);
-                peer.connection.replace(now);
-                if (peer.connection.phase != .closed) w.arm(peer);
+            var it = w.connections();
+            while (it.next()) |connection| {
+                if (connection.multiplex()) |multiplex| w.announceEnd(connection, multiplex);
+                connection.replace(now);
+                if (connection.phase != .closed) w.arm(connection);
             }
         }
 
@@ -937,10 +951,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn endWebSockets(w: *Self) void {
             if (w.stopping != .retiring) return;
             w.stopping = .leaving;
-            var it = w.peers.iterator();
-            while (it.next()) |peer| {
-                if (peer.connection.phase == .relaying) relaying.goAway(w, peer);
-                const exchange = peer.connection.current() orelse continue;
+            var it = w.connections();
+            while (it.next()) |connection| {
+                if (connection.phase == .relaying) relaying.goAway(w, connection);
+                const exchange = connection.current() orelse continue;
                 if (exchange.websocket != null) live.goAway(w, exchange);
             }
         }
@@ -950,20 +964,20 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.stopping != .no and w.stopping != .retiring;
         }
 
-        fn isReadable(w: *Self, peer: *const Peer) bool {
-            return @hasDecl(Io, "isReadable") and w.io.isReadable(peer.socket);
+        fn isReadable(w: *Self, connection: *const Connection) bool {
+            return @hasDecl(Io, "isReadable") and w.io.isReadable(Transport.of(connection).socket);
         }
 
         /// Cuts every connection. `stopped` follows.
         pub fn cut(w: *Self) void {
             w.drain();
-            var it = w.peers.iterator();
-            while (it.next()) |peer| w.fail(peer, .server_shutdown);
+            var it = w.connections();
+            while (it.next()) |connection| w.fail(connection, .server_shutdown);
         }
 
         /// Whether a worker that stops has nobody left, also if what was just sent was the last of it.
         fn isEnding(w: *const Self) bool {
-            return w.stopping != .no and w.stopping != .stopped and w.peers.count == 0;
+            return w.stopping != .no and w.stopping != .stopped and w.transports.count == 0;
         }
 
         fn checkStopped(w: *Self) void {
@@ -977,7 +991,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Connections that are open; their streams do not count.
         pub fn connectionCount(w: *const Self) u32 {
-            return w.peers.count - if (w.shared) |shared| shared.count else 0;
+            return w.transports.count;
         }
 
         /// Counters and sizes of now.
@@ -987,11 +1001,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             stats.exchanges = w.exchanges.count;
             stats.connections_max = w.connections_max;
             stats.memory_max = w.memory.limit();
-            stats.memory_bytes = w.peers.memoryBytes() + w.exchanges.memoryBytes() +
-                w.websockets.memoryBytes() +
+            stats.memory_bytes = w.transports.memoryBytes() + w.open_streams.memoryBytes() +
+                w.exchanges.memoryBytes() + w.websockets.memoryBytes() +
                 w.compression.memoryBytes() + w.pool.memoryBytes() + w.admission.memoryBytes() +
                 if (w.shared) |shared| shared.held_bytes else 0;
-            stats.allocations = w.pool.allocations + w.peers.chunks.items.len + w.exchanges.chunks.items.len;
+            stats.allocations = w.pool.allocations + w.transports.chunks.items.len +
+                w.open_streams.chunks.items.len + w.exchanges.chunks.items.len;
             return stats;
         }
     };

@@ -59,7 +59,7 @@ fn visit(choice: u8, bytes: []const u8, network: per.io.Sim.Options, answer: *An
         client.close();
         try simulation.advance(10 * 60 * std.time.ms_per_s);
         const worker = simulation.worker();
-        try testing.expectEqual(0, worker.peers.count);
+        try testing.expectEqual(0, worker.transports.count);
         try testing.expectEqual(0, worker.exchanges.count);
         try testing.expectEqual(0, worker.websockets.count);
         try testing.expectEqual(0, worker.pool.taken_bytes);

@@ -104,7 +104,7 @@ const Retirement = struct {
 
     fn begin(retirement: *Retirement, worker: anytype) void {
         if (retirement.requests_max != null) return;
-        retirement.requests_max = worker.stats.requests + worker.peers.count + retirement.on_streams;
+        retirement.requests_max = worker.stats.requests + worker.transports.count + retirement.on_streams;
         worker.retire();
     }
 };
@@ -147,7 +147,8 @@ fn play(comptime Cast: type, seed: u64) !void {
     // The network always has memory.
     var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
     inline for (.{
-        worker, &worker.pool, &worker.peers, &worker.exchanges, &worker.websockets, &worker.compression,
+        worker,            &worker.pool,       &worker.transports,  &worker.open_streams,
+        &worker.exchanges, &worker.websockets, &worker.compression,
     }) |part| {
         part.gpa = memory.allocator();
     }
@@ -303,7 +304,7 @@ fn settle(worker: anytype, cast: anytype, scene: *Scene) !void {
         inline for (&cast.each) |*host| try host.step(worker);
         worker.io.advance(@max(scene.jump_ms, 50));
     }
-    try testing.expectEqual(0, worker.peers.count);
+    try testing.expectEqual(0, worker.transports.count);
     try testing.expectEqual(0, worker.exchanges.count);
     try testing.expectEqual(0, worker.websockets.count);
     try testing.expectEqual(0, worker.spooled_bytes);

@@ -53,12 +53,12 @@ test "an idle keep-alive connection holds no buffer" {
         try worker.poll(0);
         _ = peer.read();
     }
-    try testing.expectEqual(1, worker.peers.count);
+    try testing.expectEqual(1, worker.transports.count);
     try testing.expectEqual(0, worker.exchanges.count);
     try testing.expectEqual(0, worker.pool.taken_bytes);
     peer.close();
     for (0..50) |_| try worker.poll(0);
-    try testing.expectEqual(0, worker.peers.count);
+    try testing.expectEqual(0, worker.transports.count);
 }
 
 test "every connection over the limit gets a 503 or at least an end, and service goes on" {
@@ -92,10 +92,10 @@ test "every connection over the limit gets a 503 or at least an end, and service
         worker.io.advance(100);
         try worker.poll(0);
     }
-    try testing.expectEqual(0, worker.peers.count);
+    try testing.expectEqual(0, worker.transports.count);
     const again = try worker.io.connect(listener);
     for (0..20) |_| try worker.poll(0);
-    try testing.expectEqual(1, worker.peers.count);
+    try testing.expectEqual(1, worker.transports.count);
     again.close();
 }
 
@@ -180,7 +180,7 @@ test "a worker that retires answers each connection once more" {
     try testing.expectEqualStrings("", quiet.read());
     for ([_]per.io.SimPeer{ busy, idle, fresh, quiet }) |peer| peer.close();
     try stage.pass(worker.config.linger_ms);
-    try testing.expectEqual(0, worker.peers.count);
+    try testing.expectEqual(0, worker.transports.count);
     try testing.expect(stage.host.stopped_seen);
 }
 

@@ -9,12 +9,11 @@ const Connection = @import("../connection.zig").Connection;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 const types = @import("../types.zig");
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that take connections in.
 pub fn Accept(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with
         /// this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
@@ -24,39 +23,43 @@ pub fn Accept(comptime W: type) type {
             // cut.
             const most = w.connections_max +| w.config.descriptors_reserved / 2;
             if (w.connectionCount() >= most) return rejectBluntly(w, listener, socket, &from);
-            const peer = open(w, listener, socket) catch return rejectBluntly(w, listener, socket, &from);
-            noteClient(w, peer, &from);
+            const connection = open(w, listener, socket) catch
+                return rejectBluntly(w, listener, socket, &from);
+            noteClient(w, connection, &from);
             const bound = &w.listeners.items[listener].address;
             noteServer(
                 w,
-                peer,
+                connection,
                 &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*),
             );
-            if (w.listeners.items[listener].proxies) |*proxies| return w.expectHeader(peer, proxies, &from);
-            if (admit(w, peer, &from)) begin(w, peer);
+            if (w.listeners.items[listener].proxies) |*proxies| {
+                return w.expectHeader(connection, proxies, &from);
+            }
+            if (admit(w, connection, &from)) begin(w, connection);
         }
 
         /// A connection may speak.
-        pub fn begin(w: *W, peer: *Peer) void {
-            const context = w.listeners.items[peer.connection.listener].tls;
+        pub fn begin(w: *W, connection: *Connection) void {
+            const context = w.listeners.items[connection.listener].tls;
             const surplus: Connection.Surplus = if (w.connectionCount() > w.connections_max)
                 .connections
             else if (w.memory.full) .memory else .no;
-            peer.connection.surplus = surplus;
+            connection.surplus = surplus;
             if (context) |tls| {
                 w.refreshCertificates(tls);
-                const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch return w.close(peer);
+                const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch
+                    return w.close(connection);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
-                peer.connection.tunnel = tunnel;
-                peer.connection.phase = .{ .handshake = .{ .since = w.now } };
-            } else if (surplus != .no and !w.health.isSet()) return reject(w, peer, "");
+                connection.tunnel = tunnel;
+                connection.phase = .{ .handshake = .{ .since = w.now } };
+            } else if (surplus != .no and !w.health.isSet()) return reject(w, connection, "");
             if (surplus == .no) w.noteAccepted();
             switch (w.stopping) {
                 .no => {},
-                .retiring, .leaving => peer.connection.replace(w.now),
-                .draining, .stopped => peer.connection.retire(w.now),
+                .retiring, .leaving => connection.replace(w.now),
+                .draining, .stopped => connection.retire(w.now),
             }
-            w.arm(peer);
+            w.arm(connection);
         }
 
         /// A connection is served.
@@ -83,20 +86,23 @@ pub fn Accept(comptime W: type) type {
         const queue_max = 8192;
 
         /// The client is known, from the kernel or from the proxy that brings it: counts its connection.
-        /// False: its address has too many, or opens them too fast; it was told so, and `peer` may be gone.
-        pub fn admit(w: *W, peer: *Peer, client: *const io_layer.Address) bool {
-            peer.entry = w.admission.enter(client, w.now, &w.config);
-            if (peer.entry.verdict == .admitted) return true;
-            noteUnwelcome(w, peer);
+        /// False: its address has too many, or opens them too fast; it was told so, and `connection` may be
+        /// gone.
+        pub fn admit(w: *W, connection: *Connection, client: *const io_layer.Address) bool {
+            const transport: *Transport = .of(connection);
+            transport.entry = w.admission.enter(client, w.now, &w.config);
+            if (transport.entry.verdict == .admitted) return true;
+            noteUnwelcome(w, connection);
             // Nothing can be said before a handshake, and to pay for one is what the limit is there to save.
-            if (w.listeners.items[peer.connection.listener].tls != null) w.close(peer) else turnAway(w, peer);
+            const has_tls = w.listeners.items[connection.listener].tls != null;
+            if (has_tls) w.close(connection) else turnAway(w, connection);
             return false;
         }
 
         /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not
         /// take the server for broken.
-        fn turnAway(w: *W, peer: *Peer) void {
-            const fast = peer.entry.verdict == .too_fast;
+        fn turnAway(w: *W, connection: *Connection) void {
+            const fast = Transport.of(connection).entry.verdict == .too_fast;
             const refusal: Refusal = .{
                 .status = 429,
                 .detail = if (fast)
@@ -112,41 +118,40 @@ pub fn Accept(comptime W: type) type {
                 .{ .date = w.date.text(), .retry_after_s = wait_s },
                 &space,
             );
-            peer.connection.outbox.append(&w.pool, space[0..len]) catch return w.close(peer);
-            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), "");
-            const answered = peer.entry.isCounted();
-            peer.connection.beginClosing();
-            if (!w.flush(peer)) return;
-            if (answered) w.settle(peer) else w.close(peer);
+            connection.outbox.append(&w.pool, space[0..len]) catch return w.close(connection);
+            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), "");
+            const answered = Transport.of(connection).entry.isCounted();
+            connection.beginClosing();
+            if (!w.flush(connection)) return;
+            if (answered) w.settle(connection) else w.close(connection);
         }
 
-        fn noteUnwelcome(w: *W, peer: *const Peer) void {
+        fn noteUnwelcome(w: *W, connection: *const Connection) void {
             w.stats.rejected += 1;
             if (w.counters) |counters| {
-                counters.noteRejection(if (peer.entry.verdict == .too_fast)
+                counters.noteRejection(if (Transport.of(connection).entry.verdict == .too_fast)
                     .address_rate
                 else
                     .address_connections);
             }
             const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
-            const why, const limit, const unit = switch (peer.entry.verdict) {
+            const why, const limit, const unit = switch (Transport.of(connection).entry.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
                 .too_many, .admitted => .{
                     "has too many open connections", w.config.address_connections_max, "",
                 },
             };
-            const connection = &peer.connection;
             w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}){f}", .{
                 connection.number, connection.peerName(), why, limit, unit, others,
             });
         }
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
-        pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Peer {
+        pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Connection {
             try w.reserveTurns();
-            const slot = try w.peers.add();
-            errdefer w.peers.remove(slot.item);
+            const slot = try w.transports.add();
+            errdefer w.transports.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));
             w.numbers +%= 1;
             slot.item.* = .{
@@ -160,18 +165,18 @@ pub fn Accept(comptime W: type) type {
                     .listener = listener,
                 },
             };
-            return slot.item;
+            return &slot.item.connection;
         }
 
         /// Whose connection it is.
-        pub fn noteClient(w: *W, peer: *Peer, client: *const io_layer.Address) void {
-            peer.connection.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
-            note(&peer.connection.peer_text, &peer.connection.peer_port, client);
+        pub fn noteClient(w: *W, connection: *Connection, client: *const io_layer.Address) void {
+            connection.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
+            note(&connection.peer_text, &connection.peer_port, client);
         }
 
         /// What it was made to.
-        pub fn noteServer(_: *W, peer: *Peer, server: *const io_layer.Address) void {
-            note(&peer.connection.local_text, &peer.connection.local_port, server);
+        pub fn noteServer(_: *W, connection: *Connection, server: *const io_layer.Address) void {
+            note(&connection.local_text, &connection.local_port, server);
         }
 
         fn note(text: *Connection.Text, number: *u16, address: *const io_layer.Address) void {
@@ -192,25 +197,25 @@ pub fn Accept(comptime W: type) type {
 
         /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its
         /// request.
-        pub fn reject(w: *W, peer: *Peer, raw: []const u8) void {
-            queueRejection(w, peer, raw) catch return w.close(peer);
-            if (w.flush(peer)) w.settle(peer);
+        pub fn reject(w: *W, connection: *Connection, raw: []const u8) void {
+            queueRejection(w, connection, raw) catch return w.close(connection);
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// The connection gets a 503 and ends; the caller flushes.
-        pub fn queueRejection(w: *W, peer: *Peer, raw: []const u8) error{OutOfMemory}!void {
-            const refusal = if (peer.connection.surplus == .memory) w.rejectedForMemory() else blk: {
-                noteRejected(w, peer.connection.number, peer.connection.peer_text.slice());
+        pub fn queueRejection(w: *W, connection: *Connection, raw: []const u8) error{OutOfMemory}!void {
+            const refusal = if (connection.surplus == .memory) w.rejectedForMemory() else blk: {
+                noteRejected(w, connection.number, connection.peer_text.slice());
                 break :blk at_capacity;
             };
-            if (peer.connection.carrier != null) {
-                w.noteRefusal(&peer.connection, refusal, w.refusedBytes(refusal), raw);
-                return w.sayRefusal(peer, refusal, .{ .retry_after_s = w.config.retry_after_s });
+            if (connection.carrier != null) {
+                w.noteRefusal(connection, refusal, w.refusedBytes(refusal), raw);
+                return w.sayRefusal(connection, refusal, .{ .retry_after_s = w.config.retry_after_s });
             }
             var space: [early.response_bytes_max]u8 = undefined;
-            try peer.connection.outbox.append(&w.pool, rejection(w, refusal, raw, &space));
-            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), raw);
-            peer.connection.beginClosing();
+            try connection.outbox.append(&w.pool, rejection(w, refusal, raw, &space));
+            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), raw);
+            connection.beginClosing();
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
@@ -391,8 +396,8 @@ pub fn Accept(comptime W: type) type {
         /// Closes the connections that have had their last answer. They are kept so that a peer that still
         /// sends can read it, which matters less than the connections that wait for their descriptors.
         fn cutLingering(w: *W) void {
-            var it = w.peers.iterator();
-            while (it.next()) |peer| if (peer.connection.phase == .lingering) w.close(peer);
+            var it = w.connections();
+            while (it.next()) |connection| if (connection.phase == .lingering) w.close(connection);
         }
     };
 }

@@ -12,8 +12,6 @@ const Exchange = @import("../exchange.zig").Exchange;
 /// The part for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// From now on every request that is answered and has begun under a log gets a line here, in the
         /// format that it began under; null: none does. On an error nothing has changed; `fault` and `errno`
         /// as in AccessLog.open.

@@ -62,15 +62,15 @@ pub fn Counting(comptime W: type) type {
             const counters = w.counters orelse return;
             w.look = .{};
             var now: Counters.Now = .{};
-            var it = w.peers.iterator();
-            while (it.next()) |peer| {
-                if (peer.connection.local) continue;
-                if (peer.connection.carrier == null) now.add(stateOf(&peer.connection));
-                if (peer.connection.multiplex()) |multiplex| {
+            var it = w.connections();
+            while (it.next()) |connection| {
+                if (connection.local) continue;
+                if (connection.carrier == null) now.add(stateOf(connection));
+                if (connection.multiplex()) |multiplex| {
                     now.streams += multiplex.count;
                     noteResets(counters, multiplex);
                 }
-                const exchange = peer.connection.current() orelse continue;
+                const exchange = connection.current() orelse continue;
                 if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
             }
             const stats = w.statistics();

@@ -18,7 +18,6 @@ const memory = @import("../memory.zig");
 /// The methods of a worker that gathers bodies.
 pub fn Gathering(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
         const Job = io_layer.SpoolJob;
 
         /// What is collected for a file while the writer has the part before it, in bytes.
@@ -44,19 +43,25 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// A request has begun whose body is on its way.
-        pub fn gather(w: *W, peer: *Peer, exchange: *Exchange) void {
+        pub fn gather(w: *W, connection: *Connection, exchange: *Exchange) void {
             exchange.unannounced = true;
             exchange.intake = Intake.create(&w.pool, exchange.ticket, &w.head) catch
-                return giveUp(w, peer, exchange, out_of_memory);
+                return giveUp(w, connection, exchange, out_of_memory);
             // Says 100 Continue if the client waits for it.
-            w.read(exchange) catch giveUp(w, peer, exchange, out_of_memory);
+            w.read(exchange) catch giveUp(w, connection, exchange, out_of_memory);
         }
 
         /// The next piece of a body.
-        pub fn gatherPiece(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake, piece: []const u8) void {
-            intake.append(&w.pool, piece) catch return giveUp(w, peer, exchange, out_of_memory);
-            if (!charge(w, exchange, intake)) return giveUp(w, peer, exchange, too_many);
-            spill(w, peer, exchange, intake);
+        pub fn gatherPiece(
+            w: *W,
+            connection: *Connection,
+            exchange: *Exchange,
+            intake: *Intake,
+            piece: []const u8,
+        ) void {
+            intake.append(&w.pool, piece) catch return giveUp(w, connection, exchange, out_of_memory);
+            if (!charge(w, exchange, intake)) return giveUp(w, connection, exchange, too_many);
+            spill(w, connection, exchange, intake);
         }
 
         /// Counts what has come for the client's address. False: that has more than it may, and the log says
@@ -94,14 +99,16 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// The fields behind it.
-        pub fn gatherTrailers(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
-            intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, peer, exchange, out_of_memory);
+        pub fn gatherTrailers(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
+            intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, connection, exchange, out_of_memory);
         }
 
         /// Nothing more comes.
-        pub fn gathered(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
+        pub fn gathered(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
             if (intake.isWriting()) return; // it goes on when that is done
-            if (intake.isLong() and intake.pendingBytes() > 0) return handOver(w, peer, exchange, intake);
+            if (intake.isLong() and intake.pendingBytes() > 0) {
+                return handOver(w, connection, exchange, intake);
+            }
             present(w, exchange, intake);
         }
 
@@ -119,7 +126,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// Hands what there is to the writer if it is long; the peer waits if the writer is not ready.
-        fn spill(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
+        fn spill(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
             exchange.given_bytes = intake.heldBytes();
             const most = if (intake.isLong())
                 @min(w.config.body_memory_bytes_max, turn_bytes)
@@ -127,17 +134,19 @@ pub fn Gathering(comptime W: type) type {
                 w.config.body_memory_bytes_max;
             if (intake.pendingBytes() <= most) return;
             if (intake.isWriting()) return exchange.pauseInput(w.now);
-            handOver(w, peer, exchange, intake);
+            handOver(w, connection, exchange, intake);
         }
 
-        fn handOver(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
+        fn handOver(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
             const bytes = intake.pendingBytes();
             const most = w.config.body_file_bytes_max;
-            if (most != 0 and w.spooled_bytes + bytes > most) return lackRoom(w, peer, exchange, intake);
+            if (most != 0 and w.spooled_bytes + bytes > most) {
+                return lackRoom(w, connection, exchange, intake);
+            }
             intake.beginWriting();
             spoolOf(w).submit(&intake.job) catch {
                 intake.endWriting(&w.pool);
-                return giveUp(w, peer, exchange, out_of_memory);
+                return giveUp(w, connection, exchange, out_of_memory);
             };
             intake.file_bytes += bytes;
             w.spooled_bytes += bytes;
@@ -174,17 +183,17 @@ pub fn Gathering(comptime W: type) type {
                     drop(w, intake); // it has ended meanwhile
                     continue;
                 };
-                goOn(w, W.peerOfExchange(exchange), exchange, intake);
+                goOn(w, exchange.connection, exchange, intake);
             }
         }
 
-        fn goOn(w: *W, peer: *Peer, exchange: *Exchange, intake: *Intake) void {
-            if (intake.job.errno != 0) return lackRoom(w, peer, exchange, intake);
-            if (exchange.input == .complete) return gathered(w, peer, exchange, intake);
+        fn goOn(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
+            if (intake.job.errno != 0) return lackRoom(w, connection, exchange, intake);
+            if (exchange.input == .complete) return gathered(w, connection, exchange, intake);
             exchange.given_bytes = intake.heldBytes();
             _ = exchange.want(w.io.now());
             // The end of a body comes behind its last piece, without a further byte.
-            if (!peer.connection.yielded) w.pump(peer, null);
+            if (!connection.yielded) w.pump(connection, null);
         }
 
         /// An intake is of no use any more: one that its host has taken, or whose exchange has ended.
@@ -204,7 +213,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// Files have taken all that they may, their folder is nearly full, or it fails.
-        fn lackRoom(w: *W, peer: *Peer, exchange: *Exchange, intake: *const Intake) void {
+        fn lackRoom(w: *W, connection: *Connection, exchange: *Exchange, intake: *const Intake) void {
             if (w.troubles.files.add(w.now)) |others| {
                 var why_buffer: [128]u8 = undefined;
                 var buffer: [512]u8 = undefined;
@@ -222,16 +231,16 @@ pub fn Gathering(comptime W: type) type {
                 const text = "A request body is not kept in a temporary file in {s}: {s}{f}";
                 w.sayOf(exchange, .err, &buffer, text, .{ w.body_folder orelse default_folder, why, others });
             }
-            giveUp(w, peer, exchange, no_room);
+            giveUp(w, connection, exchange, no_room);
         }
 
-        fn giveUp(w: *W, peer: *Peer, exchange: *Exchange, refusal: Refusal) void {
+        fn giveUp(w: *W, connection: *Connection, exchange: *Exchange, refusal: Refusal) void {
             const stream = exchange.stream;
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
-            w.sayRefusal(peer, refusal, .{
+            w.sayRefusal(connection, refusal, .{
                 .retry_after_s = if (refusal.status == too_many.status) w.config.retry_after_s else null,
-                .with_content = !peer.connection.session.asksForHead(stream),
+                .with_content = !connection.session.asksForHead(stream),
             });
         }
     };

@@ -2,12 +2,11 @@
 const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Health = @import("../health.zig").Health;
+const Connection = @import("../connection.zig").Connection;
 
 /// The methods of a worker that has a health path.
 pub fn HealthPart(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// Requests with GET or HEAD for this path are answered with 200 and no host is told of them; empty:
         /// none is. Not logged, because they come all the time and say nothing. A connection over the limit
         /// of connections may ask as well.
@@ -16,26 +15,26 @@ pub fn HealthPart(comptime W: type) type {
         }
 
         /// A request has come that no host is told of; true: it is answered.
-        pub fn intercept(w: *W, peer: *Peer, stream: Stream) bool {
+        pub fn intercept(w: *W, connection: *Connection, stream: Stream) bool {
             if (w.health.matches(&w.head)) {
-                answer(w, peer, stream);
+                answer(w, connection, stream);
                 return true;
             }
-            if (peer.connection.surplus == .no) return false;
-            w.queueRejection(peer, w.head.text) catch w.close(peer);
+            if (connection.surplus == .no) return false;
+            w.queueRejection(connection, w.head.text) catch w.close(connection);
             return true;
         }
 
-        fn answer(w: *W, peer: *Peer, stream: Stream) void {
+        fn answer(w: *W, connection: *Connection, stream: Stream) void {
             if (w.stopping == .draining) return w.refuse(
-                peer,
+                connection,
                 stream,
                 .{ .status = 503, .detail = "The server is stopping." },
             );
-            if (peer.connection.carrier) |carrier| return w.sayAlive(peer, carrier);
+            if (connection.carrier) |carrier| return w.sayAlive(connection, carrier);
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
-            w.sayLast(peer, space[0..len]);
+            w.sayLast(connection, space[0..len]);
         }
     };
 }

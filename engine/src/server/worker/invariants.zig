@@ -11,9 +11,8 @@ pub fn Invariants(comptime W: type) type {
             assert(w.pumping == null);
             var exchanges: u32 = 0;
             var websockets: u32 = 0;
-            var it = w.peers.iterator();
-            while (it.next()) |peer| {
-                const connection = &peer.connection;
+            var it = w.connections();
+            while (it.next()) |connection| {
                 connection.invariants();
                 assert(connection.phase != .closed);
                 assert(connection.corked == contains(w.corked.items, connection.ticket));

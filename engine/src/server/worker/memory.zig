@@ -21,6 +21,7 @@ const Multiplex = @import("../multiplex.zig").Multiplex;
 const Outbox = @import("../outbox.zig").Outbox;
 const Shares = @import("../shares.zig").Shares;
 const Ticket = @import("../slab.zig").Ticket;
+const Stream = @import("../stream.zig").Stream;
 
 /// A peer's connection that something can be taken from.
 const Candidate = struct {
@@ -85,8 +86,6 @@ const Ranking = struct {
 /// The methods of a worker that shed load for want of memory.
 pub fn Shedding(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// What a TLS session, and an application's request, are taken to hold beside the buffers: nobody can
         /// count it.
         const tunnel_bytes = 32 * 1024;
@@ -160,9 +159,8 @@ pub fn Shedding(comptime W: type) type {
             var at: usize = 0;
             const count = w.corked.items.len;
             while (at < count) : (at += 1) {
-                const peer = w.peers.get(w.corked.items[at]) orelse continue;
-                const connection = &peer.connection;
-                if (connection.multiplex() != null and connection.output == .open) _ = w.flush(peer);
+                const connection = w.connectionOf(w.corked.items[at]) orelse continue;
+                if (connection.multiplex() != null and connection.output == .open) _ = w.flush(connection);
             }
         }
 
@@ -170,12 +168,11 @@ pub fn Shedding(comptime W: type) type {
 
         /// Ranks whom to take from; what all connections hold.
         fn rank(w: *W, ranking: *Ranking, shares: *Shares) u64 {
-            var it = w.peers.iterator();
-            if (w.pool.loans.bytes > 0) while (it.next()) |peer| shares.note(&peer.connection.outbox);
+            var it = w.connections();
+            if (w.pool.loans.bytes > 0) while (it.next()) |connection| shares.note(&connection.outbox);
             var held: u64 = 0;
-            it = w.peers.iterator();
-            while (it.next()) |peer| {
-                const connection = &peer.connection;
+            it = w.connections();
+            while (it.next()) |connection| {
                 held += ownBytes(connection, shares);
                 if (connection.tunnel != null) held += tunnel_bytes;
                 if (connection.current() != null) held += exchange_bytes;
@@ -185,7 +182,9 @@ pub fn Shedding(comptime W: type) type {
                     held += multiplex.memoryBytes();
                     if (connection.trusted) bytes = 0;
                     var stream = multiplex.first;
-                    while (stream) |one| : (stream = one.siblings.next) bytes += takeableBytes(one, shares);
+                    while (stream) |one| : (stream = one.next) {
+                        bytes += takeableBytes(&one.connection, shares);
+                    }
                 }
                 if (bytes > 0) ranking.add(.{
                     .ticket = connection.ticket,
@@ -267,28 +266,26 @@ pub fn Shedding(comptime W: type) type {
 
         /// Gives up a part of what a peer's connection holds; how much. 0: there is nothing.
         fn giveUp(w: *W, ticket: Ticket, shares: *const Shares, shed: *Shed) u64 {
-            const peer = w.peers.get(ticket) orelse return 0;
-            const multiplex = peer.connection.multiplex() orelse return end(w, peer, shares, shed);
-            if (longestWaiting(multiplex, shares)) |stream| {
-                return end(w, @alignCast(@fieldParentPtr("connection", stream)), shares, shed);
-            }
-            return if (peer.connection.trusted) 0 else end(w, peer, shares, shed);
+            const connection = w.connectionOf(ticket) orelse return 0;
+            const multiplex = connection.multiplex() orelse return end(w, connection, shares, shed);
+            if (longestWaiting(multiplex, shares)) |stream| return end(w, stream, shares, shed);
+            return if (connection.trusted) 0 else end(w, connection, shares, shed);
         }
 
         fn longestWaiting(multiplex: *const Multiplex, shares: *const Shares) ?*Connection {
             var first: ?*Connection = null;
             var next = multiplex.first;
-            while (next) |stream| : (next = stream.siblings.next) {
-                if (takeableBytes(stream, shares) == 0) continue;
-                if (first) |longest| if (waitsSince(stream) >= waitsSince(longest)) continue;
-                first = stream;
+            while (next) |stream| : (next = stream.next) {
+                const connection = &stream.connection;
+                if (takeableBytes(connection, shares) == 0) continue;
+                if (first) |longest| if (waitsSince(connection) >= waitsSince(longest)) continue;
+                first = connection;
             }
             return first;
         }
 
         /// Ends what a connection, or a stream, is at.
-        fn end(w: *W, peer: *Peer, shares: *const Shares, shed: *Shed) u64 {
-            const connection = &peer.connection;
+        fn end(w: *W, connection: *Connection, shares: *const Shares, shed: *Shed) u64 {
             const bytes = takeableBytes(connection, shares);
             if (bytes == 0) return 0;
             shed.bytes += bytes;
@@ -296,14 +293,14 @@ pub fn Shedding(comptime W: type) type {
             if (connection.carrier == null or connection.lane.phase != .closing) shed.count += 1;
             if (connection.current()) |exchange| shed.given += exchange.given_bytes;
             if (connection.phase == .multiplexed) {
-                w.calmStreams(peer);
+                w.calmStreams(connection);
             } else if (waitsForPeer(connection)) {
-                cut(w, peer);
+                cut(w, connection);
             } else switch (connection.phase) {
-                .proxy_header, .handshake => w.close(peer),
+                .proxy_header, .handshake => w.close(connection),
                 .serving => switch (connection.lane.phase) {
-                    .idle, .head => refuse(w, peer, connection.input.unread()),
-                    .exchange => |exchange| endExchange(w, peer, exchange),
+                    .idle, .head => refuse(w, connection, connection.input.unread()),
+                    .exchange => |exchange| endExchange(w, connection, exchange),
                     .draining, .closing => unreachable, // takeableBytes is 0
                 },
                 .multiplexed, .relaying, .closing, .lingering, .closed => unreachable, // takeableBytes is 0
@@ -312,42 +309,41 @@ pub fn Shedding(comptime W: type) type {
         }
 
         /// A peer does not read: its stream is reset, or its connection.
-        fn cut(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        fn cut(w: *W, connection: *Connection) void {
             if (connection.carrier) |carrier| {
                 carrier.phase.multiplexed.session.reset(connection.session.number(), .enhance_your_calm);
             }
-            w.sever(peer, .server_error);
+            w.sever(connection, .server_error);
         }
 
-        fn endExchange(w: *W, peer: *Peer, exchange: *Exchange) void {
-            const connection = &peer.connection;
+        fn endExchange(w: *W, connection: *Connection, exchange: *Exchange) void {
             if (exchange.openWebSocket() != null) {
-                w.closeWebSocket(exchange, try_again_later, "") catch return w.fail(peer, .server_error);
+                w.closeWebSocket(exchange, try_again_later, "") catch
+                    return w.fail(connection, .server_error);
                 w.endExchange(exchange, .server_error);
                 connection.input.deinit(&w.pool);
-                if (w.flush(peer)) w.settle(peer);
+                if (w.flush(connection)) w.settle(connection);
                 return;
             }
             if (exchange.input == .complete and exchange.websocket == null) {
                 connection.input.deinit(&w.pool);
                 connection.discards = true;
                 connection.session.closeAfterResponse();
-                return w.arm(peer);
+                return w.arm(connection);
             }
-            if (connection.session.responseStarted(exchange.stream)) return w.fail(peer, .server_error);
+            if (connection.session.responseStarted(exchange.stream)) return w.fail(connection, .server_error);
             const refusal = if (exchange.input == .complete) short else short_for_body;
             const with_content = !connection.session.asksForHead(exchange.stream);
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
-            answer(w, peer, refusal, with_content);
+            answer(w, connection, refusal, with_content);
         }
 
         /// Turns a new request away, of which no host was told, because there is nothing left to shed. `raw`
         /// begins with its head.
-        pub fn turnAway(w: *W, peer: *Peer, raw: []const u8) void {
+        pub fn turnAway(w: *W, connection: *Connection, raw: []const u8) void {
             _ = rejected(w);
-            refuse(w, peer, raw);
+            refuse(w, connection, raw);
         }
 
         /// A connection that came when there was nothing left to shed is turned away: what it is told.
@@ -358,15 +354,15 @@ pub fn Shedding(comptime W: type) type {
             return short;
         }
 
-        fn refuse(w: *W, peer: *Peer, raw: []const u8) void {
-            w.noteRefusal(&peer.connection, short, w.refusedBytes(short), raw);
-            answer(w, peer, short, !early.asksForHead(raw));
+        fn refuse(w: *W, connection: *Connection, raw: []const u8) void {
+            w.noteRefusal(connection, short, w.refusedBytes(short), raw);
+            answer(w, connection, short, !early.asksForHead(raw));
         }
 
         /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
-        fn answer(w: *W, peer: *Peer, refusal: Refusal, with_content: bool) void {
+        fn answer(w: *W, connection: *Connection, refusal: Refusal, with_content: bool) void {
             w.sayRefusal(
-                peer,
+                connection,
                 refusal,
                 .{ .retry_after_s = w.config.retry_after_s, .with_content = with_content },
             );

@@ -13,12 +13,12 @@ const Loan = @import("../loan.zig").Loan;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
+const Transport = @import("../transport.zig").Transport;
+const Stream = @import("../stream.zig").Stream;
 
 /// The methods of a worker that answer and send.
 pub fn Output(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// The exchange of a ticket, or null when it has ended.
         pub fn find(w: *W, ticket: Ticket) ?*Exchange {
             const exchange = w.exchanges.get(ticket) orelse return null;
@@ -176,14 +176,14 @@ pub fn Output(comptime W: type) type {
 
         /// Hands what is queued to the kernel; a stream's at the end of the round (`sendStream`).
         pub fn flushNow(w: *W, exchange: *Exchange) void {
-            const peer = peerOfExchange(exchange);
-            if (peer.connection.carrier) |carrier| {
-                w.cork(@fieldParentPtr("connection", carrier));
-                return w.cork(peer);
+            const connection = exchange.connection;
+            if (connection.carrier) |carrier| {
+                w.cork(carrier);
+                return w.cork(connection);
             }
-            if (w.pumping == peer) return w.cork(peer);
-            if (peer.connection.output == .open and !w.flush(peer)) return;
-            w.settle(peer);
+            if (w.pumping == connection) return w.cork(connection);
+            if (connection.output == .open and !w.flush(connection)) return;
+            w.settle(connection);
         }
 
         /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed`
@@ -202,13 +202,12 @@ pub fn Output(comptime W: type) type {
         /// (`Incoming.Flow.demand`). Says `100 Continue` when the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             if (exchange.openWebSocket()) |websocket| return w.ask(exchange, websocket);
-            const peer = peerOfExchange(exchange);
-            const connection = &peer.connection;
+            const connection = exchange.connection;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
             try exchange.sayContinue(&w.pool);
-            if (connection.carrier) |carrier| w.cork(@fieldParentPtr("connection", carrier));
-            w.cork(peer);
+            if (connection.carrier) |carrier| w.cork(carrier);
+            w.cork(connection);
         }
 
         /// Bytes queued and not yet with the kernel.
@@ -219,74 +218,71 @@ pub fn Output(comptime W: type) type {
         /// Ends the exchange by cutting the connection, or the stream, so that the peer sees a truncated
         /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
-            const peer = peerOfExchange(exchange);
-            if (peer.connection.carrier) |carrier| return w.cutStream(peer, carrier, exchange);
+            const connection = exchange.connection;
+            if (connection.carrier) |carrier| return w.cutStream(connection, carrier, exchange);
             // What the peer sees is a response cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
-            peer.connection.beginClosing();
-            if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
-            if (peer.connection.output == .open and !w.flush(peer)) return;
-            sever(w, peer, .server_error);
+            connection.beginClosing();
+            if (connection.tunnel) |tunnel| tunnel.silent = true;
+            if (connection.output == .open and !w.flush(connection)) return;
+            sever(w, connection, .server_error);
         }
 
         /// Gives a connection up with a reset: what the kernel holds for it is thrown away, or a peer that
         /// does not read would keep megabytes of it for as long as it likes.
-        pub fn sever(w: *W, peer: *Peer, reason: Reason) void {
-            if (peer.connection.tunnel) |tunnel| tunnel.silent = true;
-            if (peer.socket != .none) w.io.reset(peer.socket);
-            peer.socket = .none;
-            w.fail(peer, reason);
+        pub fn sever(w: *W, connection: *Connection, reason: Reason) void {
+            if (connection.tunnel) |tunnel| tunnel.silent = true;
+            if (connection.carrier == null) {
+                const transport: *Transport = .of(connection);
+                if (transport.socket != .none) w.io.reset(transport.socket);
+                transport.socket = .none;
+            }
+            w.fail(connection, reason);
         }
 
         /// A peer does not take its response.
-        pub fn stalled(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
-            if (peer.reading) return w.storageStalled(peer);
-            if (connection.carrier) |carrier| if (w.hasWaitedForOthers(peer, carrier)) {
+        pub fn stalled(w: *W, connection: *Connection) void {
+            if (connection.reading) return w.storageStalled(connection);
+            if (connection.carrier) |carrier| if (w.hasWaitedForOthers(connection, carrier)) {
                 connection.output = .open; // it begins anew
-                return w.arm(peer);
+                return w.arm(connection);
             };
-            sever(w, peer, .write_timeout);
+            sever(w, connection, .write_timeout);
         }
 
         /// Closes the socket of a connection: with a reset if its peer might take a part of a response for
         /// the whole, as it would where the end of the connection is the end of the response.
-        pub fn closeSocket(w: *W, peer: *Peer) void {
-            if (peer.socket == .none) return;
-            if (peer.connection.owesOutput()) w.io.reset(peer.socket) else w.io.close(peer.socket);
-            peer.socket = .none;
-        }
-
-        /// The connection of an exchange.
-        pub fn peerOfExchange(exchange: *Exchange) *Peer {
-            return @fieldParentPtr("connection", exchange.connection);
+        pub fn closeSocket(w: *W, connection: *Connection) void {
+            const transport: *Transport = .of(connection);
+            if (transport.socket == .none) return;
+            if (connection.owesOutput()) w.io.reset(transport.socket) else w.io.close(transport.socket);
+            transport.socket = .none;
         }
 
         /// What happens after output was queued: much of it goes out now, the rest at the end of the round.
         /// One send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
         /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
-            const peer = peerOfExchange(exchange);
-            const connection = &peer.connection;
+            const connection = exchange.connection;
             exchange.active_at = w.now;
-            if (connection.carrier) |carrier| return w.queuedOnStream(peer, carrier, exchange);
+            if (connection.carrier) |carrier| return w.queuedOnStream(connection, carrier, exchange);
             const much = connection.outbox.bytes >= flush_bytes;
             if (connection.output == .open and much) {
-                if (!w.flush(peer)) return .accepted; // the peer is gone, which the host was told
+                if (!w.flush(connection)) return .accepted; // the peer is gone, which the host was told
             }
             if (exchange.isSettled()) {
-                complete(w, peer, exchange);
-                if (w.pumping != peer) {
+                complete(w, connection, exchange);
+                if (w.pumping != connection) {
                     if (connection.input.isEmpty() and connection.isFlushed()) {
-                        w.settle(peer);
+                        w.settle(connection);
                     } else {
-                        w.cork(peer);
+                        w.cork(connection);
                     }
                 }
                 return .done;
             }
-            if (connection.output == .open) w.cork(peer);
+            if (connection.output == .open) w.cork(connection);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -298,8 +294,7 @@ pub fn Output(comptime W: type) type {
         const flush_bytes = 16 * 1024;
 
         /// The response is out of our hands: the connection goes on to whatever comes next.
-        pub fn complete(w: *W, peer: *Peer, exchange: *Exchange) void {
-            const connection = &peer.connection;
+        pub fn complete(w: *W, connection: *Connection, exchange: *Exchange) void {
             w.forget(exchange);
             switch (connection.session.disposition()) {
                 .keep_alive => w.nextRequest(connection),
@@ -331,51 +326,51 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The kernel has room again.
-        pub fn writable(w: *W, peer: *Peer) void {
-            if (peer.connection.output == .open) return;
-            if (w.flush(peer)) w.settle(peer);
+        pub fn writable(w: *W, connection: *Connection) void {
+            if (connection.output == .open) return;
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// Whether an open head stays when output leaves.
         pub fn keepHead(w: *W, exchange: *Exchange, keeps: bool) void {
             exchange.keeps_head = keeps;
-            if (!keeps) w.cork(peerOfExchange(exchange));
+            if (!keeps) w.cork(exchange.connection);
         }
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the
-        /// connection is lost, and `peer` with it.
-        pub fn flush(w: *W, peer: *Peer) bool {
-            if (peer.connection.current()) |exchange| {
-                if (peer.connection.output == .open and exchange.keepsHead()) return true;
+        /// connection is lost, and `connection` with it.
+        pub fn flush(w: *W, connection: *Connection) bool {
+            if (connection.current()) |exchange| {
+                if (connection.output == .open and exchange.keepsHead()) return true;
                 exchange.closeHead(&w.pool) catch {
-                    w.fail(peer, .server_error);
+                    w.fail(connection, .server_error);
                     return false;
                 };
                 w.noteOutput(exchange);
             }
-            if (peer.connection.carrier) |carrier| {
-                w.flushStream(&peer.connection, carrier);
+            if (connection.carrier) |carrier| {
+                w.flushStream(connection, carrier);
                 return true;
             }
-            if (peer.connection.multiplex()) |multiplex| return w.flushCarrier(peer, multiplex);
-            return flushFramed(w, peer);
+            if (connection.multiplex()) |multiplex| return w.flushCarrier(connection, multiplex);
+            return flushFramed(w, connection);
         }
 
         /// The same for what is in the outbox.
-        pub fn flushFramed(w: *W, peer: *Peer) bool {
-            if (peer.connection.tunnel) |tunnel| return w.flushSecure(peer, tunnel);
-            return flushPlain(w, peer);
+        pub fn flushFramed(w: *W, connection: *Connection) bool {
+            if (connection.tunnel) |tunnel| return w.flushSecure(connection, tunnel);
+            return flushPlain(w, connection);
         }
 
         /// The same without a look at TLS.
-        pub fn flushPlain(w: *W, peer: *Peer) bool {
-            const outbox = &peer.connection.outbox;
+        pub fn flushPlain(w: *W, connection: *Connection) bool {
+            const outbox = &connection.outbox;
             // Nearly every response is one block: no need to gather slices.
-            const bytes = outbox.only() orelse return flushBlocks(w, peer);
-            if (bytes.len > w.share.left(&peer.connection.turn)) return flushBlocks(w, peer);
-            switch (sendSlices(w, peer, &.{io_layer.slice(bytes)}, bytes.len)) {
+            const bytes = outbox.only() orelse return flushBlocks(w, connection);
+            if (bytes.len > w.share.left(&connection.turn)) return flushBlocks(w, connection);
+            switch (sendSlices(w, connection, &.{io_layer.slice(bytes)}, bytes.len)) {
                 .sent => {
-                    peer.connection.output = .open;
+                    connection.output = .open;
                     return true;
                 },
                 .waits => return true,
@@ -384,18 +379,18 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The same for any number of blocks, and for files.
-        fn flushBlocks(w: *W, peer: *Peer) bool {
-            const outbox = &peer.connection.outbox;
+        fn flushBlocks(w: *W, connection: *Connection) bool {
+            const outbox = &connection.outbox;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (outbox.front(&slices)) {
                 .nothing => break,
                 .bytes => |count| {
-                    const left = w.share.left(&peer.connection.turn);
+                    const left = w.share.left(&connection.turn);
                     if (left == 0) {
                         // It goes on in the next round, when the others had their turn.
-                        block(w, peer);
-                        w.cork(peer);
+                        block(w, connection);
+                        w.cork(connection);
                         return true;
                     }
                     var total: usize = 0;
@@ -405,41 +400,41 @@ pub fn Output(comptime W: type) type {
                         borrowed[taken] = io_layer.slice(bytes);
                         total += bytes.len;
                     }
-                    switch (sendSlices(w, peer, borrowed[0..taken], total)) {
+                    switch (sendSlices(w, connection, borrowed[0..taken], total)) {
                         .sent => {},
                         .waits => return true,
                         .lost => return false,
                     }
                 },
-                .file => |range| switch (flushFile(w, peer, range)) {
+                .file => |range| switch (flushFile(w, connection, range)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
                 },
             };
-            peer.connection.output = .open;
+            connection.output = .open;
             return true;
         }
 
         const Progress = enum { sent, waits, lost };
 
         /// Sends the bytes at the front, `total` of them.
-        fn sendSlices(w: *W, peer: *Peer, slices: []const io_layer.Slice, total: usize) Progress {
-            switch (w.io.send(peer.socket, slices, false)) {
+        fn sendSlices(w: *W, connection: *Connection, slices: []const io_layer.Slice, total: usize) Progress {
+            switch (w.io.send(Transport.of(connection).socket, slices, false)) {
                 .sent => |len| {
-                    took(w, peer, len);
-                    w.share.note(&peer.connection.turn, len);
-                    peer.connection.outbox.consume(&w.pool, len);
+                    took(w, connection, len);
+                    w.share.note(&connection.turn, len);
+                    connection.outbox.consume(&w.pool, len);
                     if (len == total) return .sent;
-                    block(w, peer);
+                    block(w, connection);
                     return .waits;
                 },
                 .blocked => {
-                    block(w, peer);
+                    block(w, connection);
                     return .waits;
                 },
                 .failed => {
-                    _ = sendFailed(w, peer);
+                    _ = sendFailed(w, connection);
                     return .lost;
                 },
                 .end_of_file, .file_failed => unreachable,
@@ -447,36 +442,40 @@ pub fn Output(comptime W: type) type {
         }
 
         /// Sends from the file at the front.
-        fn flushFile(w: *W, peer: *Peer, range: *FileRange) Progress {
-            const readable = w.readable(peer, range);
+        fn flushFile(w: *W, connection: *Connection, range: *FileRange) Progress {
+            const readable = w.readable(connection, range);
             if (readable == 0) return .waits;
-            switch (w.io.sendFile(peer.socket, range.fd, range.offset, readable)) {
+            switch (w.io.sendFile(Transport.of(connection).socket, range.fd, range.offset, readable)) {
                 .sent => |len| {
-                    took(w, peer, len);
+                    took(w, connection, len);
                     range.advance(len);
                     if (range.len == 0) {
-                        if (peer.connection.outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
+                        if (connection.outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
                         return .sent;
                     }
-                    block(w, peer);
+                    block(w, connection);
                     // The kernel has room, and tells of none.
-                    if (len == readable) w.cork(peer);
+                    if (len == readable) w.cork(connection);
                     return .waits;
                 },
                 .blocked => {
-                    block(w, peer);
+                    block(w, connection);
                     return .waits;
                 },
-                .failed => _ = sendFailed(w, peer),
-                .end_of_file => fileFailed(w, peer, range, "ended before all of its bytes were sent"),
-                .file_failed => fileFailed(w, peer, range, "could not be read"),
+                .failed => _ = sendFailed(w, connection),
+                .end_of_file => fileFailed(w, connection, range, "ended before all of its bytes were sent"),
+                .file_failed => fileFailed(w, connection, range, "could not be read"),
             }
             return .lost;
         }
 
         /// The rest of a response is not to be had: the peer sees it cut short.
-        pub fn fileFailed(w: *W, peer: *Peer, range: *const FileRange, comptime what: []const u8) void {
-            const connection = &peer.connection;
+        pub fn fileFailed(
+            w: *W,
+            connection: *Connection,
+            range: *const FileRange,
+            comptime what: []const u8,
+        ) void {
             var buffer: [192]u8 = undefined;
             const text = "The file of a response " ++ what ++ ": {d} bytes are missing - {s}";
             const words = connection.endWords();
@@ -489,112 +488,111 @@ pub fn Output(comptime W: type) type {
                 "connection {d} ({s}): " ++ text,
                 .{ connection.number, connection.peerName(), range.len, words },
             );
-            w.fail(peer, .server_error);
+            w.fail(connection, .server_error);
         }
 
         /// The kernel took so many bytes of the outbox.
-        pub fn took(w: *W, peer: *Peer, len: usize) void {
+        pub fn took(w: *W, connection: *Connection, len: usize) void {
             if (w.counters) |counters| counters.noteBytes(.out, len);
-            switch (peer.connection.output) {
+            switch (connection.output) {
                 .open => {},
                 .blocked => |*blockage| blockage.took(len),
             }
-            noteProgress(w, peer);
+            noteProgress(w, connection);
         }
 
         /// The kernel took less than it was given. The peer has its time from now on: a handler may have
         /// taken its own since the round began.
-        pub fn block(w: *W, peer: *Peer) void {
-            if (peer.connection.output == .open) {
-                peer.connection.output = .{ .blocked = .begin(w.io.held(peer.socket), w.io.now()) };
+        pub fn block(w: *W, connection: *Connection) void {
+            if (connection.output == .open) {
+                const held = w.io.held(Transport.of(connection).socket);
+                connection.output = .{ .blocked = .begin(held, w.io.now()) };
             }
         }
 
         /// Notes what a slow peer took out of the kernel's hands.
-        pub fn lookAtBlockage(w: *W, peer: *Peer) void {
-            switch (peer.connection.output) {
+        pub fn lookAtBlockage(w: *W, connection: *Connection) void {
+            switch (connection.output) {
                 .open => {},
-                .blocked => |*blockage| if (peer.connection.carrier == null and blockage.look(
-                    w.io.held(peer.socket),
+                .blocked => |*blockage| if (connection.carrier == null and blockage.look(
+                    w.io.held(Transport.of(connection).socket),
                     w.config.write_rate_min,
                     w.now,
-                ) > 0) noteProgress(w, peer),
+                ) > 0) noteProgress(w, connection),
             }
         }
 
-        fn noteProgress(w: *W, peer: *Peer) void {
-            if (peer.connection.current()) |exchange| exchange.active_at = w.now;
+        fn noteProgress(w: *W, connection: *Connection) void {
+            if (connection.current()) |exchange| exchange.active_at = w.now;
         }
 
         /// The connection died under a send; false, for `flush`.
-        pub fn sendFailed(w: *W, peer: *Peer) bool {
-            w.fail(peer, if (peer.connection.sending == .open) .write_error else .client_closed);
+        pub fn sendFailed(w: *W, connection: *Connection) bool {
+            w.fail(connection, if (connection.sending == .open) .write_error else .client_closed);
             return false;
         }
 
         /// After output moved or a phase changed: tells the host, takes the next step, sets
         /// timer and reading.
-        pub fn settle(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn settle(w: *W, connection: *Connection) void {
             switch (connection.phase) {
                 .closed => return,
-                .serving => if (!settleLane(w, peer)) return,
-                .multiplexed => |multiplex| if (!w.settleCarrier(peer, multiplex)) return,
+                .serving => if (!settleLane(w, connection)) return,
+                .multiplexed => |multiplex| if (!w.settleCarrier(connection, multiplex)) return,
                 .closing => if (connection.isFlushed()) {
-                    const tunnel = connection.tunnel orelse return linger(w, peer);
-                    if (w.sendCloseNotify(peer, tunnel)) return linger(w, peer);
+                    const tunnel = connection.tunnel orelse return linger(w, connection);
+                    if (w.sendCloseNotify(connection, tunnel)) return linger(w, connection);
                 },
-                .relaying => w.settleRelay(peer),
+                .relaying => w.settleRelay(connection),
                 .proxy_header, .handshake, .lingering => {},
             }
-            w.arm(peer);
+            w.arm(connection);
         }
 
         /// Like `settle`, for a connection or a stream that serves requests. False: it is gone, or its timer
         /// is set already.
-        fn settleLane(w: *W, peer: *Peer) bool {
-            const connection = &peer.connection;
+        fn settleLane(w: *W, connection: *Connection) bool {
             switch (connection.lane.phase) {
                 .exchange => |exchange| {
-                    if (peer.file_failed) {
+                    if (connection.carrier != null and Stream.of(connection).file_failed) {
                         const range = connection.outbox.first.?.fileRange();
-                        fileFailed(w, peer, range, "is shorter than it was, or could not be read");
+                        fileFailed(w, connection, range, "is shorter than it was, or could not be read");
                         return false;
                     }
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
                             if (!exchange.unannounced) w.host.finished(w, exchange);
-                            complete(w, peer, exchange);
-                            if (connection.mayGoOn()) w.cork(peer);
-                            w.settle(peer);
+                            complete(w, connection, exchange);
+                            if (connection.mayGoOn()) w.cork(connection);
+                            w.settle(connection);
                             return false;
                         }
                     } else if (!tellProgress(w, exchange)) return false;
-                    if (connection.mayGoOn()) w.cork(peer);
+                    if (connection.mayGoOn()) w.cork(connection);
                 },
                 .idle => if (((w.stopping != .no and connection.retiring == .no) or
                     connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed())
                 {
                     const all_said = if (connection.tunnel) |tunnel|
-                        w.sendCloseNotify(peer, tunnel)
+                        w.sendCloseNotify(connection, tunnel)
                     else
                         true;
                     if (all_said) {
-                        w.close(peer);
+                        w.close(connection);
                         return false;
                     }
                     connection.beginClosing();
                 },
                 .head => if (connection.sending == .ended) {
                     connection.beginClosing();
-                    w.settle(peer);
+                    w.settle(connection);
                     return false;
                 },
                 .draining => {},
                 // Only of a stream, whose end may have to be framed yet.
                 .closing => if (connection.isFlushed() and !connection.session.responseOpen()) {
-                    w.close(peer);
+                    w.close(connection);
                     return false;
                 },
             }
@@ -623,21 +621,20 @@ pub fn Output(comptime W: type) type {
         }
 
         fn isOpen(w: *W, name: Ticket) bool {
-            const peer = w.peers.get(name) orelse return false;
-            return peer.connection.phase != .closed;
+            const connection = w.connectionOf(name) orelse return false;
+            return connection.phase != .closed;
         }
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
-        fn linger(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        fn linger(w: *W, connection: *Connection) void {
             connection.input.deinit(&w.pool);
-            if (connection.sending == .ended) return w.close(peer);
+            if (connection.sending == .ended) return w.close(connection);
             // Where the kernel makes TLS records, the end would overtake one that waits for room;
             // close_notify has said it already.
             const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
-            if (!by_kernel) w.io.shutdownSend(peer.socket);
+            if (!by_kernel) w.io.shutdownSend(Transport.of(connection).socket);
             connection.phase = .{ .lingering = .{ .since = w.io.now() } };
-            w.arm(peer);
+            w.arm(connection);
         }
     };
 }

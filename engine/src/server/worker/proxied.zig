@@ -6,12 +6,11 @@ const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
 const Trust = @import("../client.zig").Trust;
 const Networks = @import("../networks.zig").Networks;
+const Connection = @import("../connection.zig").Connection;
 
 /// The methods of a worker that serve connections with a header before them.
 pub fn Proxied(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// Connections that come in at this listener from now on have to begin with a header, and to come
         /// from one of `proxies`: whoever else connects is cut, because who may connect may say anything.
         /// Null: no header. The worker takes the list over.
@@ -31,18 +30,19 @@ pub fn Proxied(comptime W: type) type {
         /// A connection has come in from such a place.
         pub fn expectHeader(
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             proxies: *const Networks,
             from: *const io_layer.Address,
         ) void {
-            if (!proxies.contains(from)) return cut(w, peer, "the peer is none of the trusted proxies");
-            peer.connection.phase = .{ .proxy_header = .{ .since = w.now } };
-            w.arm(peer);
+            if (!proxies.contains(from)) {
+                return cut(w, connection, "the peer is none of the trusted proxies");
+            }
+            connection.phase = .{ .proxy_header = .{ .since = w.now } };
+            w.arm(connection);
         }
 
         /// Bytes came of a connection whose header is not complete.
-        pub fn receiveHeader(w: *W, peer: *Peer, bytes: []u8) void {
-            const connection = &peer.connection;
+        pub fn receiveHeader(w: *W, connection: *Connection, bytes: []u8) void {
             const phase = &connection.phase.proxy_header;
             var unread = bytes;
             if (phase.rest == null) {
@@ -53,17 +53,17 @@ pub fn Proxied(comptime W: type) type {
                 @memcpy(space[held.len..][0..added], bytes[0..added]);
                 switch (proxy.parse(space[0 .. held.len + added])) {
                     // Had there been more bytes than room, it would not need more.
-                    .need_more => return connection.input.append(&w.pool, bytes) catch w.close(peer),
-                    .malformed => |why| return cut(w, peer, why),
+                    .need_more => return connection.input.append(&w.pool, bytes) catch w.close(connection),
+                    .malformed => |why| return cut(w, connection, why),
                     .header => |header| {
                         unread = bytes[header.len - held.len ..];
                         connection.input.deinit(&w.pool);
                         phase.rest = header.rest;
                         if (header.ends) |ends| {
                             const client = addressOf(ends.source);
-                            w.noteClient(peer, &client);
-                            w.noteServer(peer, &addressOf(ends.destination));
-                            if (!w.admit(peer, &client)) return;
+                            w.noteClient(connection, &client);
+                            w.noteServer(connection, &addressOf(ends.destination));
+                            if (!w.admit(connection, &client)) return;
                         }
                     },
                 }
@@ -73,16 +73,15 @@ pub fn Proxied(comptime W: type) type {
             if (phase.rest.? > 0) return;
             const ticket = connection.ticket;
             connection.awaitRequest(w.now);
-            w.begin(peer);
+            w.begin(connection);
             if (skipped == unread.len) return;
             // It may have been one too many.
-            if (w.peers.get(ticket)) |still| w.receive(still, unread[skipped..]);
+            if (w.connectionOf(ticket)) |still| w.receive(still, unread[skipped..]);
         }
 
         /// Nothing can be answered before a header. One line a second, with the number of those that it
         /// stands for.
-        fn cut(w: *W, peer: *Peer, reason: []const u8) void {
-            const connection = &peer.connection;
+        fn cut(w: *W, connection: *Connection, reason: []const u8) void {
             if (w.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
@@ -90,7 +89,7 @@ pub fn Proxied(comptime W: type) type {
                     reason, connection.number, connection.peerPlace(), others,
                 });
             }
-            w.close(peer);
+            w.close(connection);
         }
     };
 }

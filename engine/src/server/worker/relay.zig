@@ -10,12 +10,12 @@ const std = @import("std");
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
+const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that relay.
 pub fn Relaying(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// Why there is no relay.
         pub const RelayError = error{
             /// The response has begun, the exchange has one already, or its connection is not its own.
@@ -35,17 +35,17 @@ pub fn Relaying(comptime W: type) type {
             if (!is_free) return error.OutOfOrder;
             if (w.connectionCount() >= w.connections_max) return error.OutOfMemory;
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
-            const peer = w.openPeer(connection.listener, socket) catch return error.OutOfMemory;
+            const local = w.openConnection(connection.listener, socket) catch return error.OutOfMemory;
             w.relays += 1;
             w.numbers -%= 1; // logs know it as its client
-            peer.connection.number = connection.number;
-            peer.connection.local = true;
-            peer.connection.leaveServing(.{ .relaying = .{
+            local.number = connection.number;
+            local.local = true;
+            local.leaveServing(.{ .relaying = .{
                 .other = connection.ticket,
                 .active_at = w.now,
             } });
-            exchange.relay = peer.connection.ticket;
-            w.arm(peer);
+            exchange.relay = local.ticket;
+            w.arm(local);
         }
 
         /// The application answers by its end of the stream alone: if that is closed there is no answer.
@@ -57,32 +57,31 @@ pub fn Relaying(comptime W: type) type {
         /// Whether the application has sent something already, of which no event has told: then the exchange
         /// is over.
         pub fn hasSpoken(w: *W, exchange: *Exchange) bool {
-            const peer = w.peers.get(exchange.relay) orelse return false;
+            const connection = w.connectionOf(exchange.relay) orelse return false;
             var line: [status_line.len + 3]u8 = undefined;
-            const len = io_layer.streams.peek(peer.socket, &line);
-            return len > 0 and begin(w, peer, line[0..len]);
+            const len = io_layer.streams.peek(Transport.of(connection).socket, &line);
+            return len > 0 and begin(w, connection, line[0..len]);
         }
 
-        /// Bytes have come: they go on to the other connection. `peer` may be gone afterwards.
-        pub fn relay(w: *W, peer: *Peer, bytes: []const u8) void {
-            const other = w.peers.get(peer.connection.phase.relaying.other) orelse return w.close(peer);
-            if (other.connection.phase != .relaying and !begin(w, peer, bytes)) return w.close(peer);
-            for ([_]*Peer{ peer, other }) |one| one.connection.phase.relaying.active_at = w.now;
-            other.connection.outbox.append(&w.pool, bytes) catch return w.fail(peer, .server_error);
-            peer.connection.phase.relaying.full = other.connection.queuedBytes() >= w.config.write_high_bytes;
-            if (other.connection.output == .open) w.cork(other);
-            w.arm(peer);
+        /// Bytes have come: they go on to the other connection. `connection` may be gone afterwards.
+        pub fn relay(w: *W, connection: *Connection, bytes: []const u8) void {
+            const other = w.connectionOf(connection.phase.relaying.other) orelse return w.close(connection);
+            if (other.phase != .relaying and !begin(w, connection, bytes)) return w.close(connection);
+            for ([_]*Connection{ connection, other }) |one| one.phase.relaying.active_at = w.now;
+            other.outbox.append(&w.pool, bytes) catch return w.fail(connection, .server_error);
+            connection.phase.relaying.full = other.queuedBytes() >= w.config.write_high_bytes;
+            if (other.output == .open) w.cork(other);
+            w.arm(connection);
         }
 
         /// The first bytes of the application: its exchange is over, and both connections relay. False: the
         /// exchange is answered otherwise, or gone.
-        fn begin(w: *W, peer: *Peer, first: []const u8) bool {
-            const client = w.peers.get(peer.connection.phase.relaying.other) orelse return false;
-            const connection = &client.connection;
+        fn begin(w: *W, local: *Connection, first: []const u8) bool {
+            const connection = w.connectionOf(local.phase.relaying.other) orelse return false;
             const exchange = connection.current() orelse return false;
-            if (exchange.relay != peer.connection.ticket or exchange.ended) return false;
+            if (exchange.relay != local.ticket or exchange.ended) return false;
             if (connection.session.responseStarted(exchange.stream)) return false;
-            peer.connection.outbox.append(&w.pool, connection.input.unread()) catch return false;
+            local.outbox.append(&w.pool, connection.input.unread()) catch return false;
             connection.input.deinit(&w.pool);
             exchange.relay = .none;
             exchange.status = statusOf(first);
@@ -92,12 +91,12 @@ pub fn Relaying(comptime W: type) type {
             if (!exchange.unannounced) w.host.finished(w, exchange);
             w.forget(exchange);
             connection.leaveServing(.{ .relaying = .{
-                .other = peer.connection.ticket,
+                .other = local.ticket,
                 .active_at = w.now,
             } });
-            if (connection.sending == .ended) endOther(w, client);
-            w.arm(client);
-            w.cork(peer);
+            if (connection.sending == .ended) endOther(w, connection);
+            w.arm(connection);
+            w.cork(local);
             return true;
         }
 
@@ -111,55 +110,54 @@ pub fn Relaying(comptime W: type) type {
         const status_line = "HTTP/1.1 ";
 
         /// A peer has ended its sending side.
-        pub fn ended(w: *W, peer: *Peer) void {
-            const relaying = &peer.connection.phase.relaying;
-            const other = w.peers.get(relaying.other) orelse return w.close(peer);
-            if (!peer.connection.local) return endOther(w, peer);
+        pub fn ended(w: *W, connection: *Connection) void {
+            const relaying = &connection.phase.relaying;
+            const other = w.connectionOf(relaying.other) orelse return w.close(connection);
+            if (!connection.local) return endOther(w, connection);
             // The application has, and reads no more.
-            if (other.connection.phase == .relaying) closeClient(w, other);
-            w.close(peer);
+            if (other.phase == .relaying) closeClient(w, other);
+            w.close(connection);
         }
 
         /// The client sends no more: the application reads that when it has read the rest.
-        fn endOther(w: *W, client: *Peer) void {
-            const other = w.peers.get(client.connection.phase.relaying.other) orelse return;
-            if (other.connection.phase.relaying.ending != .no) return;
-            other.connection.phase.relaying.ending = .due;
+        fn endOther(w: *W, client: *Connection) void {
+            const other = w.connectionOf(client.phase.relaying.other) orelse return;
+            if (other.phase.relaying.ending != .no) return;
+            other.phase.relaying.ending = .due;
             w.cork(other);
         }
 
         /// The server stops: the application gets to end its connection in order.
-        pub fn goAway(w: *W, peer: *Peer) void {
-            if (!peer.connection.local) endOther(w, peer);
+        pub fn goAway(w: *W, connection: *Connection) void {
+            if (!connection.local) endOther(w, connection);
         }
 
         /// What is queued for the client is sent, then the connection closes.
-        fn closeClient(w: *W, client: *Peer) void {
-            client.connection.beginClosing();
+        fn closeClient(w: *W, client: *Connection) void {
+            client.beginClosing();
             w.cork(client);
         }
 
         /// Output has moved.
-        pub fn settle(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn settle(w: *W, connection: *Connection) void {
             const relaying = &connection.phase.relaying;
             if (relaying.ending == .due and connection.isFlushed()) {
                 relaying.ending = .done;
-                w.io.shutdownSend(peer.socket);
+                w.io.shutdownSend(Transport.of(connection).socket);
             }
             if (connection.queuedBytes() >= w.config.write_low_bytes) return;
-            const other = w.peers.get(relaying.other) orelse return;
-            if (other.connection.phase != .relaying or !other.connection.phase.relaying.full) return;
-            other.connection.phase.relaying.full = false;
+            const other = w.connectionOf(relaying.other) orelse return;
+            if (other.phase != .relaying or !other.phase.relaying.full) return;
+            other.phase.relaying.full = false;
             w.arm(other);
         }
 
         /// A connection of a relay carries nothing more: the other one comes to its end, too.
-        pub fn leave(w: *W, peer: *Peer, name: Ticket) void {
-            const other = w.peers.get(name) orelse return;
-            if (other.connection.phase == .relaying) {
-                if (other.connection.local) w.close(other) else closeClient(w, other);
-            } else if (other.connection.current()) |exchange| if (exchange.relay == peer.connection.ticket) {
+        pub fn leave(w: *W, connection: *Connection, name: Ticket) void {
+            const other = w.connectionOf(name) orelse return;
+            if (other.phase == .relaying) {
+                if (other.local) w.close(other) else closeClient(w, other);
+            } else if (other.current()) |exchange| if (exchange.relay == connection.ticket) {
                 exchange.relay = .none;
                 if (exchange.relay_only) lackAnswer(w, exchange);
             };
@@ -167,9 +165,9 @@ pub fn Relaying(comptime W: type) type {
 
         /// The exchange ends otherwise.
         pub fn drop(w: *W, exchange: *Exchange) void {
-            const peer = w.peers.get(exchange.relay);
+            const connection = w.connectionOf(exchange.relay);
             exchange.relay = .none;
-            if (peer) |one| w.close(one);
+            if (connection) |one| w.close(one);
         }
 
         /// The application has neither answered nor spoken, and will not.

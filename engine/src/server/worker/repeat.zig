@@ -1,6 +1,7 @@
 //! The part of a worker that sends the same bytes again and again on a response that has nothing to say.
 const Exchange = @import("../exchange.zig").Exchange;
 const Repeat = @import("../repeat.zig").Repeat;
+const Connection = @import("../connection.zig").Connection;
 
 /// The methods of a worker that repeat bytes.
 pub fn Repeating(comptime W: type) type {
@@ -17,18 +18,18 @@ pub fn Repeating(comptime W: type) type {
             const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, w.now) else null;
             if (exchange.repeat) |old| old.destroy(w.gpa);
             exchange.repeat = repeat;
-            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+            if (w.pumping != exchange.connection) w.arm(exchange.connection);
         }
 
         /// Sends them once more.
-        pub fn repeatDue(w: *W, peer: *W.Peer, exchange: *Exchange) void {
+        pub fn repeatDue(w: *W, connection: *Connection, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);
-            if (peer.connection.output == .open) {
-                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(peer, .server_error);
-                if (!w.flush(peer)) return;
+            if (connection.output == .open) {
+                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(connection, .server_error);
+                if (!w.flush(connection)) return;
             }
-            w.settle(peer);
+            w.settle(connection);
         }
     };
 }

@@ -10,11 +10,12 @@ const alpn = @import("../alpn.zig");
 const Outbox = @import("../outbox.zig").Outbox;
 const Pool = @import("../pool.zig").Pool;
 const Tunnel = @import("../tunnel.zig").Tunnel;
+const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that serve connections over TLS.
 pub fn Secure(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
         const kernel_may_seal = @hasDecl(W.IoType, "sealInKernel");
 
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
@@ -93,64 +94,63 @@ pub fn Secure(comptime W: type) type {
         // ---- In
 
         /// Ciphertext has come.
-        pub fn receive(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
-            if (peer.connection.phase == .handshake) return w.receiveHandshake(peer, tunnel, ciphertext);
-            unseal(w, peer, tunnel, ciphertext);
+        pub fn receive(w: *W, connection: *Connection, tunnel: *Tunnel, ciphertext: []const u8) void {
+            if (connection.phase == .handshake) return w.receiveHandshake(connection, tunnel, ciphertext);
+            unseal(w, connection, tunnel, ciphertext);
         }
 
         /// Gives ciphertext to the session, and acts on what it says.
-        pub fn unseal(w: *W, peer: *Peer, tunnel: *Tunnel, ciphertext: []const u8) void {
-            switch (peer.connection.phase) {
+        pub fn unseal(w: *W, connection: *Connection, tunnel: *Tunnel, ciphertext: []const u8) void {
+            switch (connection.phase) {
                 .closing, .lingering => return, // see Input.receive
                 .handshake, .serving, .multiplexed, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
-            const ticket = peer.connection.ticket;
+            const ticket = connection.ticket;
             var rest = ciphertext;
             while (true) {
-                var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
+                var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
                 const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
                 rest = rest[received.consumed..];
-                if (peer.connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
-                    established(w, peer) catch return w.close(peer);
+                if (connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
+                    established(w, connection) catch return w.close(connection);
                 }
                 switch (received.event) {
                     .plaintext => |len| {
-                        switch (peer.connection.phase) {
-                            .serving, .multiplexed => w.pump(peer, w.scratch.opened[0..len]),
-                            .relaying => w.relay(peer, w.scratch.opened[0..len]),
+                        switch (connection.phase) {
+                            .serving, .multiplexed => w.pump(connection, w.scratch.opened[0..len]),
+                            .relaying => w.relay(connection, w.scratch.opened[0..len]),
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
                         // Whatever the host did with it, the connection may be gone.
-                        if (w.peers.get(ticket) == null) return;
+                        if (w.connectionOf(ticket) == null) return;
                     },
                     .want_more => break,
-                    .closed => return w.peerEnded(peer, .eof),
-                    .plain_http => return answerPlain(w, peer, tunnel, ciphertext),
-                    .failed => |reason| return failed(w, peer, tunnel, reason),
+                    .closed => return w.peerEnded(connection, .eof),
+                    .plain_http => return answerPlain(w, connection, tunnel, ciphertext),
+                    .failed => |reason| return failed(w, connection, tunnel, reason),
                 }
             }
-            const connection = &peer.connection;
             if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) {
-                return w.arm(peer);
+                return w.arm(connection);
             }
             // An answer will follow at once, and what the session has to say (tickets) goes with it.
-            if (connection.current() != null) return w.cork(peer);
-            if (w.flush(peer)) w.settle(peer);
+            if (connection.current() != null) return w.cork(connection);
+            if (w.flush(connection)) w.settle(connection);
         }
 
-        fn established(w: *W, peer: *Peer) error{OutOfMemory}!void {
-            peer.connection.awaitRequest(w.now);
-            const agreed = peer.connection.tunnel.?.session.protocol();
+        fn established(w: *W, connection: *Connection) error{OutOfMemory}!void {
+            connection.awaitRequest(w.now);
+            const agreed = connection.tunnel.?.session.protocol();
             // Those over the limit are told so on each of their streams.
-            if (alpn.isMultiplexed(agreed)) return w.beginStreams(peer);
-            if (peer.connection.surplus != .no and !w.health.isSet()) try w.queueRejection(peer, "");
+            if (alpn.isMultiplexed(agreed)) return w.beginStreams(connection);
+            if (connection.surplus != .no and !w.health.isSet()) try w.queueRejection(connection, "");
         }
 
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first
         /// byte shows that, so that `plaintext` begins with its request.
-        fn answerPlain(w: *W, peer: *Peer, tunnel: *Tunnel, plaintext: []const u8) void {
+        fn answerPlain(w: *W, connection: *Connection, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [early.response_bytes_max]u8 = undefined;
             const refusal: Refusal = .{
                 .status = 400,
@@ -162,72 +162,70 @@ pub fn Secure(comptime W: type) type {
                 &space,
             );
             w.stats.refused += 1;
-            tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(peer);
-            w.noteRefusal(&peer.connection, refusal, early.refusalBodyBytes(refusal), plaintext);
-            beginClosing(w, peer, tunnel);
+            tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(connection);
+            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), plaintext);
+            beginClosing(w, connection, tunnel);
         }
 
         /// The session is over: the alert that it may have left in the wire is sent, nothing else.
-        fn failed(w: *W, peer: *Peer, tunnel: *Tunnel, reason: []const u8) void {
-            const connection = &peer.connection;
+        fn failed(w: *W, connection: *Connection, tunnel: *Tunnel, reason: []const u8) void {
             switch (connection.phase) {
-                .handshake => noteFailure(w, peer, reason),
+                .handshake => noteFailure(w, connection, reason),
                 .serving => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
-                .relaying => |relaying| w.leaveRelay(peer, relaying.other),
-                .multiplexed => w.dissolveStreams(peer, .protocol_error),
+                .relaying => |relaying| w.leaveRelay(connection, relaying.other),
+                .multiplexed => w.dissolveStreams(connection, .protocol_error),
                 else => {},
             }
-            beginClosing(w, peer, tunnel);
+            beginClosing(w, connection, tunnel);
         }
 
-        fn beginClosing(w: *W, peer: *Peer, tunnel: *Tunnel) void {
+        fn beginClosing(w: *W, connection: *Connection, tunnel: *Tunnel) void {
             tunnel.silent = true;
-            peer.connection.beginClosing();
-            peer.connection.input.deinit(&w.pool);
-            w.dropOutput(&peer.connection.outbox);
-            if (w.flush(peer)) w.settle(peer);
+            connection.beginClosing();
+            connection.input.deinit(&w.pool);
+            w.dropOutput(&connection.outbox);
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
-        fn noteFailure(w: *W, peer: *Peer, reason: []const u8) void {
+        fn noteFailure(w: *W, connection: *Connection, reason: []const u8) void {
             if (w.counters) |counters| counters.noteRejection(.tls_handshake);
             const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{
-                reason, peer.connection.number, peer.connection.peerPlace(), others,
+                reason, connection.number, connection.peerPlace(), others,
             });
         }
 
         // ---- Out
 
         /// As `flush` of a connection without a tunnel, sealing on the way.
-        pub fn flush(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
-            const connection = &peer.connection;
-            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, peer, tunnel);
+        pub fn flush(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
+            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, connection, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
                 // What is due goes in one system call: the end of a response, and the close_notify behind it.
                 while (left > 0 and tunnel.wire.bytes < seal_bytes) {
-                    const sealed = seal(w, peer, tunnel) catch |err| {
-                        w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
+                    const sealed = seal(w, connection, tunnel) catch |err| {
+                        w.fail(connection, if (err == error.TlsFailed) .write_error else .server_error);
                         return false;
                     };
                     left -|= sealed orelse break;
                 }
                 if (tunnel.wire.isEmpty()) {
-                    if (peer.reading) return true;
+                    if (connection.reading) return true;
                     break;
                 }
-                switch (sendWire(w, peer, tunnel)) {
+                switch (sendWire(w, connection, tunnel)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
                 }
-                if (left > 0 and !peer.reading) continue;
-                if (peer.reading) return true;
+                if (left > 0 and !connection.reading) continue;
+                if (connection.reading) return true;
                 // It goes on in the next round, when the others had their turn.
-                w.block(peer);
-                w.cork(peer);
+                w.block(connection);
+                w.cork(connection);
                 return true;
             }
             connection.output = .open;
@@ -237,18 +235,19 @@ pub fn Secure(comptime W: type) type {
         const Progress = enum { sent, waits, lost };
 
         /// Hands ciphertext to the kernel.
-        fn sendWire(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
-            const progress = drainWire(w, peer, tunnel);
+        fn sendWire(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
+            const progress = drainWire(w, connection, tunnel);
             switch (progress) {
                 .sent => {},
-                .waits => w.block(peer),
-                .lost => _ = w.sendFailed(peer),
+                .waits => w.block(connection),
+                .lost => _ = w.sendFailed(connection),
             }
             return progress;
         }
 
         /// The same without acting on how it goes, for the middle of a session's work.
-        fn drainWire(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
+        fn drainWire(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
+            const socket = Transport.of(connection).socket;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
@@ -260,13 +259,13 @@ pub fn Secure(comptime W: type) type {
                         slice.* = io_layer.slice(bytes);
                         total += bytes.len;
                     }
-                    const sent = switch (w.io.send(peer.socket, borrowed[0..count], false)) {
+                    const sent = switch (w.io.send(socket, borrowed[0..count], false)) {
                         .sent => |len| len,
                         .blocked => 0,
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     };
-                    w.took(peer, sent);
+                    w.took(connection, sent);
                     tunnel.wire.consume(&w.pool, sent);
                     if (sent < total) return .waits;
                 },
@@ -277,35 +276,35 @@ pub fn Secure(comptime W: type) type {
 
         /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as
         /// records of their kinds.
-        fn flushThroughKernel(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
-            const connection = &peer.connection;
-            switch (sendRecords(w, peer, tunnel)) {
+        fn flushThroughKernel(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
+            switch (sendRecords(w, connection, tunnel)) {
                 .sent => {},
                 .waits => return true,
-                .lost => return w.sendFailed(peer),
+                .lost => return w.sendFailed(connection),
             }
             if (!tunnel.session.isHandshakeDone()) {
                 connection.output = .open;
                 return true;
             }
-            if (!w.flushPlain(peer)) return false;
+            if (!w.flushPlain(connection)) return false;
             if (connection.output != .open or connection.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
-            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch |err| {
-                w.fail(peer, if (err == error.TlsFailed) .write_error else .server_error);
+                w.fail(connection, if (err == error.TlsFailed) .write_error else .server_error);
                 return false;
             };
-            return switch (sendRecords(w, peer, tunnel)) {
+            return switch (sendRecords(w, connection, tunnel)) {
                 .sent, .waits => true,
-                .lost => w.sendFailed(peer),
+                .lost => w.sendFailed(connection),
             };
         }
 
         /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that
         /// is the caller's to act upon.
-        fn sendRecords(w: *W, peer: *Peer, tunnel: *Tunnel) Progress {
+        fn sendRecords(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
             if (!kernel_may_seal) unreachable;
+            const socket = Transport.of(connection).socket;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
@@ -313,16 +312,16 @@ pub fn Secure(comptime W: type) type {
                 .bytes => |count| {
                     const bytes = gather(w.scratch.gathered, slices[0..count]);
                     const end = record_head_bytes + std.mem.readInt(u16, bytes[1..record_head_bytes], .big);
-                    switch (w.io.sendRecord(peer.socket, bytes[0], bytes[record_head_bytes..end])) {
+                    switch (w.io.sendRecord(socket, bytes[0], bytes[record_head_bytes..end])) {
                         .sent => {},
                         .blocked => {
-                            w.block(peer);
+                            w.block(connection);
                             return .waits;
                         },
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     }
-                    w.took(peer, end);
+                    w.took(connection, end);
                     tunnel.wire.consume(&w.pool, end);
                 },
             };
@@ -338,14 +337,14 @@ pub fn Secure(comptime W: type) type {
 
         /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none
         /// is left. While it closes the last piece is close_notify.
-        fn seal(w: *W, peer: *Peer, tunnel: *Tunnel) SealError!?usize {
-            const outbox = &peer.connection.outbox;
+        fn seal(w: *W, connection: *Connection, tunnel: *Tunnel) SealError!?usize {
+            const outbox = &connection.outbox;
             if (!tunnel.session.isHandshakeDone()) return null;
             var slices: [io_layer.slices_max][]const u8 = undefined;
-            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
             switch (outbox.front(&slices)) {
                 .nothing => {
-                    if (peer.connection.phase != .closing or tunnel.silent) return null;
+                    if (connection.phase != .closing or tunnel.silent) return null;
                     tunnel.silent = true;
                     try tunnel.session.shutdown(sink.interface());
                     return 0;
@@ -357,7 +356,7 @@ pub fn Secure(comptime W: type) type {
                     return plaintext.len;
                 },
                 .file => |range| {
-                    const readable = w.readable(peer, range);
+                    const readable = w.readable(connection, range);
                     if (readable == 0) return null;
                     const wanted: usize = @intCast(@min(readable, w.scratch.gathered.len));
                     const len = io_layer.file.read(
@@ -393,34 +392,35 @@ pub fn Secure(comptime W: type) type {
 
         /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
         /// has no room for it now.
-        pub fn sendCloseNotify(w: *W, peer: *Peer, tunnel: *Tunnel) bool {
-            if (tunnel.silent or peer.connection.output != .open or !tunnel.session.isHandshakeDone()) {
+        pub fn sendCloseNotify(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
+            if (tunnel.silent or connection.output != .open or !tunnel.session.isHandshakeDone()) {
                 return true;
             }
             tunnel.silent = true;
-            var sink: WireSink = .{ .w = w, .peer = peer, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch return true;
-            if (tunnel.session.isSealedByKernel()) return sendRecords(w, peer, tunnel) != .waits;
+            if (tunnel.session.isSealedByKernel()) return sendRecords(w, connection, tunnel) != .waits;
             var slices: [1][]const u8 = undefined;
             const close_notify = switch (tunnel.wire.front(&slices)) {
                 .bytes => slices[0],
                 .nothing, .file => return true,
             };
-            const sent = switch (w.io.send(peer.socket, &.{io_layer.slice(close_notify)}, false)) {
+            const socket = Transport.of(connection).socket;
+            const sent = switch (w.io.send(socket, &.{io_layer.slice(close_notify)}, false)) {
                 .sent => |len| len,
                 .blocked => 0,
                 .failed, .end_of_file, .file_failed => return true,
             };
             tunnel.wire.consume(&w.pool, sent);
             if (tunnel.wire.isEmpty()) return true;
-            w.block(peer);
+            w.block(connection);
             return false;
         }
 
         /// Appends to a tunnel's wire for the length of one call into its session.
         const WireSink = struct {
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             tunnel: *Tunnel,
 
             const kernel: tls.Sink.Kernel = .{ .takeKeys = takeKeys, .record = record };
@@ -444,9 +444,9 @@ pub fn Secure(comptime W: type) type {
                 const sink: *WireSink = @ptrCast(@alignCast(context));
                 return drainWire(
                     sink.w,
-                    sink.peer,
+                    sink.connection,
                     sink.tunnel,
-                ) == .sent and sink.w.io.sealInKernel(sink.peer.socket, keys);
+                ) == .sent and sink.w.io.sealInKernel(Transport.of(sink.connection).socket, keys);
             }
 
             fn record(context: *anyopaque, kind: u8, plaintext: []const u8) tls.Sink.Error!void {

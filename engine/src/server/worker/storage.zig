@@ -11,12 +11,12 @@ const assert = std.debug.assert;
 const io_layer = @import("io");
 const FileRange = @import("../outbox.zig").FileRange;
 const Ticket = @import("../slab.zig").Ticket;
+const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that ask storage.
 pub fn Storing(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// What a thread reads at a time.
         const piece_bytes = 128 * 1024;
         /// What the kernel is told then to read ahead.
@@ -28,11 +28,11 @@ pub fn Storing(comptime W: type) type {
 
         /// How many bytes of the file at the front of a connection can be read without waiting; 0: it goes on
         /// when they are there.
-        pub fn readable(w: *W, peer: *Peer, range: *FileRange) u64 {
+        pub fn readable(w: *W, connection: *Connection, range: *FileRange) u64 {
             if (!range.asks) return range.len;
-            if (peer.reading) return 0;
+            if (connection.reading) return 0;
             if (range.ready == 0) range.ready = look(w, range);
-            if (range.ready == 0 and !begin(w, peer, range)) range.ready = piece_bytes; // as ever, then
+            if (range.ready == 0 and !begin(w, connection, range)) range.ready = piece_bytes; // as ever, then
             return @min(range.ready, range.len);
         }
 
@@ -63,26 +63,30 @@ pub fn Storing(comptime W: type) type {
         }
 
         /// Has the next piece read. False: that cannot be had.
-        fn begin(w: *W, peer: *Peer, range: *FileRange) bool {
+        fn begin(w: *W, connection: *Connection, range: *FileRange) bool {
             const storage = storageOf(w) orelse return false;
             const read = io_layer.StorageRead.create(
-                @intCast(@backingInt(peer.connection.ticket)),
+                @intCast(@backingInt(connection.ticket)),
                 range.fd,
                 range.offset,
                 @intCast(@min(range.len, piece_bytes)),
                 if (range.is_dumb) 0 else @min(range.len, ahead_bytes),
             ) catch return false;
-            const socket = peer.socket;
-            const held = if (socket == .none) 0 else w.io.held(socket);
-            peer.reading = true;
-            peer.connection.output = .{ .blocked = .begin(held, w.io.now()) };
-            peer.connection.outbox.noteSlow(range.fd);
+            connection.reading = true;
+            connection.output = .{ .blocked = .begin(heldByKernel(w, connection), w.io.now()) };
+            connection.outbox.noteSlow(range.fd);
             storage.submit(&read.task) catch {
-                peer.reading = false;
+                connection.reading = false;
                 read.destroy();
                 return false;
             };
             return true;
+        }
+
+        fn heldByKernel(w: *W, connection: *const Connection) usize {
+            if (connection.carrier != null) return 0;
+            const socket = Transport.of(connection).socket;
+            return if (socket == .none) 0 else w.io.held(socket);
         }
 
         /// Hands a task to the worker's threads. When it is done, its `done` is called with the worker,
@@ -121,31 +125,32 @@ pub fn Storing(comptime W: type) type {
                 const read: *io_layer.StorageRead = @fieldParentPtr("task", task);
                 defer read.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(read.owner));
-                const peer = w.peers.get(ticket) orelse continue; // it has gone meanwhile
-                arrived(w, peer, read);
+                const connection = w.connectionOf(ticket) orelse continue; // it has gone meanwhile
+                arrived(w, connection, read);
             }
         }
 
-        fn arrived(w: *W, peer: *Peer, read: *const io_layer.StorageRead) void {
-            const outbox = &peer.connection.outbox;
-            assert(peer.reading);
-            peer.reading = false;
+        fn arrived(w: *W, connection: *Connection, read: *const io_layer.StorageRead) void {
+            const outbox = &connection.outbox;
+            assert(connection.reading);
+            connection.reading = false;
             const range = outbox.first.?.fileRange();
-            if (read.errno != 0) return w.fileFailed(peer, range, "could not be read");
+            if (read.errno != 0) return w.fileFailed(connection, range, "could not be read");
             const bytes = read.bytes();
-            if (bytes.len == 0) return w.fileFailed(peer, range, "ended before all of its bytes were sent");
+            if (bytes.len == 0) {
+                return w.fileFailed(connection, range, "ended before all of its bytes were sent");
+            }
             // The peer has its time from now on.
-            const held = if (peer.socket == .none) 0 else w.io.held(peer.socket);
-            peer.connection.output = .{ .blocked = .begin(held, w.io.now()) };
+            connection.output = .{ .blocked = .begin(heldByKernel(w, connection), w.io.now()) };
             range.advance(bytes.len);
             if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| closeFile(w, whole);
-            outbox.prepend(&w.pool, bytes) catch return w.fail(peer, .server_error);
-            if (w.flush(peer)) w.settle(peer);
+            outbox.prepend(&w.pool, bytes) catch return w.fail(connection, .server_error);
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// Storage has not answered for as long as a peer has to take something.
-        pub fn storageStalled(w: *W, peer: *Peer) void {
-            w.fileFailed(peer, peer.connection.outbox.first.?.fileRange(), "was not read within write_ms");
+        pub fn storageStalled(w: *W, connection: *Connection) void {
+            w.fileFailed(connection, connection.outbox.first.?.fileRange(), "was not read within write_ms");
         }
 
         /// Gives back the descriptor of a file; where that may take long, a thread does.
@@ -167,9 +172,9 @@ pub fn Storing(comptime W: type) type {
         // ---- Streams
 
         /// How much of what a stream has queued can be framed. 0: it goes on when there is something.
-        pub fn readableOfStream(w: *W, peer: *Peer) u64 {
+        pub fn readableOfStream(w: *W, connection: *Connection) u64 {
             var bytes: u64 = 0;
-            var node = peer.connection.outbox.first;
+            var node = connection.outbox.first;
             while (node) |one| : (node = one.next) {
                 if (one.unsent()) |unsent| {
                     bytes += unsent.len;
@@ -177,7 +182,7 @@ pub fn Storing(comptime W: type) type {
                 }
                 const range = one.fileRange();
                 if (range.asks and bytes > 0) return bytes + @min(range.ready, range.len);
-                const ready = readable(w, peer, range);
+                const ready = readable(w, connection, range);
                 bytes += ready;
                 if (ready < range.len) return bytes;
             }

@@ -20,12 +20,12 @@ const Multiplex = @import("../multiplex.zig").Multiplex;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const types = @import("../types.zig");
+const Transport = @import("../transport.zig").Transport;
+const Stream = @import("../stream.zig").Stream;
 
 /// The methods of a worker that serve streams.
 pub fn Streams(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// What all such connections of a worker share; made with the first of them.
         pub const Shared = struct {
             config: Multiplexed.Config,
@@ -33,8 +33,6 @@ pub fn Streams(comptime W: type) type {
             room: Multiplexed.Room,
             /// Memory that connections hold for their streams, in bytes.
             held_bytes: usize = 0,
-            /// Streams, which are among the worker's connections.
-            count: u32 = 0,
 
             fn create(gpa: std.mem.Allocator, config: Multiplexed.Config) error{OutOfMemory}!*Shared {
                 const shared = try gpa.create(Shared);
@@ -53,8 +51,7 @@ pub fn Streams(comptime W: type) type {
         // ---- Beginning
 
         /// A connection carries many streams from now on. What has come of them is its input.
-        pub fn beginStreams(w: *W, peer: *Peer) error{OutOfMemory}!void {
-            const connection = &peer.connection;
+        pub fn beginStreams(w: *W, connection: *Connection) error{OutOfMemory}!void {
             if (w.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
@@ -62,9 +59,9 @@ pub fn Streams(comptime W: type) type {
             shared.held_bytes += multiplex.memoryBytes();
             connection.leaveServing(.{ .multiplexed = multiplex });
             connection.needs_more = false;
-            w.io.limitUnsent(peer.socket, unsent_bytes_max);
-            if (w.stopping != .no or connection.retiring != .no) announceEnd(w, peer, multiplex);
-            w.cork(peer);
+            w.io.limitUnsent(Transport.of(connection).socket, unsent_bytes_max);
+            if (w.stopping != .no or connection.retiring != .no) announceEnd(w, connection, multiplex);
+            w.cork(connection);
         }
 
         /// What the kernel holds of a connection, unsent: all of it goes before what matters more. Enough for
@@ -78,22 +75,20 @@ pub fn Streams(comptime W: type) type {
                 unread.len > 0 and Multiplexed.begins(unread);
         }
 
-        fn open(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) ?*Peer {
+        fn open(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) ?*Connection {
             const stream = take(w, carrier, id) catch {
                 multiplex.session.reset(id, .refused_stream);
                 return null;
             };
             multiplex.session.own(id, @backingInt(stream.connection.ticket));
-            multiplex.add(&stream.connection);
-            w.shared.?.count += 1;
-            return stream;
+            multiplex.add(stream);
+            return &stream.connection;
         }
 
-        fn take(w: *W, carrier: *Connection, id: StreamId) error{OutOfMemory}!*Peer {
+        fn take(w: *W, carrier: *Connection, id: StreamId) error{OutOfMemory}!*Stream {
             try w.reserveTurns();
-            const slot = try w.peers.add();
+            const slot = try w.open_streams.add();
             slot.item.* = .{
-                .socket = .none,
                 .connection = .{
                     .ticket = slot.ticket,
                     .session = .ofStream(&carrier.phase.multiplexed.session, id),
@@ -118,45 +113,44 @@ pub fn Streams(comptime W: type) type {
         // ---- In
 
         /// As `pump` of a connection with one exchange at a time.
-        pub fn pump(w: *W, peer: *Peer, received: ?[]u8) void {
-            if (peer.connection.multiplex()) |multiplex| return pumpCarrier(w, peer, multiplex, received);
-            pumpStream(w, peer, received);
+        pub fn pump(w: *W, connection: *Connection, received: ?[]u8) void {
+            if (connection.multiplex()) |multiplex| return pumpCarrier(w, connection, multiplex, received);
+            pumpStream(w, connection, received);
         }
 
-        fn pumpCarrier(w: *W, peer: *Peer, multiplex: *Multiplex, received: ?[]u8) void {
-            const connection = &peer.connection;
+        fn pumpCarrier(w: *W, connection: *Connection, multiplex: *Multiplex, received: ?[]u8) void {
             assert(w.pumping == null);
             if (received != null and (connection.yielded or !connection.input.isEmpty())) {
-                connection.input.append(&w.pool, received.?) catch return w.fail(peer, .server_error);
+                connection.input.append(&w.pool, received.?) catch return w.fail(connection, .server_error);
                 if (connection.yielded) return;
             }
             const held = received == null or !connection.input.isEmpty();
             const unread = if (held) connection.input.unread() else received.?;
-            w.pumping = peer;
-            const used = read(w, peer, multiplex, unread);
+            w.pumping = connection;
+            const used = read(w, connection, multiplex, unread);
             w.pumping = null;
-            if (connection.phase == .closed) return w.release(peer);
+            if (connection.phase == .closed) return w.release(connection);
             if (connection.phase != .multiplexed) {
                 connection.input.deinit(&w.pool);
-                if (w.flush(peer)) w.settle(peer);
+                if (w.flush(connection)) w.settle(connection);
                 return;
             }
             if (held) {
                 connection.input.consume(&w.pool, used);
             } else if (used < unread.len) {
-                connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
+                connection.input.append(&w.pool, unread[used..]) catch
+                    return w.fail(connection, .server_error);
             }
             multiplex.noteReading(used, unread.len - used, w.now);
             multiplex.noteLingering(w.now);
             settleTouched(w, multiplex);
-            w.cork(peer);
-            w.arm(peer);
+            w.cork(connection);
+            w.arm(connection);
         }
 
         /// Acts on frames until more bytes are needed, or others have their turn; the number of bytes that
         /// are done with.
-        fn read(w: *W, peer: *Peer, multiplex: *Multiplex, unread: []u8) usize {
-            const connection = &peer.connection;
+        fn read(w: *W, connection: *Connection, multiplex: *Multiplex, unread: []u8) usize {
             const session = &multiplex.session;
             const turn = w.budget.turn(w.config.round_bytes);
             var used: usize = 0;
@@ -165,13 +159,13 @@ pub fn Streams(comptime W: type) type {
             while (connection.wantsInput()) {
                 const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
                 if (is_over and used < unread.len) {
-                    w.yield(peer);
+                    w.yield(connection);
                     break;
                 }
                 const step = session.feed(unread[used..], &w.head);
                 used += step.consumed;
                 if (session.outgrows()) growTable(w, multiplex) catch {
-                    w.fail(peer, .server_error);
+                    w.fail(connection, .server_error);
                     return unread.len;
                 };
                 switch (step.event) {
@@ -179,7 +173,7 @@ pub fn Streams(comptime W: type) type {
                         connection.needs_more = true;
                         break;
                     },
-                    .control => if (!sayControl(w, peer, multiplex)) return unread.len,
+                    .control => if (!sayControl(w, connection, multiplex)) return unread.len,
                     .places => grow(w, multiplex) catch {}, // the stream is refused then
                     .request => beginRequest(w, connection, multiplex, step.stream),
                     .body => |piece| hand(w, multiplex, step.stream, piece),
@@ -189,7 +183,7 @@ pub fn Streams(comptime W: type) type {
                     .reset => |reset| wasReset(w, reset.owner, reset.by == .peer),
                     .failed => |failure| {
                         w.stats.refused += 1;
-                        fail(w, peer, multiplex, failure.detail);
+                        fail(w, connection, multiplex, failure.detail);
                         return unread.len;
                     },
                 }
@@ -211,15 +205,15 @@ pub fn Streams(comptime W: type) type {
 
         fn beginRequest(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) void {
             const stream = open(w, carrier, multiplex, id) orelse return;
-            stream.connection.touched = true;
+            Stream.of(stream).touched = true;
             w.beginRequest(stream, id);
             // Its last request, or one too many: the second word has its time, whatever the peer answers.
             const is_last = carrier.surplus != .no or !multiplex.session.persists();
-            if (is_last) announceEnd(w, parent(carrier), multiplex);
+            if (is_last) announceEnd(w, carrier, multiplex);
         }
 
-        fn streamOf(w: *W, owner: u64) ?*Peer {
-            return if (owner == 0) null else w.peers.get(@fromBackingInt(owner));
+        fn streamOf(w: *W, owner: u64) ?*Connection {
+            return if (owner == 0) null else w.connectionOf(@fromBackingInt(owner));
         }
 
         /// Content of a stream has come.
@@ -232,18 +226,20 @@ pub fn Streams(comptime W: type) type {
         /// No more content follows. What `w.head` holds of a trailer section is told when the content is.
         fn noteEnd(w: *W, multiplex: *Multiplex, id: StreamId, with_trailers: bool) void {
             const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse return;
-            const connection = &stream.connection;
+            const connection = stream;
             // A WebSocket needs both directions.
             if (connection.current()) |exchange| if (exchange.websocket != null) {
                 return w.peerEnded(stream, .eof);
             };
             if (with_trailers) {
                 const kept = KeptHead.create(&w.pool, &w.head) catch return w.fail(stream, .server_error);
-                stream.trailers = kept;
+                Stream.of(connection).trailers = kept;
                 return connection.session.noteEnd(&kept.head);
             }
             // Trailers have told it.
-            if (!connection.session.holdsEnd() and stream.trailers == null) connection.session.noteEnd(null);
+            if (!connection.session.holdsEnd() and Stream.of(connection).trailers == null) {
+                connection.session.noteEnd(null);
+            }
             connection.needs_more = false;
             if (connection.mayGoOn()) pumpStream(w, stream, null);
         }
@@ -252,46 +248,47 @@ pub fn Streams(comptime W: type) type {
         pub const KeptHead = @import("../kept_head.zig").KeptHead;
 
         /// Hands a stream what has come for it, and what it holds. See `Input.pump`.
-        fn pumpStream(w: *W, peer: *Peer, received: ?[]u8) void {
-            const connection = &peer.connection;
+        fn pumpStream(w: *W, connection: *Connection, received: ?[]u8) void {
             if (received) |bytes| {
                 if (connection.lane.phase == .closing) return connection.session.release(bytes.len);
                 if (connection.yielded or !connection.input.isEmpty() or !connection.wantsInput()) {
                     connection.needs_more = false;
-                    return connection.input.append(&w.pool, bytes) catch w.fail(peer, .server_error);
+                    return connection.input.append(&w.pool, bytes) catch w.fail(connection, .server_error);
                 }
             }
             const carrier_pumps = w.pumping;
             const unread = received orelse connection.input.unread();
-            w.pumping = peer;
-            const used = w.parse(peer, unread);
+            w.pumping = connection;
+            const used = w.parse(connection, unread);
             w.pumping = carrier_pumps;
             connection.session.release(used);
-            if (connection.phase == .closed) return w.release(peer);
+            if (connection.phase == .closed) return w.release(connection);
             if (received == null) {
                 connection.input.consume(&w.pool, used);
             } else if (used < unread.len) {
-                connection.input.append(&w.pool, unread[used..]) catch return w.fail(peer, .server_error);
+                connection.input.append(&w.pool, unread[used..]) catch
+                    return w.fail(connection, .server_error);
             }
             if (carrier_pumps != null and connection.lane.phase != .closing) {
                 // More of it may come at once.
-                connection.touched = true;
+                Stream.of(connection).touched = true;
                 return;
             }
             pauseIfPulled(w, connection);
-            if (w.flush(peer)) w.settle(peer);
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// A carrier's turn is over: hosts that ask for content get no more until they do.
         fn settleTouched(w: *W, multiplex: *Multiplex) void {
             var next = multiplex.first;
-            while (next) |connection| {
-                next = connection.siblings.next;
-                if (!connection.touched) continue;
-                connection.touched = false;
+            while (next) |stream| {
+                next = stream.next;
+                if (!stream.touched) continue;
+                stream.touched = false;
+                const connection = &stream.connection;
                 pauseIfPulled(w, connection);
                 pour(connection, multiplex);
-                w.cork(parent(connection));
+                w.cork(connection);
             }
         }
 
@@ -317,7 +314,7 @@ pub fn Streams(comptime W: type) type {
         /// A stream is over before its response.
         fn wasReset(w: *W, owner: u64, by_peer: bool) void {
             const stream = streamOf(w, owner) orelse return;
-            if (stream.connection.current()) |exchange| {
+            if (stream.current()) |exchange| {
                 w.endExchange(exchange, if (by_peer) .client_closed else .protocol_error);
             }
             w.close(stream);
@@ -329,8 +326,8 @@ pub fn Streams(comptime W: type) type {
         pub fn flushStream(w: *W, stream: *Connection, carrier: *Connection) void {
             const multiplex = carrier.multiplex() orelse return;
             pour(stream, multiplex);
-            revealFile(w, parent(stream), multiplex);
-            if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(parent(carrier));
+            revealFile(w, stream, multiplex);
+            if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(carrier);
         }
 
         /// Hands what is queued for an exchange's stream to the kernel at once, as far as its turn has come
@@ -338,11 +335,11 @@ pub fn Streams(comptime W: type) type {
         /// out to be gone, and all of its streams with it.
         pub fn sendStream(w: *W, exchange: *Exchange) void {
             assert(w.pumping == null);
-            const stream = W.peerOfExchange(exchange);
-            const carrier = stream.connection.carrier orelse return;
+            const stream = exchange.connection;
+            const carrier = stream.carrier orelse return;
             if (carrier.output != .open or !w.flush(stream)) return;
-            const peer = parent(carrier);
-            if (w.flush(peer)) w.settle(peer);
+            const connection = carrier;
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
@@ -357,22 +354,27 @@ pub fn Streams(comptime W: type) type {
             carrier.phase.multiplexed.session.withhold(exchange.stream, len);
         }
 
-        fn revealFile(w: *W, stream: *Peer, multiplex: *Multiplex) void {
-            const id = stream.connection.session.number();
+        fn revealFile(w: *W, stream: *Connection, multiplex: *Multiplex) void {
+            const id = stream.session.number();
             if (stream.reading or multiplex.session.withheld(id) == 0) return;
             multiplex.session.reveal(id, w.readableOfStream(stream));
         }
 
         /// What happens after output of a stream was queued: as `queued`.
-        pub fn queuedOnStream(w: *W, peer: *Peer, carrier: *Connection, exchange: *Exchange) W.Outcome {
-            w.cork(parent(carrier));
+        pub fn queuedOnStream(
+            w: *W,
+            connection: *Connection,
+            carrier: *Connection,
+            exchange: *Exchange,
+        ) W.Outcome {
+            w.cork(carrier);
             if (exchange.isSettled()) {
-                w.complete(peer, exchange);
-                if (w.pumping != peer) w.settle(peer);
+                w.complete(connection, exchange);
+                if (w.pumping != connection) w.settle(connection);
                 return .done;
             }
-            pour(&peer.connection, carrier.phase.multiplexed);
-            w.cork(peer);
+            pour(connection, carrier.phase.multiplexed);
+            w.cork(connection);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -381,15 +383,14 @@ pub fn Streams(comptime W: type) type {
         }
 
         /// Frames what may leave, and hands it to the kernel until that has had enough. False: the connection
-        /// is lost, and `peer` with it.
-        pub fn flushCarrier(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
-            const connection = &peer.connection;
+        /// is lost, and `connection` with it.
+        pub fn flushCarrier(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
             while (true) {
                 const more = frame(w, connection, multiplex) catch {
-                    w.fail(peer, .server_error);
+                    w.fail(connection, .server_error);
                     return false;
                 };
-                if (!w.flushFramed(peer)) return false;
+                if (!w.flushFramed(connection)) return false;
                 if (connection.output != .open) return true;
                 noteFlushed(w, connection, multiplex);
                 if (!more) return true;
@@ -402,17 +403,17 @@ pub fn Streams(comptime W: type) type {
             if (!multiplex.flushing or !connection.isFlushed()) return;
             multiplex.flushing = false;
             var next = multiplex.first;
-            while (next) |stream| : (next = stream.siblings.next) {
+            while (next) |stream| : (next = stream.next) {
                 const exchange = flushingOf(stream) orelse continue;
-                if (stream.isFlushed()) {
+                if (stream.connection.isFlushed()) {
                     exchange.flushing = .due;
-                    w.cork(parent(stream));
+                    w.cork(&stream.connection);
                 } else multiplex.flushing = true;
             }
         }
 
-        fn flushingOf(stream: *Connection) ?*Exchange {
-            const exchange = stream.current() orelse return null;
+        fn flushingOf(stream: *const Stream) ?*Exchange {
+            const exchange = stream.connection.current() orelse return null;
             return if (exchange.flushing == .waits) exchange else null;
         }
 
@@ -421,8 +422,8 @@ pub fn Streams(comptime W: type) type {
         fn isFlushing(connection: *const Connection, multiplex: *const Multiplex) bool {
             if (!multiplex.flushing or connection.isFlushed()) return false;
             var next = multiplex.first;
-            while (next) |stream| : (next = stream.siblings.next) {
-                if (flushingOf(stream) != null and stream.isFlushed()) return true;
+            while (next) |stream| : (next = stream.next) {
+                if (flushingOf(stream) != null and stream.connection.isFlushed()) return true;
             }
             return false;
         }
@@ -452,13 +453,13 @@ pub fn Streams(comptime W: type) type {
             w: *W,
             carrier: *Connection,
             multiplex: *Multiplex,
-            stream: *Peer,
+            stream: *Connection,
             head: []const u8,
             emission: Multiplexed.Emission,
         ) error{OutOfMemory}!void {
             const len = emission.content;
             multiplex.framed_bytes += len;
-            const connection = &stream.connection;
+            const connection = stream;
             if (connection.outbox.isInMemory(len)) {
                 try carrier.outbox.move(&w.pool, head, &connection.outbox, len);
             } else {
@@ -467,7 +468,7 @@ pub fn Streams(comptime W: type) type {
                 copyContent(w, stream, (try copy.reserve(&w.pool, len))[0..len], &carrier.outbox) catch {
                     copy.cancel(&w.pool);
                     multiplex.session.takeBack(emission);
-                    stream.file_failed = true;
+                    Stream.of(stream).file_failed = true;
                     return w.cork(stream);
                 };
                 copy.commit(len);
@@ -487,8 +488,8 @@ pub fn Streams(comptime W: type) type {
         }
 
         /// Copies the first bytes of a stream's queue, which are in files, or some of them.
-        fn copyContent(w: *W, stream: *Peer, out: []u8, framed: *Outbox) error{FileFailed}!void {
-            const outbox = &stream.connection.outbox;
+        fn copyContent(w: *W, stream: *Connection, out: []u8, framed: *Outbox) error{FileFailed}!void {
+            const outbox = &stream.outbox;
             var filled: usize = 0;
             while (true) switch (outbox.fill(&w.pool, out[filled..], framed)) {
                 .done => return,
@@ -508,12 +509,12 @@ pub fn Streams(comptime W: type) type {
         }
 
         /// What the session owes its peer goes before anything more is read. False: the connection is lost.
-        fn sayControl(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
+        fn sayControl(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
             const emission = multiplex.session.emit(&head, content_bytes_max).?;
             assert(emission.content == 0);
-            peer.connection.outbox.append(&w.pool, head[0..emission.head]) catch {
-                w.fail(peer, .server_error);
+            connection.outbox.append(&w.pool, head[0..emission.head]) catch {
+                w.fail(connection, .server_error);
                 return false;
             };
             return true;
@@ -521,41 +522,43 @@ pub fn Streams(comptime W: type) type {
 
         /// After output moved: goes on with what waited for that, or ends the connection when it is over.
         /// False: it was, and nothing is to be armed.
-        pub fn settleCarrier(w: *W, peer: *Peer, multiplex: *Multiplex) bool {
-            const connection = &peer.connection;
+        pub fn settleCarrier(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
             noteFlushed(w, connection, multiplex);
             multiplex.noteLingering(w.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
-                leave(w, peer, multiplex);
-                w.settle(peer);
+                leave(w, connection, multiplex);
+                w.settle(connection);
                 return false;
             }
-            if (connection.mayGoOn()) w.cork(peer);
+            if (connection.mayGoOn()) w.cork(connection);
             return true;
         }
 
         /// Sets a stream's timer. Its peer has its time from the end of the round on in which output waits.
-        pub fn armStream(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn armStream(w: *W, connection: *Connection) void {
             if (connection.outbox.isEmpty()) {
                 connection.output = .open;
             } else if (connection.output == .open) {
                 connection.output = .{ .blocked = .begin(0, w.now) };
-                peer.framed_before = connection.carrier.?.phase.multiplexed.framed_bytes;
+                Stream.of(connection).framed_before = connection.carrier.?.phase.multiplexed.framed_bytes;
             }
-            w.wheel.set(&peer.timer, connection.attentionAt(&w.config));
+            w.wheel.set(&connection.timer, connection.attentionAt(&w.config));
         }
 
         /// Whether a stream that nothing was framed of in time has waited for others, and not for its peer:
         /// where all that it lacks is the window of the connection, that has to have moved as much meanwhile
         /// as each of its streams would have to by itself.
-        pub fn hasWaitedForOthers(w: *const W, peer: *const Peer, carrier: *const Connection) bool {
+        pub fn hasWaitedForOthers(
+            w: *const W,
+            connection: *const Connection,
+            carrier: *const Connection,
+        ) bool {
             const multiplex = carrier.phase.multiplexed;
-            switch (multiplex.session.lacks(peer.connection.session.number())) {
+            switch (multiplex.session.lacks(connection.session.number())) {
                 .nothing => return true,
                 .window => return false,
                 .common_window => {
-                    const moved = multiplex.framed_bytes - peer.framed_before;
+                    const moved = multiplex.framed_bytes - Stream.of(connection).framed_before;
                     const due = @as(u64, w.config.write_ms) * w.config.write_rate_min / 1000;
                     return moved >= due * multiplex.count;
                 },
@@ -565,42 +568,41 @@ pub fn Streams(comptime W: type) type {
         /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
         pub fn sayOnStream(
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             carrier: *Connection,
             status: u16,
             fields: []const Field,
             body: []const u8,
         ) bool {
-            _ = Exchange.startStream(&peer.connection, carrier, &w.pool, .{
+            _ = Exchange.startStream(connection, carrier, &w.pool, .{
                 .status = status,
                 .fields = fields,
                 .body = body,
                 .end = true,
             }, w.date.text()) catch {
-                w.close(peer);
+                w.close(connection);
                 return false;
             };
-            w.cork(parent(carrier));
+            w.cork(carrier);
             return true;
         }
 
         // ---- Ends
 
         /// A stream's slot is about to be given back.
-        pub fn leaveCarrier(w: *W, peer: *Peer, carrier: *Connection) void {
+        pub fn leaveCarrier(w: *W, connection: *Connection, carrier: *Connection) void {
             const multiplex = carrier.phase.multiplexed;
-            assert(peer.connection.outbox.isEmpty());
-            if (peer.trailers) |kept| kept.destroy(&w.pool);
-            multiplex.session.reset(peer.connection.session.number(), .internal_error);
-            multiplex.remove(&peer.connection, w.now);
-            w.shared.?.count -= 1;
-            w.cork(parent(carrier));
+            assert(connection.outbox.isEmpty());
+            if (Stream.of(connection).trailers) |kept| kept.destroy(&w.pool);
+            multiplex.session.reset(connection.session.number(), .internal_error);
+            multiplex.remove(.of(connection), w.now);
+            w.cork(carrier);
         }
 
         /// A stream ends before its response does, and its peer is told why.
-        pub fn resetStream(peer: *Peer, carrier: *Connection, reason: Reason) void {
+        pub fn resetStream(connection: *Connection, carrier: *Connection, reason: Reason) void {
             const multiplex = carrier.multiplex() orelse return;
-            multiplex.session.reset(peer.connection.session.number(), switch (reason) {
+            multiplex.session.reset(connection.session.number(), switch (reason) {
                 .client_closed, .client_timeout, .idle_timeout, .keepalive_timeout, .write_timeout => .cancel,
                 .body_too_large, .queue_overflow => .cancel,
                 .server_shutdown => .refused_stream,
@@ -611,38 +613,36 @@ pub fn Streams(comptime W: type) type {
 
         /// An application ends a stream in the midst of its response. What it has said goes out as far as the
         /// peer takes it in time, then the peer is told.
-        pub fn cutStream(w: *W, peer: *Peer, carrier: *Connection, exchange: *Exchange) void {
-            const connection = &peer.connection;
-            const multiplex = carrier.multiplex() orelse return w.fail(peer, .server_error);
+        pub fn cutStream(w: *W, connection: *Connection, carrier: *Connection, exchange: *Exchange) void {
+            const multiplex = carrier.multiplex() orelse return w.fail(connection, .server_error);
             pour(connection, multiplex);
             multiplex.session.cut(connection.session.number(), .internal_error);
             w.forget(exchange);
             connection.beginClosing();
-            w.cork(parent(carrier));
-            w.cork(peer);
-            if (w.pumping == peer) return; // its input is in use
+            w.cork(carrier);
+            w.cork(connection);
+            if (w.pumping == connection) return; // its input is in use
             connection.session.release(connection.input.unread().len);
             connection.input.deinit(&w.pool);
         }
 
         /// All streams of a connection end, and it is none of many any more.
-        pub fn dissolve(w: *W, peer: *Peer, reason: Reason) void {
-            const multiplex = peer.connection.phase.multiplexed;
-            while (multiplex.first) |connection| {
-                const stream = parent(connection);
-                assert(w.pumping != stream);
-                if (connection.current()) |exchange| w.endExchange(exchange, reason);
+        pub fn dissolve(w: *W, connection: *Connection, reason: Reason) void {
+            const multiplex = connection.phase.multiplexed;
+            while (multiplex.first) |stream| {
+                assert(w.pumping != &stream.connection);
+                if (stream.connection.current()) |exchange| w.endExchange(exchange, reason);
                 // Its host may have ended it.
-                if (multiplex.first == connection) w.close(stream);
+                if (multiplex.first == stream) w.close(&stream.connection);
             }
-            forget(w, &peer.connection);
+            forget(w, connection);
         }
 
         /// The same when the worker goes: no host is told.
-        pub fn drop(w: *W, peer: *Peer) void {
-            const multiplex = peer.connection.phase.multiplexed;
-            while (multiplex.first) |connection| w.release(parent(connection));
-            forget(w, &peer.connection);
+        pub fn drop(w: *W, connection: *Connection) void {
+            const multiplex = connection.phase.multiplexed;
+            while (multiplex.first) |stream| w.release(&stream.connection);
+            forget(w, connection);
         }
 
         fn forget(w: *W, connection: *Connection) void {
@@ -654,82 +654,74 @@ pub fn Streams(comptime W: type) type {
         }
 
         /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
-        fn fail(w: *W, peer: *Peer, multiplex: *Multiplex, detail: []const u8) void {
+        fn fail(w: *W, connection: *Connection, multiplex: *Multiplex, detail: []const u8) void {
             if (w.troubles.frames.add(w.now)) |others| {
                 var buffer: [192]u8 = undefined;
-                const connection = &peer.connection;
                 const is_long = std.mem.eql(u8, detail, "frame too long");
                 const see = if (is_long) ", see h2_frame_bytes_max" else "";
                 w.say(.info, &buffer, "Connection {d} ({s}) ends, its peer broke the protocol: {s}{s}{f}", .{
                     connection.number, connection.peerName(), detail, see, others,
                 });
             }
-            const ticket = peer.connection.ticket;
-            _ = frame(w, &peer.connection, multiplex) catch {};
-            dissolve(w, peer, .protocol_error);
-            assert(w.peers.get(ticket) != null);
+            const ticket = connection.ticket;
+            _ = frame(w, connection, multiplex) catch {};
+            dissolve(w, connection, .protocol_error);
+            assert(w.connectionOf(ticket) != null);
         }
 
         /// A peer makes the process hold too much: its connection ends. One that does not read is not told.
-        pub fn calm(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn calm(w: *W, connection: *Connection) void {
             const multiplex = connection.phase.multiplexed;
             multiplex.session.abandon(.enhance_your_calm, "the server is short of memory");
             _ = frame(w, connection, multiplex) catch {};
-            dissolve(w, peer, .server_error);
-            if (connection.output == .blocked) return w.sever(peer, .server_error);
-            if (w.flush(peer)) w.settle(peer);
+            dissolve(w, connection, .server_error);
+            if (connection.output == .blocked) return w.sever(connection, .server_error);
+            if (w.flush(connection)) w.settle(connection);
         }
 
         /// No stream is open: the connection ends in order.
-        fn leave(w: *W, peer: *Peer, multiplex: *Multiplex) void {
+        fn leave(w: *W, connection: *Connection, multiplex: *Multiplex) void {
             assert(multiplex.count == 0);
-            _ = frame(w, &peer.connection, multiplex) catch {};
-            forget(w, &peer.connection);
-            peer.connection.input.deinit(&w.pool);
+            _ = frame(w, connection, multiplex) catch {};
+            forget(w, connection);
+            connection.input.deinit(&w.pool);
         }
 
         /// The peer is asked to open no further streams; those that it has opened meanwhile are served.
-        pub fn announceEnd(w: *W, peer: *Peer, multiplex: *Multiplex) void {
+        pub fn announceEnd(w: *W, connection: *Connection, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
             if (multiplex.announced_at == 0) multiplex.announced_at = w.now;
-            w.cork(peer);
+            w.cork(connection);
         }
 
         /// A deadline of a connection of many streams has passed.
-        pub fn multiplexDue(w: *W, peer: *Peer) void {
-            const connection = &peer.connection;
+        pub fn multiplexDue(w: *W, connection: *Connection) void {
             const multiplex = connection.phase.multiplexed;
             switch (multiplex.due(connection, &w.config)) {
                 .lingering => {
                     multiplex.session.endLingering();
                     multiplex.lingering_since = 0;
                     multiplex.noteLingering(w.now);
-                    w.cork(peer);
-                    return w.arm(peer);
+                    w.cork(connection);
+                    return w.arm(connection);
                 },
                 .last_streams => {
                     multiplex.announced_at = 0;
                     // The second word, if the peer has not answered the first one.
                     if (!multiplex.session.persists()) multiplex.session.drain();
-                    w.cork(peer);
-                    return w.arm(peer);
+                    w.cork(connection);
+                    return w.arm(connection);
                 },
                 .end => {
                     for (0..2) |_| multiplex.session.drain();
-                    leave(w, peer, multiplex);
+                    leave(w, connection, multiplex);
                 },
                 .debt => {
                     multiplex.session.abandon(.protocol_error, "too slow");
-                    fail(w, peer, multiplex, "a frame, or an answer to settings, took too long");
+                    fail(w, connection, multiplex, "a frame, or an answer to settings, took too long");
                 },
             }
-            if (w.flush(peer)) w.settle(peer);
-        }
-
-        /// The connection of a stream, or of a carrier, with what the worker knows about it.
-        pub fn parent(connection: *Connection) *Peer {
-            return @fieldParentPtr("connection", connection);
+            if (w.flush(connection)) w.settle(connection);
         }
     };
 }

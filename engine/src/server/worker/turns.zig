@@ -2,51 +2,50 @@
 //! what is left over comes first in the next one.
 const std = @import("std");
 const Ticket = @import("../slab.zig").Ticket;
+const Connection = @import("../connection.zig").Connection;
 
 /// The methods of a worker that share out a round.
 pub fn Turns(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// Makes room for one more connection in the lists below. Those that are gone since
         /// may still be in them.
         pub fn reserve(w: *W) error{OutOfMemory}!void {
-            const room = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len) + w.peers.count +
-                1;
+            const listed = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len);
+            const room = listed + w.transports.count + w.open_streams.count + 1;
             inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| {
                 try list.ensureTotalCapacity(w.gpa, room);
             }
         }
 
         /// Looks at a connection once more before the next wait.
-        pub fn cork(w: *W, peer: *Peer) void {
-            if (peer.connection.corked) return;
-            peer.connection.corked = true;
-            w.corked.appendAssumeCapacity(peer.connection.ticket);
+        pub fn cork(w: *W, connection: *Connection) void {
+            if (connection.corked) return;
+            connection.corked = true;
+            w.corked.appendAssumeCapacity(connection.ticket);
         }
 
         /// A connection has had its turn, or the round has no room for it: it goes on in the next one.
-        pub fn yield(w: *W, peer: *Peer) void {
-            if (peer.connection.yielded) return;
-            peer.connection.yielded = true;
-            w.backlog.appendAssumeCapacity(peer.connection.ticket);
+        pub fn yield(w: *W, connection: *Connection) void {
+            if (connection.yielded) return;
+            connection.yielded = true;
+            w.backlog.appendAssumeCapacity(connection.ticket);
         }
 
         /// The host has more to read than it should: a WebSocket waits until that has changed.
-        pub fn park(w: *W, peer: *Peer) void {
-            const incoming = &peer.connection.websocket().?.incoming;
+        pub fn park(w: *W, connection: *Connection) void {
+            const incoming = &connection.websocket().?.incoming;
             if (incoming.parked) return;
             incoming.parked = true;
-            w.parked.appendAssumeCapacity(peer.connection.ticket);
+            w.parked.appendAssumeCapacity(connection.ticket);
         }
 
         /// Lets them go on.
         pub fn unpark(w: *W) void {
             for (w.parked.items) |ticket| {
-                const peer = w.peers.get(ticket) orelse continue;
-                const websocket = peer.connection.websocket() orelse continue;
+                const connection = w.connectionOf(ticket) orelse continue;
+                const websocket = connection.websocket() orelse continue;
                 websocket.incoming.parked = false;
-                cork(w, peer);
+                cork(w, connection);
             }
             w.parked.clearRetainingCapacity();
         }
@@ -59,9 +58,11 @@ pub fn Turns(comptime W: type) type {
             // The list may move: streams are opened meanwhile.
             while (served < w.spare.items.len and !w.budget.isSpent()) {
                 served += 1;
-                const peer = w.peers.get(w.spare.items[served - 1]) orelse continue;
-                peer.connection.yielded = false;
-                if (peer.connection.wantsInput()) w.pump(peer, null) else if (w.flush(peer)) w.settle(peer);
+                const connection = w.connectionOf(w.spare.items[served - 1]) orelse continue;
+                connection.yielded = false;
+                if (connection.wantsInput()) {
+                    w.pump(connection, null);
+                } else if (w.flush(connection)) w.settle(connection);
             }
             // Those that had their turn, and yielded again, come behind those that had none.
             const rest = w.spare.items[served..];
@@ -78,11 +79,11 @@ pub fn Turns(comptime W: type) type {
             // The list may move: streams are opened meanwhile.
             var at: usize = 0;
             while (at < w.spare.items.len) : (at += 1) {
-                const peer = w.peers.get(w.spare.items[at]) orelse continue;
-                peer.connection.corked = false;
-                if (peer.connection.mayGoOn()) {
-                    w.pump(peer, null);
-                } else if (w.flush(peer)) w.settle(peer);
+                const connection = w.connectionOf(w.spare.items[at]) orelse continue;
+                connection.corked = false;
+                if (connection.mayGoOn()) {
+                    w.pump(connection, null);
+                } else if (w.flush(connection)) w.settle(connection);
             }
             w.spare.clearRetainingCapacity();
         }

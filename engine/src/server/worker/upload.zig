@@ -3,11 +3,12 @@
 //! body whose length is known, so that nothing behind it comes along.
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
+const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that receive long bodies.
 pub fn Upload(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
         const is_possible = io_layer.hasReceiveTo(W.IoType);
 
         /// The most that is received at once, in sizes of the shared buffer. That is the fourth part of what
@@ -18,35 +19,35 @@ pub fn Upload(comptime W: type) type {
         const part_min = 4;
 
         /// A request has begun. If its body is long, the worker is asked before bytes of it are received.
-        pub inline fn expect(w: *W, peer: *Peer, exchange: *Exchange) void {
+        pub inline fn expect(w: *W, connection: *Connection, exchange: *Exchange) void {
             if (!is_possible or exchange.input == .complete) return;
-            if (leftOf(peer, exchange) >= w.config.receive_bytes) w.io.askFirst(peer.socket);
+            if (leftOf(connection, exchange) < w.config.receive_bytes) return;
+            w.io.askFirst(Transport.of(connection).socket);
         }
 
         /// What is certain to come of a body, in bytes.
-        fn leftOf(peer: *const Peer, exchange: *const Exchange) u64 {
-            if (peer.connection.tunnel != null) return 0;
-            return peer.connection.session.contentLeft(exchange.stream) orelse 0;
+        fn leftOf(connection: *const Connection, exchange: *const Exchange) u64 {
+            if (connection.tunnel != null) return 0;
+            return connection.session.contentLeft(exchange.stream) orelse 0;
         }
 
         /// There is something to be received. What is not taken comes as any other bytes do.
-        pub fn arrived(w: *W, peer: *Peer) void {
+        pub fn arrived(w: *W, connection: *Connection) void {
             if (!is_possible) unreachable;
-            const exchange = exchangeOf(peer) orelse return;
-            if (w.budget.isSpent()) return w.io.postpone(peer.socket);
-            const left = leftOf(peer, exchange);
+            const exchange = exchangeOf(connection) orelse return;
+            if (w.budget.isSpent()) return w.io.postpone(Transport.of(connection).socket);
+            const left = leftOf(connection, exchange);
             const least = w.config.receive_bytes / part_min;
             if (left < @max(least, 1)) return;
             const most = buffers_max * @as(u64, w.config.receive_bytes);
             const space = spaceFor(w, exchange, @intCast(@min(left, most))) orelse return;
-            const bytes = w.io.receiveTo(peer.socket, space) orelse return;
-            if (left - bytes.len >= least) w.io.askFirst(peer.socket);
-            w.noteReceived(peer, bytes);
+            const bytes = w.io.receiveTo(Transport.of(connection).socket, space) orelse return;
+            if (left - bytes.len >= least) w.io.askFirst(Transport.of(connection).socket);
+            w.noteReceived(connection, bytes);
         }
 
         /// The exchange whose body the next bytes belong to.
-        fn exchangeOf(peer: *Peer) ?*Exchange {
-            const connection = &peer.connection;
+        fn exchangeOf(connection: *Connection) ?*Exchange {
             if (connection.yielded or connection.discards or !connection.input.isEmpty()) return null;
             const exchange = connection.current() orelse return null;
             return if (exchange.input == .wanted) exchange else null;

@@ -11,13 +11,12 @@ const Incoming = @import("../incoming.zig").Incoming;
 const Line = @import("../inflation.zig").Line;
 const Loan = @import("../loan.zig").Loan;
 const websocket_file = @import("../websocket.zig");
+const Connection = @import("../connection.zig").Connection;
 const WebSocket = websocket_file.WebSocket;
 
 /// The methods of a worker that serve WebSockets.
 pub fn Live(comptime W: type) type {
     return struct {
-        const Peer = W.Peer;
-
         /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to
         /// accept. An upgrade to something else is served as a plain request.
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
@@ -55,12 +54,17 @@ pub fn Live(comptime W: type) type {
 
         /// The host is never told of it. A connection with one exchange at a time ends: what follows may be
         /// frames.
-        pub fn refuseHandshake(w: *W, peer: *Peer, exchange: *Exchange, refusal: handshake.Refusal) void {
+        pub fn refuseHandshake(
+            w: *W,
+            connection: *Connection,
+            exchange: *Exchange,
+            refusal: handshake.Refusal,
+        ) void {
             w.stats.refused += 1;
             if (w.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.unannounced = true;
-            if (peer.connection.carrier == null) peer.connection.session.closeAfterResponse();
-            w.tellOf(&peer.connection, .request, refusal.status, refusal.reason);
+            if (connection.carrier == null) connection.session.closeAfterResponse();
+            w.tellOf(connection, .request, refusal.status, refusal.reason);
             _ = w.start(exchange, .{
                 .status = refusal.status,
                 .fields = refusal.fields,
@@ -84,12 +88,12 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields, w.date.text());
             w.noteAnswer(exchange);
             websocket.state = .open;
-            if (exchange.connection.carrier) |carrier| w.cork(@fieldParentPtr("connection", carrier));
+            if (exchange.connection.carrier) |carrier| w.cork(carrier);
             if (w.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            w.cork(W.peerOfExchange(exchange));
+            w.cork(exchange.connection);
             // Without memory for the close frame the WebSocket stays open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
@@ -101,7 +105,7 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse
                 return if (w.replaced) {} else turnDown(w, exchange);
             if (!websocket.isOpen()) return;
-            closeForStop(w, exchange) catch w.fail(W.peerOfExchange(exchange), .server_shutdown);
+            closeForStop(w, exchange) catch w.fail(exchange.connection, .server_shutdown);
         }
 
         fn closeForStop(w: *W, exchange: *Exchange) CloseError!void {
@@ -115,12 +119,12 @@ pub fn Live(comptime W: type) type {
         fn turnDown(w: *W, exchange: *Exchange) void {
             // The host is about to refuse it in its own words.
             if (exchange.connection.session.responseStarted(exchange.stream)) return;
-            const peer = W.peerOfExchange(exchange);
+            const connection = exchange.connection;
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
             const stream = exchange.stream;
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_shutdown);
-            w.refuse(peer, stream, refusal);
+            w.refuse(connection, stream, refusal);
         }
 
         pub const SendError = websocket_file.SendError;
@@ -163,9 +167,9 @@ pub fn Live(comptime W: type) type {
                 websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
             }
             websocket.incoming.setFlow(.all);
-            const peer = W.peerOfExchange(exchange);
-            w.cork(peer);
-            if (w.pumping != peer) w.arm(peer);
+            const connection = exchange.connection;
+            w.cork(connection);
+            if (w.pumping != connection) w.arm(connection);
         }
 
         /// Sets when pings are sent and what a missing pong means.
@@ -177,7 +181,7 @@ pub fn Live(comptime W: type) type {
         ) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             websocket.setKeepalive(interval_ms, timeout_ms, w.now);
-            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+            if (w.pumping != exchange.connection) w.arm(exchange.connection);
         }
 
         /// Which messages the host takes from now on.
@@ -185,14 +189,14 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
             websocket.setFlow(flow);
-            w.cork(W.peerOfExchange(exchange));
+            w.cork(exchange.connection);
         }
 
         /// The host of an open WebSocket asks for its next message.
         pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
             websocket.incoming.ask();
             exchange.given_bytes = 0;
-            if (websocket.isReady()) w.cork(W.peerOfExchange(exchange));
+            if (websocket.isReady()) w.cork(exchange.connection);
         }
 
         /// Ends the exchange when no byte moved in either direction for so long; 0: never.
@@ -200,46 +204,59 @@ pub fn Live(comptime W: type) type {
             exchange.idle_ms = idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            if (w.pumping != W.peerOfExchange(exchange)) w.arm(W.peerOfExchange(exchange));
+            if (w.pumping != exchange.connection) w.arm(exchange.connection);
         }
 
         /// Hands one event of the WebSocket to the host; false when there is nothing more to parse for now.
-        pub fn feedWebSocket(w: *W, peer: *Peer, websocket: *WebSocket, unread: []u8, used: *usize) bool {
-            const connection = &peer.connection;
-            if (websocket.incoming.held != .nothing) return goOn(w, peer, websocket) catch giveUp(w, peer);
+        pub fn feedWebSocket(
+            w: *W,
+            connection: *Connection,
+            websocket: *WebSocket,
+            unread: []u8,
+            used: *usize,
+        ) bool {
+            if (websocket.incoming.held != .nothing) {
+                return goOn(w, connection, websocket) catch giveUp(w, connection);
+            }
             if (unread.len == 0 and websocket.ending == null) {
-                w.cutShort(peer);
+                w.cutShort(connection);
                 return false;
             }
             connection.lane.phase.exchange.active_at = w.now;
-            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch return giveUp(w, peer);
-            const goes_on = act(w, peer, websocket, step.event) catch return giveUp(w, peer);
+            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch
+                return giveUp(w, connection);
+            const goes_on = act(w, connection, websocket, step.event) catch return giveUp(w, connection);
             used.* += if (goes_on) step.consumed else 0;
             return goes_on and step.event != .need_more;
         }
 
         /// What becomes of an event; false: it comes again in the next round.
-        fn act(w: *W, peer: *Peer, websocket: *WebSocket, event: WebSocket.Event) error{OutOfMemory}!bool {
+        fn act(
+            w: *W,
+            connection: *Connection,
+            websocket: *WebSocket,
+            event: WebSocket.Event,
+        ) error{OutOfMemory}!bool {
             switch (event) {
-                .need_more => w.cutShort(peer),
+                .need_more => w.cutShort(connection),
                 .handled => {},
-                .message => |message| try offer(w, peer, websocket, message),
-                .compressed => |message| return inflate(w, peer, websocket, message),
+                .message => |message| try offer(w, connection, websocket, message),
+                .compressed => |message| return inflate(w, connection, websocket, message),
                 .ending => {
-                    const exchange = peer.connection.lane.phase.exchange;
+                    const exchange = connection.lane.phase.exchange;
                     if (hostOwesMessages(w, exchange)) {
                         // It gets to answer them, and we look again when it has read on.
-                        w.park(peer);
+                        w.park(connection);
                         return false;
                     }
                     if (!websocket.postponed and w.isHostAtWork(exchange)) {
                         // Messages that came before it may not have been seen yet: the host gets to answer
                         // them, in this one round. What is left unread brings us back here.
                         websocket.postponed = true;
-                        w.yield(peer);
+                        w.yield(connection);
                         return false;
                     }
-                    endWebSocket(w, peer, websocket);
+                    endWebSocket(w, connection, websocket);
                 },
             }
             return true;
@@ -249,38 +266,38 @@ pub fn Live(comptime W: type) type {
             return if (@hasDecl(W.HostType, "owesMessages")) w.host.owesMessages(exchange) else false;
         }
 
-        fn giveUp(w: *W, peer: *Peer) bool {
-            w.fail(peer, .server_error);
+        fn giveUp(w: *W, connection: *Connection) bool {
+            w.fail(connection, .server_error);
             return false;
         }
 
         /// Delivers a message, or holds it back.
         fn offer(
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!void {
-            const is_behind = w.isHostBehind(peer.connection.lane.phase.exchange);
+            const is_behind = w.isHostBehind(connection.lane.phase.exchange);
             const takes = websocket.incoming.takes(message.bytes.len) and
                 w.budget.takesMessage(message.bytes.len);
-            if (takes and !is_behind) return deliver(w, peer, websocket, message, false);
+            if (takes and !is_behind) return deliver(w, connection, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
-            if (is_behind) w.park(peer);
+            if (is_behind) w.park(connection);
             websocket.excusePong();
         }
 
         /// Inflates and delivers a message if that takes no time; otherwise it is held.
         fn inflate(
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
-            if (w.isHostBehind(peer.connection.lane.phase.exchange)) {
+            if (w.isHostBehind(connection.lane.phase.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
-                w.park(peer);
+                w.park(connection);
                 websocket.excusePong();
                 return true;
             }
@@ -288,14 +305,14 @@ pub fn Live(comptime W: type) type {
                 w.budget.charge(message.bytes.len * Budget.compressed_factor);
                 if (try websocket.inflateAtOnce(message, &w.pool, &w.compression)) |event| switch (event) {
                     .message => |inflated| {
-                        deliver(w, peer, websocket, inflated, true);
+                        deliver(w, connection, websocket, inflated, true);
                         return true;
                     },
-                    else => return act(w, peer, websocket, event),
+                    else => return act(w, connection, websocket, event),
                 };
             }
             if (incoming.inflates()) {
-                const ticket = peer.connection.ticket;
+                const ticket = connection.ticket;
                 try incoming.lineUp(
                     message.kind,
                     message.bytes,
@@ -310,40 +327,40 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Goes on with a message that was held; false: not in this round.
-        fn goOn(w: *W, peer: *Peer, websocket: *WebSocket) error{OutOfMemory}!bool {
+        fn goOn(w: *W, connection: *Connection, websocket: *WebSocket) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
-            if (w.isHostBehind(peer.connection.lane.phase.exchange)) {
-                w.park(peer);
+            if (w.isHostBehind(connection.lane.phase.exchange)) {
+                w.park(connection);
                 return false;
             }
             switch (held) {
                 .nothing, .inflating => unreachable, // nothing is there to go on with
                 .message => |kind| {
                     if (!w.budget.takesMessage(bytes.len)) {
-                        w.yield(peer);
+                        w.yield(connection);
                         return false;
                     }
                     incoming.held = .nothing;
-                    deliver(w, peer, websocket, .{ .kind = kind, .bytes = bytes }, false);
+                    deliver(w, connection, websocket, .{ .kind = kind, .bytes = bytes }, false);
                     return true;
                 },
                 .compressed => |kind| {
                     incoming.held = .nothing;
-                    return inflate(w, peer, websocket, .{ .kind = kind, .bytes = bytes });
+                    return inflate(w, connection, websocket, .{ .kind = kind, .bytes = bytes });
                 },
             }
         }
 
         fn deliver(
             w: *W,
-            peer: *Peer,
+            connection: *Connection,
             websocket: *WebSocket,
             message: WebSocket.Message,
             inflated: bool,
         ) void {
-            const exchange = peer.connection.lane.phase.exchange;
+            const exchange = connection.lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
             if (w.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
@@ -351,7 +368,7 @@ pub fn Live(comptime W: type) type {
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
             w.host.message(w, exchange, message.kind, message.bytes);
             // Unless the host has ended it.
-            if (peer.connection.websocket() == websocket) websocket.incoming.forget(&w.pool);
+            if (connection.websocket() == websocket) websocket.incoming.forget(&w.pool);
         }
 
         /// Once a round: goes on inflating large messages. One that is complete is delivered in the next
@@ -360,54 +377,55 @@ pub fn Live(comptime W: type) type {
             var cost: usize = 0;
             while (cost < Line.round_cost) {
                 const inflation = w.inflations.first() orelse return;
-                const peer = w.peers.get(inflation.ticket).?;
-                const exchange = peer.connection.lane.phase.exchange;
+                const connection = w.connectionOf(inflation.ticket).?;
+                const exchange = connection.lane.phase.exchange;
                 const websocket = exchange.openWebSocket().?;
                 if (!inflation.begun and w.isHostBehind(exchange)) {
                     // Those behind it may have another host.
                     websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
-                    w.park(peer);
+                    w.park(connection);
                     continue;
                 }
                 exchange.active_at = w.now;
                 cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
-                    w.fail(peer, .server_error);
+                    w.fail(connection, .server_error);
                     continue;
                 };
-                if (websocket.incoming.held != .inflating) return w.cork(peer);
+                if (websocket.incoming.held != .inflating) return w.cork(connection);
             }
         }
 
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
         /// the connection ends.
-        fn endWebSocket(w: *W, peer: *Peer, websocket: *WebSocket) void {
-            const exchange = peer.connection.lane.phase.exchange;
-            if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, peer, ending.failed);
-            websocket.end(exchange.out(), &w.pool) catch return w.fail(peer, .server_error);
+        fn endWebSocket(w: *W, connection: *Connection, websocket: *WebSocket) void {
+            const exchange = connection.lane.phase.exchange;
+            if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, connection, ending.failed);
+            websocket.end(exchange.out(), &w.pool) catch return w.fail(connection, .server_error);
             w.endExchange(exchange, .client_closed);
         }
 
-        fn noteFailure(w: *W, peer: *Peer, failure: WebSocket.Failure) void {
+        fn noteFailure(w: *W, connection: *Connection, failure: WebSocket.Failure) void {
             const is_frame = std.mem.eql(u8, failure.reason, "frame too big");
             const cause: Cause = if (failure.code != websocket_file.code_too_big)
                 .request
             else if (is_frame) .frame_bytes_max else .message_bytes_max;
-            w.tellRefusal(&peer.connection, cause, failure.code, failure.reason);
+            w.tellRefusal(connection, cause, failure.code, failure.reason);
         }
 
         /// A deadline of a WebSocket has come.
-        pub fn websocketDue(w: *W, peer: *Peer, exchange: *Exchange) void {
+        pub fn websocketDue(w: *W, connection: *Connection, exchange: *Exchange) void {
             const websocket = exchange.openWebSocket().?;
             switch (websocket.due(w.now)) {
-                .nothing => w.arm(peer),
-                .pong_missed => w.fail(peer, .keepalive_timeout),
+                .nothing => w.arm(connection),
+                .pong_missed => w.fail(connection, .keepalive_timeout),
                 .close_unanswered => w.fail(
-                    peer,
+                    connection,
                     if (!w.endsWebSockets()) .client_timeout else .server_shutdown,
                 ),
                 .ping => {
-                    websocket.ping(exchange.out(), &w.pool, w.now) catch return w.fail(peer, .server_error);
-                    if (peer.connection.output != .open or w.flush(peer)) w.settle(peer);
+                    websocket.ping(exchange.out(), &w.pool, w.now) catch
+                        return w.fail(connection, .server_error);
+                    if (connection.output != .open or w.flush(connection)) w.settle(connection);
                 },
             }
         }

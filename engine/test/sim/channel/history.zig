@@ -240,9 +240,8 @@ const World = struct {
                 visitor.records[0].id, visitor.kind, client.sent, all, client.got.items.len, client.done,
             });
         }
-        var it = world.handle.worker.peers.iterator();
-        while (it.next()) |peer| {
-            const connection = &peer.connection;
+        var it = world.handle.worker.connections();
+        while (it.next()) |connection| {
             print("connection {d}: {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
                 connection.number, connection.phase,
                 connection.output, connection.outbox.bytes,
@@ -291,7 +290,7 @@ const World = struct {
 
     fn checkEmpty(world: *World) !void {
         const worker = &world.handle.worker;
-        try testing.expectEqual(0, worker.peers.count);
+        try testing.expectEqual(0, worker.transports.count);
         try testing.expectEqual(0, worker.exchanges.count);
         try testing.expectEqual(0, worker.websockets.count);
         try testing.expectEqual(0, worker.pool.taken_bytes);
