@@ -67,13 +67,14 @@ subtest 'what time it is' => sub {
     my $time   = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
     my $file   = File::Temp->new;
     my @status = stat $file;
-    # A log that writes to this file, with such an environment.
+    my $write  = sub { PAGI::Server::Log->new->error("well,\nthen") };
+    # What is written to this file, with such an environment.
     my $written = sub {
         my (%environment) = @_;
         local @ENV{ keys %environment } = values %environment;
         open my $before, '>&', \*STDERR        or die $!;
         open STDERR,     '>',  $file->filename or die $!;
-        PAGI::Server::Log->new->error("well,\nthen");
+        $write->();
         open STDERR, '>&', $before or die $!;
         return content($file->filename);
     };
@@ -82,11 +83,18 @@ subtest 'what time it is' => sub {
         if -e '/usr/share/zoneinfo/Asia/Kolkata';
     is(
         $written->(JOURNAL_STREAM => "$status[0]:$status[1]"),
-        "well,\n    then\n",
-        'systemd\'s journal adds it'
+        "<3>well,\n<3>    then\n",
+        'systemd\'s journal adds it, and gets the priority of each line'
     );
     like($written->(JOURNAL_STREAM => "$status[0]:1"), qr/\A$time well/,
         '... where it is the standard error');
+    $write = sub {
+        my $log = PAGI::Server::Log->new(level => 'debug', format => 'json');
+        $log->$_('so') for qw(warn info debug);
+        print STDERR PAGI::Server::Log->line(text => warn => 'and so');
+    };
+    my @ranks = $written->(JOURNAL_STREAM => "$status[0]:$status[1]") =~ /^(<[0-9]>)(?:\{|and)/mg;
+    is_deeply(\@ranks, [qw(<4> <6> <7> <4>)], '... that of JSON and of others\' warnings as well');
     my $server = TestServer->command('--no-access-log', '-e', 'sub { warn "in passing\n"; die "hard\n" }');
     get($server->port, '/');
     is($server->stop, 0, 'the command ends well');

@@ -281,6 +281,23 @@ subtest 'a recycled worker waits for its WebSockets' => sub {
     is($server->stop, 0,                 'the server ends well');
 };
 
+subtest 'TERM for the whole process group' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    for my $engine ([], [qw(--engine process)]) {
+        my $server = TestServer->command(@$engine, '-E', 'production', '--workers', 2, $app);
+        get($server->port, '/') for 1 .. 2;
+        my @workers = children($server->pid);
+        # The workers end before the master can look at anything.
+        kill STOP => $server->pid;
+        kill TERM => @workers;
+        ok(wait_for(sub { are_gone(@workers) }), "@$engine: the workers end");
+        kill TERM => $server->pid;
+        kill CONT => $server->pid;
+        is($server->wait, 0, '... the server ends well');
+        unlike($server->log, qr/takes its place/, '... no other ones are announced');
+    }
+};
+
 subtest 'USR1 opens logs anew' => sub {
     my $log    = "$dir/access.log";
     my $server = TestServer->spawn(

@@ -32,6 +32,9 @@ use constant ANSWER_S => 0.5;
 use constant SAY_S => 3;
 # Workers that there may be at once, old and new ones.
 use constant BUSY_MAX => 4096;
+# Seconds after which a worker that ended as TERM ends it was told to by itself. A TERM for the whole process
+# group comes to the master as well, which may hear of the worker's end before.
+use constant ALONE_S => 0.1;
 # Neither a clock that is set nor a machine that slept is a worker's fault.
 sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
@@ -310,8 +313,9 @@ sub _gone {
     $self->{templates}->lost_worker($worker->{template}) if $worker->{template};
     return $self->_stopped                               if $self->{phase} eq 'stopping';
     my $state = $worker->{state};
-    $self->_not_started($worker, $status) if $state eq 'starting';
-    $self->_died($worker, $status)        if $state eq 'serving';
+    return $self->_died_alone($worker, $status) if $state eq 'serving' && _is_like_a_stop($status);
+    $self->_not_started($worker, $status)       if $state eq 'starting';
+    $self->_died($worker, $status)              if $state eq 'serving';
     # TERM is what it is told to leave with while it starts.
     $self->_log(warn => $self->_name($worker) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
@@ -330,6 +334,25 @@ sub _how_it_ended {
 }
 
 # ---- A worker that ended unasked ----------------------------------------------------------------
+
+sub _is_like_a_stop {
+    my ($status) = @_;
+    return defined $status && ($status == 0 || $status == POSIX::SIGTERM());
+}
+
+sub _died_alone {
+    my ($self, $worker, $status) = @_;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_time(
+        after => ALONE_S,
+        code  => sub {
+            return if !$weak || $weak->{phase} ne 'running';
+            $weak->_died($worker, $status);
+            $weak->_balance;
+        }
+    );
+    return;
+}
 
 sub _died {
     my ($self, $worker, $status) = @_;

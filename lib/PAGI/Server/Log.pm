@@ -10,6 +10,8 @@ use POSIX ();
 
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);
 my @NAME = (undef, qw(error warn info debug));
+# For systemd's journal, see sd-daemon(3).
+my %PRIORITY = (error => '<3>', warn => '<4>', info => '<6>', debug => '<7>');
 
 # Messages that differ in nothing but numbers count as the same one: so many of them are written in so many
 # seconds, the others are counted.
@@ -92,7 +94,8 @@ sub adopt_warnings {
 
 sub line {
     my (undef, $format, $level, $text) = @_;
-    return ($format // 'text') eq 'json' ? _json($level, $text, {}) : _stamp() . bytes_of($text) . "\n";
+    my $line = ($format // 'text') eq 'json' ? _json($level, $text, {}) : bytes_of($text) . "\n";
+    return _is_journal() ? _ranked($level, $line) : ($format // 'text') eq 'json' ? $line : _time() . " $line";
 }
 
 # A handler of somebody else's has its own idea of a line.
@@ -103,23 +106,29 @@ sub _print {
     $text = "$more$text" if defined $more;
     local $PRINTING = 1;
     my $handler = $SIG{__WARN__};
-    my $stamp   = !$handler || $ADOPTER && $handler eq $ADOPTER ? _stamp() : '';
-    my $line =
-        $self->{json} ? _json($level, $text, $request || {}) : $stamp . _visible(bytes_of($text)) . "\n";
+    my $is_ours = !$handler || $ADOPTER && $handler eq $ADOPTER;
+    my $line    = $self->{json} ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
+    if    ($is_ours && _is_journal())    { $line = _ranked($level, $line) }
+    elsif ($is_ours && !$self->{json}) { $line = _time() . " $line" }
     local $@;
     # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.
     eval { CORE::warn($line); 1 } or print STDERR $line;
     return;
 }
 
-# What a line on the standard error begins with: the time, unless that is systemd's journal, which
-# has one of its own.
-sub _stamp {
+# The standard error is systemd's journal, which has the time of each line itself.
+sub _is_journal {
     my $journal = $ENV{JOURNAL_STREAM};
-    return _time() . ' ' if !defined $journal;
+    return 0 if !defined $journal;
     no warnings qw(closed unopened);
     my ($device, $inode) = stat STDERR;
-    return defined $inode && $journal eq "$device:$inode" ? '' : _time() . ' ';
+    return defined $inode && $journal eq "$device:$inode" ? 1 : 0;
+}
+
+# The journal takes each line for a message of its own.
+sub _ranked {
+    my ($level, $lines) = @_;
+    return $lines =~ s/^(?=.)/$PRIORITY{$level}/gmr;
 }
 
 # Local, by ISO 8601.
@@ -181,7 +190,9 @@ PAGI::Server::Log - the server's own messages
 
 Messages go through Perl's C<warn>, so that C<$SIG{__WARN__}> and whoever collects standard error sees them.
 On the standard error a line of text begins with the local time (ISO 8601, with the zone), except where that
-is systemd's journal (C<JOURNAL_STREAM>), which adds it; a handler gets the message alone. Of messages that
+is systemd's journal (C<JOURNAL_STREAM>), which adds it: there each line begins with its priority instead
+(C<< <3> >> for errors, C<< <4> >> for warnings, C<< <6> >> and C<< <7> >>, see L<sd-daemon(3)>), so that
+C<journalctl -p warning> finds it. A handler gets the message alone. Of messages that
 differ in nothing but numbers, ten are written in ten seconds; the others are counted, and the count follows
 with the next message, or at the end. Control characters are escaped, and further lines of a message are
 indented, so that nothing in it looks like another message.
