@@ -182,6 +182,28 @@ my %delayed = (
 # Content that the application has put into chunks.
 my @chunked = (@plain, 'Transfer-Encoding' => 'chunked');
 my $chunks  = "5;a=b\r\nhello\r\n1 \r\n,\r\n00a\r\n0123456789\r\n0\r\nA: b\r\n\r\n";
+
+# Content that has the same field and is in no chunks.
+my @UNFRAMED = (
+    'hello', '', '5', 'a1', '5;', "5\r", "fade\n", "5\rx\n", "\r\n",
+    'beef and more',
+    'x' x 100_000,
+    '1' x 16 . "\r\n",
+    '5;' . 'x' x 100 . "\r\nhello",
+);
+
+sub unframed {
+    my ($how, $number) = @_;
+    my $content = $UNFRAMED[$number];
+    return [ 200, [@chunked], [$content] ]                                                 if $how eq 'list';
+    return [ 200, [@chunked], [ length $content < 1000 ? split //, $content : $content ] ] if $how eq 'bytes';
+    return [ 200, [@chunked], Lines->new(split /(?<=\n)/, $content) ]                      if $how eq 'lines';
+    return sub {
+        my $writer = $_[0]->([ 200, [@chunked] ]);
+        $writer->write($_) for split /(;)/, $content;
+        $writer->close;
+    };
+}
 my %chunked = (
     '/chunks'         => sub { [ 200, [@chunked], [$chunks] ] },
     '/chunks-bytes'   => sub { [ 200, [@chunked], [ split //, $chunks ] ] },
@@ -193,8 +215,8 @@ my %chunked = (
             $writer->close;
         };
     },
-    '/chunks-cut' => sub { [ 200, [@chunked], [ substr $chunks, 0, 20 ] ] },
-    '/chunks-not' => sub { [ 200, [@chunked], ['hello'] ] },
+    '/chunks-cut'   => sub { [ 200, [@chunked], [ substr $chunks,   0, 20 ] ] },
+    '/chunks-wrong' => sub { [ 200, [@chunked], [ "5\r\nhello\r\n", 'world' ] ] },
 );
 
 my ($cleaned, @kept) = (0);
@@ -255,6 +277,7 @@ my %others = (
 sub app {
     my ($env) = @_;
     my $path = $env->{PATH_INFO};
+    return unframed($1, $2) if $path =~ m{\A/unframed/(\w+)/(\d+)\z};
     my $code =
            $responses{$path}
         || $delayed{$path}
@@ -345,9 +368,21 @@ subtest 'chunks of the application' => sub {
         my $old = exchange($port, "GET $path HTTP/1.0\r\n\r\n");
         is $old->{body}, 'hello,0123456789', "$path for HTTP/1.0";
     }
-    ok !get($port, $_)->{complete},                                "$_: cut" for qw(/chunks-cut /chunks-not);
-    ok $server->wait_for_log(qr/last chunk is missing/),           'a missing chunk is told of';
+    ok !get($port, $_)->{complete},                      "$_: cut" for qw(/chunks-cut /chunks-wrong);
+    ok $server->wait_for_log(qr/last chunk is missing/), 'a missing chunk is told of';
     ok $server->wait_for_log(qr/chunked, and the content is not/), 'what is no chunk, too';
+};
+
+subtest 'a field for chunks, and content without' => sub {
+    for my $number (0 .. $#UNFRAMED) {
+        for my $how (qw(list bytes lines written)) {
+            my $path = "/unframed/$how/$number";
+            my $got  = get($port, $path);
+            is $got->{body}, $UNFRAMED[$number], $path;
+            ok $got->{complete}, '... whole';
+            is exchange($port, "GET $path HTTP/1.0\r\n\r\n")->{body}, $UNFRAMED[$number], '... for HTTP/1.0';
+        }
+    }
 };
 
 subtest 'the environment' => sub {

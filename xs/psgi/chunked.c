@@ -1,11 +1,28 @@
-/* chunked.c - content that an application has put into chunks itself, with a field `Transfer-Encoding:
- * chunked`, as Mojolicious does: framing is the engine's, so the chunks are undone (RFC 9112 7.1). */
+/* chunked.c - content with a field `Transfer-Encoding: chunked` of the application. Mojolicious has put such
+ * content into chunks: framing is the engine's, so the chunks are undone (RFC 9112 7.1). Others leave that to
+ * the server, and the content does not begin with the first line of a chunk: it stays as it is. */
 #include "psgi/psgi.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF, LINE, END };
 
 /* More hexadecimal digits are no size of anything. */
 #define PSGI_SIZE_DIGITS_MAX 15
+
+/* Whether content that begins with these bytes begins with the first line of a chunk: 1, 0, or -1 as long as
+ * that is open, for at most PSGI_SIZE_LINE_MAX bytes. */
+int psgi_chunked_begins(const char *bytes, size_t len) {
+    size_t digits = 0;
+    while (digits < len && isXDIGIT_A(bytes[digits])) digits++;
+    if (digits > PSGI_SIZE_DIGITS_MAX) return 0;
+    if (digits == len) return -1;
+    const char next = bytes[digits];
+    if (digits == 0 || (next != ';' && next != ' ' && next != '\t' && next != '\r')) return 0;
+    for (size_t i = digits; i < len && i < PSGI_SIZE_LINE_MAX; i++) {
+        if (bytes[i] == '\n') return bytes[i - 1] == '\r';
+        if (i > digits && bytes[i - 1] == '\r') return 0;
+    }
+    return len < PSGI_SIZE_LINE_MAX ? -1 : 0;
+}
 
 /* Undoes the chunks in the `len` bytes, which may be any part of the whole and are at least one, in place;
  * gives how many are left. False: they are no chunks. */

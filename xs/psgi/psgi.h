@@ -111,12 +111,18 @@ typedef enum {
     PSGI_OVER,    /* sent, or nothing goes out any more */
 } psgi_state;
 
+/* The first line of a chunk, with its size, is not longer. */
+#define PSGI_SIZE_LINE_MAX 64
+
 /* Where content stands that the application has put into chunks; see chunked.c. All zeros: at its
  * beginning. */
 typedef struct psgi_chunks {
     uint8_t state, digits;
+    bool known; /* the content began with the first line of a chunk */
     bool begun, extended;
-    size_t left; /* bytes of the chunk */
+    uint8_t held_len;
+    char held[PSGI_SIZE_LINE_MAX]; /* the content's first bytes, until it is known what they are */
+    size_t left;                   /* bytes of the chunk */
 } psgi_chunks;
 
 /* Content in a temporary file; see spool.c. */
@@ -238,6 +244,7 @@ void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);
 XS_EXTERNAL(psgi_xs_inform);
 
 /* chunked.c */
+int psgi_chunked_begins(const char *bytes, size_t len);
 bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len);
 bool psgi_chunked_is_whole(const psgi_chunks *chunks);
 

@@ -240,6 +240,27 @@ static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const 
     return now < len && psgi_delivers(exchange) ? spool(aTHX_ exchange, bytes + now, len - now) : NULL;
 }
 
+/* Looks whether content that is to be in chunks is. False: more of it is needed, which is held. */
+static bool look_for_chunks(pTHX_ psgi_exchange *exchange, SV **piece, const char **bytes, STRLEN *len) {
+    psgi_chunks *chunks = &exchange->chunks;
+    if (chunks->held_len) {
+        SV *joined = newSVpvn_flags(chunks->held, chunks->held_len, SVs_TEMP);
+        sv_catpvn_nomg(joined, *bytes, *len);
+        *piece = joined;
+        *bytes = SvPV_const(joined, *len);
+        chunks->held_len = 0;
+    }
+    const int begins = psgi_chunked_begins(*bytes, *len);
+    if (begins < 0) {
+        Copy(*bytes, chunks->held, *len, char);
+        chunks->held_len = (uint8_t)*len;
+        return false;
+    }
+    chunks->known = true;
+    if (!begins) exchange->has_chunks = false;
+    return true;
+}
+
 /* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
     STRLEN len;
@@ -247,6 +268,9 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
     if (!bytes || len == 0) return;
     exchange->wrote = true;
+    if (exchange->has_chunks && !exchange->chunks.known &&
+        !look_for_chunks(aTHX_ exchange, &piece, &bytes, &len))
+        return;
     if (exchange->has_chunks) {
         piece = newSVpvn_flags(bytes, len, SVs_TEMP);
         if (!psgi_chunked_undo(&exchange->chunks, SvPVX(piece), &len)) {
@@ -263,6 +287,14 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 
 /* Ends the content. */
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
+    if (exchange->has_chunks && exchange->chunks.held_len) {
+        psgi_chunks *chunks = &exchange->chunks;
+        SV *held = newSVpvn_flags(chunks->held, chunks->held_len, SVs_TEMP);
+        exchange->has_chunks = false;
+        const char *wrong = send_content(aTHX_ exchange, held, SvPVX_const(held), SvCUR(held));
+        if (wrong) psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
+        if (!psgi_delivers(exchange)) return;
+    }
     if (exchange->has_chunks && !psgi_chunked_is_whole(&exchange->chunks)) {
         psgi_exchange_reject(aTHX_ exchange, newSVpvs_flags("its last chunk is missing", SVs_TEMP));
         return;

@@ -95,7 +95,10 @@ sub adopt_warnings {
 sub line {
     my (undef, $format, $level, $text) = @_;
     my $line = ($format // 'text') eq 'json' ? _json($level, $text, {}) : bytes_of($text) . "\n";
-    return _is_journal() ? _ranked($level, $line) : ($format // 'text') eq 'json' ? $line : _time() . " $line";
+    return
+          _is_journal()                 ? _ranked($level, $line)
+        : ($format // 'text') eq 'json' ? $line
+        :                                 _time() . " $line";
 }
 
 # A handler of somebody else's has its own idea of a line.
@@ -108,7 +111,7 @@ sub _print {
     my $handler = $SIG{__WARN__};
     my $is_ours = !$handler || $ADOPTER && $handler eq $ADOPTER;
     my $line    = $self->{json} ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
-    if    ($is_ours && _is_journal())    { $line = _ranked($level, $line) }
+    if    ($is_ours && _is_journal())  { $line = _ranked($level, $line) }
     elsif ($is_ours && !$self->{json}) { $line = _time() . " $line" }
     local $@;
     # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.

@@ -112,6 +112,10 @@ comes from timers and promises. C<render_later> does not work under any PSGI ser
 for it there, and the answer is 404. Nor do its timers without EV (C<Mojo::Reactor::Poll>), but while a
 function of Mojolicious itself waits.
 
+The field C<Transfer-Encoding: chunked> of a response is the server's. Content that an application has put
+into chunks itself, as Mojolicious does, is taken out of them; content that does not begin with the first line
+of a chunk goes out as it is.
+
 =head2 The engine in a process of its own
 
 C<--engine process --workers 8> (Linux) is for applications that block, as most do: one process accepts, reads
