@@ -20,7 +20,7 @@ my $dir = directory();
 
 # Answers with its process and its thread. /wait takes until there is a file; /dbi asks a database through a
 # handle that each interpreter has made for itself.
-my $psgi = write_file('app.psgi', <<"APP");
+our $psgi = write_file('app.psgi', <<"APP");
 use DBI;
 use IO::Async::Loop ();
 my (\$dbh, \$requests) = (undef, 0);
@@ -236,6 +236,27 @@ subtest 'interpreters are renewed' => sub {
         or diag explain { threads => threads_of($pid), before => \%files, now => \%now };
     is $server->stop, 0, 'it stops';
     unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|left alone/, 'nothing strange in the log';
+};
+
+subtest 'a new process accepts nothing before one of its interpreters serves' => sub {
+    local $psgi = write_file('held.psgi', <<"APP");
+sub CLONE {
+    return if !-e '$dir/hold';
+    open my \$mark, '>', '$dir/held' or die \$!;
+    select undef, undef, undef, 0.02 while -e '$dir/hold';
+}
+sub { [ 200, [], ["\$\$"] ] };
+APP
+    my ($server, $port) = start(qw(-s EVHTP --workers 2));
+    my $old = get($port, '/')->{body};
+    write_file('hold', '');
+    $server->signal('HUP');
+    ok wait_for(sub { -e "$dir/held" }, 60), 'HUP: an interpreter of the new process is being made';
+    is_deeply [ map { my $answer = get($port, '/'); $answer && $answer->{body} } 1 .. 20 ], [ ($old) x 20 ],
+        '... the old process answers';
+    unlink "$dir/hold";
+    ok wait_for(sub { get($port, '/')->{body} ne $old }, 60), '... until that serves';
+    is $server->stop, 0, 'it stops';
 };
 
 subtest 'plackup -s Peregrine --engine thread' => sub {

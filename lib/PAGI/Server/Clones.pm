@@ -93,6 +93,8 @@ sub _prepare_clones {
     socketpair $self->{engine_socket}, $self->{clone_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "socketpair: $!\n";
     $self->{is_engine} = 1;
+    # Until one of them serves: another process at the same sockets may serve the connections before.
+    $self->{accepts_later} = 1;
     return;
 }
 
@@ -119,7 +121,11 @@ sub _start_clones {
         restarts     => $self->{counters},
         on_lost      => sub { $_[0] >= LOST_MAX && $weak && $weak->_too_many_lost },
     );
-    my ($reason, $category) = $self->{clones}->start->await->failure or return 1;
+    my ($reason, $category) = $self->{clones}->start->await->failure;
+    if (!defined $reason) {
+        $self->accept_connections;
+        return 1;
+    }
     die $reason if ($category // '') ne 'stopped';
     my $stopping = $self->{stopping};
     $stopping->await if $stopping;
