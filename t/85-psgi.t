@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use Digest::MD5 qw(md5_hex);
 use File::Temp  ();
+use Future;
 use IO::Async::Loop;
 use Test::More;
 use TestClient qw(exchange get post);
@@ -93,30 +94,31 @@ my %responses = (
 
 # What is wrong, and what the log says then.
 my %wrong = (
-    '/none'         => [ sub { return },                      qr/no response: undef/ ],
-    '/string'       => [ sub { 'text' },                      qr/no response: 'text'/ ],
-    '/hash'         => [ sub { {} },                          qr/no response: a reference to HASH/ ],
-    '/one'          => [ sub { [200] },                       qr/not a list of 1/ ],
-    '/two'          => [ sub { [ 200, [] ] },                 qr/has no body/ ],
-    '/four'         => [ sub { [ 200, [], [], 1 ] },          qr/not a list of 4/ ],
-    '/status'       => [ sub { [ 'ok', [], [] ] },            qr/status must be a number.*'ok'/ ],
-    '/status-99'    => [ sub { [ 99, [], [] ] },              qr/status must be a number/ ],
-    '/status-700'   => [ sub { [ 700, [], [] ] },             qr/status 700: / ],
-    '/status-undef' => [ sub { [ undef, [], [] ] },           qr/status/ ],
-    '/headers'      => [ sub { [ 200, {}, [] ] },             qr/headers are no list/ ],
-    '/odd'          => [ sub { [ 200, ['A'], [] ] },          qr/a name without a value/ ],
-    '/undefined'    => [ sub { [ 200, [ A => undef ], [] ] }, qr/header A is undefined/ ],
-    '/newline'     => [ sub { [ 200, [ A => "a\nSet-Cookie: b" ], [] ] }, qr/header "A": .*control byte/ ],
-    '/name'        => [ sub { [ 200, [ 'A b' => 1 ], [] ] },              qr/header "A b": / ],
-    '/wide-header' => [ sub { [ 200, [ A => "\x{263a}" ], [] ] },         qr/header A has a wide character/ ],
-    '/wide'        => [ sub { [ 200, [], [ 'a', "\x{263a}" ] ] },         qr/body has a wide character/ ],
-    '/length'      => [ sub { [ 200, [ 'Content-Length' => 'x' ], ['a'] ] }, qr/Content-Length/ ],
-    '/too-short'   => [ sub { [ 200, [ 'Content-Length' => 9 ], ['a'] ] },   qr/less body|Content-Length/ ],
-    '/too-long'    => [ sub { [ 200, [ 'Content-Length' => 1 ], ['abc'] ] }, qr/more body|Content-Length/ ],
-    '/bomb'        => [ sub { [ 200, [ A => Bomb->new ], [] ] },             qr/no string/ ],
-    '/bomb-body'   => [ sub { [ 200, [], [ Bomb->new ] ] },                  qr/no string/ ],
-    '/dies'        => [ sub { die "dies\n" },  qr/died before its response: dies/ ],
-    '/dies-object' => [ sub { die Bomb->new }, qr/died before its response/ ],
+    '/none'       => [ sub { return },             qr/no response: undef/ ],
+    '/string'     => [ sub { 'text' },             qr/no response: 'text'/ ],
+    '/hash'       => [ sub { {} },                 qr/no response: a reference to HASH/ ],
+    '/pagi'       => [ sub { Future->done },       qr/no response: an object of Future, as .* pagi-server/ ],
+    '/one'        => [ sub { [200] },              qr/not a list of 1/ ],
+    '/two'        => [ sub { [ 200, [] ] },        qr/has no body/ ],
+    '/four'       => [ sub { [ 200, [], [], 1 ] }, qr/not a list of 4/ ],
+    '/status'     => [ sub { [ 'ok', [], [] ] },   qr/status must be a number.*'ok'/ ],
+    '/status-99'  => [ sub { [ 99, [], [] ] },     qr/status must be a number/ ],
+    '/status-700' => [ sub { [ 700, [], [] ] },    qr/status 700: / ],
+    '/status-undef' => [ sub { [ undef, [], [] ] },                        qr/status/ ],
+    '/headers'      => [ sub { [ 200, {}, [] ] },                          qr/headers are no list/ ],
+    '/odd'          => [ sub { [ 200, ['A'], [] ] },                       qr/a name without a value/ ],
+    '/undefined'    => [ sub { [ 200, [ A => undef ], [] ] },              qr/header A is undefined/ ],
+    '/newline'      => [ sub { [ 200, [ A => "a\nSet-Cookie: b" ], [] ] }, qr/header "A": .*control byte/ ],
+    '/name'         => [ sub { [ 200, [ 'A b' => 1 ], [] ] },              qr/header "A b": / ],
+    '/wide-header'  => [ sub { [ 200, [ A => "\x{263a}" ], [] ] }, qr/header A has a wide character/ ],
+    '/wide'         => [ sub { [ 200, [], [ 'a', "\x{263a}" ] ] }, qr/body has a wide character/ ],
+    '/length'       => [ sub { [ 200, [ 'Content-Length' => 'x' ], ['a'] ] }, qr/Content-Length/ ],
+    '/too-short'    => [ sub { [ 200, [ 'Content-Length' => 9 ], ['a'] ] },   qr/less body|Content-Length/ ],
+    '/too-long'     => [ sub { [ 200, [ 'Content-Length' => 1 ], ['abc'] ] }, qr/more body|Content-Length/ ],
+    '/bomb'         => [ sub { [ 200, [ A => Bomb->new ], [] ] },             qr/no string/ ],
+    '/bomb-body'    => [ sub { [ 200, [], [ Bomb->new ] ] },                  qr/no string/ ],
+    '/dies'         => [ sub { die "dies\n" },  qr/died before its response: dies/ ],
+    '/dies-object'  => [ sub { die Bomb->new }, qr/died before its response/ ],
 );
 
 my $loop    = sub { IO::Async::Loop->new };

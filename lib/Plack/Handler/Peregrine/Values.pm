@@ -13,7 +13,8 @@ use constant PIECE_BYTES => 65_536;
 
 sub plain {
     my ($response) = @_;
-    die "the application returned no response: " . _named($response) . "\n" if !_is_list($response);
+    die "the application returned no response: " . _named($response) . _hint($response) . "\n"
+        if !_is_list($response);
     my ($status, $headers, @rest) = @$response;
     die "a response is [ status, headers, body ], not a list of ${\scalar @$response}\n"
         if @$response < 2 || @$response > 3;
@@ -28,6 +29,14 @@ sub plain {
 sub _is_list {
     my ($value) = @_;
     return ref $value && (reftype($value) // '') eq 'ARRAY';
+}
+
+# An async sub gives one at once, whatever it was called with.
+sub _hint {
+    my ($response) = @_;
+    return blessed $response && $response->isa('Future')
+        ? ', as those of PAGI do, which pagi-server and peregrine run'
+        : '';
 }
 
 sub _named {
