@@ -87,7 +87,8 @@ sub write_old_file {
 # clients and for port 0, so that no other test takes it meanwhile.
 sub free_port {
     for (1 .. 100) {
-        my $port  = 10_000 + int rand 20_000;
+        # Processes that were forked with the same seed try others.
+        my $port  = 10_000 + (31 * $$ + int rand 20_000) % 20_000;
         my $probe = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1);
         return $port if $probe;
     }
