@@ -435,14 +435,16 @@ L<PAGI::Server::Protocol/EXTENSIONS>.
 
 =item validate_events => 1 if PAGI_ENV is development
 
-The type of each field of each event that the application sends is checked, see
-L<PAGI::Server::EventCheck>. What the server cannot act on always fails; this finds what would go
-unnoticed. It costs a few microseconds an event. B<--validate-events>
+Check the type of each field of each event that the application sends, see
+L<PAGI::Server::EventCheck>. An event that the server cannot act on fails without this option, too;
+the check finds mistakes that would go unnoticed. It costs a few microseconds an event.
+B<--validate-events>
 
 =item static => none
 
-Folders whose files the engine answers with by itself, see L<PAGI::Server::Folders>: an array
-reference of C</static=public> and the like. What is not there is the application's. B<--static>
+Folders whose files the engine serves by itself, see L<PAGI::Server::Folders>: an array reference of
+C</static=public> and the like. The application gets the requests for which there is no file.
+B<--static>
 
 =item x_sendfile => none
 
@@ -456,18 +458,20 @@ system has them, see L<PAGI::Server::Compression>. B<--compress>
 
 =item compress_min_size => 1024
 
-Bytes from which on a response is compressed, if its length is known; below, it would hardly get
+Bytes from which on a response of known length is compressed. A shorter one would hardly get
 shorter. From 0 to 1073741824. B<--compress-min-size>
 
 =item compress_authenticated => 0
 
-Also of requests with C<Cookie> or C<Authorization>, and responses with C<Set-Cookie>: their length
-may then tell of what is secret in them (BREACH). B<--compress-authenticated>
+Compress also the responses to requests with C<Cookie> or C<Authorization>, and responses with
+C<Set-Cookie>. The length of such a response may tell an attacker about secrets in it (BREACH).
+B<--compress-authenticated>
 
 =item on_error => none
 
-Called with an exception, the scope of the request (undef if it was not in one) and what
-L<PAGI::Server::RequestName/of> tells of it when the application or a callback dies.
+A function that is called when the application or a callback dies: with the exception, the scope of
+the request (undef outside of a request), and the hash reference of L<PAGI::Server::RequestName/of>
+that describes the request.
 
 =back
 
@@ -477,8 +481,8 @@ L<PAGI::Server::RequestName/of> tells of it when the application or a callback d
 
 =item host => 127.0.0.1
 
-An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. A name is
-listened to on all of its addresses. B<--host>
+An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces. For a
+host name the server listens at all of its addresses. B<--host>
 
 =item port => 5000
 
@@ -486,12 +490,12 @@ The TCP port. 0 takes a free one. From 0 to 65535. B<--port>
 
 =item socket => none
 
-The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody listens is
-replaced; the file is removed at the end. B<--socket>
+The path of a Unix socket, in place of C<host> and C<port>. A socket file at which no process
+listens is replaced; the file is removed at the end. B<--socket>
 
 =item socket_mode => what the umask leaves
 
-Permissions of the file of each Unix socket: C<0660>. Who may write to it may connect.
+Permissions of the file of each Unix socket: C<0660>. Users who may write to the file may connect.
 B<--socket-mode>
 
 =item socket_owner => the process's
@@ -500,7 +504,7 @@ Owner of the file of each Unix socket, a name or a number. B<--socket-owner>
 
 =item socket_group => the process's
 
-Its group. B<--socket-group>
+Group of the file of each Unix socket, a name or a number. B<--socket-group>
 
 =item listen => none
 
@@ -515,24 +519,25 @@ array reference, or a string with commas. B<--proxy-protocol>
 
 =item proxy_timeout => 5
 
-From accepting a connection with C<proxy> to the end of its PROXY header. From 0.001 to 86400.
-B<--proxy-timeout>
+How long the header of the PROXY protocol may take, from the moment when the connection is accepted.
+From 0.001 to 86400. B<--proxy-timeout>
 
 =item trusted_proxies => none
 
-Proxies that are believed what they say about clients in header fields, see L<PAGI::Server/Trusted
-proxies>: networks as above. B<--trusted-proxies>
+Networks of proxies whose header fields about clients are believed, see L<PAGI::Server/Trusted
+proxies>, written as for C<proxy_protocol>. B<--trusted-proxies>
 
 =item forwarded_header => x-forwarded
 
-The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and C<X-Forwarded-Proto>,
-C<forwarded> for C<Forwarded> (RFC 7239). One of C<x-forwarded>, C<forwarded>. B<--forwarded-header>
+The header fields in which trusted proxies name clients: C<x-forwarded> for C<X-Forwarded-For> and
+C<X-Forwarded-Proto>, C<forwarded> for C<Forwarded> (RFC 7239). One of C<x-forwarded>, C<forwarded>.
+B<--forwarded-header>
 
 =item root_path => none
 
-Where clients see the application if a proxy takes that off their paths, C</app> for instance:
-C<root_path> begins with it, and C<SCRIPT_NAME> of applications of PSGI. The path stays as it came.
-Where the proxy leaves paths as they are, C<--mount /app=FILE> is what is wanted. B<--root-path>
+The path at which clients see the application, C</app> for instance, if a proxy removes it from the
+paths of requests: C<root_path> begins with it, and C<SCRIPT_NAME> of applications of PSGI. The path
+stays as it came. If the proxy leaves paths as they are, use C<--mount /app=FILE>. B<--root-path>
 
 =item listener_backlog => 2048
 
@@ -546,12 +551,12 @@ over them (SO_REUSEPORT). B<--reuseport>
 
 =item health_path => none
 
-GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine with 200
-and C<ok>, also when C<max_connections> is reached. For a health check that is answered while the
-application computes or blocks, use C<engine =E<gt> thread>; with C<inline> it waits until the
-application comes back to the event loop. The connection closes after the answer. They are not in
-the access log. 503 while the server stops, on connections that were open before; new ones are
-refused then. B<--health-path>
+The engine answers GET and HEAD requests for this path, C</healthz> for instance, with 200 and
+C<ok>, also when C<max_connections> is reached. For a health check that is answered while the
+application computes or blocks, use C<engine =E<gt> thread>; with C<inline> the check waits until
+the application comes back to the event loop. The connection closes after the answer. Health checks
+are not in the access log. While the server stops, connections that were open before get 503; new
+ones are refused. B<--health-path>
 
 =back
 
@@ -572,7 +577,7 @@ so. B<--disable-tls>
 
 =item ktls => 1
 
-Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new keys are cut
+The kernel encrypts output, if Linux has its module C<tls>. Clients that ask for new keys are cut
 off. B<--ktls>
 
 =back
@@ -583,23 +588,23 @@ off. B<--ktls>
 
 =item http2 => 1 over TLS, 0 in the clear
 
-HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS with clients that offer it (ALPN). 1: also
-in the clear with clients that begin with its preface (prior knowledge). 0: not at all. B<--http2>
+HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS, with clients that offer it (ALPN). 1: also
+without TLS, with clients that begin with its preface (prior knowledge). 0: not at all. B<--http2>
 
 =item h2_max_concurrent_streams => 100
 
-Requests of one connection that may be open at a time. One more is refused, and the client may send
-it again (REFUSED_STREAM). From 1 to 10000. B<--h2-max-concurrent-streams>
+Requests of one connection that may be open at a time. Further requests are refused, and the client
+may send them again (REFUSED_STREAM). From 1 to 10000. B<--h2-max-concurrent-streams>
 
 =item h2_initial_window_size => 65535
 
-Bytes of a request body that may be on their way, or wait for the application. The client sends more
-when the application has taken some. From 1 to 1073741824. B<--h2-initial-window-size>
+Bytes of one request body that may be on their way, or wait for the application. The client sends
+more when the application has taken some. From 1 to 1073741824. B<--h2-initial-window-size>
 
 =item h2_connection_window_size => 1048576
 
-The same for all requests of a connection together. From 65535 to 1073741824.
-B<--h2-connection-window-size>
+Bytes of all request bodies of a connection that may be on their way, or wait for the application.
+From 65535 to 1073741824. B<--h2-connection-window-size>
 
 =item h2_max_frame_size => 16384
 
@@ -607,8 +612,9 @@ Bytes of one frame of a request body. From 16384 to 16777215. B<--h2-max-frame-s
 
 =item h2_max_header_list_size => 65536
 
-Bytes of the header fields of a request, each counted with 32 more (431). What C<max_header_size>
-and C<max_header_count> say holds as well. From 1024 to 1048576. B<--h2-max-header-list-size>
+Bytes of the header fields of a request, each counted with 32 more (431). The limits
+C<max_header_size> and C<max_header_count> hold as well. From 1024 to 1048576.
+B<--h2-max-header-list-size>
 
 =item h2_enable_connect_protocol => 1
 
@@ -616,15 +622,15 @@ WebSockets over HTTP/2 (RFC 8441), as browsers open them. B<--h2-enable-connect-
 
 =item h2_enable_push => 0
 
-Taken for compatibility: only 0 is allowed, for pushes are what a client may ask for, and none of
-the present ones does. B<--h2-enable-push>
+For compatibility. Only 0 is allowed: pushes need a client that asks for them, and no present client
+does. B<--h2-enable-push>
 
 =item h2_rst_rate_limit => { burst => 1000, rate => 33 }
 
-How many requests of one connection may be given up by the client, or by its mistakes, before they
-are answered: at once, and in each second after that. One more ends the connection
-(ENHANCE_YOUR_CALM). A hash reference with C<burst> and C<rate>; what it lacks is as by default.
-B<--h2-rst-rate-limit>
+How many requests of one connection may be cancelled by the client, or end by its mistakes, before
+they are answered: C<burst> at once, and C<rate> in each second after that. One more ends the
+connection (ENHANCE_YOUR_CALM). A hash reference with C<burst> and C<rate>; a missing key has its
+default. B<--h2-rst-rate-limit>
 
 =back
 
@@ -636,27 +642,29 @@ B<--h2-rst-rate-limit>
 
 Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows, less 50, and
 less 12 for each interpreter that is a clone, 3 for each that joins an engine in another process.
-One more is answered with 503 and C<Retry-After>. From 0 to 10000000. B<--max-connections>
+Further connections are answered with 503 and C<Retry-After>. From 0 to 10000000.
+B<--max-connections>
 
 =item max_connections_per_address => 0
 
-Connections that one client address may have open; of an IPv6 address its first 64 bits count. One
-more is answered with 429 and C<Retry-After>, over TLS closed before the handshake. 0: no limit. A
-proxy in front of the server is one address. From 0 to 10000000. B<--max-connections-per-address>
+Connections that one client address may have open; of an IPv6 address the first 64 bits count.
+Further connections are answered with 429 and C<Retry-After>, over TLS closed before the handshake.
+0: no limit. A proxy in front of the server is one address. From 0 to 10000000.
+B<--max-connections-per-address>
 
 =item max_connection_rate_per_address => 0
 
-New connections per second of one client address, on average; a second's worth may come at once.
-What is beyond it is answered in the same way. 0: no limit. From 0 to 1000000.
-B<--max-connection-rate-per-address>
+New connections per second of one client address, on average; as many as in a second may come at
+once. Further connections are answered as for C<max_connections_per_address>. 0: no limit. From 0 to
+1000000. B<--max-connection-rate-per-address>
 
 =item memory_max => 3/4 of what the system allows
 
-Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond it unfinished
-requests are refused, the largest and newest first, with 503, or 413 for a body that is on its way.
-What the system allows is the limit of the control group, a container's; none if there is none.
-Where address space has a limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is
-looked at; otherwise at least 16M. From 0 to 1125899906842624. B<--memory-max>
+Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>. When it holds more,
+unfinished requests are refused, the largest and newest first, with 503, or 413 for a body that is
+on its way. The system's limit is that of the control group (of a container), if there is one. Where
+address space has a limit (C<ulimit -v>), three quarters of that are a limit as well. 0: no limit;
+other values are at least 16M. From 0 to 1125899906842624. B<--memory-max>
 
 =item max_request_line_size => 8192
 
@@ -677,8 +685,8 @@ Bytes of the trailers of a chunked request (431). From 0 to 1048576. B<--max-tra
 
 =item max_keepalive_requests => 0
 
-Requests of one connection: the answer to the last one closes it. 0: no limit. From 0 to 1000000000.
-B<--max-keepalive-requests>
+Requests that one connection may send; it is closed after the answer to the last one. 0: no limit.
+From 0 to 1000000000. B<--max-keepalive-requests>
 
 =item max_body_size => 10000000
 
@@ -686,66 +694,68 @@ Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-
 
 =item queue_max => 20000
 
-With C<--engine process>: requests that wait because all workers are busy. One more is answered with
-503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
+With C<--engine process>: requests that may wait while all workers are busy. Further requests are
+answered with 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
 
 =item max_concurrency => 0
 
-With C<--engine process>, and with workers that are threads: requests that wait for one worker at
-the same time; more of them wait in the queue. A request counts only while its application works on
-it, not while that waits for its client: in C<$receive>, for output to leave, or with a WebSocket or
-an event stream that it has accepted. 0: no limit, because a worker that is busy gets no requests as
-long as another one is idle. From 0 to 1000000. B<--max-concurrency>
+With C<--engine process>, and with workers that are threads: requests that one worker works on at
+the same time; further requests wait in the queue. A request counts while its application works on
+it, but not while the application waits for the client: in C<$receive>, for output to leave, or with
+a WebSocket or an event stream that it has accepted. 0: no limit, because a busy worker gets no
+requests as long as another one is idle. From 0 to 1000000. B<--max-concurrency>
 
 =item underscores_in_headers => 0
 
-Applications of PSGI get header fields whose names have an underscore, which look to them as if they
-had a dash: only where nobody relies on a proxy to remove or set the latter.
-B<--underscores-in-headers>
+Applications of PSGI get header fields whose names contain an underscore. In the environment such a
+field has the name of the field with a dash in its place, so switch this on only if the application
+trusts no field that a proxy removes or sets. B<--underscores-in-headers>
 
 =item body_buffer_size => 1048576
 
-What of a request body is kept in memory, for applications that get bodies whole (those of PSGI): a
-longer one is in a temporary file. From 1 to 1073741824. B<--body-buffer-size>
+Bytes of a request body that are kept in memory, for applications that get bodies whole
+(applications of PSGI). A longer body goes to a temporary file. From 1 to 1073741824.
+B<--body-buffer-size>
 
 =item max_body_spool => 1000000000
 
-What the temporary files of all request bodies may hold, in each process (507). The smaller of a
-twentieth and 256 MiB of their file system stays free in any case. Files on a file system in memory
-count for C<memory_max>. 0: no limit but the disk. From 0 to 1125899906842624. B<--max-body-spool>
+Bytes that the temporary files of all request bodies may hold, in each process (507). A twentieth of
+their file system, at most 256 MiB, stays free in any case. Files on a file system in memory count
+for C<memory_max>. 0: no limit but the disk. From 0 to 1125899906842624. B<--max-body-spool>
 
 =item max_upload_bytes_per_address => 250000000
 
-Bytes that incomplete request bodies of a client address may take in memory and in those files, in
-each process, for applications that get bodies whole; of an IPv6 address the first 64 bits count. A
-further body is answered with 429 and C<Retry-After>, unless it is the only body of its address or
-not longer than 64 KiB. C<proxy> or a trusted proxy names the client; requests of a trusted proxy
-that names no client, and of clients on Unix sockets, are exempt. 0: no limit. From 0 to
-1125899906842624. B<--max-upload-bytes-per-address>
+Bytes that incomplete request bodies of one client address may take in memory and in temporary
+files, in each process, for applications that get bodies whole; of an IPv6 address the first 64 bits
+count. A further body is answered with 429 and C<Retry-After>, unless it is the only body of its
+address or not longer than 64 KiB. The PROXY protocol or a trusted proxy names the client. Clients
+on Unix sockets, and requests for which a trusted proxy names no client, are exempt. 0: no limit.
+From 0 to 1125899906842624. B<--max-upload-bytes-per-address>
 
 =item response_buffer => 67108864
 
-Applications of PSGI with C<--engine thread> or C<process>: what of one response waits for its
-client in a temporary file, behind a mebibyte in memory, so that the application is done with it,
-however slow the client. These files count for C<max_body_spool>. 0: there are none. From 0 to
-1125899906842624. B<--response-buffer>
+For applications of PSGI with C<--engine thread> or C<process>: bytes of one response that may wait
+in a temporary file, after a mebibyte in memory, so that a slow client does not keep the
+application. These files count for C<max_body_spool>. 0: no such files. From 0 to 1125899906842624.
+B<--response-buffer>
 
 =item body_folder
 
-Where those files are. They have no name, so that nothing is left behind. Default: what C<TMPDIR>
-says, or F</tmp>. B<--body-folder>
+The folder of temporary files. The files have no names, so nothing is left behind. Default: the
+folder in C<TMPDIR>, or F</tmp>. B<--body-folder>
 
 =item max_receive_queue => 1000
 
-Messages of one WebSocket that wait for the application. One more closes it with 1008 and C<Message
-queue overflow>; the application gets those that it has, then a C<websocket.disconnect> with
-C<queue_overflow>. From 1 to 10000000. B<--max-receive-queue>
+Messages of one WebSocket that may wait for the application. A further message closes the WebSocket
+with 1008 and C<Message queue overflow>; the application gets the messages that wait, then a
+C<websocket.disconnect> with C<queue_overflow>. From 1 to 10000000. B<--max-receive-queue>
 
 =item max_receive_queue_size => 1048576
 
-Bytes of such messages. From there on the peer is not read: it waits, until the application has
-taken half. Messages above 64 KiB never wait here: they are fetched, and inflated, when the
-application asks for one. From 1 to 1073741824. B<--max-receive-queue-size>
+Bytes of messages of one WebSocket that may wait for the application. When they are reached, the
+server stops reading from the peer until the application has taken half of them. Messages above 64
+KiB never wait here: the server reads and inflates such a message when the application asks for it.
+From 1 to 1073741824. B<--max-receive-queue-size>
 
 =item max_ws_frame_size => 65536
 
@@ -759,37 +769,36 @@ B<--max-ws-message-size>
 
 =item ws_per_message_deflate => 1
 
-WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC 7692). Every
-message is compressed by itself, without context takeover: so an idle WebSocket holds no memory for
-it, and the size of a message tells nothing about another. Turn it off where messages mix secrets
-with text that an attacker may choose. B<--ws-per-message-deflate>
+Compress WebSocket messages for clients that offer it (permessage-deflate, RFC 7692). Every message
+is compressed by itself, without context takeover, so that an idle WebSocket holds no memory for
+compression, and the size of a message tells nothing about another. Turn this off where messages mix
+secrets with text that an attacker may choose. B<--ws-per-message-deflate>
 
 =item ws_deflate_min_size => 1024
 
-Bytes from which on a message is compressed; one that does not shrink goes out as it is. From 0 to
-1073741824. B<--ws-deflate-min-size>
+Bytes from which on a message is compressed. A message that does not get shorter goes out
+uncompressed. From 0 to 1073741824. B<--ws-deflate-min-size>
 
 =item write_high_watermark => 65536
 
-Bytes of output waiting for the peer from which on C<$send> returns a pending Future... From 1 to
-1073741824. B<--write-high-watermark>
+Bytes of output that wait for the peer: from this many on, C<$send> returns a pending Future. From 1
+to 1073741824. B<--write-high-watermark>
 
 =item write_low_watermark => 16384
 
-... which resolves when the queue has fallen below this. From 1 to 1073741824.
-B<--write-low-watermark>
+Bytes of output that wait for the peer: when fewer are left, pending Futures of C<$send> resolve.
+From 1 to 1073741824. B<--write-low-watermark>
 
 =item disable_sendfile => 0
 
-Files are read and sent piece by piece, as what is no file: for file systems from which
-C<sendfile(2)> does not work. B<--disable-sendfile>
+Files are read and sent piece by piece, without C<sendfile(2)>: for file systems where that does not
+work. B<--disable-sendfile>
 
 =item sync_file_threshold => 65536
 
-Files of responses that are longer are sent without waiting for their storage: what is not in memory
-is read by other threads, while everybody else is served (Linux). Up to so many bytes are read at
-once, wherever they are. 0: no file is, for files on a network. From 0 to 1073741824.
-B<--sync-file-threshold>
+Files of this size or less are read at once. For a longer file of a response, other threads read the
+parts that are not in memory, so that other requests are served meanwhile (Linux). 0: other threads
+read all files, for files on a network. From 0 to 1073741824. B<--sync-file-threshold>
 
 =back
 
@@ -799,64 +808,65 @@ B<--sync-file-threshold>
 
 =item timeout => 60
 
-How long a connection may wait without a request. It never ends a request that is running. 0: no
-limit. From 0 to 86400. B<--timeout>
+How long a connection may wait for a request. A running request is never ended by this. 0: no limit.
+From 0 to 86400. B<--timeout>
 
 =item queue_timeout => 30
 
-How long a request may wait for a worker that is idle, with C<--engine process>; then it is answered
+How long a request may wait for an idle worker, with C<--engine process>. After that it is answered
 with 503 and C<Retry-After>. From 0.001 to 86400. B<--queue-timeout>
 
 =item header_timeout => 10
 
-From the first byte of a request head to its end (408). A trickle does not extend it. From 0.001 to
-86400. B<--header-timeout>
+How long a request head may take, from its first byte to its end (408). Bytes that trickle in do not
+extend this time. From 0.001 to 86400. B<--header-timeout>
 
 =item tls_handshake_timeout => 10
 
-From accepting a TLS connection to the end of its handshake. A trickle does not extend it. From
-0.001 to 86400. B<--tls-handshake-timeout>
+How long the handshake of a TLS connection may take, from the moment when it is accepted. Bytes that
+trickle in do not extend this time. From 0.001 to 86400. B<--tls-handshake-timeout>
 
 =item body_timeout => 30
 
-How long a request body that the application waits for may stall (408). 0: no limit. From 0 to
+How long a request body may stall while the application waits for it (408). 0: no limit. From 0 to
 86400. B<--body-timeout>
 
 =item min_body_rate => 500
 
-So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it from passing.
-From 1 to 1073741824. B<--min-body-rate>
+Each C<min_body_rate> bytes of a request body extend the deadline of C<body_timeout> by one second,
+so a client cannot hold a request open by sending a byte now and then. From 1 to 1073741824.
+B<--min-body-rate>
 
 =item write_timeout => 30
 
-How long a peer may not take its response. 0: no limit. From 0 to 86400. B<--write-timeout>
+How long a peer may leave its response unread. 0: no limit. From 0 to 86400. B<--write-timeout>
 
 =item min_write_rate => 500
 
-So many bytes that it takes pay for a second of C<write_timeout>. From 1 to 1073741824.
-B<--min-write-rate>
+Each C<min_write_rate> bytes that the peer takes extend the deadline of C<write_timeout> by one
+second. From 1 to 1073741824. B<--min-write-rate>
 
 =item request_timeout => 0
 
-How long a request may go without a byte in or out, an application that works in silence included.
-0: no limit. From 0 to 86400. B<--request-timeout>
+How long a request may go without a byte in or out. The time in which an application works in
+silence counts as well. 0: no limit. From 0 to 86400. B<--request-timeout>
 
 =item ws_idle_timeout => 0
 
-How long a WebSocket may pass without a byte in either direction. C<websocket.keepalive> is the
-better way to find peers that are gone. 0: no limit. From 0 to 86400. B<--ws-idle-timeout>
+How long a WebSocket may go without a byte in either direction. C<websocket.keepalive> is the better
+way to find peers that are gone. 0: no limit. From 0 to 86400. B<--ws-idle-timeout>
 
 =item sse_idle_timeout => 0
 
-How long an event stream may pass without a byte sent, comments of C<sse.keepalive> included. 0: no
-limit. From 0 to 86400. B<--sse-idle-timeout>
+How long an event stream may go without sending a byte; comments of C<sse.keepalive> are bytes, too.
+0: no limit. From 0 to 86400. B<--sse-idle-timeout>
 
 =item shutdown_timeout => 30
 
-How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for the
-application's lifespan shutdown; requests in flight have the rest. A worker process that has not
-ended by then is killed, as is a single process whose application has not returned since the signal
-(after 2 seconds at the earliest). From 0 to 86400. B<--shutdown-timeout>
+How long a stop may take. The last 5 seconds, or the last quarter where that is less, are kept for
+the application's lifespan shutdown; requests in flight have the time before. A worker process that
+has not ended by then is killed, as is a single process whose application has not returned since the
+signal (after 2 seconds at the earliest). From 0 to 86400. B<--shutdown-timeout>
 
 =back
 
@@ -866,21 +876,21 @@ ended by then is killed, as is a single process whose application has not return
 
 =item status => none
 
-What the server is at, for Prometheus and for people, at an address of its own: C<127.0.0.1:9100>,
-or the path of a Unix socket, see L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a
-start warns when that is more than this machine. B<--status>
+An address at which the server tells its status, to Prometheus and to people: C<127.0.0.1:9100>, or
+the path of a Unix socket, see L<PAGI::Server/OBSERVABILITY>. Everybody who can connect to it sees
+the status; the start warns if other machines can. B<--status>
 
 =item status_hosts => none
 
-Names by which people ask for the status, separated by commas. Under an address or C<localhost> it
-always answers, under any other name with 421: a page of another site could have led a browser there
-by a name of its own (DNS rebinding). B<--status-hosts>
+Host names for which the status is told, separated by commas. Requests for an IP address or
+C<localhost> are always answered. Requests for other names get 421, because a page of another site
+could have sent a browser there by a name of its own (DNS rebinding). B<--status-hosts>
 
 =item access_log => \*STDERR
 
 Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output, a file
-handle, an object with C<print>, or undef for none. A terminal is slow: a start that finds the log
-there warns. L<pagi-server> has another default in production. B<--access-log>
+handle, an object with C<print>, or undef for none. A terminal is slow: the start warns if the log
+goes there. L<pagi-server> has another default in production. B<--access-log>
 
 =item access_log_format => clf
 
@@ -889,7 +899,7 @@ B<--access-log-format>
 
 =item access_log_buffer => 1048576
 
-Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and counted. From
+Bytes of lines that may wait for a slow disk or pipe. Further lines are dropped and counted. From
 4096 to 1073741824. B<--access-log-buffer>
 
 =item log_level => info
@@ -920,31 +930,33 @@ process. 0: the process serves by itself. From 0 to 1024. B<--workers>
 =item preload_app => 0
 
 The application is loaded once, by a process that forks the workers, see L<PAGI::Server/Preloading>.
-Linux only. In a program that makes the server itself it has no effect, for the application is there
-before; nor has it with C<--reload>. B<--preload-app>
+Linux only. It has no effect with C<--reload>, nor in a program that makes the server itself: that
+has loaded the application before. B<--preload-app>
 
 =item max_requests => 0
 
-Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to ten percent
-fewer for each, by chance, so that not all are replaced at once. 0: never. Without workers it has no
-effect, like the others here. From 0 to 1000000000. B<--max-requests>
+Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>. For each worker the
+number is one to ten percent lower, chosen by chance, so that not all workers are replaced at once.
+0: never. Like the other options of this section, it has no effect without workers. From 0 to
+1000000000. B<--max-requests>
 
 =item max_worker_age => 0
 
-Seconds after which a worker process is replaced, less one to ten percent. 0: never. From 0 to
-31536000. B<--max-worker-age>
+Seconds after which a worker process is replaced, less one to ten percent by chance. 0: never. From
+0 to 31536000. B<--max-worker-age>
 
 =item max_worker_rss => 0
 
-Bytes of physical memory from which on a worker process is replaced. What it shares with others
-(C<preload_app>) does not count where the kernel tells (4.14). A worker that has more from its start
-serves for a minute, and the log says so. Linux only. 0: never. From 0 to 1125899906842624.
-B<--max-worker-rss>
+Bytes of physical memory from which on a worker process is replaced. Memory that it shares with
+other processes (C<preload_app>) does not count if the kernel reports it (Linux 4.14). A worker that
+holds more from its start serves for a minute, and the log says so. Linux only. 0: never. From 0 to
+1125899906842624. B<--max-worker-rss>
 
 =item recycle_timeout => 60
 
-How long a worker process that is replaced for one of these reasons waits for its WebSockets and
-event streams before it closes them (1012). From 0 to 86400. B<--recycle-timeout>
+How long a worker process that is replaced by C<max_requests>, C<max_worker_age> or
+C<max_worker_rss> waits for the ends of its WebSockets and event streams before it closes them
+(1012). From 0 to 86400. B<--recycle-timeout>
 
 =item retire_idle => 5
 
@@ -955,16 +967,16 @@ answered with C<Connection: close>. From 0 to 86400. B<--retire-idle>
 
 How long one request may keep its worker process, in Perl or blocked in a library, before that
 worker is killed and another one takes its place; the log has the request and the stack of Perl
-functions. What an application awaits meanwhile does not count. It is looked at twice a second. 0:
-for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that are threads
-L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-kill-timeout>
+functions. The time in which the application awaits something does not count. The check runs twice a
+second. 0: for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that are
+threads L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-kill-timeout>
 
 =item heartbeat_timeout => 50
 
 How long a worker process may go without coming back to its event loop before it is killed and
-another one takes its place. 0: for ever, but 50 seconds for a process that no application can
-block: that of the engine with C<process>, and one whose workers are threads. Where there is an
-application of PSGI, which may block as long as it likes, the default is 0. From 0 to 86400.
+another one takes its place. 0: for ever, but 50 seconds for processes that no application can
+block: the engine's process with C<process>, and a process whose workers are threads. Where there is
+an application of PSGI, which may block as long as it likes, the default is 0. From 0 to 86400.
 B<--heartbeat-timeout>
 
 =back

@@ -22,13 +22,12 @@ my @SECTIONS = (
                 type  => 'string',
                 many  => 1,
                 arg   => 'PATH=FILE|MODULE[,host=NAME][,pagi|,psgi]',
-                about =>
-                    'Several applications in place of one: each gets the requests for its path and what is'
-                    . ' below, C</api=api.pl> for instance, and for its host if one is named. Those of a'
-                    . " host come first, then long paths; what is nobody's is answered with 404. A file whose"
-                    . ' name ends in C<.psgi>, or that looks like it, is an application of PSGI; C<,pagi> or'
-                    . ' C<,psgi> says what it is. Each file has a package of its own, see'
-                    . ' L<peregrine/APPLICATIONS IN ONE PROCESS>.',
+                about => 'Several applications in place of one: each gets the requests for its path and for'
+                    . ' the paths below it, C</api=api.pl> for instance, and for its host if one is named.'
+                    . ' Mounts with a host are tried first, then long paths; a request that matches none'
+                    . ' is answered with 404. A file whose name ends in C<.psgi>, or that looks like it,'
+                    . ' is an application of PSGI; C<,pagi> or C<,psgi> says which kind it is. Each file'
+                    . ' has a package of its own, see L<peregrine/APPLICATIONS IN ONE PROCESS>.',
             },
             {
                 name  => 'module',
@@ -68,8 +67,9 @@ my @SECTIONS = (
                 arg   => 'FILE',
                 about => 'Set the environment variables that the file names, one C<NAME=value> a line (see'
                     . ' L<PAGI::Server::EnvFile>), before the application is loaded; new workers read it'
-                    . ' again. What the environment has already stays. C<PAGI_ENV> may come from there, but'
-                    . ' what is looked at when Perl is loaded may not (C<PERL5LIB>).',
+                    . ' again. Variables that the environment has already keep their values. The file may'
+                    . ' set C<PAGI_ENV>, but not variables that Perl looks at when it starts'
+                    . ' (C<PERL5LIB>).',
             },
             {
                 name    => 'default_middleware',
@@ -83,9 +83,8 @@ my @SECTIONS = (
                 type  => 'class',
                 arg   => 'CLASS',
                 shown => 'PAGI::Server',
-                about =>
-                    'Another server class: it gets C<app>, C<host>, C<port>, C<quiet> and whatever else was'
-                    . ' given, and its C<run> is called.',
+                about => 'Another server class: its constructor gets C<app>, C<host>, C<port>, C<quiet> and'
+                    . ' the other options that were given, and its C<run> is called.',
             },
             {
                 name  => 'extension',
@@ -93,9 +92,9 @@ my @SECTIONS = (
                 many  => 1,
                 arg   => 'NAME',
                 offer => [qw(fullflush informational)],
-                about =>
-                    'Advertise an extension to the application: C<fullflush> makes C<http.fullflush> events'
-                    . ' work, C<informational> those that send interim responses as 103 (Early Hints).',
+                about => 'Advertise an extension to the application: C<fullflush> makes C<http.fullflush>'
+                    . ' events work, C<informational> events that send interim responses such as 103'
+                    . ' (Early Hints).',
             },
             {
                 name  => 'reload',
@@ -111,7 +110,7 @@ my @SECTIONS = (
                 many  => 1,
                 arg   => 'DIRECTORY',
                 shown => q{the application's, lib, and those of -I},
-                about => 'With C<--reload>: watch what is below this directory.',
+                about => 'With C<--reload>: watch the files below this directory.',
             },
             {
                 name  => 'future_xs',
@@ -134,16 +133,15 @@ my @SECTIONS = (
                 name  => 'ssl_key',
                 type  => 'string',
                 arg   => 'FILE',
-                about => 'Its key.',
+                about => 'The private key of C<--ssl-cert> (PEM).',
             },
             {
                 name  => 'ssl_cert_dir',
                 type  => 'string',
                 arg   => 'DIRECTORY',
-                about =>
-                    'Speak TLS with the certificates of this directory, by the name that a client asks for,'
-                    . ' see L<PAGI::Server/Certificates of a directory>. They may come, change and go while'
-                    . ' the server runs.',
+                about => 'Speak TLS with the certificates of this directory, chosen by the name that a'
+                    . ' client asks for, see L<PAGI::Server/Certificates of a directory>. Certificates may'
+                    . ' be added, changed and removed while the server runs.',
             },
             {
                 name  => 'ssl_chain',
@@ -173,7 +171,7 @@ my @SECTIONS = (
             {
                 name  => 'ssl_verify_client',
                 type  => 'flag',
-                about => 'Clients have to show a certificate that verifies.',
+                about => 'Clients have to show a certificate that C<--ssl-ca> verifies.',
             },
             {
                 name  => 'ssl_request_client',
@@ -212,15 +210,15 @@ my @SECTIONS = (
                 type  => 'string',
                 arg   => 'SECONDS',
                 shown => '7200',
-                about => 'How long a ticket shortens handshakes.',
+                about => 'How long a session ticket lets a client shorten its handshakes.',
             },
             {
                 name  => 'ssl_ticket_keys',
                 type  => 'string',
                 arg   => 'FILE',
                 shown => 'made up',
-                about => 'A file of 80 random bytes that seal tickets: servers that share it take over one'
-                    . ' another\'s sessions.',
+                about => 'A file of 80 random bytes that encrypt session tickets: servers that share it'
+                    . ' accept one another\'s tickets.',
             },
         )
     ],
@@ -230,9 +228,9 @@ my @SECTIONS = (
                 name  => 'error_log',
                 type  => 'string',
                 arg   => 'FILE',
-                about => 'What would go to standard error once the server starts goes there: its messages,'
-                    . ' warnings of the application. Opened anew on USR1. A server in the background has'
-                    . ' no other place for them.',
+                about => 'The file for messages of the server and warnings of the application, in place of'
+                    . ' standard error, once the server starts. It is opened anew on USR1. A server in the'
+                    . ' background has no other place for messages.',
             },
         )
     ],
@@ -249,46 +247,46 @@ my @SECTIONS = (
                 name  => 'pid',
                 type  => 'string',
                 arg   => 'FILE',
-                about => 'Keep the process id there. The file is locked, so that a second start fails, and'
-                    . ' removed at the end.',
+                about => 'Keep the process id in this file. The file is locked, so that a second start'
+                    . ' fails, and it is removed at the end.',
             },
             {
                 name  => 'user',
                 type  => 'string',
                 arg   => 'USER',
-                about => 'Become this user when the server has bound its addresses and opened its log;'
-                    . ' supplementary groups go.',
+                about => 'Become this user after the addresses are bound and the log is opened;'
+                    . ' supplementary groups are dropped.',
             },
             {
                 name  => 'group',
                 type  => 'string',
                 arg   => 'GROUP',
                 shown => q{the user's},
-                about => 'And this group.',
+                about => 'Become a member of this group at the same time.',
             },
             {
                 name  => 'no_new_privs',
                 type  => 'flag',
-                about =>
-                    'Neither the server nor what it starts can get more rights than it has now, by a program'
-                    . ' with the set-user-ID bit for instance (C<PR_SET_NO_NEW_PRIVS>). C<sendmail>'
-                    . ' needs such a program on many systems. Linux only.',
+                about => 'The server, and the programs that it starts, cannot get more rights than the'
+                    . ' server has now, by a program with the set-user-ID bit for instance'
+                    . ' (C<PR_SET_NO_NEW_PRIVS>). C<sendmail> needs such a program on many systems. Linux'
+                    . ' only.',
             },
             {
                 name  => 'umask',
                 type  => 'mode',
                 arg   => 'MODE',
                 shown => q{the shell's},
-                about =>
-                    'Permissions that new files do not have, those of the server and of the application:'
+                about => 'Permissions that new files of the server and of the application do not get:'
                     . ' C<0027>.',
             },
             {
                 name  => 'chdir',
                 type  => 'string',
                 arg   => 'DIRECTORY',
-                about => 'Go there first. Relative paths of all other options, and of the application, begin'
-                    . ' there; only that of C<--config> begins where the command was started.',
+                about => 'Change to this directory first. Relative paths of all other options, and of the'
+                    . ' application, begin there; only the path of C<--config> begins where the command'
+                    . ' was started.',
             },
         )
     ],
@@ -305,13 +303,12 @@ my @SECTIONS = (
             {
                 name  => 'check',
                 type  => 'flag',
-                about =>
-                    'Load the application and the configuration, print what would run and where it would'
-                    . ' listen, and exit: with status 1, and a line for each, if the event loop cannot'
-                    . ' be loaded, a host cannot be resolved, an inherited socket is not there, or the'
-                    . ' access log, the error log, the pid file or a Unix socket could not be made.'
-                    . ' Nothing is bound or made, so that it can be asked while the server runs. A'
-                    . ' warning names an application that looks as if it was written for other servers'
+                about => 'Load the application and the configuration, print what would run and where it'
+                    . ' would listen, and exit. The status is 1, with a line for each reason, if the event'
+                    . ' loop cannot be loaded, a host cannot be resolved, an inherited socket is missing,'
+                    . ' or the access log, the error log, the pid file or a Unix socket could not be made.'
+                    . ' The check binds and makes nothing, so it works while the server runs. A warning'
+                    . ' names an application that looks as if it was written for another kind of server'
                     . ' (PSGI, Mojolicious).',
             },
             {
@@ -331,7 +328,7 @@ my @SECTIONS = (
                 name  => 'help',
                 short => 'h',
                 type  => 'flag',
-                about => 'Print this.',
+                about => 'Print this text.',
             },
         )
     ],

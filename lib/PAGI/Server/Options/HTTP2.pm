@@ -13,31 +13,30 @@ my $SECTION = [
             type   => 'boolean',
             engine => 'http2',
             shown  => '1 over TLS, 0 in the clear',
-            about  =>
-                'HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS with clients that offer it (ALPN).'
-                . ' 1: also in the clear with clients that begin with its preface (prior knowledge). 0: not'
-                . ' at all.',
+            about  => 'HTTP/2, see L<PAGI::Server/HTTP/2>. By default over TLS, with clients that offer'
+                . ' it (ALPN). 1: also without TLS, with clients that begin with its preface (prior'
+                . ' knowledge). 0: not at all.',
         },
         {
             name   => 'h2_max_concurrent_streams',
             type   => 'integer',
             engine => 'h2_streams_max',
-            about  => 'Requests of one connection that may be open at a time. One more is refused, and the'
-                . ' client may send it again (REFUSED_STREAM).',
+            about  => 'Requests of one connection that may be open at a time. Further requests are'
+                . ' refused, and the client may send them again (REFUSED_STREAM).',
         },
         {
             name   => 'h2_initial_window_size',
             type   => 'bytes',
             engine => 'h2_window_bytes',
-            about  =>
-                'Bytes of a request body that may be on their way, or wait for the application. The client'
-                . ' sends more when the application has taken some.',
+            about  => 'Bytes of one request body that may be on their way, or wait for the application.'
+                . ' The client sends more when the application has taken some.',
         },
         {
             name   => 'h2_connection_window_size',
             type   => 'bytes',
             engine => 'h2_connection_window_bytes',
-            about  => 'The same for all requests of a connection together.',
+            about  => 'Bytes of all request bodies of a connection that may be on their way, or wait for'
+                . ' the application.',
         },
         {
             name   => 'h2_max_frame_size',
@@ -49,8 +48,8 @@ my $SECTION = [
             name   => 'h2_max_header_list_size',
             type   => 'bytes',
             engine => 'h2_list_bytes_max',
-            about  => 'Bytes of the header fields of a request, each counted with 32 more (431). What'
-                . ' C<max_header_size> and C<max_header_count> say holds as well.',
+            about  => 'Bytes of the header fields of a request, each counted with 32 more (431). The'
+                . ' limits C<max_header_size> and C<max_header_count> hold as well.',
         },
         {
             name   => 'h2_enable_connect_protocol',
@@ -63,23 +62,22 @@ my $SECTION = [
             type    => 'boolean',
             default => 0,
             missing => 'a server may not say that it takes pushes (RFC 9113 section 6.5.2)',
-            about   => 'Taken for compatibility: only 0 is allowed, for pushes are what a client may ask for,'
-                . ' and none of the present ones does.',
+            about   => 'For compatibility. Only 0 is allowed: pushes need a client that asks for them, and'
+                . ' no present client does.',
         },
         {
             name    => 'h2_rst_rate_limit',
             type    => 'rate',
             engines => { burst => 'h2_resets_max', rate => 'h2_resets_rate' },
             arg     => 'BURST/RATE',
-            about   =>
-                'How many requests of one connection may be given up by the client, or by its mistakes, before'
-                . ' they are answered: at once, and in each second after that. One more ends the connection'
-                . ' (ENHANCE_YOUR_CALM). A hash reference with C<burst> and C<rate>; what it lacks is as by'
-                . ' default.',
+            about   => 'How many requests of one connection may be cancelled by the client, or end by its'
+                . ' mistakes, before they are answered: C<burst> at once, and C<rate> in each second'
+                . ' after that. One more ends the connection (ENHANCE_YOUR_CALM). A hash reference'
+                . ' with C<burst> and C<rate>; a missing key has its default.',
             about_command =>
-                'How many requests of one connection may be given up by the client, or by its mistakes, before'
-                . ' they are answered: at once, and in each second after that. One more ends the connection'
-                . ' (ENHANCE_YOUR_CALM).',
+                'How many requests of one connection may be cancelled by the client, or end by its'
+                . ' mistakes, before they are answered: C<BURST> at once, and C<RATE> in each second'
+                . ' after that. One more ends the connection (ENHANCE_YOUR_CALM).',
         },
     )
 ];

@@ -15,9 +15,8 @@ my $SECTION = [
             type    => 'string',
             default => '127.0.0.1',
             arg     => 'HOST',
-            about   =>
-                'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all interfaces.'
-                . ' A name is listened to on all of its addresses.',
+            about   => 'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all'
+                . ' interfaces. For a host name the server listens at all of its addresses.',
         },
         {
             name    => 'port',
@@ -33,16 +32,16 @@ my $SECTION = [
             type  => 'string',
             arg   => 'FILE',
             shown => 'none',
-            about =>
-                'The path of a Unix socket, in place of C<host> and C<port>. A socket file at which nobody'
-                . ' listens is replaced; the file is removed at the end.',
+            about => 'The path of a Unix socket, in place of C<host> and C<port>. A socket file at which'
+                . ' no process listens is replaced; the file is removed at the end.',
         },
         {
             name  => 'socket_mode',
             type  => 'mode',
             arg   => 'MODE',
             shown => 'what the umask leaves',
-            about => 'Permissions of the file of each Unix socket: C<0660>. Who may write to it may connect.',
+            about => 'Permissions of the file of each Unix socket: C<0660>. Users who may write to the'
+                . ' file may connect.',
         },
         {
             name  => 'socket_owner',
@@ -56,7 +55,7 @@ my $SECTION = [
             type  => 'string',
             arg   => 'GROUP',
             shown => q{the process's},
-            about => 'Its group.',
+            about => 'Group of the file of each Unix socket, a name or a number.',
         },
         {
             name  => 'listen',
@@ -92,7 +91,8 @@ my $SECTION = [
             engine => 'proxy_ms',
             scale  => 1000,
             live   => 1,
-            about  => 'From accepting a connection with C<proxy> to the end of its PROXY header.',
+            about  => 'How long the header of the PROXY protocol may take, from the moment when the'
+                . ' connection is accepted.',
         },
         {
             name  => 'trusted_proxies',
@@ -100,8 +100,8 @@ my $SECTION = [
             many  => 1,
             arg   => 'NETWORK',
             shown => 'none',
-            about => 'Proxies that are believed what they say about clients in header fields, see'
-                . ' L<PAGI::Server/Trusted proxies>: networks as above.',
+            about => 'Networks of proxies whose header fields about clients are believed, see'
+                . ' L<PAGI::Server/Trusted proxies>, written as for C<proxy_protocol>.',
         },
         {
             name    => 'forwarded_header',
@@ -109,18 +109,19 @@ my $SECTION = [
             default => 'x-forwarded',
             of      => [qw(x-forwarded forwarded)],
             arg     => 'NAME',
-            about   => 'The fields in which they say it: C<x-forwarded> for C<X-Forwarded-For> and'
-                . ' C<X-Forwarded-Proto>, C<forwarded> for C<Forwarded> (RFC 7239).',
+            about   => 'The header fields in which trusted proxies name clients: C<x-forwarded> for'
+                . ' C<X-Forwarded-For> and C<X-Forwarded-Proto>, C<forwarded> for C<Forwarded> (RFC'
+                . ' 7239).',
         },
         {
             name  => 'root_path',
             type  => 'target',
             arg   => 'PATH',
             shown => 'none',
-            about => 'Where clients see the application if a proxy takes that off their paths, C</app> for'
-                . ' instance: C<root_path> begins with it, and C<SCRIPT_NAME> of applications of PSGI. The'
-                . ' path stays as it came. Where the proxy leaves paths as they are, C<--mount'
-                . ' /app=FILE> is what is wanted.',
+            about => 'The path at which clients see the application, C</app> for instance, if a proxy'
+                . ' removes it from the paths of requests: C<root_path> begins with it, and'
+                . ' C<SCRIPT_NAME> of applications of PSGI. The path stays as it came. If the proxy'
+                . ' leaves paths as they are, use C<--mount /app=FILE>.',
         },
         {
             name    => 'listener_backlog',
@@ -145,13 +146,13 @@ my $SECTION = [
             type  => 'target',
             arg   => 'PATH',
             shown => 'none',
-            about =>
-                'GET and HEAD requests for this path, C</healthz> for instance, are answered by the engine'
-                . ' with 200 and C<ok>, also when C<max_connections> is reached. For a health check that'
-                . ' is answered while the application computes or blocks, use C<engine =E<gt> thread>;'
-                . ' with C<inline> it waits until the application comes back to the event loop. The'
-                . ' connection closes after the answer. They are not in the access log. 503 while the'
-                . ' server stops, on connections that were open before; new ones are refused then.',
+            about => 'The engine answers GET and HEAD requests for this path, C</healthz> for instance,'
+                . ' with 200 and C<ok>, also when C<max_connections> is reached. For a health check'
+                . ' that is answered while the application computes or blocks, use C<engine =E<gt>'
+                . ' thread>; with C<inline> the check waits until the application comes back to the'
+                . ' event loop. The connection closes after the answer. Health checks are not in the'
+                . ' access log. While the server stops, connections that were open before get 503; new'
+                . ' ones are refused.',
         },
     )
 ];

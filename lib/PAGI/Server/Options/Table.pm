@@ -112,9 +112,10 @@ my @SECTIONS = (
                 name  => 'validate_events',
                 type  => 'boolean',
                 shown => '1 if PAGI_ENV is development',
-                about => 'The type of each field of each event that the application sends is checked, see'
-                    . ' L<PAGI::Server::EventCheck>. What the server cannot act on always fails; this finds what would go'
-                    . ' unnoticed. It costs a few microseconds an event.',
+                about => 'Check the type of each field of each event that the application sends, see'
+                    . ' L<PAGI::Server::EventCheck>. An event that the server cannot act on fails without'
+                    . ' this option, too; the check finds mistakes that would go unnoticed. It costs a few'
+                    . ' microseconds an event.',
             },
             {
                 name  => 'static',
@@ -122,13 +123,13 @@ my @SECTIONS = (
                 many  => 1,
                 arg   => 'PATH=FOLDER[,host=NAME][,max_age=SECONDS]',
                 shown => 'none',
-                about =>
-                    'Folders whose files the engine answers with by itself, see L<PAGI::Server::Folders>:'
-                    . ' an array reference of C</static=public> and the like. What is not there is the'
-                    . " application's.",
-                about_command => 'Serve the files of that folder below the path, C</static=public> for'
-                    . ' instance, without the application, see L<PAGI::Server::Folders>. What is not there'
-                    . " is the application's.",
+                about => 'Folders whose files the engine serves by itself, see L<PAGI::Server::Folders>: an'
+                    . ' array reference of C</static=public> and the like. The application gets the'
+                    . ' requests for which there is no file.',
+                about_command =>
+                    'Serve the files of that folder below the path, C</static=public> for instance,'
+                    . ' without the application, see L<PAGI::Server::Folders>. The application gets the'
+                    . ' requests for which there is no file.',
             },
             {
                 name  => 'x_sendfile',
@@ -153,16 +154,16 @@ my @SECTIONS = (
                 default => 1024,
                 min     => 0,
                 max     => 1 << 30,
-                about   =>
-                    'Bytes from which on a response is compressed, if its length is known; below, it would'
+                about   => 'Bytes from which on a response of known length is compressed. A shorter one would'
                     . ' hardly get shorter.',
             },
             {
                 name    => 'compress_authenticated',
                 type    => 'boolean',
                 default => 0,
-                about   => 'Also of requests with C<Cookie> or C<Authorization>, and responses with'
-                    . ' C<Set-Cookie>: their length may then tell of what is secret in them (BREACH).',
+                about   => 'Compress also the responses to requests with C<Cookie> or C<Authorization>, and'
+                    . ' responses with C<Set-Cookie>. The length of such a response may tell an attacker'
+                    . ' about secrets in it (BREACH).',
             },
             {
                 name     => 'on_error',
@@ -171,9 +172,9 @@ my @SECTIONS = (
                 optional => 1,
                 live     => 1,
                 shown    => 'none',
-                about    =>
-                    'Called with an exception, the scope of the request (undef if it was not in one) and what'
-                    . ' L<PAGI::Server::RequestName/of> tells of it when the application or a callback dies.',
+                about    => 'A function that is called when the application or a callback dies: with the'
+                    . ' exception, the scope of the request (undef outside of a request), and the hash'
+                    . ' reference of L<PAGI::Server::RequestName/of> that describes the request.',
             },
         )
     ],
@@ -202,9 +203,8 @@ my @SECTIONS = (
                 name   => 'ktls',
                 type   => 'boolean',
                 engine => 'ktls',
-                about  =>
-                    'Linux encrypts what is sent, if its module C<tls> is there. Clients that ask for new'
-                    . ' keys are cut off.',
+                about  => 'The kernel encrypts output, if Linux has its module C<tls>. Clients that ask for'
+                    . ' new keys are cut off.',
             },
         )
     ],
@@ -216,29 +216,29 @@ my @SECTIONS = (
                 type   => 'integer',
                 engine => 'connections_max',
                 live   => 1,
-                about  =>
-                    'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>) allows,'
-                    . ' less 50, and less 12 for each interpreter that is a clone, 3 for each that joins an'
-                    . ' engine in another process. One more is answered with 503 and C<Retry-After>.',
+                about  => 'Connections open at once. 0: as many as the limit on open files (C<ulimit -n>)'
+                    . ' allows, less 50, and less 12 for each interpreter that is a clone, 3 for each that'
+                    . ' joins an engine in another process. Further connections are answered with 503 and'
+                    . ' C<Retry-After>.',
             },
             {
                 name   => 'max_connections_per_address',
                 type   => 'integer',
                 engine => 'address_connections_max',
                 live   => 1,
-                about  =>
-                    'Connections that one client address may have open; of an IPv6 address its first 64 bits'
-                    . ' count. One more is answered with 429 and C<Retry-After>, over TLS closed before'
-                    . ' the handshake. 0: no limit. A proxy in front of the server is one address.',
+                about  => 'Connections that one client address may have open; of an IPv6 address the first 64'
+                    . ' bits count. Further connections are answered with 429 and C<Retry-After>, over TLS'
+                    . ' closed before the handshake. 0: no limit. A proxy in front of the server is one'
+                    . ' address.',
             },
             {
                 name   => 'max_connection_rate_per_address',
                 type   => 'integer',
                 engine => 'address_rate_max',
                 live   => 1,
-                about  =>
-                    'New connections per second of one client address, on average; a second\'s worth may'
-                    . ' come at once. What is beyond it is answered in the same way. 0: no limit.',
+                about  => 'New connections per second of one client address, on average; as many as in a'
+                    . ' second may come at once. Further connections are answered as for'
+                    . ' C<max_connections_per_address>. 0: no limit.',
             },
             {
                 name   => 'memory_max',
@@ -247,13 +247,12 @@ my @SECTIONS = (
                 live   => 1,
                 least  => 16 * 1024 * 1024,     # less than the process holds when it has just started
                 shown  => '3/4 of what the system allows',
-                about  =>
-                    'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>: beyond'
-                    . ' it unfinished requests are refused, the largest and newest first, with 503, or'
-                    . ' 413 for a body that is on its way. What the system allows is the limit of the'
-                    . ' control group, a container\'s; none if there is none. Where address space has a'
-                    . ' limit (C<ulimit -v>), three quarters of that hold as well. 0: neither is looked'
-                    . ' at; otherwise at least 16M.',
+                about  => 'Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>.'
+                    . ' When it holds more, unfinished requests are refused, the largest and newest first,'
+                    . ' with 503, or 413 for a body that is on its way. The system\'s limit is that of the'
+                    . ' control group (of a container), if there is one. Where address space has a limit'
+                    . ' (C<ulimit -v>), three quarters of that are a limit as well. 0: no limit; other'
+                    . ' values are at least 16M.',
             },
             {
                 name   => 'max_request_line_size',
@@ -288,7 +287,8 @@ my @SECTIONS = (
                 type   => 'integer',
                 engine => 'connection_requests_max',
                 live   => 1,
-                about  => 'Requests of one connection: the answer to the last one closes it. 0: no limit.',
+                about  => 'Requests that one connection may send; it is closed after the answer to the last'
+                    . ' one. 0: no limit.',
             },
             {
                 name   => 'max_body_size',
@@ -302,9 +302,8 @@ my @SECTIONS = (
                 type   => 'integer',
                 engine => 'queue_max',
                 live   => 1,
-                about  =>
-                    'With C<--engine process>: requests that wait because all workers are busy. One more is'
-                    . ' answered with 503 and C<Retry-After>.',
+                about  => 'With C<--engine process>: requests that may wait while all workers are busy.'
+                    . ' Further requests are answered with 503 and C<Retry-After>.',
             },
             {
                 name    => 'max_concurrency',
@@ -312,51 +311,52 @@ my @SECTIONS = (
                 default => 0,
                 min     => 0,
                 max     => 1_000_000,
-                about   =>
-                    'With C<--engine process>, and with workers that are threads: requests that wait for one'
-                    . ' worker at the same time; more of them wait in the queue. A request counts only while its'
-                    . ' application works on it, not while that waits for its client: in C<$receive>, for output'
-                    . ' to leave, or with a WebSocket or an event stream that it has accepted. 0: no limit,'
-                    . ' because a worker that is busy gets no requests as long as another one is idle.',
+                about   => 'With C<--engine process>, and with workers that are threads: requests that one'
+                    . ' worker works on at the same time; further requests wait in the queue. A request'
+                    . ' counts while its application works on it, but not while the application waits for'
+                    . ' the client: in C<$receive>, for output to leave, or with a WebSocket or an event'
+                    . ' stream that it has accepted. 0: no limit, because a busy worker gets no requests'
+                    . ' as long as another one is idle.',
             },
             {
                 name    => 'underscores_in_headers',
                 type    => 'boolean',
                 default => 0,
-                about   =>
-                    'Applications of PSGI get header fields whose names have an underscore, which look to them as'
-                    . ' if they had a dash: only where nobody relies on a proxy to remove or set the latter.',
+                about   => 'Applications of PSGI get header fields whose names contain an underscore. In the'
+                    . ' environment such a field has the name of the field with a dash in its place, so'
+                    . ' switch this on only if the application trusts no field that a proxy removes or'
+                    . ' sets.',
             },
             {
                 name   => 'body_buffer_size',
                 type   => 'bytes',
                 engine => 'body_memory_bytes_max',
                 live   => 1,
-                about  =>
-                    'What of a request body is kept in memory, for applications that get bodies whole (those of'
-                    . ' PSGI): a longer one is in a temporary file.',
+                about  => 'Bytes of a request body that are kept in memory, for applications that get bodies'
+                    . ' whole (applications of PSGI). A longer body goes to a temporary file.',
             },
             {
                 name   => 'max_body_spool',
                 type   => 'bytes',
                 engine => 'body_file_bytes_max',
                 live   => 1,
-                about  =>
-                    'What the temporary files of all request bodies may hold, in each process (507). The'
-                    . ' smaller of a twentieth and 256 MiB of their file system stays free in any case. Files'
-                    . ' on a file system in memory count for C<memory_max>. 0: no limit but the disk.',
+                about  => 'Bytes that the temporary files of all request bodies may hold, in each process'
+                    . ' (507). A twentieth of their file system, at most 256 MiB, stays free in any case.'
+                    . ' Files on a file system in memory count for C<memory_max>. 0: no limit but the'
+                    . ' disk.',
             },
             {
                 name   => 'max_upload_bytes_per_address',
                 type   => 'bytes',
                 engine => 'address_upload_bytes_max',
                 live   => 1,
-                about  => 'Bytes that incomplete request bodies of a client address may take in memory and in'
-                    . ' those files, in each process, for applications that get bodies whole; of an IPv6'
-                    . ' address the first 64 bits count. A further body is answered with 429 and'
-                    . ' C<Retry-After>, unless it is the only body of its address or not longer than 64 KiB.'
-                    . ' C<proxy> or a trusted proxy names the client; requests of a trusted proxy that names'
-                    . ' no client, and of clients on Unix sockets, are exempt. 0: no limit.',
+                about  => 'Bytes that incomplete request bodies of one client address may take in memory and'
+                    . ' in temporary files, in each process, for applications that get bodies whole; of an'
+                    . ' IPv6 address the first 64 bits count. A further body is answered with 429 and'
+                    . ' C<Retry-After>, unless it is the only body of its address or not longer than 64'
+                    . ' KiB. The PROXY protocol or a trusted proxy names the client. Clients on Unix'
+                    . ' sockets, and requests for which a trusted proxy names no client, are exempt. 0: no'
+                    . ' limit.',
             },
             {
                 name    => 'response_buffer',
@@ -364,37 +364,35 @@ my @SECTIONS = (
                 default => 64 << 20,
                 min     => 0,
                 max     => 1 << 50,
-                about   =>
-                    'Applications of PSGI with C<--engine thread> or C<process>: what of one response waits'
-                    . ' for its client in a temporary file, behind a mebibyte in memory, so that the'
-                    . ' application is done with it, however slow the client. These files count for'
-                    . ' C<max_body_spool>. 0: there are none.',
+                about   => 'For applications of PSGI with C<--engine thread> or C<process>: bytes of one'
+                    . ' response that may wait in a temporary file, after a mebibyte in memory, so that a'
+                    . ' slow client does not keep the application. These files count for'
+                    . ' C<max_body_spool>. 0: no such files.',
             },
             {
                 name  => 'body_folder',
                 type  => 'string',
-                about =>
-                    'Where those files are. They have no name, so that nothing is left behind. Default: what'
-                    . ' C<TMPDIR> says, or F</tmp>.',
+                about => 'The folder of temporary files. The files have no names, so nothing is left behind.'
+                    . ' Default: the folder in C<TMPDIR>, or F</tmp>.',
             },
             {
                 name   => 'max_receive_queue',
                 type   => 'integer',
                 engine => 'queue_messages_max',
                 live   => 1,
-                about  =>
-                    'Messages of one WebSocket that wait for the application. One more closes it with 1008'
-                    . ' and C<Message queue overflow>; the application gets those that it has, then a'
-                    . ' C<websocket.disconnect> with C<queue_overflow>.',
+                about  => 'Messages of one WebSocket that may wait for the application. A further message'
+                    . ' closes the WebSocket with 1008 and C<Message queue overflow>; the application gets'
+                    . ' the messages that wait, then a C<websocket.disconnect> with C<queue_overflow>.',
             },
             {
                 name   => 'max_receive_queue_size',
                 type   => 'bytes',
                 engine => 'queue_bytes_max',
                 live   => 1,
-                about  => 'Bytes of such messages. From there on the peer is not read: it waits, until the'
-                    . ' application has taken half. Messages above 64 KiB never wait here: they are'
-                    . ' fetched, and inflated, when the application asks for one.',
+                about  => 'Bytes of messages of one WebSocket that may wait for the application. When they'
+                    . ' are reached, the server stops reading from the peer until the application has'
+                    . ' taken half of them. Messages above 64 KiB never wait here: the server reads and'
+                    . ' inflates such a message when the application asks for it.',
             },
             {
                 name   => 'max_ws_frame_size',
@@ -415,54 +413,51 @@ my @SECTIONS = (
                 type   => 'boolean',
                 engine => 'deflate',
                 live   => 1,
-                about  =>
-                    'WebSocket messages are compressed with clients that offer it (permessage-deflate, RFC'
-                    . ' 7692). Every message is compressed by itself, without context takeover: so an'
-                    . ' idle WebSocket holds no memory for it, and the size of a message tells nothing'
-                    . ' about another. Turn it off where messages mix secrets with text that an attacker'
-                    . ' may choose.',
+                about  => 'Compress WebSocket messages for clients that offer it (permessage-deflate, RFC'
+                    . ' 7692). Every message is compressed by itself, without context takeover, so that an'
+                    . ' idle WebSocket holds no memory for compression, and the size of a message tells'
+                    . ' nothing about another. Turn this off where messages mix secrets with text that an'
+                    . ' attacker may choose.',
             },
             {
                 name   => 'ws_deflate_min_size',
                 type   => 'bytes',
                 engine => 'deflate_bytes_min',
                 live   => 1,
-                about  =>
-                    'Bytes from which on a message is compressed; one that does not shrink goes out as it'
-                    . ' is.',
+                about  => 'Bytes from which on a message is compressed. A message that does not get shorter'
+                    . ' goes out uncompressed.',
             },
             {
                 name   => 'write_high_watermark',
                 type   => 'bytes',
                 engine => 'write_high_bytes',
                 live   => 1,
-                about  =>
-                    'Bytes of output waiting for the peer from which on C<$send> returns a pending Future...',
+                about  => 'Bytes of output that wait for the peer: from this many on, C<$send> returns a'
+                    . ' pending Future.',
             },
             {
                 name   => 'write_low_watermark',
                 type   => 'bytes',
                 engine => 'write_low_bytes',
                 live   => 1,
-                about  => '... which resolves when the queue has fallen below this.',
+                about  => 'Bytes of output that wait for the peer: when fewer are left, pending Futures of'
+                    . ' C<$send> resolve.',
             },
             {
                 name    => 'disable_sendfile',
                 type    => 'boolean',
                 default => 0,
-                about   =>
-                    'Files are read and sent piece by piece, as what is no file: for file systems from which'
-                    . ' C<sendfile(2)> does not work.',
+                about   => 'Files are read and sent piece by piece, without C<sendfile(2)>: for file systems'
+                    . ' where that does not work.',
             },
             {
                 name   => 'sync_file_threshold',
                 type   => 'bytes',
                 engine => 'file_loop_bytes_max',
                 live   => 1,
-                about  =>
-                    'Files of responses that are longer are sent without waiting for their storage: what is not'
-                    . ' in memory is read by other threads, while everybody else is served (Linux). Up to so many'
-                    . ' bytes are read at once, wherever they are. 0: no file is, for files on a network.',
+                about  => 'Files of this size or less are read at once. For a longer file of a response,'
+                    . ' other threads read the parts that are not in memory, so that other requests are'
+                    . ' served meanwhile (Linux). 0: other threads read all files, for files on a network.',
             },
         )
     ],
@@ -474,8 +469,8 @@ my @SECTIONS = (
                 engine => 'idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long a connection may wait without a request. It never ends a request that is'
-                    . ' running. 0: no limit.',
+                about  => 'How long a connection may wait for a request. A running request is never ended by'
+                    . ' this. 0: no limit.',
             },
             {
                 name   => 'queue_timeout',
@@ -483,9 +478,8 @@ my @SECTIONS = (
                 engine => 'queue_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a request may wait for a worker that is idle, with C<--engine process>; then it'
-                    . ' is answered with 503 and C<Retry-After>.',
+                about  => 'How long a request may wait for an idle worker, with C<--engine process>. After'
+                    . ' that it is answered with 503 and C<Retry-After>.',
             },
             {
                 name   => 'header_timeout',
@@ -493,8 +487,8 @@ my @SECTIONS = (
                 engine => 'head_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'From the first byte of a request head to its end (408). A trickle does not extend it.',
+                about  => 'How long a request head may take, from its first byte to its end (408). Bytes that'
+                    . ' trickle in do not extend this time.',
             },
             {
                 name   => 'tls_handshake_timeout',
@@ -502,9 +496,8 @@ my @SECTIONS = (
                 engine => 'handshake_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'From accepting a TLS connection to the end of its handshake. A trickle does not extend'
-                    . ' it.',
+                about  => 'How long the handshake of a TLS connection may take, from the moment when it is'
+                    . ' accepted. Bytes that trickle in do not extend this time.',
             },
             {
                 name   => 'body_timeout',
@@ -512,17 +505,17 @@ my @SECTIONS = (
                 engine => 'body_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long a request body that the application waits for may stall (408). 0: no limit.',
+                about  => 'How long a request body may stall while the application waits for it (408). 0: no'
+                    . ' limit.',
             },
             {
                 name   => 'min_body_rate',
                 type   => 'bytes',
                 engine => 'body_rate_min',
                 live   => 1,
-                about  =>
-                    'So many bytes of body pay for a second of C<body_timeout>: a trickle does not keep it'
-                    . ' from passing.',
+                about  => 'Each C<min_body_rate> bytes of a request body extend the deadline of'
+                    . ' C<body_timeout> by one second, so a client cannot hold a request open by sending a'
+                    . ' byte now and then.',
             },
             {
                 name   => 'write_timeout',
@@ -530,14 +523,15 @@ my @SECTIONS = (
                 engine => 'write_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long a peer may not take its response. 0: no limit.',
+                about  => 'How long a peer may leave its response unread. 0: no limit.',
             },
             {
                 name   => 'min_write_rate',
                 type   => 'bytes',
                 engine => 'write_rate_min',
                 live   => 1,
-                about  => 'So many bytes that it takes pay for a second of C<write_timeout>.',
+                about  => 'Each C<min_write_rate> bytes that the peer takes extend the deadline of'
+                    . ' C<write_timeout> by one second.',
             },
             {
                 name   => 'request_timeout',
@@ -545,8 +539,8 @@ my @SECTIONS = (
                 engine => 'request_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long a request may go without a byte in or out, an application that works in'
-                    . ' silence included. 0: no limit.',
+                about  => 'How long a request may go without a byte in or out. The time in which an'
+                    . ' application works in silence counts as well. 0: no limit.',
             },
             {
                 name   => 'ws_idle_timeout',
@@ -554,9 +548,8 @@ my @SECTIONS = (
                 engine => 'websocket_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  => 'How long a WebSocket may pass without a byte in either direction.'
-                    . ' C<websocket.keepalive> is the better way to find peers that are gone. 0: no'
-                    . ' limit.',
+                about  => 'How long a WebSocket may go without a byte in either direction.'
+                    . ' C<websocket.keepalive> is the better way to find peers that are gone. 0: no limit.',
             },
             {
                 name   => 'sse_idle_timeout',
@@ -564,9 +557,8 @@ my @SECTIONS = (
                 engine => 'stream_idle_ms',
                 scale  => 1000,
                 live   => 1,
-                about  =>
-                    'How long an event stream may pass without a byte sent, comments of C<sse.keepalive>'
-                    . ' included. 0: no limit.',
+                about  => 'How long an event stream may go without sending a byte; comments of'
+                    . ' C<sse.keepalive> are bytes, too. 0: no limit.',
             },
             {
                 name    => 'shutdown_timeout',
@@ -575,11 +567,11 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 86_400,
                 live    => 1,
-                about   =>
-                    "How long a stop may take. Of that, 5 seconds, or a quarter where that is less, are kept for"
-                    . " the application's lifespan shutdown; requests in flight have the rest. A worker process"
-                    . ' that has not ended by then is killed, as is a single process whose application has'
-                    . ' not returned since the signal (after 2 seconds at the earliest).',
+                about   => 'How long a stop may take. The last 5 seconds, or the last quarter where that is'
+                    . ' less, are kept for the application\'s lifespan shutdown; requests in flight have'
+                    . ' the time before. A worker process that has not ended by then is killed, as is a'
+                    . ' single process whose application has not returned since the signal (after 2'
+                    . ' seconds at the earliest).',
             },
         )
     ],
@@ -590,19 +582,20 @@ my @SECTIONS = (
                 type  => 'listen',
                 arg   => 'ADDRESS',
                 shown => 'none',
-                about => 'What the server is at, for Prometheus and for people, at an address of its own:'
+                about => 'An address at which the server tells its status, to Prometheus and to people:'
                     . ' C<127.0.0.1:9100>, or the path of a Unix socket, see'
-                    . ' L<PAGI::Server/OBSERVABILITY>. Whoever can connect sees it; a start warns when'
-                    . ' that is more than this machine.',
+                    . ' L<PAGI::Server/OBSERVABILITY>. Everybody who can connect to it sees the status;'
+                    . ' the start warns if other machines can.',
             },
             {
                 name  => 'status_hosts',
                 type  => 'hosts',
                 arg   => 'NAMES',
                 shown => 'none',
-                about => 'Names by which people ask for the status, separated by commas. Under an address or'
-                    . ' C<localhost> it always answers, under any other name with 421: a page of another'
-                    . ' site could have led a browser there by a name of its own (DNS rebinding).',
+                about => 'Host names for which the status is told, separated by commas. Requests for an IP'
+                    . ' address or C<localhost> are always answered. Requests for other names get 421,'
+                    . ' because a page of another site could have sent a browser there by a name of its'
+                    . ' own (DNS rebinding).',
             },
             {
                 name    => 'access_log',
@@ -611,17 +604,16 @@ my @SECTIONS = (
                 shown   => '\*STDERR',
                 arg     => 'FILE',
                 live    => 1,
-                about   =>
-                    'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard output,'
-                    . ' a file handle, an object with C<print>, or undef for none. A terminal is slow: a'
-                    . ' start that finds the log there warns. L<pagi-server> has another default in'
+                about   => 'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard'
+                    . ' output, a file handle, an object with C<print>, or undef for none. A terminal is'
+                    . ' slow: the start warns if the log goes there. L<pagi-server> has another default in'
                     . ' production.',
                 shown_command =>
                     'standard error, or the file of C<--error-log>; in production and with C<--daemonize>'
                     . ' none',
                 about_command =>
                     'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, or C<-> for standard'
-                    . ' output. A terminal is slow: a start that finds the log there warns.',
+                    . ' output. A terminal is slow: the start warns if the log goes there.',
             },
             {
                 name    => 'access_log_format',
@@ -637,8 +629,8 @@ my @SECTIONS = (
                 type   => 'bytes',
                 engine => 'access_log_bytes',
                 live   => 1,
-                about  => 'Bytes of lines that wait for a slow disk or pipe. What is beyond it is dropped and'
-                    . ' counted.',
+                about  => 'Bytes of lines that may wait for a slow disk or pipe. Further lines are dropped'
+                    . ' and counted.',
             },
             {
                 name    => 'log_level',
@@ -685,8 +677,8 @@ my @SECTIONS = (
                 type    => 'boolean',
                 default => 0,
                 about   => 'The application is loaded once, by a process that forks the workers, see'
-                    . ' L<PAGI::Server/Preloading>. Linux only. In a program that makes the server itself it has no'
-                    . ' effect, for the application is there before; nor has it with C<--reload>.',
+                    . ' L<PAGI::Server/Preloading>. Linux only. It has no effect with C<--reload>, nor in'
+                    . ' a program that makes the server itself: that has loaded the application before.',
             },
             {
                 name    => 'max_requests',
@@ -694,10 +686,10 @@ my @SECTIONS = (
                 default => 0,
                 min     => 0,
                 max     => 1_000_000_000,
-                about   =>
-                    'Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>; one to'
-                    . ' ten percent fewer for each, by chance, so that not all are replaced at once. 0:'
-                    . ' never. Without workers it has no effect, like the others here.',
+                about   => 'Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>.'
+                    . ' For each worker the number is one to ten percent lower, chosen by chance, so that'
+                    . ' not all workers are replaced at once. 0: never. Like the other options of this'
+                    . ' section, it has no effect without workers.',
             },
             {
                 name    => 'max_worker_age',
@@ -705,8 +697,8 @@ my @SECTIONS = (
                 default => 0,
                 min     => 0,
                 max     => 31_536_000,
-                about   =>
-                    'Seconds after which a worker process is replaced, less one to ten percent. 0: never.',
+                about   => 'Seconds after which a worker process is replaced, less one to ten percent by'
+                    . ' chance. 0: never.',
             },
             {
                 name    => 'max_worker_rss',
@@ -715,10 +707,10 @@ my @SECTIONS = (
                 min     => 0,
                 max     => 1 << 50,
                 least   => 1 << 20,
-                about   =>
-                    'Bytes of physical memory from which on a worker process is replaced. What it shares with'
-                    . ' others (C<preload_app>) does not count where the kernel tells (4.14). A worker that has'
-                    . ' more from its start serves for a minute, and the log says so. Linux only. 0: never.',
+                about   => 'Bytes of physical memory from which on a worker process is replaced. Memory that'
+                    . ' it shares with other processes (C<preload_app>) does not count if the kernel'
+                    . ' reports it (Linux 4.14). A worker that holds more from its start serves for a'
+                    . ' minute, and the log says so. Linux only. 0: never.',
             },
             {
                 name    => 'recycle_timeout',
@@ -726,8 +718,9 @@ my @SECTIONS = (
                 default => 60,
                 min     => 0,
                 max     => 86_400,
-                about   => 'How long a worker process that is replaced for one of these reasons waits for its'
-                    . ' WebSockets and event streams before it closes them (1012).',
+                about   => 'How long a worker process that is replaced by C<max_requests>, C<max_worker_age>'
+                    . ' or C<max_worker_rss> waits for the ends of its WebSockets and event streams before'
+                    . ' it closes them (1012).',
             },
             {
                 name   => 'retire_idle',
@@ -744,12 +737,12 @@ my @SECTIONS = (
                 default => 0,
                 min     => 0,
                 max     => 86_400,
-                about   =>
-                    'How long one request may keep its worker process, in Perl or blocked in a library, before that'
-                    . ' worker is killed and another one takes its place; the log has the request and the stack of'
-                    . ' Perl functions. What an application awaits meanwhile does not count. It is looked at twice a'
-                    . ' second. 0: for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that'
-                    . ' are threads L<Plack::Handler::EVHTP/What threads cannot do>.',
+                about => 'How long one request may keep its worker process, in Perl or blocked in a library,'
+                    . ' before that worker is killed and another one takes its place; the log has the'
+                    . ' request and the stack of Perl functions. The time in which the application awaits'
+                    . ' something does not count. The check runs twice a second. 0: for ever. See'
+                    . ' L<PAGI::Server/Workers that are stuck>, and for interpreters that are threads'
+                    . ' L<Plack::Handler::EVHTP/What threads cannot do>.',
             },
             {
                 name    => 'heartbeat_timeout',
@@ -758,12 +751,11 @@ my @SECTIONS = (
                 psgi    => 0,
                 min     => 0,
                 max     => 86_400,
-                about   =>
-                    'How long a worker process may go without coming back to its event loop before it is'
-                    . ' killed and another one takes its place. 0: for ever, but 50 seconds for a process that no'
-                    . ' application can block: that of the engine with C<process>, and one whose workers are'
-                    . ' threads. Where there is an application of PSGI, which may block as long as it likes, the'
-                    . ' default is 0.',
+                about   => 'How long a worker process may go without coming back to its event loop before it'
+                    . ' is killed and another one takes its place. 0: for ever, but 50 seconds for'
+                    . ' processes that no application can block: the engine\'s process with C<process>, and'
+                    . ' a process whose workers are threads. Where there is an application of PSGI, which'
+                    . ' may block as long as it likes, the default is 0.',
             },
         )
     ],
