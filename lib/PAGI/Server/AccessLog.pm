@@ -47,15 +47,20 @@ sub start {
     my $takes = !defined $path && $descriptor == NO_DESCRIPTOR;
     return $takes ? $target : () if $code >= 0;
     my $name = defined $path ? "'$path'" : 'the handle';
-    die "PAGI::Server: option 'access_log': cannot write to $name: $!\n";
+    return _refuse($name);
 }
 
 sub prepare {
     my ($class, $target, $owner) = @_;
     return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
-    open my $file, '>>', $target or die "PAGI::Server: option 'access_log': cannot write to '$target': $!\n";
+    open my $file, '>>', $target or return _refuse("'$target'");
     Peregrine::Daemon->give($file, $owner) if defined $owner;
     return;
+}
+
+sub _refuse {
+    my ($name) = @_;
+    die PAGI::Server::Options::exception("option 'access_log': cannot write to $name: $!");
 }
 
 sub problem {

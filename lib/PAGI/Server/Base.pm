@@ -28,6 +28,7 @@ use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Place;
 use Peregrine::Process;
+use Peregrine::Server::Configuration;
 
 # Milliseconds after which a worker whose application is at one event leaves accepting to the other workers.
 use constant YIELD_MS => 5;
@@ -45,6 +46,9 @@ sub CLONE_SKIP { return 1 }
 
 # What messages begin with.
 sub _name_in_log { return 'PAGI' }
+
+# Whose defaults its options have, see PAGI::Server::Options/defaults_of.
+sub _defaults_of { return '' }
 
 # Gives the engine's worker the application, in whose name requests are served from now on.
 sub _attach {
@@ -69,70 +73,63 @@ sub _shows_errors { return 0 }
 # Whether environment variables count: not for servers that this one makes for itself.
 our $FOR_ITSELF = 0;
 
+# `configuration`: a Peregrine::Server::Configuration that its maker has checked. `load_app`: see
+# load_app_in_workers.
 sub _init {
     my ($self, $params) = @_;
     $self->SUPER::_init($params);
-    $self->{options}   = { PAGI::Server::Options::defaults() };
     $self->{listeners} = Peregrine::Listeners->new;
-    croak 'app is required' if !defined $params->{app};
-    return                  if $FOR_ITSELF;
-    my %variables;
-    eval { %variables = PAGI::Server::Options::from_environment(); 1 } or croak _without_newline($@);
-    delete @variables{ keys %$params };
-    @{$params}{ keys %variables } = values %variables;
-    $self->{variables} = \%variables;
+    $self->{load_app}  = delete $params->{load_app};
+    my $configuration = delete $params->{configuration};
+    my %options       = map { $_ => delete $params->{$_} }
+        grep { !$configuration && PAGI::Server::Options::is_known($_) } keys %$params;
+    $configuration ||= eval {
+        my $class = 'Peregrine::Server::Configuration';
+        ($FOR_ITSELF ? $class->new(%options) : $class->from_environment($self->_defaults_of, %options))->load;
+    } || $self->_refuse($@);
+    $self->_configure_by($configuration);
+    croak 'app is required' if !defined($params->{app} // $self->{options}{app}) && !$self->{load_app};
     return;
 }
 
-# A problem with the value of an environment variable names that.
-sub _with_variable {
+sub _refuse {
     my ($self, $problem) = @_;
-    my $variables = $self->{variables} || {};
-    $problem =~ s{option '(\w+)'}{PAGI::Server::Options::variable($1) . " (option '$1')"}e
-        if $problem =~ /option '(\w+)'/ && defined $variables->{$1};
-    return $problem;
+    croak 'PAGI::Server: ' . _without_newline($problem);
 }
 
 sub new_for_itself {
     my ($class, %params) = @_;
     local $FOR_ITSELF = 1;
-    return $class->new(quiet => 1, %params);
+    return $class->new($params{configuration} ? () : (quiet => 1), %params);
 }
 
 sub configure {
     my ($self, %params) = @_;
-    eval { %params = PAGI::Server::Options::canonical(%params); 1 } or croak _without_newline($@);
-    my %given;
-    for my $name (grep { PAGI::Server::Options::is_known($_) } keys %params) {
-        my $value = delete $params{$name};
-        eval { $value = PAGI::Server::Options::check($name, $value); 1 } or croak _without_newline($@);
-        $given{$name} = $name eq 'access_log' ? PAGI::Server::AccessLog::located($value) : $value;
-    }
-    eval { $given{static} = [ PAGI::Server::Folders::parse($given{static}) ]; 1 }
-        or croak "PAGI::Server: option 'static': " . _without_newline($@)
-        if $given{static};
-    if (defined $given{x_sendfile}) {
-        croak "PAGI::Server: option 'x_sendfile': there is no directory '$given{x_sendfile}'"
-            if !-d $given{x_sendfile};
-        $given{x_sendfile} = File::Spec->rel2abs($given{x_sendfile});
-    }
-    my %options = (%{ $self->{options} }, %given);
-    my %named   = (%{ $self->{named} || {} }, map { $_ => defined $given{$_} } keys %given);
-    eval { PAGI::Server::Options::check_together(\%options, \%named); 1 }
-        or croak $self->_with_variable(_without_newline($@));
-    $self->_check_running(\%given) if $self->{worker} || $self->{master};
-    my @places = eval { Peregrine::Place->all(\%options) };
-    croak 'PAGI::Server: ' . _without_newline($@) if !@places;
+    my %given = map { $_ => delete $params{$_} } grep { PAGI::Server::Options::is_known($_) } keys %params;
+    my $new   = eval { $self->{configuration}->with(%given) } || $self->_refuse($@);
+    $self->_check_running($new) if $self->{worker} || $self->{master};
     $self->SUPER::configure(%params);
+    eval { $new->load($self->{worker}) } || $self->_refuse($@);
+    $self->_configure_by($new);
+    $self->_configure_worker($new->given) if $self->{worker};
+    return;
+}
+
+sub _configure_by {
+    my ($self, $configuration) = @_;
+    my ($options, $listeners)  = ($configuration->options, $self->{listeners});
+    @{$self}{qw(configuration options)} = ($configuration, $options);
     $self->{log} ||= PAGI::Server::Log->new(name => $self->_name_in_log);
-    $self->{log}->set(level => $options{log_level}, format => $options{log_format}, quiet => $options{quiet});
-    my @reloaded = $self->_load_certificates(\%options, \%given);
-    @{$self}{qw(options named)} = (\%options, \%named);
-    delete @given{@reloaded};
-    $self->_choose_places(\@places, \%options)
-        if !$self->{listeners}->places
-        || grep { /\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/ } keys %given;
-    $self->_configure_worker(\%given) if $self->{worker};
+    $self->{log}
+        ->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
+    return if $listeners->places && !$configuration->changes_places;
+    $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
+        if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } $configuration->places);
+    $listeners->choose(
+        [ $configuration->places ],
+        unnamed  => !$configuration->names_place,
+        defaults => $options
+    );
     return;
 }
 
@@ -146,65 +143,28 @@ sub configure_unknown {
 # What a running server cannot take over. The engine's worker has room for so many fields as it was made
 # with.
 sub _check_running {
-    my ($self, $given) = @_;
+    my ($self, $new) = @_;
+    my $given = $new->given;
     $self->_croak_if_foreign;
-    croak 'PAGI::Server: workers run with the options that they were started with; stop the server before its'
-        . ' options change: '
-        . join ', ', sort keys %$given
-        if $self->{master} && %$given;
+    $self->_refuse(
+        'workers run with the options that they were started with; stop the server before its options'
+            . ' change: '
+            . join ', ',
+        sort keys %$given
+    ) if $self->{master} && %$given;
     my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
-    croak "PAGI::Server: option 'access_log': $problem" if defined $problem;
+    $self->_refuse("option 'access_log': $problem") if defined $problem;
     my $name = 'max_header_count';
     my $made = $self->{header_count} // $self->{options}{$name};
-    croak
-        "PAGI::Server: option '$name' cannot be raised above $made while the server runs, not to $given->{$name}"
+    $self->_refuse(
+        "option '$name' cannot be raised above $made while the server runs, not to $given->{$name}")
         if defined $given->{$name} && $given->{$name} > $made;
     return;
 }
 
-# Loads them now, so that what is wrong with them is an error of the constructor. A running server that
-# speaks TLS already goes on with the new ones; then their option's name is returned.
-sub _load_certificates {
-    my ($self, $options, $given) = @_;
-    return if !exists $given->{ssl} && !exists $given->{disable_tls};
-    my $ssl = $options->{ssl};
-    $ssl = undef if $options->{disable_tls};
-    my $live = $self->{worker} && $self->{tls} && $ssl;
-    my $tls  = eval {
-              $live
-            ? $self->{tls}->reload($ssl) && $self->{tls}
-            : $ssl && PAGI::Server::TLS->new($ssl, PAGI::Server::Prefork::_old_ticket_keys(''));
-    };
-    croak _without_newline($@) if $ssl && !$tls;
-    $self->{tls} = $tls;
-    return $live ? 'ssl' : ();
-}
-
 sub certificates {
     my ($self) = @_;
-    return grep { defined } $self->{tls}, map { $_->{tls} } $self->{listeners}->places;
-}
-
-sub _choose_places {
-    my ($self, $places, $options) = @_;
-    $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
-        if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } @$places);
-    _load_own_certificates($places) if !$options->{disable_tls};
-    my $unnamed = !grep { $self->{named}{$_} } qw(host port socket listen);
-    $self->{listeners}->choose($places, unnamed => $unnamed, defaults => $options);
-    return;
-}
-
-# A place may have certificates of its own.
-sub _load_own_certificates {
-    my ($places) = @_;
-    for my $place (grep { ref $_->{ssl} } @$places) {
-        $place->{tls} = eval {
-            PAGI::Server::TLS->for_place($place, PAGI::Server::Prefork::_old_ticket_keys($place->{name}));
-        }
-            or croak _without_newline($@);
-    }
-    return;
+    return grep { defined } $self->{configuration}->tls, map { $_->{tls} } $self->{listeners}->places;
 }
 
 sub _without_newline {
@@ -274,7 +234,7 @@ sub _is_foreign {
 
 sub _croak_if_foreign {
     my ($self) = @_;
-    croak "PAGI::Server: the server belongs to process $self->{pid}, from which this one ($$) was forked"
+    $self->_refuse("the server belongs to process $self->{pid}, from which this one ($$) was forked")
         if $self->_is_foreign;
     return;
 }
@@ -367,15 +327,13 @@ sub _bind_places {
 
 sub planned_listeners {
     my ($self) = @_;
-    my @planned = $self->{listeners}->plan;
-    $_->{tls} = $self->_tls_for($_) for grep { !$_->{problem} } @planned;
-    return @planned;
+    return $self->{configuration}->planned($self->{listeners});
 }
 
 sub use_listeners {
     my ($self, $listeners) = @_;
-    croak 'PAGI::Server: use_listeners: the server has sockets already' if $self->{worker};
-    _load_own_certificates([ $listeners->places ])                      if !$self->{options}{disable_tls};
+    $self->_refuse('use_listeners: the server has sockets already') if $self->{worker};
+    $self->{configuration}->load_own($listeners->places);
     $self->{listeners} = $listeners;
     return $self;
 }
@@ -423,7 +381,7 @@ sub _prepare_listeners {
     for my $listener ($self->{listeners}->all) {
         my $proxies = $listener->{place}{proxies};
         $worker->proxies($listener->{number}, $proxies) if $proxies;
-        my $tls = $listener->{tls} = $self->_tls_for($listener) or next;
+        my $tls = $listener->{tls} = $self->{configuration}->tls_for($listener) or next;
         $worker->secure($listener->{number}, $tls->engine);
     }
     $worker->health_path($self->{options}{health_path}) if defined $self->{options}{health_path};
@@ -467,19 +425,12 @@ sub _trust_proxies {
     return;
 }
 
-# What a listener speaks TLS with: its own certificates, or those of the server if it is no Unix socket.
-sub _tls_for {
-    my ($self, $listener) = @_;
-    my $place = $listener->{place};
-    return               if $self->{options}{disable_tls};
-    return $place->{tls} if $place->{tls};
-    return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
-}
-
 # What its listeners speak TLS with, or will after the application's startup; one object may serve several.
 sub _tls_in_use {
     my ($self) = @_;
-    return map { ($self->_is_starting ? $self->_tls_for($_) : $_->{tls}) // () } $self->{listeners}->all;
+    return
+        map { ($self->_is_starting ? $self->{configuration}->tls_for($_) : $_->{tls}) // () }
+        $self->{listeners}->all;
 }
 
 sub _watch {
@@ -650,9 +601,10 @@ sub fail_stalled {
 # The loop of a server that is in none yet.
 sub own_loop {
     my ($self) = @_;
-    my $loop = eval { Peregrine::Process->make_loop($self->{options}{loop_type}) }
-        or croak _without_newline(
-        'PAGI::Server: ' . (defined $self->{options}{loop_type} ? "option 'loop_type': $@" : $@));
+    my $type   = $self->{options}{loop_type};
+    my $loop   = eval { Peregrine::Process->make_loop($type) };
+    die PAGI::Server::Options::exception((defined $type ? "option 'loop_type': " : '') . _without_newline($@))
+        if !$loop;
     # An application that has loaded EV waits for nothing in a process that does not run it.
     $loop->stay_out_of_ev if $loop->can('stay_out_of_ev') && ($self->{is_engine} || $self->has_workers);
     $loop->add($self);

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
+use PAGI::Server::Options;
 use Peregrine::File;
 
 sub new {
@@ -28,7 +29,7 @@ sub problems {
 sub _loop {
     my ($server) = @_;
     return if !$server->can('own_loop') || eval { $server->own_loop };
-    return _in_words($@);
+    return _in_words(PAGI::Server::Options::problem_in($@) // $@);
 }
 
 sub _place {
@@ -47,7 +48,6 @@ sub _files {
 
 sub _in_words {
     my ($error) = @_;
-    $error =~ s/\APAGI::Server: //;
     $error =~ s/\s*(?: at \S+ line [0-9]+\.?)?\s*\z//;
     return $error;
 }

@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::Options;
 use Peregrine;
 use Peregrine::Process;
 use Peregrine::Threads;
@@ -56,11 +57,10 @@ sub _check_loop_type {
     my ($self) = @_;
     return if !$self->has_clones;
     my $type = $self->{options}{loop_type} // $ENV{IO_ASYNC_LOOP} // return;
-    die "PAGI::Server: option 'loop_type': $type cannot be in several threads; one of "
-        . join(', ', sort keys %LOOPS)
-        . ", or another 'engine'\n"
-        if !$LOOPS{$type};
-    return;
+    return if $LOOPS{$type};
+    die PAGI::Server::Options::exception("option 'loop_type': $type cannot be in several threads; one of "
+            . join(', ', sort keys %LOOPS)
+            . ", or another 'engine'");
 }
 
 # An application is loaded before there is a loop, and must make none itself: it would have no copy.

@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::Options;
 use Peregrine;
 use Peregrine::Master;
 use Peregrine::WorkerProcess;
@@ -18,9 +19,9 @@ use constant JOIN_S => 30;
 # Who stops the server stops the engine first, and after so many seconds the workers.
 use constant LOST_S => 1;
 
-# Within so many seconds an engine shows that it lives, where heartbeat_timeout leaves that open, as it does
-# for applications that block.
-use constant ENGINE_BEAT_S => 50;
+# An engine shows within this number of seconds that it lives, where heartbeat_timeout is 0 because the
+# application may block.
+use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->{default};
 
 # What the engine has to know of the applications that it has not.
 sub _prepare_engine { return }
@@ -117,8 +118,8 @@ sub _use_interpreters {
 # Private keys and those of tickets are for the engine alone. What OpenSSL frees it wipes.
 sub _forget_keys {
     my ($self) = @_;
-    $_->forget for $self->_tls_in_use;
-    delete $_->{tls} for $self, $self->{listeners}->places, $self->{listeners}->all;
+    $self->{configuration}->forget_keys;
+    delete $_->{tls} for $self->{listeners}->all;
     return;
 }
 

@@ -9,7 +9,9 @@ use Future;
 use PAGI::Server::Banner;
 use Peregrine::Counters;
 use Peregrine::Inherited;
+use Peregrine::Listeners;
 use Peregrine::Master;
+use Peregrine::Server::Configuration;
 use Peregrine::WorkerProcess;
 use Scalar::Util qw(weaken);
 
@@ -111,10 +113,10 @@ sub _new_status {
 sub _has_predecessor { return (Peregrine::Inherited->source // '') eq 'starter' }
 
 sub planned_status {
-    my ($self) = @_;
-    my $place = $self->{options}{status} // return;
-    require PAGI::Server;
-    return PAGI::Server->new_for_itself(app => sub { }, listen => [$place])->planned_listeners;
+    my ($self)        = @_;
+    my $place         = $self->{options}{status} // return;
+    my $configuration = Peregrine::Server::Configuration->new(listen => [$place])->load;
+    return $configuration->planned(Peregrine::Listeners->new->choose([ $configuration->places ]));
 }
 
 # In the process that serves requests, in the same loop.

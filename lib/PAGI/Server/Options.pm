@@ -5,10 +5,12 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Future::Exception;
 use PAGI::Server::Options::Command;
 use PAGI::Server::Options::Table;
 use PAGI::Server::Options::Type;
 use Peregrine;
+use Scalar::Util qw(blessed);
 
 my @SECTIONS = _sections();
 my @ALL      = map { my (undef, @options) = @$_; @options } @SECTIONS;
@@ -86,8 +88,7 @@ sub canonical {
     my %named;
     for my $key (sort keys %given) {
         my $name = $BY_NAME{$key} ? $BY_NAME{$key}{name} : $key;
-        die
-            "PAGI::Server: options '$name' and '$BY_NAME{$name}{alias}' are the same one: only one can be given\n"
+        die "options '$name' and '$BY_NAME{$name}{alias}' are the same one: only one can be given\n"
             if exists $named{$name};
         $named{$name} = $given{$key};
     }
@@ -100,11 +101,25 @@ sub from_environment {
     for my $option (grep { length($ENV{ $_->{variable} } // '') } @VARIABLES) {
         my $value   = $ENV{ $option->{variable} };
         my $problem = PAGI::Server::Options::Type::problem($option, $value);
-        die 'PAGI::Server: ' . variable($option->{name}) . " (option '$option->{name}') $problem\n"
+        die variable($option->{name}) . " (option '$option->{name}') $problem\n"
             if defined $problem;
         $given{ $option->{name} } = $value;
     }
     return %given;
+}
+
+# What is wrong with an option and shows only at the start: for programs, and without the server's name for
+# whoever starts it in their own.
+sub exception {
+    my ($problem) = @_;
+    return Future::Exception->new("PAGI::Server: $problem\n", 'option', $problem);
+}
+
+# The problem alone, if an error is such an exception.
+sub problem_in {
+    my ($error) = @_;
+    my $is_ours = blessed $error && $error->isa('Future::Exception') && $error->category eq 'option';
+    return $is_ours ? ($error->details)[0] : undef;
 }
 
 sub variable {
@@ -127,15 +142,17 @@ sub defaults {
     return map { $_->{name} => $_->{default} } grep { !$_->{only} && exists $_->{default} } @ALL;
 }
 
-# The options whose default is another one where there is an application of PSGI.
-sub defaults_of_psgi {
-    return map { $_->{name} => $_->{psgi} } grep { defined $_->{psgi} } @ALL;
+# The options that have another default there.
+sub defaults_of {
+    my ($whose) = @_;
+    return map { $_->{name} => $_->{default_of}{$whose} }
+        grep { exists +($_->{default_of} || {})->{$whose} } @ALL;
 }
 
 sub check {
     my ($name, $value) = @_;
     my $problem = PAGI::Server::Options::Type::problem($BY_NAME{$name}, $value);
-    die "PAGI::Server: option '$name' $problem\n" if defined $problem;
+    die "option '$name' $problem\n" if defined $problem;
     return PAGI::Server::Options::Type::number($BY_NAME{$name}, $value);
 }
 
@@ -163,15 +180,14 @@ sub _in_units {
 sub check_together {
     my ($options, $named) = @_;
     for my $pair ([qw(socket host)], [qw(socket port)], map { [ 'listen', $_ ] } qw(host port socket)) {
-        die "PAGI::Server: Cannot specify both '$pair->[0]' and '$pair->[1]' options\n"
+        die "Cannot specify both '$pair->[0]' and '$pair->[1]' options\n"
             if 2 == grep { $named->{$_} } @$pair;
     }
-    die "PAGI::Server: option 'engine': process needs workers, which join it: set 'workers' as well\n"
+    die "option 'engine': process needs workers, which join it: set 'workers' as well\n"
         if $options->{engine} eq 'process' && !$options->{workers};
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
-    die "PAGI::Server: option 'write_low_watermark' ($low) must not be above"
-        . " 'write_high_watermark' ($high)\n";
+    die "option 'write_low_watermark' ($low) must not be above 'write_high_watermark' ($high)\n";
 }
 
 1;
@@ -263,9 +279,17 @@ Whether a running server takes a change over.
 
 The defaults of all options that have one.
 
-=head2 defaults_of_psgi
+=head2 exception, problem_in
 
-    my %options = PAGI::Server::Options::defaults_of_psgi();
+    die PAGI::Server::Options::exception("option 'access_log': cannot write to 'x': $!");
+    my $problem = PAGI::Server::Options::problem_in($@);
+
+What is wrong with an option and shows only at the start: a L<Future::Exception> of the category C<option>,
+which says it in the name of PAGI::Server, and the problem alone.
+
+=head2 defaults_of
+
+    my %options = PAGI::Server::Options::defaults_of('psgi');
 
 The defaults that are other ones where there is an application of PSGI, by name.
 
@@ -273,7 +297,7 @@ The defaults that are other ones where there is an application of PSGI, by name.
 
     my $timeout = PAGI::Server::Options::check(timeout => '5m');    # 300
     PAGI::Server::Options::check(log_level => 'loud');
-    # PAGI::Server: option 'log_level' must be one of error warn info debug, not 'loud'
+    # option 'log_level' must be one of error warn info debug, not 'loud'
 
 Returns the value, as a number where it stands for one. Dies unless it is allowed.
 

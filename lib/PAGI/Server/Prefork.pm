@@ -27,11 +27,10 @@ use constant LOAD_S => 60;
 # What a worker process may have of a limit that is meant for all of them.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
-# As the table of options has it.
-use constant WORKERS_MAX => 1024;
-
-# The least memory_max that can be given.
-use constant MEMORY_LEAST => 16 * 1024 * 1024;
+use constant {
+    WORKERS_MAX  => PAGI::Server::Options::find('workers')->{max},
+    MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least},
+};
 
 # ---- In the master ------------------------------------------------------------------------------
 
@@ -60,7 +59,7 @@ sub _listen_with_workers {
         return Future->fail($error);
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
-    $_->{tls} = $self->_tls_for($_) for $self->{listeners}->all;
+    $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
     $self->_start_status_process;
     my $engine = $self->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
@@ -290,27 +289,12 @@ sub _start_handover {
         sockets => $own{sockets},
         aside   => { sockets => [], @status }->{sockets},
         keep    => { $file && $file->handle ? (pid_file => $file->handle) : () },
-        say     => { ticket_keys => $self->_ticket_keys },
-        fork    => sub { Peregrine::Fork::child() },
+        say     => {
+            ticket_keys =>
+                PAGI::Server::TLS->to_hand_over($self->{configuration}->tls, $self->{listeners}->places)
+        },
+        fork => sub { Peregrine::Fork::child() },
     );
-}
-
-# As text, by the name of the place that has certificates of its own; without a name those of all others.
-sub _ticket_keys {
-    my ($self) = @_;
-    my %tls    = map { $_->{tls} ? ($_->{name} => $_->{tls}) : () } $self->{listeners}->places;
-    my @keys   = map { unpack('H*', $tls{$_}->ticket_keys) . " $_" } sort keys %tls;
-    unshift @keys, unpack('H*', $self->{tls}->ticket_keys) . ' ' if $self->{tls};
-    return join "\n", @keys;
-}
-
-# In the new program: those of the old one.
-sub _old_ticket_keys {
-    my ($name)   = @_;
-    my $handover = Peregrine::Handover->from_environment or return;
-    my $told     = $handover->told('ticket_keys') // return;
-    my %keys = map { my ($hex, $place) = split / /, $_, 2; ($place => pack 'H*', $hex) } split /\n/, $told;
-    return $keys{$name};
 }
 
 # The new program serves.
@@ -487,12 +471,12 @@ sub _for_worker {
     my ($self, $number) = @_;
     my $options = $self->{options};
     PAGI::Server::Options::forget_environment();
-    my $server = ref($self)->new_for_itself(app => $options->{app});
-    $server->{options}    = { %$options, $self->_share($options) };
+    my $server = ref($self)->new_for_itself(
+        load_app      => $self->{load_app},
+        configuration => $self->{configuration}->shared_by($self->_share),
+    );
     $server->{worker_num} = $number;
-    @{$server}{qw(named listeners tls reopens)} = @{$self}{qw(named listeners tls reopens)};
-    $server->{log}
-        ->set(level => $options->{log_level}, format => $options->{log_format}, quiet => $options->{quiet});
+    @{$server}{qw(listeners reopens)} = @{$self}{qw(listeners reopens)};
     $server->ignore_signals;
     $server->{options}{loop_type} //= ref($self->loop) =~ s/\AIO::Async::Loop:://r;
     return $server;
@@ -501,10 +485,11 @@ sub _for_worker {
 # Which of several engines a client comes to is chance, so each one lets a part of what is allowed in, rounded
 # up.
 sub _share {
-    my ($self, $options) = @_;
-    my $memory = $self->effective_memory_max;
-    my $count  = $self->_engine_count;
-    my %share  = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
+    my ($self)  = @_;
+    my $options = $self->{options};
+    my $memory  = $self->effective_memory_max;
+    my $count   = $self->_engine_count;
+    my %share   = map { $_ => POSIX::ceil($options->{$_} / $count) } grep { $options->{$_} } SHARED;
     $share{memory_max} = $memory if $memory;
     return %share;
 }

@@ -35,6 +35,7 @@ use Peregrine::Nearest;
 use Peregrine::Optional;
 use Peregrine::Place;
 use Peregrine::Process;
+use Peregrine::Server::Configuration;
 
 # Exit statuses
 use constant {
@@ -49,15 +50,14 @@ sub program { return 'pagi-server' }
 sub new {
     my ($class, %options) = @_;
     eval { %options = PAGI::Server::Options::canonical(%options); 1 }
-        or croak 'PAGI::Server::Runner: ' . _line($@ =~ s/\APAGI::Server: //r);
+        or croak 'PAGI::Server::Runner: ' . _line($@);
     for my $name (sort keys %options) {
         my $option = PAGI::Server::Options::find($name);
         croak "PAGI::Server::Runner: there is no option '$name'"
             . Peregrine::Nearest::hint($name, map { $_->{name} } PAGI::Server::Options::all())
             if !$option;
         $options{$name} =
-            eval { _given($option, $options{$name}) }
-            // croak 'PAGI::Server::Runner: ' . _line($@ =~ s/\APAGI::Server: //r)
+            eval { _given($option, $options{$name}) } // croak 'PAGI::Server::Runner: ' . _line($@)
             if defined $options{$name};
     }
     my $self = bless { options => \%options, arguments => [] }, $class;
@@ -426,9 +426,11 @@ sub load_server {
 sub _server {
     my ($self) = @_;
     $self->mode;
-    my $options    = $self->{options};
-    my %for_server = map { $_ => $options->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$options;
-    my $ssl        = eval { PAGI::Server::TLS::from_options($options) };
+    my $options = $self->{options};
+    my %for_server =
+        map { $_ => $options->{$_} }
+        grep { $_ ne 'app' && PAGI::Server::Options::is_known($_) } keys %$options;
+    my $ssl = eval { PAGI::Server::TLS::from_options($options) };
     die \_line($@) if $@;
     $for_server{ssl}        = $ssl                                            if $ssl;
     $for_server{extensions} = { map { $_ => {} } @{ $options->{extension} } } if $options->{extension};
@@ -437,54 +439,48 @@ sub _server {
 
     if (defined $class) {
         eval "require $class; 1" or die "Error: Cannot load the server class $class: $@";
-        return $class->new(
-            host  => '127.0.0.1',
-            port  => 5000,
-            quiet => 0,
-            %for_server, app => $self->_prepared_app
-        );
+        my %here = PAGI::Server::Options::defaults();
+        return $class->new(%here{qw(host port quiet)}, %for_server, app => $self->_prepared_app);
     }
-# Its files are found where the command was started, and its mistakes before any code of the application runs.
-    my $class_here = $self->_prepare_class(\%for_server);
-    my $server     = eval {
-        $class_here->new(%for_server, app => sub { });
-    };
-    return $self->_with_app($server) if $server;
-    my $problem = $@;
-    $problem =~ s/\APAGI::Server: //;
-    $problem =~ s/ at \S+ line \d+\.?\s*\z//;
+    # Its files are found where the command was started, and its mistakes before any code of the application
+    # runs.
+    my ($class_here, $kind) = $self->_class_and_kind;
+    my $configuration = eval { Peregrine::Server::Configuration->from_environment($kind, %for_server)->load };
+    return $self->_with_app($class_here, $configuration) if $configuration;
+    my $problem = _line($@);
     $problem = PAGI::Server::TLS::in_flags($problem, $options) if $ssl && $problem !~ /\Aoption 'listen'/;
     die \$problem;
 }
 
-# The class of the server, and the defaults that its applications want.
-sub _prepare_class {
-    my ($self, $for_server) = @_;
-    my @mounts = $self->_mounts or return 'PAGI::Server';
+# The class of the server, and whose defaults its applications want.
+sub _class_and_kind {
+    my ($self) = @_;
+    my @mounts = $self->_mounts or return ('PAGI::Server', 'pagi');
     require Plack::Handler::Peregrine::Mounted;
-    return 'Plack::Handler::Peregrine::Mounted' if !grep { $_->{kind} eq 'psgi' } @mounts;
+    return ('Plack::Handler::Peregrine::Mounted', 'pagi') if !grep { $_->{kind} eq 'psgi' } @mounts;
     $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode;
-    %$for_server = (PAGI::Server::Options::defaults_of_psgi(), %$for_server);
-    return 'Plack::Handler::Peregrine::Mounted';
+    return ('Plack::Handler::Peregrine::Mounted', 'psgi');
 }
 
 # The master of workers has nothing of the application, so that those it starts later get newer code.
 sub _with_app {
-    my ($self, $server) = @_;
-    if (!$server->has_workers || $self->{options}{check}) {
-        $server->configure(app => $self->_prepared_app);
-        return $server;
-    }
+    my ($self, $class, $configuration) = @_;
+    return $class->new(configuration => $configuration, app => $self->_prepared_app)
+        if !$configuration->options->{workers} || $self->{options}{check};
+    my $server =
+        $class->new(configuration => $configuration, load_app => sub { return $self->_load_in_worker(@_) });
     $self->_reload_on_change($server)    if $self->_reloads;
     $server->plan_mounts($self->_mounts) if $self->_mounts;
-    return $server->load_app_in_workers(sub {
-        my ($number) = @_;
-        $self->{worker_num} = $number;
-        # What has changed in the files is for the code that is new.
-        my $app = eval { $self->_read_env_files; $self->_prepared_app };
-        die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
-        return $app;
-    });
+    return $server;
+}
+
+# What has changed in files of variables is for the code that is new.
+sub _load_in_worker {
+    my ($self, $number) = @_;
+    $self->{worker_num} = $number;
+    my $app = eval { $self->_read_env_files; $self->_prepared_app };
+    die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
+    return $app;
 }
 
 # Whether the application is loaded again when files change.
@@ -633,10 +629,10 @@ sub _start_problem {
         return "Permission denied to bind to port $port on $host" if defined $port && $errno == EACCES;
         return _line($error->message);
     }
+    my $problem = PAGI::Server::Options::problem_in($error);
+    return _line($problem) if defined $problem;
     return _line($error) =~ s/\AError: //r
         if blessed $error && $error->isa('Future::Exception') && $error->category eq 'workers';
-    return _line($error =~ s/ at \S+ line [0-9]+\.?\s*\z//r)
-        if $error =~ s/\APAGI::Server: (?=option |the environment variable )//;
     return _line("starting server: $error");
 }
 

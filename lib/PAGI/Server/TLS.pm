@@ -9,6 +9,7 @@ use Carp qw(croak);
 use File::Spec;
 use PAGI::Server::Options::Type;
 use Peregrine;
+use Peregrine::Handover;
 use Peregrine::Nearest;
 
 # The keys of one certificate, and those of the policy that all of them share.
@@ -32,15 +33,14 @@ sub new {
     return $self;
 }
 
-# With certificates of its own. Not every message names the option.
+# A place has certificates of its own. Not every message names the option.
 sub for_place {
     my ($class, $place, $ticket_keys) = @_;
     my $tls = eval { $class->new($place->{ssl}, $ticket_keys) };
     return $tls if $tls;
     my $about = "option 'listen': '$place->{name}'";
     my $error = $@;
-    $error =~ s/option 'ssl'/$about/ or $error =~ s/\APAGI::Server: \K/$about: /;
-    die $error;
+    die $error =~ s/option 'ssl'/$about/ ? $error : "$about: $error";
 }
 
 sub reload {
@@ -58,8 +58,7 @@ sub reload_all {
             $class->tell_outdated($log, $tls);
             next;
         }
-        my $error = $@ =~ s/\APAGI::Server: //r;
-        $log->error("PAGI: the certificate files cannot be used, the old ones stay: $error");
+        $log->error("PAGI: the certificate files cannot be used, the old ones stay: $@");
     }
     return;
 }
@@ -94,8 +93,26 @@ sub forget {
     return;
 }
 
-sub engine      { return $_[0]{engine} }
-sub ticket_keys { return $_[0]{ticket_keys} }
+sub engine { return $_[0]{engine} }
+
+# ---- Keys of tickets, which a new program goes on with ------------------------------------------
+
+# As text: the keys of all places without certificates of their own, then those of the others by name.
+sub to_hand_over {
+    my ($class, $tls, @places) = @_;
+    my @all = map { [ $_->{name}, $_->{tls} ] } grep { $_->{tls} } sort { $a->{name} cmp $b->{name} } @places;
+    unshift @all, [ '', $tls ] if $tls;
+    return join "\n", map { unpack('H*', $_->[1]{ticket_keys}) . " $_->[0]" } @all;
+}
+
+# In the new program: the keys that the old one had for that place.
+sub handed_over {
+    my ($class, $name) = @_;
+    my $handover = Peregrine::Handover->from_environment or return;
+    my $told     = $handover->told('ticket_keys') // return;
+    my %keys = map { my ($hex, $place) = split / /, $_, 2; ($place => pack 'H*', $hex) } split /\n/, $told;
+    return $keys{$name};
+}
 
 sub _load {
     my ($self, $ssl, $load) = @_;
@@ -148,7 +165,7 @@ sub _in_words {
 sub _die {
     my ($text) = @_;
     $text =~ s/\s+\z//;
-    die "PAGI::Server: $text\n";
+    die "$text\n";
 }
 
 # ---- What was given, in the engine's terms ------------------------------------------------------
@@ -372,11 +389,13 @@ The same for the C<ssl> of a L<Peregrine::Place>, which messages name.
 Uses other files or another policy for the connections that come from now on; without an argument, reads the
 same files again. Dies as C<new> does, and then nothing has changed.
 
-=head2 ticket_keys
+=head2 to_hand_over, handed_over
 
-    my $bytes = $tls->ticket_keys;
+    my $text  = PAGI::Server::TLS->to_hand_over($tls, @places);
+    my $bytes = PAGI::Server::TLS->handed_over($name);
 
-What seals tickets unless the configuration says otherwise.
+What seals tickets unless the configuration says otherwise: as text for a new program, and there by the name
+of the place, C<''> for the server's own.
 
 =head2 engine
 

@@ -14,12 +14,14 @@ use Peregrine::Threads;
 # `--max-workers` of others, so that what is given as `--workers` wins.
 sub defaults {
     my ($self)    = @_;
+    my %own       = PAGI::Server::Options::defaults_of('evhtp');
     my %variables = PAGI::Server::Options::from_environment();
-    my %defaults  = (engine => 'thread', %variables);
-    $defaults{max_workers} = 8 if !defined $self->{workers};
+    my %defaults  = (engine => $own{engine}, %variables);
+    $defaults{max_workers} = $own{workers} if !defined $self->{workers};
     my $workers  = $self->{workers} // $self->{max_workers} // $defaults{max_workers};
     my $chosen   = $self->{engine}  // $variables{engine};
     my $obstacle = $workers && !defined $chosen && $^O eq 'linux' ? _obstacle() : undef;
+
     if (defined $obstacle) {
         PAGI::Server::Log->new(name => 'Peregrine')->warn("PAGI: $obstacle: the workers are processes");
         $defaults{engine} = 'process';

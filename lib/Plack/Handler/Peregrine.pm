@@ -9,18 +9,19 @@ use Carp qw(croak);
 use Plack::Handler::Peregrine::Options;
 use Plack::Handler::Peregrine::Server;
 use Peregrine::Daemon;
+use Peregrine::Server::Configuration;
 
 sub new {
     my ($class, %options) = @_;
     return bless {%options}, $class;
 }
 
-# What it does when nobody says how.
+# Options that hold unless others are given.
 sub defaults { return () }
 
 sub run {
     my ($self, $app) = @_;
-    my $server        = eval { $self->_server($app) } or croak _about_us($@);
+    my $server        = $self->_server($app);
     my $in_background = $self->{daemonize} ? Peregrine::Daemon->daemonize : undef;
     $server->own_loop;
     $server->start or return;
@@ -31,29 +32,32 @@ sub run {
     return;
 }
 
+# With plackup's -L Delayed the process that serves loads the application, before its first request.
 sub _server {
     my ($self, $app) = @_;
-    my %given   = ($self->defaults, %$self);
-    my ($load)  = delete @given{qw(psgi_app_builder server_ready daemonize)};
-    my %options = Plack::Handler::Peregrine::Options::of_server(%given);
-    my $server  = Plack::Handler::Peregrine::Server->new(access_log => undef, %options, app => $app);
-    $server->check_clones;
-    $self->_load_late($server, $load) if $load;
+    my %given         = ($self->defaults, %$self);
+    my ($load)        = delete @given{qw(psgi_app_builder server_ready daemonize)};
+    my $configuration = eval {
+        my %options = Plack::Handler::Peregrine::Options::of_server(%given);
+        Peregrine::Server::Configuration->from_environment('plackup', %options)->load;
+    } or _refuse($@);
+    my @app = (app => $app);
+    if ($load) {
+        my $loaded;
+        @app =
+            $configuration->options->{workers}
+            ? (load_app => sub { return $loaded //= $load->() })
+            : (app => $load->());
+    }
+    my $server = Plack::Handler::Peregrine::Server->new(configuration => $configuration, @app);
+    eval { $server->check_clones; 1 } or _refuse($@);
     return $server;
 }
 
-# With plackup's -L Delayed: the process that serves loads the application, before its first request.
-sub _load_late {
-    my ($self, $server, $load) = @_;
-    return $server->configure(app => $load->()) if !$server->has_workers;
-    my $app;
-    return $server->load_app_in_workers(sub { return $app //= $load->() });
-}
-
-sub _about_us {
-    my ($error) = @_;
-    $error =~ s/\s*(?: at \S+ line [0-9]+\.?)?\s*\z//;
-    return $error =~ s/\APAGI::Server: /Plack::Handler::Peregrine: /r;
+sub _refuse {
+    my ($problem) = @_;
+    $problem = PAGI::Server::Options::problem_in($problem) // $problem;
+    croak 'Plack::Handler::Peregrine: ' . $problem =~ s/\s+\z//r;
 }
 
 # For plackup's `server_ready`.

@@ -123,8 +123,10 @@ sub _rules ($source) {
             push @findings, $source->at($number, 'skip_all without a reason')
                 if $line =~
                 /\b(?:plan|Test::More)\b.*\bskip_all\b['"]?\s*(?:;|\)|(?:=>|,)\s*(?:''|""|undef\b))/;
+            push @findings, $source->at($number, 'lib/Peregrine/Server knows no face: an application does')
+                if $path =~ m{\Alib/Peregrine/Server\b} && $line =~ /\bPAGI::Server(?:->|;)|\bPlack::/;
             push @findings, $source->at($number, 'lib/Peregrine knows nothing of the faces above it')
-                if $path =~ m{\Alib/Peregrine\b}
+                if $path =~ m{\Alib/Peregrine\b(?!/Server\b)}
                 && $line !~ /^\s*\#/
                 && $line =~ /^\s*(?:use|require)\s+P[AS]GI::|\bP[AS]GI::\w+(?:::|->)/;
             push @findings, $source->at($number, 'wire bytes (CR LF) are the engine\'s')

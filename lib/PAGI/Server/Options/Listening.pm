@@ -10,12 +10,13 @@ our $VERSION = '0.003000';
 my $SECTION = [
     'Listening' => (
         {
-            name    => 'host',
-            short   => 'o',
-            type    => 'string',
-            default => '127.0.0.1',
-            arg     => 'HOST',
-            about   => 'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all'
+            name       => 'host',
+            short      => 'o',
+            type       => 'string',
+            default    => '127.0.0.1',
+            default_of => { plackup => '0.0.0.0' },
+            arg        => 'HOST',
+            about      => 'An IPv4 address, an IPv6 address or a host name. C<0.0.0.0> and C<::> mean all'
                 . ' interfaces. For a host name the server listens at all of its addresses.',
         },
         {

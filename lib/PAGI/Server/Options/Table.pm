@@ -63,11 +63,12 @@ my @SECTIONS = (
                     . ' C<IO_ASYNC_LOOP> names another default.',
             },
             {
-                name     => 'engine',
-                type     => 'choice',
-                of       => [qw(inline thread process)],
-                default  => 'inline',
-                variable => 'PEREGRINE_ENGINE',
+                name       => 'engine',
+                type       => 'choice',
+                of         => [qw(inline thread process)],
+                default    => 'inline',
+                default_of => { evhtp => 'thread' },
+                variable   => 'PEREGRINE_ENGINE',
                 about => 'Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a'
                     . ' thread of its own, so that connections are accepted, TLS handshakes done,'
                     . ' requests read and refused, pings and health checks answered, timeouts kept and'
@@ -598,13 +599,14 @@ my @SECTIONS = (
                     . ' own (DNS rebinding).',
             },
             {
-                name    => 'access_log',
-                type    => 'log',
-                default => \*STDERR,
-                shown   => '\*STDERR',
-                arg     => 'FILE',
-                live    => 1,
-                about   => 'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard'
+                name       => 'access_log',
+                type       => 'log',
+                default    => \*STDERR,
+                default_of => { plackup => undef },
+                shown      => '\*STDERR',
+                arg        => 'FILE',
+                live       => 1,
+                about => 'Where the L<access log|PAGI::Server/ACCESS LOG> goes: a path, C<-> for standard'
                     . ' output, a file handle, an object with C<print>, or undef for none. A terminal is'
                     . ' slow: the start warns if the log goes there. L<pagi-server> has another default in'
                     . ' production.',
@@ -661,14 +663,15 @@ my @SECTIONS = (
     [
         'Processes' => (
             {
-                name    => 'workers',
-                short   => 'w',
-                type    => 'workers',
-                default => 0,
-                min     => 0,
-                max     => 1024,
-                arg     => 'NUMBER|auto',
-                about   =>
+                name       => 'workers',
+                short      => 'w',
+                type       => 'workers',
+                default    => 0,
+                default_of => { evhtp => 8 },
+                min        => 0,
+                max        => 1024,
+                arg        => 'NUMBER|auto',
+                about      =>
                     'Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors'
                     . ' for this process. 0: the process serves by itself.',
             },
@@ -745,13 +748,13 @@ my @SECTIONS = (
                     . ' L<Plack::Handler::EVHTP/What threads cannot do>.',
             },
             {
-                name    => 'heartbeat_timeout',
-                type    => 'seconds',
-                default => 50,
-                psgi    => 0,
-                min     => 0,
-                max     => 86_400,
-                about   => 'How long a worker process may go without coming back to its event loop before it'
+                name       => 'heartbeat_timeout',
+                type       => 'seconds',
+                default    => 50,
+                default_of => { psgi => 0, plackup => 0 },
+                min        => 0,
+                max        => 86_400,
+                about => 'How long a worker process may go without coming back to its event loop before it'
                     . ' is killed and another one takes its place. 0: for ever, but 50 seconds for'
                     . ' processes that no application can block: the engine\'s process with C<process>, and'
                     . ' a process whose workers are threads. Where there is an application of PSGI, which'

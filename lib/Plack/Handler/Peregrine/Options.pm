@@ -5,7 +5,6 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp qw(croak);
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 use Peregrine::Inherited;
@@ -90,7 +89,7 @@ sub words {
 
 sub of_server {
     my (%given) = @_;
-    my %options = (host => '0.0.0.0', port => 5000, PAGI::Server::Options::defaults_of_psgi());
+    my %options;
     _place(\%options, \%given);
     for my $name (sort keys %given) {
         $given{$name} = _lonely($name) if !defined $given{$name};
@@ -114,8 +113,8 @@ sub _complain_of_next_word {
     my $option = PAGI::Server::Options::find($name) or return;
     return if !PAGI::Server::Options::Type::is_switch($option) || ref $value || $value =~ /\A[01]?\z/;
     my $typed = $name =~ tr/_/-/r;
-    croak "Plack::Handler::Peregrine: option '$name' must be 0 or 1, not '$value'"
-        . " (plackup takes the next word for the value of an option: write --$typed=1)";
+    die "option '$name' must be 0 or 1, not '$value'"
+        . " (plackup takes the next word for the value of an option: write --$typed=1)\n";
 }
 
 # plackup gives an address three times; what it says as `listen` is the whole of it.
@@ -123,12 +122,8 @@ sub _place {
     my ($options, $given) = @_;
     my $listen = delete $given->{listen};
     my ($host, $port) = delete @{$given}{qw(host port)};
-    if (Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port)) {
-        delete @{$options}{qw(host port)};
-        return;
-    }
+    return if Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port);
     if (defined $listen && (ref $listen ? @$listen : 1)) {
-        delete @{$options}{qw(host port)};
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
         # Starman's HOST:PORT:ssl; those without it speak no TLS then.
         if (grep { /:[0-9]+:ssl\z/ } @places) {
@@ -157,8 +152,7 @@ sub _translated {
     }
     return ($name => $value) if PAGI::Server::Options::is_known($name) && !$NOT_OURS{$name};
     my @known = grep { !$NOT_OURS{$_} } PAGI::Server::Options::names();
-    croak "Plack::Handler::Peregrine: there is no option '$name'"
-        . Peregrine::Nearest::hint($name, @known, keys %WORDS);
+    die "there is no option '$name'" . Peregrine::Nearest::hint($name, @known, keys %WORDS) . "\n";
 }
 
 1;

@@ -1,0 +1,228 @@
+package Peregrine::Server::Configuration;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use File::Spec ();
+use PAGI::Server::AccessLog;
+use PAGI::Server::Folders;
+use PAGI::Server::Options;
+use PAGI::Server::TLS;
+use Peregrine::Place;
+
+# Options that say where the server listens.
+my $PLACES = qr/\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/;
+
+sub of {
+    my ($class, $options, $variables) = @_;
+    return bless { options => $options, variables => $variables || {}, named => {}, given => {} }, $class;
+}
+
+sub new {
+    my ($class, %given) = @_;
+    return $class->of({ PAGI::Server::Options::defaults() })->with(%given);
+}
+
+sub from_environment {
+    my ($class, $whose, %given) = @_;
+    my %variables = PAGI::Server::Options::from_environment();
+    %given = PAGI::Server::Options::canonical(%given);
+    delete @variables{ keys %given };
+    my %defaults = (PAGI::Server::Options::defaults(), PAGI::Server::Options::defaults_of($whose));
+    return $class->of(\%defaults, \%variables)->with(%variables, %given);
+}
+
+sub with {
+    my ($self, %given) = @_;
+    %given             = PAGI::Server::Options::canonical(%given);
+    $given{$_}         = PAGI::Server::Options::check($_, $given{$_}) for sort keys %given;
+    $given{access_log} = PAGI::Server::AccessLog::located($given{access_log}) if exists $given{access_log};
+    $given{static}     = _folders($given{static})                             if $given{static};
+    $given{x_sendfile} = _directory($given{x_sendfile})                       if defined $given{x_sendfile};
+    my $new = bless {
+        %$self,
+        given   => \%given,
+        options => { %{ $self->{options} }, %given },
+        named   => { %{ $self->{named} },   map { $_ => defined $given{$_} } keys %given },
+        },
+        ref $self;
+    eval { PAGI::Server::Options::check_together(@{$new}{qw(options named)}); 1 }
+        or die $new->_with_variable($@);
+    my @places = Peregrine::Place->all($new->{options});
+    $new->{places} = \@places if !$self->{places} || grep { $_ =~ $PLACES } keys %given;
+    return $new;
+}
+
+sub _folders {
+    my ($static) = @_;
+    my @folders;
+    return \@folders if eval { @folders = PAGI::Server::Folders::parse($static); 1 };
+    die "option 'static': $@";
+}
+
+# The application may change the working directory.
+sub _directory {
+    my ($path) = @_;
+    die "option 'x_sendfile': there is no directory '$path'\n" if !-d $path;
+    return File::Spec->rel2abs($path);
+}
+
+# A problem with the value of an environment variable names the variable.
+sub _with_variable {
+    my ($self, $problem) = @_;
+    return $problem
+        if $problem !~ /option '(\w+)'/ || !defined $self->{variables}{$1};
+    return $problem =~ s/option '(\w+)'/PAGI::Server::Options::variable($1) . " (option '$1')"/er;
+}
+
+sub load {
+    my ($self, $is_running) = @_;
+    my ($given, $options, $tls) = @{$self}{qw(given options tls)};
+    my $ssl = $options->{disable_tls} ? undef : $options->{ssl};
+    if (exists $given->{ssl} || exists $given->{disable_tls}) {
+        if ($is_running && $tls && $ssl) { $tls->reload($ssl); delete $given->{ssl} }
+        else { $self->{tls} = $ssl && PAGI::Server::TLS->new($ssl, PAGI::Server::TLS->handed_over('')) }
+    }
+    $self->load_own($self->places);
+    return $self;
+}
+
+sub load_own {
+    my ($self, @places) = @_;
+    return if $self->{options}{disable_tls};
+    $_->{tls} ||= PAGI::Server::TLS->for_place($_, PAGI::Server::TLS->handed_over($_->{name}))
+        for grep { ref $_->{ssl} } @places;
+    return;
+}
+
+sub shared_by {
+    my ($self, %share) = @_;
+    return bless { %$self, options => { %{ $self->{options} }, %share }, given => {} }, ref $self;
+}
+
+# ---- Questions ----------------------------------------------------------------------------------
+
+sub options { return $_[0]{options} }
+sub given   { return $_[0]{given} }
+sub places  { return @{ $_[0]{places} || [] } }
+sub tls     { return $_[0]{tls} }
+
+sub names_place {
+    my ($self) = @_;
+    return scalar grep { $self->{named}{$_} } qw(host port socket listen);
+}
+
+sub changes_places {
+    my ($self) = @_;
+    return scalar grep { $_ =~ $PLACES } keys %{ $self->{given} };
+}
+
+sub tls_for {
+    my ($self, $listener) = @_;
+    my $place = $listener->{place};
+    return               if $self->{options}{disable_tls};
+    return $place->{tls} if $place->{tls};
+    return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
+}
+
+# Listeners as they would be, without sockets.
+sub planned {
+    my ($self, $listeners) = @_;
+    my @planned = $listeners->plan;
+    $_->{tls} = $self->tls_for($_) for grep { !$_->{problem} } @planned;
+    return @planned;
+}
+
+# Private keys are for the engine alone: processes that run applications have none.
+sub forget_keys {
+    my ($self) = @_;
+    $_->forget for grep { defined } map { delete $_->{tls} } $self, $self->places;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Configuration - the options of a server, checked
+
+=head1 SYNOPSIS
+
+    my $configuration = Peregrine::Server::Configuration->new(port => 0, app => $app)->load;
+    my $changed       = $configuration->with(timeout => 10);
+
+=head1 DESCRIPTION
+
+Values of the options of L<PAGI::Server/CONSTRUCTOR>, wherever they come from, with the places and
+certificates that they name. A configuration does not change: L</with> makes another one. A wrong value is an
+exception that names the option, and no class: the caller says it in the name of its own.
+
+=head1 METHODS
+
+=head2 new, from_environment
+
+    my $configuration = Peregrine::Server::Configuration->new(%given);
+    my $configuration = Peregrine::Server::Configuration->from_environment('psgi', %given);
+
+The second one has the defaults of L<PAGI::Server::Options/defaults_of>, and the values of environment
+variables where nothing else is given.
+
+=head2 of
+
+    my $configuration = Peregrine::Server::Configuration->of(\%options);
+
+These values, which were checked before.
+
+=head2 with, shared_by
+
+    my $changed = $configuration->with(timeout => 10);
+    my $part    = $configuration->shared_by(memory_max => 64 << 20);
+
+Another configuration, in which these options have other values. C<with> checks them; C<shared_by> does not.
+
+=head2 load
+
+    $configuration->load($is_running);
+
+Reads the certificates that have changed. A running server that speaks TLS already goes on with the new ones.
+
+=head2 load_own
+
+    $configuration->load_own(@places);
+
+Reads certificates that only these places have.
+
+=head2 options, given, places, tls
+
+The values of all options, those that the last change has given, the L<Peregrine::Place>s, and the
+L<PAGI::Server::TLS> of places without certificates of their own.
+
+=head2 names_place, changes_places
+
+Whether somebody has said where to listen, and whether the last change did.
+
+=head2 tls_for, planned
+
+    my $tls     = $configuration->tls_for($listener);
+    my @planned = $configuration->planned($listeners);
+
+What a listener speaks TLS with, if it does; and the listeners as they would be, without sockets.
+
+=head2 forget_keys
+
+    $configuration->forget_keys;
+
+Wipes private keys and those of tickets from this process.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
