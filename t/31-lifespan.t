@@ -221,7 +221,7 @@ subtest 'later' => sub {
             qr/lifespan shutdown failed: stuck/
         ],
         [ 'a dying shutdown',   async sub { die "at last\n" }, qr/died during lifespan shutdown: at last/ ],
-        [ 'a hanging shutdown', sub { Future->new },           qr/lifespan shutdown timed out after 0\.2s/ ],
+        [ 'a hanging shutdown', sub { Future->new }, qr/lifespan shutdown timed out after [12][.\d]*s/ ],
         )
     {
         my ($name, $end,  $says) = @$case;
@@ -233,7 +233,7 @@ subtest 'later' => sub {
                 await $receive->();
                 await $end->($scope, $receive, $send);
             },
-            shutdown_timeout => 0.2,
+            shutdown_timeout => 2,
         );
         like($text, $says, "$name is logged");
         is($exit, 0, '... and the server ends');

@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
-my $ZIG_TEST = '120s';                                  # for a single one of them
+my $ZIG_TEST = '600s';                                  # for a single one of them
 
 # The tests of stage `thread`: their subject crosses between the application and an engine on a thread of its
 # own.
