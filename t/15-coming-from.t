@@ -106,7 +106,7 @@ subtest 'a script of Mojolicious' => sub {
     my $port = free_port();
     my @run =
         ($^X, (map { "-I$_" } @INC), 'bin/peregrine', qw(--workers 1));
-    # Where it is installed, Mojolicious takes EV, which clones cannot have.
+    # Mojolicious takes EV if that is installed, and clones cannot use EV.
     local $ENV{MOJO_REACTOR} = 'Mojo::Reactor::Poll';
     my $server = TestServer->spawn(@run, '--listen', "127.0.0.1:$port", '--mount', "/=$home/app,psgi");
     is(answer_of($port)->{body}, 'mojo', 'is served by --mount with ,psgi')

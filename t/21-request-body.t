@@ -175,7 +175,7 @@ subtest 'bodies' => sub {
     cmp_ok($large->{count}, '>', 4, '... in pieces');
 };
 
-# What waits in the kernel comes in few large pieces, whose memory is the application's.
+# Bytes that wait in the kernel come in few large pieces, and the application owns their memory.
 subtest 'a long body that has come already' => sub {
     my $body   = join '', map { chr(33 + $_ * 7 % 90) } 1 .. 3_000_000;
     my $client = TestClient->new($port);

@@ -185,7 +185,7 @@ subtest 'the client left first' => sub {
     is($after, $before, 'neither is logged as an error');
 };
 
-# Where the end of the connection is the end of the response, it must not come for one that is not complete.
+# If the end of the connection ends the response, an incomplete response must not end so: it is reset.
 subtest 'in the middle of a response that ends with its connection' => sub {
     my $old =
         sub { return TestClient->new($port, receive_buffer => 65_536)->send("GET $_[0] HTTP/1.0\r\n\r\n") };

@@ -120,7 +120,7 @@ my %handlers = (
         await start($send);
         await body($send, join "\n", @lines);
     },
-    # What waits for the client is a file, of which nothing is in memory.
+    # A file waits for the client, and none of it is in memory.
     '/transport-file' => async sub {
         my ($scope, $receive, $send) = @_;
         my $transport = $scope->{'pagi.transport'};

@@ -36,8 +36,8 @@ sub deep {
     return $deep;
 }
 
-# What applications do to a scope, by name. What is returned says in on_error whether the scope is still what
-# it was, besides what can be dumped.
+# Things that applications do to a scope, by name. Each may return a function, which on_error calls to see
+# changes of the scope that a dump does not show.
 my %mischief = (
     'nothing'           => sub { return },
     'adds plain values' => sub {

@@ -22,7 +22,7 @@ package Tied {
     sub FETCH { return 'tied' }
 }
 
-# What applications do to a scope, by name. What is returned is kept for ever.
+# Things that applications do to a scope, by name. The value that each returns is kept for ever.
 my %mischief = (
     'nothing'              => sub { return },
     'adds a key'           => sub { $_[0]{'my.key'}    = 1;                   return },

@@ -133,7 +133,7 @@ subtest 'many' => sub {
         '<', 50, '9,000 sequences of done, failed and cancelled ones leave nothing behind');
 };
 
-# What a piece of code returns, and how many ops of Future::AsyncAwait had nothing to ask meanwhile.
+# The values that a piece of code returns, and how many awaits in it took a ready Future's result at once.
 sub counted {
     my ($code) = @_;
     my $before = PAGI::Server::Future::_awaited_at_once();
@@ -269,7 +269,7 @@ subtest 'values that run code' => sub {
     is_deeply([ $ended->get ], [ 'before', 20_000, 20_000, 'behind' ], 'returned after a wait');
 };
 
-# What another perl prints with the same modules.
+# The output of another perl with the same modules.
 sub printed_by {
     my ($script, @modules) = @_;
     my @load = map { "-M$_" } @modules, qw(PAGI::Server::Future Future::AsyncAwait);

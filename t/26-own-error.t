@@ -21,7 +21,7 @@ sub shown {
     return defined $error ? ref $error || "'$error'" =~ s/\s//gr : 'undef';
 }
 
-# What $@ is before, and what is sent then.
+# The value of $@ before an event is sent, and the event.
 my %errors = (
     'a text' => sub {
         eval { die "mine;\n" }

@@ -2,7 +2,7 @@
 # while it waits in an engine, and while it waits in EV. Each group runs in a process of its own, all at the
 # same time. Some of
 # their tests are about time: a group has three attempts, in case the machine is busy.
-# The same for each PEREGRINE_ENGINE: it starts no server.
+# Not repeated for each PEREGRINE_ENGINE: it starts no server.
 use strict;
 use warnings;
 

@@ -53,7 +53,7 @@ sub opened { my ($mode, $path) = @_; open my $fh, $mode, $path or die "$path: $!
 
 my $large = join '', map { "$_\n" } 1 .. 100_000;
 
-# What a body event has, and what comes of it.
+# Fields of a body event, and the content that the client gets.
 my %good = (
     'a pipe'           => [ sub { return fh => (pipe_of("one\ntwo\n"))[0] },              "one\ntwo\n" ],
     'a part of a pipe' => [ sub { return fh => (pipe_of("one\ntwo\n"))[0], length => 5 }, "one\nt" ],
@@ -90,7 +90,7 @@ my %good = (
         [ sub { return fh => opened('<:encoding(UTF-16)', '/proc/version'), length => 5 }, 'Linux' ],
 );
 
-# The same for what fails; then the application sends something else.
+# Fields of a body event that fails, and the error; the application sends something else then.
 my %bad = (
     'a directory' =>
         [ sub { return file => '/' }, qr{file '/' \(a directory\) cannot be sent: it cannot be read} ],

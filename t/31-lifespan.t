@@ -127,7 +127,7 @@ subtest 'declined' => sub {
     unlike($log, qr/asked/, 'with mode off it is not asked');
 };
 
-# It has asked for the event, so it knows what lifespan is.
+# An application that asks for the event knows lifespan, so its death is no refusal of the protocol.
 subtest 'died during startup' => sub {
     my $lifespan = async sub { my (undef, $receive) = @_; await $receive->(); die "no database" };
     for my $options (

@@ -19,8 +19,8 @@ use TestServer;
 use TestTools qw(freeze patience);
 use TestWebSocket;
 
-# What nobody may find in a log: Perl's words for a Future that was dropped, and for a signal that went while
-# the loop went through them.
+# Messages that a log may not contain: Perl's words for a Future that was dropped, and for a signal's function
+# that was removed while the loop went through them.
 my $BROKEN = qr/lost its returning future|freed value|exception in the event loop/;
 
 # Runs an application whose lifespan half is given to its end by TERM.

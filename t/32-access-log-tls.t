@@ -1,4 +1,4 @@
-# What the access log tells of a connection's TLS.
+# The access log tells the version and cipher of a connection's TLS, and the client's certificate.
 use strict;
 use warnings;
 

@@ -119,7 +119,7 @@ subtest 'every answered request has a line' => sub {
             get($port, '/die');
             get($port, '/pieces');
             get($port, '/file');
-            # It is there when the application may yet be at work: the client stays.
+            # The answer can come while the application is still at work: so the client stays.
             my $client = TestClient->new($port);
             $client->send("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n")->response(head => 1);
             $client->send("GET /$_ HTTP/1.1\r\nHost: h\r\n\r\n") for 1 .. 3;

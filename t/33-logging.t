@@ -68,7 +68,7 @@ subtest 'what time it is' => sub {
     my $file   = File::Temp->new;
     my @status = stat $file;
     my $write  = sub { PAGI::Server::Log->new->error("well,\nthen") };
-    # What is written to this file, with such an environment.
+    # Returns the text that is written to this file in an environment.
     my $written = sub {
         my (%environment) = @_;
         local @ENV{ keys %environment } = values %environment;

@@ -1,5 +1,5 @@
-# What goes wrong in a request is told with the request: in lines of text, in JSON and to on_error, whatever a
-# client or an application makes of the names.
+# Errors in a request are told with the request's name: in lines of text, in JSON and to on_error. Clients and
+# applications cannot break the lines with names that they choose.
 use strict;
 use warnings;
 

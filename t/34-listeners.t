@@ -1,4 +1,4 @@
-# Where a server listens: Unix sockets, several places at once, sockets that somebody else has bound.
+# Servers listen at Unix sockets, at several places at once, and at sockets that another program has bound.
 use strict;
 use warnings;
 

@@ -31,7 +31,7 @@ async sub {
 APP
 close $out or die $!;
 
-# What the application says to a new connection; what went wrong, in parentheses.
+# The application's answer on a new connection, or the error in parentheses.
 sub ask {
     my ($port) = @_;
     my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 20)

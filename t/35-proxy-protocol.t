@@ -73,7 +73,7 @@ subtest 'options' => sub {
     like($error, qr/option --proxy-protocol must be .*: '1\.2\.3' is no IPv4/, '... is explained');
 };
 
-# What comes back for these bytes, in one piece or byte by byte.
+# The server's answer to bytes that are sent in one piece or byte by byte.
 sub answer {
     my ($port, $bytes, $bytewise) = @_;
     my $client = TestClient->new($port);

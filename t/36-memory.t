@@ -67,7 +67,7 @@ sub start {
 }
 
 # Opens connections that send partial heads and bodies, in turn, and asks for something else meanwhile.
-# What became of all.
+# Returns the number of connections that ended in each way.
 sub attack {
     my ($server, $path) = @_;
     local $SIG{PIPE} = 'IGNORE';
@@ -122,7 +122,7 @@ sub _go_on {
 # that is left here.
 local $ENV{MALLOC_ARENA_MAX} = 1;
 
-# What a server takes that has nothing to do, in KiB. It has all its threads when it has answered.
+# The address space of an idle server, in KiB. It has all its threads once it has answered a request.
 my $idle = start('unlimited');
 TestClient::get($idle->port, '/stats');
 my ($base) = TestTools::content('/proc/' . $idle->pid . '/status') =~ /^VmSize:\s+(\d+) kB/m;

@@ -33,7 +33,7 @@ my $app = async sub {
     await $send->({ type => 'http.response.body', body => $body });
 };
 
-# What the application sees when these fields come, without the fields.
+# The values that the application sees when a request has these header fields.
 sub seen {
     my ($client, @lines) = @_;
     $client->send(join "\r\n", 'GET / HTTP/1.1', 'Host: h', @lines, '', '');

@@ -1,5 +1,5 @@
-# What an application forks has nothing of its parent's: no connection, no listening socket, no watch, no
-# lock. However a child ends, its parent does not notice, and what it calls of the server's dies.
+# A child that an application forks shares nothing with its parent: no connection, no listening socket, no
+# watch, no lock. However the child ends, its parent goes on; functions of the server die in the child.
 use strict;
 use warnings;
 
@@ -45,7 +45,7 @@ async sub answer {
     await $send->({ type => 'http.response.body', body => $text });
 }
 
-# What a child has open: sockets, and epoll instances.
+# The sockets and epoll instances that a child has open.
 sub open_now {
     opendir my $fds, '/proc/self/fd' or return 'unknown';
     my @links = map { readlink "/proc/self/fd/$_" || () } readdir $fds;
@@ -63,7 +63,7 @@ package Witness {
     sub DESTROY { my ($self) = @_; return if $self->[0] == $$; print STDERR "destroyed in a child\n" }
 }
 
-# What a child does, by the path of the request. It ends where this returns false.
+# The child's code, by the path of the request. The child ends if the code returns false.
 my %CHILD = (
     returns => sub { 1 },
     dies    => sub { die "the child's own words\n" },
@@ -156,8 +156,8 @@ my $app = async sub {
     await answer($send, 'the child ended with ' . ($status & 127 ? "signal $status" : $status >> 8));
 };
 
-# One connection that was there before the child: two answers to one request would show, and so
-# would a lost watch.
+# Sends two requests on a connection that is older than the child: a second answer to a request would show,
+# and so would a lost watch.
 sub ask_twice {
     my ($client, $path) = @_;
     my $request  = sub { "GET $_[0] HTTP/1.1\r\nHost: localhost\r\n\r\n" };

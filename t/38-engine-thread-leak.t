@@ -1,6 +1,6 @@
 # engine => 'thread': clients that leave before the answer, in the middle of their body or of the response,
 # leave nothing behind. script/bench-thread growth does the same with a million requests.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -21,7 +21,7 @@ async sub answer {
     return;
 }
 
-# What the channel holds as well: both ends of it.
+# Includes the memory of both ends of the channel.
 sub usage {
     my $stats = TestServer::running()->{worker}->stats;
     return join ' ', report(), map { "$_=$stats->{$_}" } qw(exchanges ledger memory_bytes);
@@ -93,8 +93,8 @@ sub used {
     return settled(sub { get($port, '/usage')->{body} });
 }
 
-# What is kept for the next requests grows with those that are there at a time, which on a busy machine are
-# more the second time; what is lost grows each time.
+# Memory that is kept for later requests grows with the number of requests at a time, which can be higher in
+# the second round on a busy machine. A leak grows in each round.
 my ($before, $after, $grown);
 abandon(40);
 ask(40);

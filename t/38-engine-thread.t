@@ -1,5 +1,5 @@
 # engine => 'thread': while Perl computes, the engine does all that needs no Perl.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

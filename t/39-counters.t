@@ -1,4 +1,4 @@
-# What workers count in shared memory: sums over processes, also over those that have gone, while others read.
+# Workers count in shared memory: sums cover all processes, also those that have gone, while others read.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
 # The engine in a process of its own, and workers that join it (--engine process): what one of them does, or
 # what becomes of it, costs its own requests at most, and no connection.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

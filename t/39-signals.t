@@ -74,7 +74,7 @@ sub signal {
     return;
 }
 
-# What serves: the workers, or the process itself.
+# The processes that serve: the workers, or the process itself.
 sub serving {
     my ($run) = @_;
     my @workers = grep { content("/proc/$_/cmdline") !~ /\(template\)/ } children($run->{pid});
@@ -224,7 +224,7 @@ for my $run (values %RUN) {
         "$run->{mode}: TERM ends what is left");
 }
 
-# It looks for signals in some of its turns only, and waits then; it must not wait for ever.
+# The loop looks for signals only in some turns, in which it also waits; it must not wait for ever.
 subtest 'a signal in any turn' => sub {
     local $ENV{IO_ASYNC_LOOP} = 'Peregrine';
     my $signals = 0;

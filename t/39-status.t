@@ -1,4 +1,4 @@
-# What a server shows of itself at an address of its own: for Prometheus, for programs, for load balancers.
+# A server tells its status at an address of its own: to Prometheus, to programs, to load balancers.
 use strict;
 use warnings;
 

@@ -14,7 +14,7 @@ use TestWebSocket;
 use TestWorkers qw(directory write_file);
 use Time::HiRes qw(sleep time);
 
-# Who waits for it is blocked inside a library, where no Perl function is called for a signal.
+# A process that waits for this lock is blocked inside a library, where Perl calls no function for a signal.
 my $lock = write_file('lock', '');
 open my $locked, '<', $lock or die $!;
 flock $locked, LOCK_EX or die $!;
@@ -104,14 +104,14 @@ sub begin {
     return [ $server, $stuck, $other ];
 }
 
-# Where the engine has a thread, that answers for the application.
+# True if the engine has a thread, which answers in place of an application that is stuck.
 sub has_thread {
     my ($mode) = @_;
     return 1 if $mode eq 'thread';
     return $mode !~ /\A(?:inline|PSGI)\z/ && ($ENV{PEREGRINE_ENGINE} // '') eq 'thread' ? 1 : 0;
 }
 
-# It is replaced, the other one is not.
+# The stuck worker is replaced, the other worker is not.
 sub finds {
     my ($begun, $name, $killed, $where, $mode) = @_;
     my ($server, $stuck, $other) = @$begun;
@@ -196,7 +196,7 @@ subtest 'connections that come while a worker stands' => sub {
     $stuck->send($LOCK);
     sleep 0.2;    # it has 5 ms to come to what waits
     my @come = map { $ask->('/') } 1 .. 12;
-    # One may come before that is noticed, where the machine is busy.
+    # On a busy machine a connection may come before the engine notices that its application stands.
     my @answered = grep { IO::Select->new($_->socket)->can_read(2) } @come;
     cmp_ok(scalar @answered, '>=', 11, '... that stands: the other worker serves all who come');
     flock $locked, LOCK_UN or die $!;

@@ -246,7 +246,7 @@ subtest 'age and memory' => sub {
     is(() = $server->log =~ /max_worker_rss/g, 1, '... and has said so once');
 };
 
-# What a template has loaded is there once, however many workers come from it.
+# Memory that a template has filled is there once, however many workers are forked from it.
 subtest 'memory that is shared' => sub {
     my $text  = TestLoad::application(1) =~ s/(?=async sub)/our \$SHARED = 'x' x 120_000_000; our \$OWN;\n/r;
     my $large = write_file('large.pl',

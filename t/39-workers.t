@@ -321,8 +321,7 @@ subtest 'hurry' => sub {
     ok($server->wait_for_log(qr/asleep/), 'a request keeps a worker');
     $server->signal('INT');
     ok($server->wait_for_log(qr/SIGINT: the server stops/), 'INT stops');
-    # One that comes before the master has seen the last one is the same to it, and one that comes at its very
-    # end is too much.
+    # Wait until the master has seen each signal: two signals that are pending at the same time count as one.
     for my $count (1 .. 3) {
         $server->signal('QUIT');
         ok(wait_for(sub { !is_pending($server->pid, POSIX::SIGQUIT) }), "... QUIT $count comes to it");

@@ -73,7 +73,7 @@ for my $name (sort keys %sections) {
     is("@missing", '', "$name names sections that are there");
 }
 
-# What the documents say of files. (A tarball lacks those that only a clone needs.)
+# Files that the documents name exist. (A tarball lacks some that only a clone needs.)
 if (-e '.git') {
     for my $document (qw(README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md)) {
         my %named = map { $_ => 1 }

@@ -42,7 +42,7 @@ my %SAMPLES = (
     choice   => [],
 );
 
-# Where the sample of the type does not do: what it contradicts, or what does not exist yet.
+# Values for options that do not take the sample of their type.
 my %GOOD = (
     socket_owner         => $<,
     socket_group         => 0 + $(,
@@ -53,7 +53,7 @@ my %GOOD = (
     write_high_watermark => 20_000,
 );
 
-# What another option has to be for this one.
+# Other options that an option needs, with their values.
 my %WITH = (
     engine => { workers => 1 },
     map { $_ => { socket => '/tmp/x' } } qw(socket_mode socket_owner socket_group),
@@ -71,7 +71,7 @@ sub samples {
     return ($GOOD{ $option->{name} } // $good, $bad);
 }
 
-# What is allowed, in the words of an error.
+# The part of an error's text that says which values are allowed.
 sub allowed {
     my ($option) = @_;
     return qr/must be one of @{ $option->{of} }/ if $option->{of};

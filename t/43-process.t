@@ -1,4 +1,4 @@
-# What pagi-server does to its process: pid file, background, user and group.
+# pagi-server changes its process: pid file, background, user and group.
 use strict;
 use warnings;
 

@@ -1,5 +1,5 @@
-# What a service manager is told (sd_notify), with and without workers: nothing before the server serves, and
-# by the right process.
+# The server tells its state to a service manager (sd_notify), with and without workers: nothing before it
+# serves, and from the right process.
 use strict;
 use warnings;
 

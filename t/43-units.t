@@ -23,7 +23,7 @@ like $service, qr/^ExecReload=.*-HUP/m, 'and reloads by HUP';
 subtest 'systemd-analyze verify' => sub {
     my ($analyze) = grep { -x } map { "$_/systemd-analyze" } split /:/, $ENV{PATH};
     plan skip_all => 'needs systemd-analyze (Debian: systemd)' if !$analyze;
-    # It looks for the programs that are named.
+    # systemd-analyze looks for the programs that the units name.
     my $dir = File::Temp->newdir;
     for my $unit (@units) {
         my $text = content($unit) =~ s{/usr/local/bin/pagi-server}{${\getcwd()}/bin/pagi-server}r;
@@ -38,7 +38,7 @@ subtest 'systemd-analyze verify' => sub {
     like `SYSTEMD_UNIT_PATH=$dir: $analyze verify $dir/app.service 2>&1`, qr/Tipe/, 'a mistake would be seen';
 };
 
-# What script/deb makes a package of, which is not in the tarball.
+# The files of script/deb's package, which are not in the tarball.
 subtest 'the Debian package' => sub {
     plan skip_all => 'needs a clone' if !-d 'packaging/debian';
     my $unit = content('packaging/debian/peregrine@.service');

@@ -44,7 +44,7 @@ sub answering ($text, @headers) {
     };
 }
 
-# One that leaves its name in the scope, and in the response.
+# Middleware that leaves its name in the scope and in the response.
 package My::Mark {
     our @ISA = ('PAGI::Middleware');
     sub _init ($self, $config) { $self->{begun} = 1; return }

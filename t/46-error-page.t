@@ -1,5 +1,5 @@
-# What an application that ends without a response is answered with: in development a page with the exception
-# and its stack trace, elsewhere three words.
+# The server answers for an application that ends without a response: in development with a page of the
+# exception and its stack trace, otherwise with three words.
 use strict;
 use warnings;
 

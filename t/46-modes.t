@@ -1,5 +1,5 @@
-# What the modes of pagi-server decide: where the access log goes unless somebody says it, and who is warned
-# that it goes to a terminal.
+# The modes of pagi-server decide where the access log goes by default, and whether the start warns that it
+# goes to a terminal.
 use strict;
 use warnings;
 

@@ -183,7 +183,7 @@ my %starts = (
     },
 );
 
-# What is said of it with validate_events, and without.
+# The error's text with validate_events, and without.
 my $no_pair =
     qr/each an array reference of two, not .* in headers\[0\]|headers\[0\] must be a \[name, value\] pair/;
 my $no_string =
@@ -272,7 +272,7 @@ my %others = (
         $send->({ type => 'http.response.body', body => 'too late', more => $more });
     },
 
-    # The same when the request is over already.
+    # Sends the wrong events after the end of the request.
     afterwards => async sub {
         my ($scope, $receive, $send) = @_;
         my $kept = $send;

@@ -44,7 +44,7 @@ my @ignored = (
     'data.sqlite-journal', 'output',  'upload.jpg', 'data.json'
 );
 
-# What it answers: its version, what two modules say, and its process.
+# The code of an application that answers with its version, the values of two modules, and its process id.
 sub code {
     my ($version, $more) = @_;
     return <<"APP" . <<'APP';

@@ -136,7 +136,7 @@ my @kinds = (
     [ 'another instead of it', asks(), answers(fails(body(file => '/no/such/file')), body(file => "$file")) ],
     [ 'a file shorter than said', asks(cut => 1), sends($length->(999_999), body(file => "$file")) ],
 
-    # What is always read
+    # Files that the server always reads, as sendfile does not work for them
     [ 'a file of /proc', asks(), answers(body(file => '/proc/version')) ],
     [
         'a part of its handle',
@@ -259,7 +259,7 @@ my @kinds = (
     [ '... leaves after many requests', leaves("GET /0 $head\r\n" x 20), sends(plain()) ],
     [ '... and the app outlives it',    leaves(undef),                   sends(later(0.003)) ],
 
-    # What an application keeps or lets go
+    # Applications that keep or drop objects
     [ '$receive, pending',         asks(), sends(at_once(sub { $_[1]->() for 1 .. 3 }), plain()) ],
     [ '$receive, kept',            asks(), sends(takes(), keeps(event => sub { $_[1]->() }),  plain()) ],
     [ '$receive, cancelled',       asks(), sends(takes(), at_once(sub { $_[1]->()->cancel }), plain()) ],
@@ -420,7 +420,7 @@ sub server {
     return $server;
 }
 
-# What it holds when everything before is over.
+# The values and descriptors that the server holds when all requests before are over.
 sub usage {
     my ($server) = @_;
     return settled(sub { $server->{asker}->send(request_for('/usage'))->response->{body} });
@@ -436,8 +436,8 @@ sub problem {
     return;
 }
 
-# What stays of a kind after some tries, in words. Fewer than half a value for each may stay,
-# for what is cached.
+# Runs a kind several times, and says in words what has leaked. Less than half a value for each time is
+# allowed, because of caches.
 sub leftovers {
     my ($server, $number, $tries) = @_;
     my $problem = problem($server, $number, 8);
@@ -472,7 +472,7 @@ for (
         my ($kind, undef, undef, %how) = @{ $kinds[$number] };
         my $from = time;
         my $left = leftovers($server, $number, $how{slow} || $tries);
-        # What is made once, when a way is first taken that chance decides, is not made again; what leaks is.
+        # A value that is made once, when chance takes a code path first, does not come again. A leak does.
         $left = leftovers($server, $number, $how{slow} || $tries) if $left =~ /values/;
         is($left, '', "$name: $kind");
         note(sprintf '%.2f', time - $from);

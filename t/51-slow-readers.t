@@ -147,7 +147,8 @@ sub asking {
         ->send("GET $path HTTP/1.1\r\nHost: h\r\n\r\n");
 }
 
-# What clients get after some time of reading nothing, and whether it is as it was sent.
+# By path: connects a client, which reads nothing for some time; and tells whether the bytes that it reads
+# later are those that were sent.
 my %kinds = (
     (
         map {
@@ -192,8 +193,8 @@ sub shrinks_to {
     return 0;
 }
 
-# What a kind may add to the peak, in MiB, with all those who read: where all get the same string, that is
-# once what is sent.
+# MiB by which all clients of a kind together may raise the peak. If all get the same string, it is in memory
+# once.
 my %adds_at_most = ('/shared' => 24, '/socket' => 24);
 
 for my $path (sort keys %kinds) {

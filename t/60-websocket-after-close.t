@@ -1,6 +1,6 @@
-# Who has closed decides what becomes of a $send after that (PAGI::Spec::Www): the application cannot race
-# itself, so that it fails after its own websocket.close and sse.close; after the peer's end it does nothing.
-# With and without validate_events.
+# $send after the end of a WebSocket or event stream (PAGI::Spec::Www): it fails after the application's own
+# websocket.close or sse.close, because an application cannot race itself, and does nothing after the peer has
+# ended it. With and without validate_events.
 use strict;
 use warnings;
 

@@ -101,7 +101,7 @@ my $app = async sub {
 my $server = TestServer->start(app => $app);
 my $port   = $server->port;
 
-# What the application saw at the end, as "code reason".
+# The end that the application saw, as "code reason".
 sub seen {
     my ($from, $target) = @_;
     my $text  = $from->wait_for_log(qr/^\Q$target\E: (\{.*?\})/m) or return "nothing\n" . $from->log;

@@ -175,7 +175,7 @@ my $server = TestServer->start(
         for my $case (@events) { push @failures, await failure_of($send, $case->[0]) }
         await $send->({ type => 'websocket.send', text => $json->encode(\@failures) });
 
-        # What only looks odd is taken.
+        # Odd values of the right types are accepted.
         my ($text, $bytes) = map { my $value = $_; bless \$value, 'Text' } "\x{20ac}", 'octets';
         await $send->({ type => 'websocket.send',      text     => $text,  more => 'is ignored' });
         await $send->({ type => 'websocket.send',      bytes    => $bytes, more => 'is ignored' });

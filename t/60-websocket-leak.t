@@ -112,7 +112,7 @@ sub expect {
     return "@got" eq "@expected" ? 1 : 0;
 }
 
-# One cycle each; true if everything that was awaited came.
+# Each runs a cycle, and is true if the expected messages came.
 my @ways = (
     sub {
         my $websocket = TestWebSocket->open($port, '/echo', lines => ['Sec-WebSocket-Protocol: one, two']);
@@ -147,7 +147,7 @@ my @ways = (
     },
     sub {
         my $websocket = TestWebSocket->start($port, '/sleep', more => $frames);
-        # Where the machine is busy they come when the application has slept enough.
+        # On a busy machine the messages may come after the application has slept.
         return $websocket->next =~ /\Aclose (?:1008 Message queue overflow|1000)\z/;
     },
     sub {

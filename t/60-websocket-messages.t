@@ -114,7 +114,7 @@ sub open_echo {
     return (TestWebSocket->open($port, $path), $path);
 }
 
-# What the application saw at the end of a WebSocket, as [code, reason].
+# The end of a WebSocket that the application saw, as [code, reason].
 sub seen {
     my ($path) = @_;
     my $text   = $server->wait_for_log(qr/^\Q$path\E: (\{.*\})$/m) or return;

@@ -21,7 +21,7 @@ sub start   { return $_[0]->({ type => 'sse.start',   @_[ 1 .. $#_ ] }) }
 sub message { return $_[0]->({ type => 'sse.send',    @_[ 1 .. $#_ ] }) }
 sub comment { return $_[0]->({ type => 'sse.comment', comment => $_[1] }) }
 
-# What is sent, what a client reads, and the bytes if they matter.
+# Events, the fields that a client reads of them, and the bytes if they matter.
 my @messages = (
     [ { data => 'plain' },              { data => 'plain' }, "data: plain\n\n" ],
     [ { data => '' },                   { data => '' },      "data: \n\n" ],

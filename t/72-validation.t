@@ -196,7 +196,7 @@ is(
     'the header in question is named'
 );
 
-# What may look odd and is no wrong type.
+# Odd values whose types are right.
 {
 
     package Stringy;

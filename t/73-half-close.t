@@ -33,7 +33,7 @@ my $file = File::Temp->new;
 print {$file} $large;
 $file->flush;
 
-# What the application learns of the end of its request, in order.
+# The events about the end of its request that the application gets, in order.
 my %seen;
 
 # Registers for every way to be told, and waits for the first.
@@ -251,7 +251,7 @@ sub body_of { my ($client) = @_; return ($client->response || {})->{body} }
 
 sub seen { return [ split /\n/, body_of(request("GET /seen?$_[0]")) // '' ] }
 
-# The same when the application has been told of the end.
+# Like `seen`, after the application has got http.disconnect.
 sub last_seen {
     my ($name) = @_;
     my $seen;
@@ -315,7 +315,7 @@ subtest 'the request has a body' => sub {
         my $name   = $framing =~ /chunked/ ? 'half-chunked'     : 'half';
         my $sent   = $framing =~ /chunked/ ? "12c\r\n$body\r\n" : $body;
         my $client = request("POST /receive?$name", extra => $framing, body => $sent);
-        # What is cut short before the application has begun with it is not given to it.
+        # A request that is cut short before its application begins is never given to the application.
         $server->wait_for_log(qr/^$name began$/m);
         $client->half_close->rest;
         my $seen = last_seen($name);

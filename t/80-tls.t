@@ -230,7 +230,7 @@ subtest 'policy' => sub {
     is($tls->{cipher_suite}, 0xc02c, 'the cipher list counts, and an encrypted key is opened');
 };
 
-# What openssl's own client says of a connection with one request.
+# The output of openssl's client for a connection with one request.
 sub s_client {
     my ($server, @arguments) = @_;
     my $output = $files->path('s_client.out');
@@ -386,7 +386,7 @@ subtest 'what cannot be used is an error of the constructor' => sub {
     ok(PAGI::Server->new(app => \&app, ssl => undef), 'undef is no TLS');
 };
 
-# What openssl s_client agreed on with a server, when it offers these groups.
+# The group that openssl s_client agreed on with a server when it offered these.
 sub group_with {
     my ($offers, %ssl) = @_;
     my $server  = TestServer->start(app => \&app, ssl => { %ssl, $files->pair('localhost') });

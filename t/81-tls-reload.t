@@ -271,7 +271,7 @@ subtest 'dates' => sub {
     $server->stop;
 };
 
-# Whoever has written a file wants to know the line.
+# An error in a configuration file names the line.
 subtest 'a configuration file' => sub {
     my @pair  = ('ssl-cert = ' . $files->path('first.pem'), 'ssl-key = ' . $files->path('first.key'));
     my $at    = $files->path('pagi.conf');

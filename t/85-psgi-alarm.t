@@ -1,5 +1,5 @@
 # alarm ends what blocks an application, wherever that runs, and nothing else.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -11,7 +11,7 @@ use TestServer;
 use TestTools   qw(program_path);
 use TestWorkers qw(write_both);
 
-# What every application here does by its path: an alarm after a second ends a wait of a minute.
+# All applications here have these paths: an alarm after a second ends a wait of a minute.
 my $do = <<'PERL';
 use strict;
 use warnings;
@@ -102,7 +102,7 @@ subtest 'PSGI, clones' => sub {
     plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
     my $server = plackup($psgi, qw(-s EVHTP --max-workers 2), @at);
     my $port   = port_of($server);
-    # One waits for its alarm while the other one has set and unset its own.
+    # A clone waits for its alarm while another clone sets and unsets an alarm.
     my $waits = TestClient->new($port)->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
     is get($port, '/left')->{body}, '1 1',            'an alarm of another clone';
     is $waits->response->{body},    'late, soon',     '... leaves that of the first one';

@@ -1,6 +1,6 @@
 # PSGI in interpreters that are cloned into threads of one process (plackup -s EVHTP, --engine thread): what
 # each has of its own, what its end costs, and who gets signals.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -229,7 +229,7 @@ subtest 'interpreters are renewed' => sub {
     my $before = keys %seen;
     ok wait_for(sub { $seen{ (words($kept, '/'))[1] }++; keys %seen >= $before + 20 }, 60),
         '... again and again';
-    # One that ends may still close its own.
+    # A clone that ends may still be closing its descriptors.
     my %now;
     ok wait_for(sub { %now = descriptors($pid); threads_of($pid) == 3 && keys %now < keys(%files) + 10 }, 60),
         'no threads are left, and no descriptors'

@@ -130,7 +130,7 @@ for my $kind (sort keys %kinds) {
         $round->() for 1 .. 3;
         usage() for 1 .. 2;
         my ($before, $after);
-        # What serves several requests at once is kept for the next ones: that grows once, a leak again.
+        # Memory for several requests at a time is kept for later ones: it grows once, a leak in each round.
         for (1 .. 4) {
             $before = usage();
             $round->() for 1 .. 10;

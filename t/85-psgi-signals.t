@@ -1,6 +1,6 @@
-# What an application may do with signals, processes and programs: the table of Plack::Handler::EVHTP, row by
-# row, and that a child is what it would be in a program without a server, wherever the application runs.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Signals, processes and programs of applications: the table of Plack::Handler::EVHTP, row by row. In each
+# placement a child is as it would be in a program without a server.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -14,7 +14,7 @@ use TestWorkers qw(write_both);
 
 plan skip_all => 'the dispositions of a process are read from /proc' if $^O ne 'linux';
 
-# What the applications do by their path; the answer is a text.
+# The applications' code by path; each returns the text of the answer.
 my $do = <<'PERL';
 use strict;
 use warnings;
@@ -213,7 +213,7 @@ PERL
 
 my ($psgi, $pagi) = write_both('signals', $do);
 
-# The same everywhere.
+# Answers that are the same in each placement.
 my %CHILDREN = (
     '/child-exit'     => 'exit 3',
     '/child-term'     => 'signal 15',

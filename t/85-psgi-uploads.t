@@ -1,6 +1,6 @@
 # Request bodies on their way into temporary files: the quota of a client address, a folder that is nearly
 # full, and one that lies in memory.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -53,7 +53,7 @@ sub finished {
     return "$response->{status} $response->{body}";
 }
 
-# What the files without names in a folder hold, in bytes.
+# The bytes in a folder's files that have no name.
 sub spooled {
     my ($dir) = @_;
     my $bytes = 0;

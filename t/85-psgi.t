@@ -1,4 +1,4 @@
-# What PSGI applications see, and what becomes of what they give: plain, strange and wrong.
+# PSGI applications get the right environment; their answers, plain, strange and wrong, reach the client.
 use strict;
 use warnings;
 
@@ -92,7 +92,7 @@ my %responses = (
     '/closed'    => sub { [ 200, [@plain],                              [ Lines->closed ] ] },
 );
 
-# What is wrong, and what the log says then.
+# Wrong answers, and the message in the log for each.
 my %wrong = (
     '/none'       => [ sub { return },             qr/no response: undef/ ],
     '/string'     => [ sub { 'text' },             qr/no response: 'text'/ ],

@@ -1,6 +1,6 @@
 # plackup: its loaders and options, on both handlers and in each placement; where it is to listen under
 # Server::Starter.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

@@ -13,7 +13,7 @@ my $upload = join '',     map { chr(32 + $_ % 90) } 1 .. 1_500_000;
 my $form   = join "\r\n", '--b', 'Content-Disposition: form-data; name="file"; filename="large.txt"',
     'Content-Type: text/plain', '', $upload, '--b--', '';
 
-# What all of them can do.
+# Checks that all frameworks pass.
 sub check_all {
     my ($port, $name) = @_;
     is get($port, '/?name=x%20y')->{body},                                         'Hello x y', 'a page';

@@ -413,7 +413,7 @@ for my $module (sort keys %model) {
     }
 }
 
-# What the manual says of it.
+# The manual's statements about Mojolicious.
 subtest 'Mojolicious' => sub {
     plan skip_all => 'needs Mojolicious' if system($^X, '-MMojolicious::Lite', '-e', '1') != 0;
     my $mojo = write_file('mojo.psgi', <<'APP');

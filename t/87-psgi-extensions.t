@@ -1,4 +1,4 @@
-# What PSGI leaves to servers: extensions of the environment, and options in the words of other servers.
+# Extensions of PSGI's environment, and options in the words of other servers.
 use strict;
 use warnings;
 

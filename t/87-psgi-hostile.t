@@ -59,7 +59,7 @@ sub tied_handle {
     return $handle;
 }
 
-# What becomes of each: a status, or 'cut'.
+# Hostile applications, each with the status that its client gets, or 'cut'.
 my %answers = (
     'bomb status'     => [ 500,   sub { [ Bomb->new, [@plain],  [] ] } ],
     'bomb headers'    => [ 500,   sub { [ 200,       Bomb->new, [] ] } ],
@@ -188,7 +188,7 @@ my %answers = (
     'last'   => [ 500, sub { no warnings 'exiting'; last } ],
 );
 
-# Those that end their process, for servers with workers.
+# Applications that end their process, for servers with workers.
 my %deadly = (
     'exits' => sub { exit 0 },
     'kills' => sub { kill KILL => $$; sleep 60 },

@@ -28,7 +28,7 @@ sub blocking_echo {
     return;
 }
 
-# The same in the event loop.
+# Like `echo`, but waits in the event loop.
 sub waiting_echo {
     my ($io) = @_;
     my $stream = IO::Async::Stream->new(
@@ -45,7 +45,7 @@ sub waiting_echo {
     return;
 }
 
-# What others do with Protocol::WebSocket: until a message that says "bye".
+# A WebSocket by Protocol::WebSocket on psgix.io, which ends with a message "bye".
 sub messages {
     my ($env) = @_;
     my $io = $env->{'psgix.io'};
@@ -129,7 +129,7 @@ sub check_echo {
     return $client;
 }
 
-# What works in each placement.
+# Checks that each placement passes.
 sub check_all {
     my ($server, $path, %options) = @_;
     my $port = $server->port;

@@ -31,7 +31,7 @@ my @flags = qw(psgi.multithread psgi.multiprocess psgi.run_once psgi.nonblocking
 my @references = qw(psgi.version psgi.errors psgi.input psgix.cleanup.handlers psgix.informational
     psgix.peregrine.disconnected);
 
-# What applications do to an environment, by name. What is returned is kept for ever.
+# Things that applications do to an environment, by name. The value that each returns is kept for ever.
 my %mischief = (
     'nothing'              => sub { return },
     'adds a key'           => sub { $_[0]{'my.key'}      = 1; return },

@@ -1,6 +1,6 @@
 # Responses of PSGI applications to clients that read slowly: where the engine has a thread or a process of
 # its own, the application is done with them at once (response_buffer).
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

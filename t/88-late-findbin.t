@@ -1,6 +1,6 @@
 # A module that looks for the program's folder in a request finds it, in each placement, although ps shows
 # another text than the program's path.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 

@@ -131,7 +131,7 @@ subtest 'one application' => sub {
     is $server->stop, 0, 'it stops';
 };
 
-# What a proxy takes off the path of a request comes before what --mount does.
+# root_path, the part of the path that a proxy has removed, comes before the path of --mount.
 subtest 'root_path' => sub {
     my @behind = ('--root-path', '/front/', '-E', 'production');
     my ($server, $port) = peregrine(@mounts[ 0 .. 3 ], @behind);

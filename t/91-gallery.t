@@ -13,7 +13,7 @@ use TestTools qw(content);
 
 sub lines { my $all = join '\n', @_; return qr/\A$all\s*\z/ }
 
-# What each button shows in the end.
+# The text that each button shows in the end.
 my %SHOWN = (
     hello            => qr/Hello, World!.*"message":"Hello from PAGI!".*Hello, World!/s,
     echo             => qr/^180000 bytes sent, 180000 came back, the same$/m,
@@ -86,7 +86,7 @@ SKIP: {
     }
 }
 
-# What the browser shows, for whoever wants to look at it.
+# Keeps a picture of the browser's page for people, in PEREGRINE_SCREENSHOTS.
 sub keep {
     my ($browser, $name) = @_;
     my $folder = $ENV{GALLERY_PICTURES} or return;

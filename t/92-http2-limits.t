@@ -1,5 +1,5 @@
-# What limits of connections and requests mean to clients of HTTP/2: streams are no connections, and a client
-# that is told to leave leaves, whatever it answers.
+# Limits of connections and requests hold for clients of HTTP/2: streams do not count as connections, and a
+# client that is told to leave is disconnected, whatever it answers.
 use strict;
 use warnings;
 

@@ -1,5 +1,5 @@
-# What a stream of HTTP/2 waits for, and for how long, beside others of its connection.
-# The same for each PEREGRINE_ENGINE: its servers name their engines.
+# A stream of HTTP/2 has deadlines of its own, beside other streams of its connection.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
 
@@ -76,7 +76,7 @@ for my $engine (qw(inline thread)) {
         listen        => \@places,
         extensions    => { fullflush => {} },
         write_timeout => WRITE_TIMEOUT,
-        # It is read as fast as it is sent.
+        # The file is read as fast as it is sent.
         sync_file_threshold => 1 << 30,
     );
     push @servers, $server;

@@ -20,7 +20,7 @@ use TestWebSocket;
 my $json = JSON::PP->new->canonical->latin1;
 my $text = join '', map { chr(ord('a') + $_ % 26) } 1 .. 10_000;
 
-# What has ended, by path: why.
+# The reasons for which requests have ended, by path.
 my (%ends, %calls);
 
 sub content {
@@ -332,7 +332,7 @@ sub websocket {
     return;
 }
 
-# What applications hear of clients that leave.
+# Applications are told that clients leave.
 sub endings {
     my ($connect) = @_;
     my $ask = $connect->();
@@ -348,7 +348,7 @@ sub endings {
         for my $how (sort keys %leave) {
             my $h2 = $connect->();
             my $id = $h2->request("$path?$how$path");
-            # Nobody works on a request whose client has left before.
+            # A request whose client leaves before its application begins is never given to the application.
             my $news = sub { $ask->get("/ends?$how$path")->{body} };
             ok wait_for(sub { $news->() eq 'at work' }), "$path, $how";
             $leave{$how}->($h2, $id);

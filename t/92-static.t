@@ -66,7 +66,7 @@ sub raw {
     );
 }
 
-# What must be the same wherever the engine is.
+# Checks that each placement of the engine passes.
 sub check_all {
     my ($port) = @_;
     my $got = get($port, '/s/digits');

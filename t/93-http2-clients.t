@@ -106,7 +106,7 @@ sub running {
     return ($out, $pid);
 }
 
-# What a program says; it is killed after a while.
+# The output of a program, which is killed after some seconds.
 sub said {
     my ($out, $pid) = running(@_);
     ended($pid, patience(60));

@@ -1,6 +1,6 @@
-# What a client of HTTP/2 may do to a server, one named attack after the other. Each is measured against
-# honest requests of the same run: the server spends no more processor time and memory on a byte of it, or
-# ends the connection (ENHANCE_YOUR_CALM). What is malformed ends its stream, and no application hears of it.
+# Attacks by clients of HTTP/2, each under its name. Each is measured against honest requests of the same run:
+# the server spends no more processor time and memory on a byte of the attack, or ends the connection
+# (ENHANCE_YOUR_CALM). A malformed request ends its stream, and no application gets it.
 use strict;
 use warnings;
 
@@ -12,7 +12,7 @@ use TestHTTP2 qw(frame request_fields settings);
 use TestServer;
 use TestTools qw(content patience wait_for);
 
-# What an attack sends at most, in bytes, if the connection does not end before.
+# Bytes that an attack sends if the connection does not end before.
 use constant { FLOOD => 1_000_000, PIECE => 16_000 };
 
 my $calls = 0;
@@ -239,7 +239,7 @@ ends_calmly
     unended('y' x 16_000, block(request_fields('/')) . "\0\1x" . integer(0, 7, 1 << 30)),
     blindly => 1;
 
-# One field is put into the table, and named again and again.
+# Puts a field into the table, and names it again and again.
 sub bomb {
     my ($count) = @_;
     my $kept;
@@ -281,7 +281,7 @@ subtest 'what the table is cleared and filled with costs no more than other fiel
 
 # ---- Peers that do not read ---------------------------------------------------------------------------
 
-# What each of so many streams makes the server hold is bounded by its mark, and they end.
+# The server holds a bounded number of bytes for each of many streams, and ends the streams.
 subtest 'windows of nothing' => sub {
     my $h2   = connected(manual => 1, settings => [ 4, 0 ]);
     my $cost = cost_of(

@@ -93,7 +93,7 @@ for my $engine (@kinds) {
     };
 }
 
-# What an application does with a file by its path, whose storage does not answer a look at it.
+# Applications that use a file on storage that does not answer, by the path of the request.
 sub pagi_paths {
     my ($scope, $receive, $send) = @_;
     return pagi(@_) if $scope->{path} !~ m{\A/(unawaited|trailers|missing)/?(.*)};

@@ -1,6 +1,6 @@
 # Mojo::IOLoop on the server's loop: Mojo::Reactor::Peregrine before it is attached, attached to an
 # IO::Async::Loop::Peregrine that waits in an engine, and while that waits in EV.
-# The same for each PEREGRINE_ENGINE: it starts no server.
+# Not repeated for each PEREGRINE_ENGINE: it starts no server.
 use strict;
 use warnings;
 
@@ -44,7 +44,7 @@ sub pair {
     return ($left, $right);
 }
 
-# What every state of the reactor has to do.
+# Checks that the reactor passes in each of its states.
 my @checks = (
     'timers come in the order of their times' => sub {
         my @order;
@@ -179,7 +179,7 @@ subtest 'what was watched before moves' => sub {
     $reactor->attach($loop);
 };
 
-# What only the loop of IO::Async has.
+# Checks for a reactor on the loop of IO::Async.
 sub check_attached {
     check_reactor();
     subtest "IO::Async's timers and Futures beside it" => sub {

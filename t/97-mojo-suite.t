@@ -1,7 +1,7 @@
 # Mojolicious' own tests about its loop, with a loop that waits in an engine, with and without EV, and about
 # applications, with the server of MojoOnPeregrine in place of the daemon. They come
 # from the source package (script/conformance mojolicious fetches it); PEREGRINE_MOJOLICIOUS is its directory.
-# The same for each PEREGRINE_ENGINE.
+# Not repeated for each PEREGRINE_ENGINE.
 use strict;
 use warnings;
 

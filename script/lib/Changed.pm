@@ -8,7 +8,7 @@ use Tap;
 
 my $SECONDS = 100;    # for the Perl tests together
 
-# Where the tests of a folder are: the files whose names begin so.
+# For each folder of sources the beginnings of the names of its tests.
 my @AREAS = (
     [ qr{^xs/pagi/(?:sse|event_stream)},             '70 71 51 10 20 22 47' ],
     [ qr{^xs/pagi/websocket},                        '60 47 72 10' ],

@@ -1,6 +1,6 @@
-# What outside judges, and the tests of specifications, found when script/conformance ran them: a record of
-# each in docs/conformance, and the manual page that is made of those, lib/PAGI/Server/Compliance.pod. Does
-# not know how a judge is installed or run.
+# The results of script/conformance: a record for each outside judge and each specification's tests in
+# docs/conformance, and the manual page that is made of the records, lib/PAGI/Server/Compliance.pod. Does not
+# know how a judge is installed or run.
 package Compliance;
 use v5.36;
 use JSON::PP   ();

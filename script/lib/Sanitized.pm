@@ -65,8 +65,8 @@ sub run (@command) {
     return;
 }
 
-# What goes into the environment of a perl that loads it. Findings are written to files, as a server's output
-# may be read by nobody.
+# The environment of a perl that loads the sanitized library. Findings are written to files, because often
+# nothing reads a server's output.
 sub environment () {
     my $runtime = realpath(`$Config{cc} -print-file-name=libasan.so` =~ s/\n\z//r)
         // die "AddressSanitizer's runtime is not installed (Debian: gcc)\n";

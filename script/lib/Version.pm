@@ -8,7 +8,7 @@ use version    ();
 
 my $HOME = 'lib/Peregrine.pm';
 
-# Where it stands in a module, in a build.zig.zon, and in Changes: the newest heading.
+# The place of the version in a module, in a build.zig.zon, and in Changes, where the newest heading has it.
 my $IN_MODULE  = qr/^our \$VERSION = '\K[0-9.]+(?=';$)/m;
 my $IN_PACKAGE = qr/^    \.version = "\K[0-9.]+(?=",$)/m;
 my $IN_CHANGES = qr/\A[^\n]+\n\n\K[0-9.]+(?=  )/;
@@ -18,7 +18,7 @@ sub carried () {
     return { map { $_ => _slurp($_) =~ _place($_) ? $& : undef } _files() };
 }
 
-# What a file ought to carry.
+# The version as that file spells it.
 sub expected ($file, $version) {
     return $file =~ /\.zon\z/ ? dotted($version) : $version;
 }

@@ -62,7 +62,7 @@ sub portion ($cases) {
     return { list => $cases, cases => "@$cases", folder => "$BED/report/" . substr $name, 0, 100 };
 }
 
-# What is judged, and by what: results of anything else are not its.
+# Identifies the server that is judged: its address, or a digest: results of another one are not taken.
 sub judged ($url) {
     return $url if defined $url;
     my $sum = Digest::SHA->new(256);

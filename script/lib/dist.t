@@ -16,7 +16,7 @@ my $folder  = tempdir('peregrine-dist-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 $ENV{PEREGRINE_ZIG}       //= "$root/.peregrine/zig/zig";
 $ENV{ZIG_LOCAL_CACHE_DIR} //= "$root/engine/.zig-cache";
 
-# What a clone of this tree would have.
+# A clone of this tree: copies of the files that git knows or would add.
 for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard)) {
     next unless -e $file;
     my ($parent) = "$folder/clone/$file" =~ m{(.*)/};
@@ -70,7 +70,7 @@ is $status, 0, 'make' or diag $said;
 is $status, 0, 'make test' or diag $said;
 like $said, qr/^Result: PASS/m, '... ran tests';
 
-# Where the tarball has the engine's library for this machine, nobody looks for Zig.
+# Makefile.PL does not look for Zig if the tarball has the engine's library for this machine.
 SKIP: {
     my ($machine) = $Config{archname} =~ /\A(x86_64|aarch64)-linux/;
     skip 'no library is made for this machine', 3 if !$machine || !$Config{gnulibc_version};

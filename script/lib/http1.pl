@@ -12,7 +12,7 @@ use TestServer;
 my $END  = "\r\n\r\n";
 my $GET  = "GET / HTTP/1.1\r\nHost: h\r\n";
 my $POST = "POST /body HTTP/1.1\r\nHost: h\r\n";
-# What a smuggler wants the server to take for a request.
+# The bytes that a smuggler wants the server to read as a request.
 my $LOOT = "GET /loot HTTP/1.1\r\nHost: h\r\n\r\n";
 
 # Per group: a name, a message, the statuses that have to come, and what else is looked at: `body` is the last
@@ -298,8 +298,8 @@ sub serve ($engine) {
     return TestServer->command($app, '--engine', $engine, @workers, '-E', 'production', '--no-access-log');
 }
 
-# What is wrong with the answers to a message. A request follows it, which shows whether the connection goes
-# on; in a smuggler's message there is one already, which nobody may answer.
+# Returns the mistakes in the answers to a message. A request after the message shows whether the connection
+# goes on; a smuggler's message contains one already, and the server may not answer that.
 sub ask ($server, $way, $question) {
     my (undef, $message, $expected, %look) = @$question;
     my $smuggles = index($message, $LOOT) >= 0;

@@ -1,4 +1,4 @@
-# What script/lint finds in files that break its rules of width, length and calls, and does not find in files
+# script/lint finds the files that break its rules of width, length and calls, and has no finding for files
 # that keep to them.
 use v5.36;
 use lib 'script/lib';

@@ -60,7 +60,7 @@ subtest 'what becomes of it' => sub {
         zig    => $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig',
         folder => "$folder/bench",
     );
-    # Those of Mutate::Source stand side by side in one program, the others go alone.
+    # Mutants that Mutate::Source makes share a program; a text that is changed by hand is compiled alone.
     my $fate = sub ($mutated) {
         my $fate;
         $bench->try('src/tiny.zig', sub ($, $verdict) { $fate = $verdict },

@@ -14,7 +14,7 @@ my $SECONDS = 600;      # for any one command; a cold cache takes its time
 my $home    = getcwd;
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
-# What build.zig.zon promises to ship, as it stands here.
+# The files that build.zig.zon ships, as they are in this tree.
 make_path("$folder/package", "$folder/consumer");
 for my $file (split /\0/,
     qx(git ls-files -z --cached --others --exclude-standard build.zig build.zig.zon LICENSE engine))
@@ -68,7 +68,7 @@ SKIP: {
         skip 'no OpenSSL here', 1 if !-e '/usr/include/openssl/ssl.h';
         ok run($ZIG, 'build', '-Dtls=true'), 'TLS';
     }
-    # What is no option of the package ends the build when it is configured, before anything is compiled.
+    # An option that the package does not have ends the build before anything is compiled.
     my @optimize = map { "-Doptimize=$_" } qw(debug safe fast small);
     for my $said ('-Dunchecked=true', '-Dunchecked=false', '-Dtarget=aarch64-macos', @optimize) {
         ok run($ZIG, 'build', '--list-steps', $said), $said;
@@ -105,14 +105,14 @@ sub readme_tests (@blocks) {
     return $tests;
 }
 
-# What was fetched for the project of this folder does not stay in the cache that all share.
+# Removes the package that was fetched for this folder's project from the cache that all projects share.
 sub forget_package () {
     my ($hash) = slurp('build.zig.zon') =~ /\.hash = "([^"]+)"/;
     unlink "$ENV{ZIG_GLOBAL_CACHE_DIR}/p/$hash.tar.gz" if $hash && $ENV{ZIG_GLOBAL_CACHE_DIR};
     return;
 }
 
-# What the first Peregrine's README shows, with the changes that ours names.
+# The programs of the first Peregrine's README, with the changes that our README names.
 sub first_pieces () {
     my @pieces = slurp("$home/engine/test/consumer/first.md") =~ /^```zig\n(.*?)^```/msg;
     is scalar(@pieces), 3, 'the first README has three pieces';

@@ -7,6 +7,7 @@ use Cwd            qw(realpath);
 use File::Basename qw(dirname);
 use lib dirname(__FILE__);
 use Changed;
+use List::Util qw(sum);
 use Sanitized;
 use Tap;
 use Time::HiRes qw(time);
@@ -15,8 +16,8 @@ my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '600s';                                  # for a single one of them
 
-# The tests of stage `thread`: their subject crosses between the application and an engine on a thread of its
-# own.
+# The Perl tests of the stage `thread`. They are about events and commands that cross between an application
+# and an engine on a thread of its own.
 my @ACROSS = qw(
     10 20 21 22 23 24 25 26 27-loop 28 29 31-lifespan 31-shutdown 33-request-names 36-memory 37 39-counters
     39-preload 39-stuck 39-workers 46-builder 46-middleware 47 49 50-endings 51 60 70 71 73 74 75 80 85-psgi.t
@@ -62,10 +63,11 @@ sub main (@wanted) {
         next            if %run  && !$run{$name};
         compile_ahead() if !%run && $name eq 'perl';
         say "== $name";
-        my $start = time;
+        my ($start, $worked) = (time, processor_seconds());
         my %count = $code->(@files);
         $total{$_} += $count{$_} // 0 for keys %total;
-        printf "== %s: %s (%.1f s)\n", $name, Tap::in_words(%count), time - $start;
+        printf "== %s: %s (%.1f s, %.1f s of processors)\n", $name, Tap::in_words(%count), time - $start,
+            processor_seconds() - $worked;
         last if $name eq 'build' && $count{failed};
     }
     wait_for_compiler();
@@ -100,6 +102,9 @@ sub wait_for_compiler () {
     undef $compiler;
     return;
 }
+
+# Of this process and its children that have ended.
+sub processor_seconds () { return sum(times) }
 
 sub is_stage ($word) {
     scalar grep { $_->[0] eq $word } @STAGES;
@@ -152,7 +157,7 @@ sub c_example (@) { return counted(compiling(qw(c_example frozen))) }
 
 sub install (@) { return counted(compiling(qw(install dist))) }
 
-# That the tools of measuring and of testing more work; nothing is measured in earnest.
+# Tests of the tools in script/ that measure, or that test for longer. Nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
     my %perl = counted(compiling(qw(bench abuse workers mutate lint changed)));
@@ -166,26 +171,26 @@ sub perl_tests (@files) {
     return counted(Tap::run({}, Tap::files(@files)));
 }
 
-# The same with the engine on a thread of its own. Tests that start no server are left out, as are those that
-# say that they do the same then.
+# Perl tests again, with the engine on a thread of its own. Tests that start no server are left out, as are
+# tests that say that they name their engines.
 sub thread (@) {
     local $ENV{PEREGRINE_ENGINE} = 'thread';
     my $across  = join '|', map { quotemeta } @ACROSS;
     my @serving = grep {
         my ($number) = m{/(\d+)-};
-        $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_the_same($_) && ($all || m{/(?:$across)\b})
+        $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_not_repeated($_) && ($all || m{/(?:$across)\b})
     } Tap::files('t');
     my %perl = counted(Tap::run({}, @serving));
     my %zig  = counted(zig_tests('engine', 'test-threads'));
     return map { $_ => ($perl{$_} // 0) + ($zig{$_} // 0) } qw(passed failed skipped);
 }
 
-sub is_the_same ($file) {
+sub is_not_repeated ($file) {
     open my $in, '<', $file or die "$file: $!\n";
-    return scalar grep { /^# The same for each PEREGRINE_ENGINE\b/ } <$in>;
+    return scalar grep { /^# Not repeated for each PEREGRINE_ENGINE\b/ } <$in>;
 }
 
-# Those nearest to the bridge, once more under AddressSanitizer; script/test-sanitized runs them all.
+# Runs the Perl tests nearest to the bridge again, under AddressSanitizer; script/test-sanitized runs all.
 sub sanitized (@) { return counted(Sanitized::run_tests(Sanitized::nearest())) }
 
 sub capture (@command) {

@@ -11,8 +11,8 @@ use lib realpath(dirname(__FILE__) . '/../..') . '/t/lib';
 use Certificates;
 use TestServer;
 
-# What is not the server's: the certificate's authority and its revocation, DNS, headers that an application
-# sends, and the judge's own means.
+# Findings that are not about the server: the certificate's authority and its revocation, DNS, headers that an
+# application sends, and errors of testssl.sh itself.
 my %NOT_OURS = map { $_ => 1 } qw(cert_revocation DNS_CAArecord HSTS security_headers engine_problem);
 my %HARMLESS = map { $_ => 1 } qw(OK INFO);
 

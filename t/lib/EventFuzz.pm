@@ -3,9 +3,9 @@ package EventFuzz;
 # Applications that send events made of hostile Perl values, in any order, from a seed: tied, overloaded,
 # magical, dying, huge, freed in the middle, referring to themselves. While such a value is read it does
 # things of its own: it changes and frees what else the event has, sends, receives, runs the event loop, dies.
-# The same seed does the same again.
+# A seed repeats its events.
 #
-# What may go wrong is told by the client, which finds memory that was used again on the wire, by the server's
+# Errors are found by the client, which sees memory that was used again on the wire, by the server's
 # log and its end, and by AddressSanitizer (script/test-sanitized, script/fuzz events).
 
 use strict;
@@ -30,7 +30,7 @@ use constant {
 
 our @KINDS = qw(http sse websocket);
 
-# What freed memory is filled with. No event says it.
+# The byte that freed memory is filled with. No event contains it.
 my $JUNK = 'J';
 
 # ---- Numbers from a seed
@@ -197,7 +197,7 @@ sub _list {
 
 # ---- Events
 
-# What makes each field right.
+# Functions that make a right value for each field.
 my %FIELD = (
     status      => sub { $_[0]->_pick(200, 201, 204, 304, 404, '200', 599) },
     headers     => sub { $_[0]->_list },
@@ -427,8 +427,9 @@ our %REQUEST = (
         . TestWebSocket::frame(2, 'x' x 300),
 );
 
-# One request of a kind and seed, until the server is silent, and one of somebody else, who is to get the
-# right answer, which the event loop may come to in the middle of an event. A text if something is wrong.
+# Sends a request of a kind and seed, and reads until the server is silent. Another client sends a request at
+# the same time and has to get the right answer, even if the loop comes to it in the middle of an event.
+# Returns a text if something is wrong.
 sub request {
     my ($port, $kind, $seed) = @_;
     my ($client, $other) = eval {

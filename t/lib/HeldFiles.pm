@@ -86,7 +86,7 @@ sub mount {
 # Requests of this kind wait from now on.
 sub hold { my ($self, $kind) = @_; return $self->_tell("hold $kind") }
 
-# What waits goes on, and what comes does not wait. How many there were.
+# Lets requests that wait go on, and later requests do not wait. Returns how many waited.
 sub let_go { my ($self) = @_; return $self->_tell('go') }
 
 # How many requests of a kind have come.
@@ -151,7 +151,7 @@ sub _serve {
             my $kind    = $NAME_OF{$opcode} // 'unknown';
             my @request = ($kind, $unique, $node, substr $message, 40);
             if ($kind eq 'interrupt') {
-                # Whoever waits is killed, and gone only when it was answered.
+                # The thread that waits was killed, and does not end before its request is answered.
                 my $wanted = unpack 'Q', $request[3];
                 _reply($device, $wanted, $EINTR, '') for grep { $_->[1] == $wanted } @held;
                 @held = grep { $_->[1] != $wanted } @held;

@@ -132,7 +132,7 @@ sub turn_to {
     return $self;
 }
 
-# What the body of a JavaScript function returns in the tab at hand.
+# Runs the body of a JavaScript function in the current tab, and returns its value.
 sub script {
     my ($self, $code, @arguments) = @_;
     return $self->_call(POST => "$self->{session}/execute/sync", { script => $code, args => \@arguments });

@@ -159,8 +159,8 @@ sub _chunked {
     return $body;
 }
 
-# One response as a hash: status, reason, fields (list), header (hash), body, chunks, trailers. `complete` is
-# false when the connection ended, or the time was up, within it. undef when there is none.
+# The next response as a hash: status, reason, fields (list), header (hash), body, chunks, trailers, and
+# `complete`, false if the connection ended, or the time was up, within it. undef if no response came.
 sub response {
     my ($self, %options) = @_;
     my $head = $self->_until(qr/\r\n\r\n/) // return;

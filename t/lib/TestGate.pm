@@ -1,7 +1,7 @@
 package TestGate;
 
-# What an application waits for, by name, until its test says so: files in a folder of the test's. A time
-# would be too short on a busy machine, or too long on any other.
+# Gates with names, at which an application waits until its test opens them: files in a folder of the test. A
+# time would be too short on a busy machine, and too long on any other.
 
 use strict;
 use warnings;
@@ -37,7 +37,7 @@ async sub passed {
     return;
 }
 
-# The same, but nothing else happens in the process meanwhile.
+# Like `wait`, but blocks the process meanwhile.
 sub block {
     my ($self, $name) = @_;
     wait_for(sub { $self->is_open($name) }, 60);

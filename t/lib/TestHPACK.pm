@@ -74,7 +74,7 @@ sub _string {
     return integer($squeeze ? 128 : 0, 7, length $coded) . $coded;
 }
 
-# One field. Options: `keep` puts it into the table, `name` (an index) in place of its own name, `huffman`.
+# A literal field. Options: `keep` puts it into the table, `name` is an index in place of its name, `huffman`.
 sub literal {
     my ($name, $value, %options) = @_;
     my ($first, $bits) = $options{keep} ? (64, 6) : (0, 4);

@@ -293,7 +293,7 @@ sub stream {
     return $self->{streams}{$id} ||= {};
 }
 
-# The same as soon as a response is complete, or its stream was reset; undef if that does not come.
+# A stream's state when its response is complete, or the stream was reset; undef if that does not happen.
 sub response {
     my ($self, $id) = @_;
     my $stream = $self->stream($id);

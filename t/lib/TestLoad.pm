@@ -14,7 +14,7 @@ use Time::HiRes    qw(time);
 
 use constant { FAILURES_MAX => 5, REQUESTS_MIN => 60 };
 
-# What a path stands for: so many bytes, beginning anywhere in the alphabet.
+# The body for a path: a number of letters, beginning at a place in the alphabet.
 sub body_of {
     my ($first, $size) = @_;
     my $letters = join '', 'a' .. 'z', 'A' .. 'Z', 0 .. 9, "\n";

@@ -88,7 +88,7 @@ sub command {
     return $class->command_of('pagi-server', @arguments);
 }
 
-# The same with the name of the program.
+# Like `command`, for the named program in bin/.
 sub command_of {
     my ($class, $program, @arguments) = @_;
     my @port = (grep { /\A--(?:socket|listen)\b/ } @arguments) ? () : ('--port', 0);
@@ -125,7 +125,7 @@ sub finish {
     return $class->finish_at('bin/pagi-server', @arguments);
 }
 
-# The same for a command that is elsewhere.
+# Like `finish`, for a command at another path.
 sub finish_at {
     my ($class, $command, @arguments) = @_;
     my ($out, $err) = (File::Temp->new, File::Temp->new);
@@ -157,7 +157,7 @@ sub family {
 
 sub is_running { return !defined $_[0]{status} }
 
-# What it wrote, without the times that lines of its own log begin with.
+# The server's output, without the times at the beginning of its log lines.
 sub log {
     my ($self) = @_;
     return $self->raw_log =~ s/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d //mgr;

@@ -33,8 +33,8 @@ sub denial {
 
 # ---- Applications --------------------------------------------------------------------------------
 
-# One that takes steps: it sends an event, or what a code reference gives for scope, $receive and $send: an
-# event or a Future to await.
+# An application that takes steps. A step is an event to send, or a code reference that gets scope, $receive
+# and $send and returns an event to send or a Future to await.
 sub sends {
     my (@steps) = @_;
     return async sub {
@@ -46,7 +46,8 @@ sub sends {
     };
 }
 
-# The same after the start of a response, of an event stream, and after a WebSocket has been accepted.
+# Applications that take steps after the start of a response, the start of an event stream, or the acceptance
+# of a WebSocket.
 sub answers { return sends(start(),            @_) }
 sub streams { return sends(event('sse.start'), @_) }
 sub accepts { return sends(takes(),            event('websocket.accept'), @_) }

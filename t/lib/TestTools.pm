@@ -1,8 +1,8 @@
 package TestTools;
 
-# What several tests need beside a server and a client, and the deadline of a whole test file: whatever loads
-# this fails in time and says where it stood, instead of hanging. script/lint asks every file in t/ to load
-# it, or a module that does.
+# Functions that several tests need beside a server and a client, and a deadline for the whole test file: a
+# test that loads this module does not hang, but fails and says where it stood. script/lint asks every file in
+# t/ to load it, or a module that does.
 
 use strict;
 use warnings;
@@ -48,7 +48,7 @@ sub _late {
     exit 1;
 }
 
-# What a late test has started would run on for ever. TestServer has ended its own servers by now.
+# Ends the processes that a late test has started. TestServer has ended its own servers before.
 END {
     if ($late && $$ == $OWNER) {
         local $?;
@@ -63,7 +63,7 @@ sub _is_ours {
     return content("/proc/$pid/environ")   =~ /(?:\A|\0)PEREGRINE_TEST=$OWNER(?:\0|\z)/;
 }
 
-# What a file holds; nothing if it is not there.
+# A file's content; an empty string if the file does not exist.
 sub content {
     my ($path) = @_;
     open my $in, '<', $path or return '';
@@ -133,7 +133,7 @@ sub freeze {
     });
 }
 
-# What a code reference answers, as soon as that is true, after so many seconds (30) in any case.
+# Calls a code reference until it returns a true value, for 30 seconds by default, and returns the last value.
 sub wait_for {
     my ($what, $seconds) = @_;
     my $end = time + patience($seconds || 30);

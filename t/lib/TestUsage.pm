@@ -1,7 +1,7 @@
 package TestUsage;
 
-# What a TestServer holds, for tests that look for leaks: the application there answers with `report`, the
-# test asks until all that was before is over.
+# The values and memory that a TestServer holds, for tests that look for leaks: the application answers with
+# `report`, and the test asks until all earlier requests are over.
 
 use strict;
 use warnings;

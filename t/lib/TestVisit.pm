@@ -1,7 +1,7 @@
 package TestVisit;
 
-# What one client does to a server, as code for tests that let many do it: each takes a server and a path, and
-# is true if all went as it should. A server's `client` has options for TestClient.
+# Visits of a client to a server, as code for tests that run many of them: each takes a server and a path, and
+# returns true if it got what it should. A server's `client` has options for TestClient.
 
 use strict;
 use warnings;

@@ -62,7 +62,7 @@ sub answer {
     return $self->{answer} ||= $self->{client}->response;
 }
 
-# What Sec-WebSocket-Accept has to say.
+# The value that Sec-WebSocket-Accept has to have.
 sub accept_key { return sha1_base64($KEY . '258EAFA5-E914-47DA-95CA-C5AB0DC85B11') . '=' }
 
 # The bytes of a masked frame. Options: fin (1), rsv (0), masked (1), length (of the payload, for lies).

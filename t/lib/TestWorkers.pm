@@ -1,7 +1,7 @@
 package TestWorkers;
 
-# What tests of worker processes share: files of an application that changes, processes and who they are, and
-# clients that ask all the time.
+# Functions for tests of worker processes: files of an application that changes, processes and their kinds,
+# and clients that ask all the time.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ our @EXPORT_OK = qw(
 
 my $DIRECTORY;
 
-# Where the test's files are; removed at its end.
+# The folder of the test's files, which is removed at the end.
 sub directory { return $DIRECTORY //= File::Temp->newdir }
 
 # Writes a file there, whole for whoever reads it meanwhile. Its path.
@@ -56,7 +56,7 @@ sub children {
     return split ' ', content("/proc/$pid/task/$pid/children");
 }
 
-# What a process has open, by its number there.
+# A process's open files, by descriptor.
 sub descriptors {
     my ($pid) = @_;
     return map { m{(\d+)\z} ? ($1 => readlink) : () } glob "/proc/$pid/fd/*";

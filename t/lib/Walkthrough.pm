@@ -158,7 +158,7 @@ sub _stop {
     return;
 }
 
-# What the server that was started last has said.
+# The output of the server that was started last.
 sub log { return $_[0]{server}->log }
 
 # ... and its command.

@@ -6,7 +6,7 @@ use v5.36;
 my $WIDTH = 110;
 my $AS_IS = qr{\Aengine/test/frozen/|\Adocs/BENCHMARKS\.md\z};    # as published, as script/bench writes it
 
-# What a program says as text: a string, a line of one, a pattern.
+# Texts within a program: strings, lines of strings, patterns.
 my %LITERAL = (
     zig  => qr{\\\\.*|"(?:[^"\\]|\\.)*"},
     c    => qr{"(?:[^"\\]|\\.)*"},

@@ -1,4 +1,4 @@
-# One source file, and the rules that hold in every language: a header that says what it is for,
+# A source file, and the rules that hold in every language: a header that says what the file is for,
 # an implementation of bounded length, no unfinished business. Does not know any grammar.
 package Lint::Text;
 use v5.36;

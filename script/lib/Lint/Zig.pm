@@ -1,11 +1,9 @@
 # The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a layer
-# must not know, functions within a screen, what is public explained. Lines after the first test are
-# tests and free of them.
+# must not know, functions within a screen. Lines after the first test are tests and free of them.
 package Lint::Zig;
 use v5.36;
 use File::Spec::Functions qw(canonpath);
 
-my $GLANCE_LINES       = 4;
 my $FUNCTION_LINES_MAX = 80;    # "about 70"
 
 # Which modules a layer names. Everybody has std; a layer's own files are imported by path.
@@ -22,7 +20,7 @@ my %MAY = (
 );
 my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a layer: NAME_options
 
-# What the code (not the comments) of a layer must not mention.
+# Words that the code of a layer must not contain. Its comments may.
 my %MUST_NOT = (
     protocol => [
         qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer|net\.Ip[46]Address)))\b/,
@@ -40,8 +38,7 @@ my %MUST_NOT = (
 
 sub findings (@sources) {
     return () unless @sources;
-    return (_format(@sources),
-        map { (_imports($_), _ignorance($_), _functions($_), _documented($_)) } @sources);
+    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
 }
 
 # The formatter prints the names of files that it would change, and what it cannot parse.
@@ -126,32 +123,6 @@ sub _functions ($source) {
                 return if $line =~ /\btype \{\z/ || $line =~ /[;}]\z/;
                 ($indent, $name, $start) = ($1, $2, $number);
             }
-        }
-    );
-    return @findings;
-}
-
-# What a module offers to others says what it is for, unless its name and its few lines do: init, deinit, and
-# functions that fit on a glance. The functions of peregrine.h are documented there.
-sub _documented ($source) {
-    return if !defined _layer($source) || $source->implementation_lines == 0;
-    return if $source->path =~ /libssl\.zig\z/;    # names of OpenSSL's, explained there
-    my ($before, $testing, $name, $start, $indent, @findings) = ('');
-    $source->each_line(
-        sub ($line, $number) {
-            $testing ||= $line =~ /^test\b|^const testing\b/;
-            if (defined $name && $line =~ /\A\Q$indent\E\}/) {
-                push @findings, $source->at($start, "pub fn $name without a doc comment")
-                    if $number - $start > $GLANCE_LINES;
-                undef $name;
-            }
-            elsif (!$testing && $before !~ m{^\s*///}) {
-                ($indent, $name, $start) = ($1, $2, $number)
-                    if $line =~ /^(\s*)pub (?:inline |noinline )*fn (\w+)/
-                    && $2    !~ /\A(?:de)?init\z/
-                    && $line !~ /[;}]\z/;
-            }
-            $before = $line;
         }
     );
     return @findings;

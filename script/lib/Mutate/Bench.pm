@@ -53,7 +53,7 @@ sub try ($self, $path, $answer, @mutants) {
     return;
 }
 
-# What has to be taken out for the rest to compile is alone in the end.
+# Mutants that keep the others from compiling are taken out, and compiled alone later.
 sub _compile_together ($self, $path, $switch, $suite) {
     while ($switch->mutants) {
         _write("$self->{folder}/$path", $switch->text);

@@ -4,8 +4,8 @@
 package Mutate::Source;
 use v5.36;
 
-# What takes the place of a token. A test that tells an operator from its neighbours tells it from
-# its opposite, too.
+# The replacements of each token. Opposites are left out: a test that notices when an operator becomes a
+# similar one notices its opposite, too.
 my %OPERATORS = (
     '==' => [ '!=', '<=', '>=' ],
     '!=' => [ '==', '<',  '>' ],

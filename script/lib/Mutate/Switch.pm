@@ -26,7 +26,7 @@ sub mutants ($self) {
     return map { [ $_, $all{$_} ] } sort { $a <=> $b } keys %all;
 }
 
-# What became of these is known: the text goes on without them.
+# Removes mutants whose fate is known from the text.
 sub drop ($self, @numbers) {
     for my $variants (values %{ $self->{functions} }) {
         delete @$variants{@numbers};
@@ -58,15 +58,15 @@ sub _add ($self, $text, $from, $number, $part) {
     return;
 }
 
-# The compiler has something against a line: what stands there goes alone, a mutant or a whole function.
-# False: it is nobody's.
+# The compiler complains of a line: the mutant on it, or the whole function, gets a program of its own. False
+# if the line belongs to neither.
 sub give_up_line ($self, $line) {
     my ($part) = grep { $_->[0] <= $line } reverse @{ $self->{lines} } or return 0;
     my (undef, $from, $number) = @$part;
     return $self->_give_up($from, $number);
 }
 
-# The same for a name that the compiler mentions.
+# The compiler complains of the name of a mutant's function, which gets a program of its own.
 sub give_up_name ($self, $name) {
     my ($number) = $name =~ /_mutant(\d+)\z/ or return 0;
     my ($from)   = grep { $self->{functions}{$_}{$number} } keys %{ $self->{functions} };

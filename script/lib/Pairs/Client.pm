@@ -1,5 +1,5 @@
-# One connection of HTTP/1 or HTTP/2, over TCP, a Unix socket, a PROXY header, TLS: whatever a row of
-# script/pairs serves, its clients ask and read in the same words.
+# A connection of HTTP/1 or HTTP/2, over TCP or a Unix socket, with or without TLS and a PROXY header. The
+# methods are the same for all of them, so that each row of script/pairs holds the same conversation.
 package Pairs::Client;
 use v5.36;
 use TestClient;
@@ -164,8 +164,8 @@ sub ask ($self, $path, %request) { return $self->answer($self->send($path, %requ
 # Whether the connection takes another request.
 sub goes_on ($self) { return !$self->{over} && !$self->wire->{ended} }
 
-# What a WebSocket says, as a list of words: the answer to its handshake, which `handshake` has in full, then
-# what comes back for each message.
+# Opens a WebSocket, sends messages, and returns words: the answer to the handshake (`handshake` has all of
+# it), then the reply to each message.
 sub converse ($self, $path, @messages) {
     my $talk = $self->{h2} ? $self->_open_stream($path) : $self->_open_upgrade($path);
     my @said = ($talk->{status});

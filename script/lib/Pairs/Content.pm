@@ -1,4 +1,4 @@
-# What the applications of script/pairs answer, and its client expects.
+# The answers of the applications of script/pairs, which its clients expect.
 package Pairs::Content;
 use v5.36;
 use Time::HiRes qw(sleep);
@@ -39,7 +39,7 @@ sub who () {
 
 my ($version, $ballast);
 
-# What a file says when the application is loaded; that waits while there is another file.
+# The text of a file when the application is loaded. Loading waits while another file exists.
 sub version () {
     return $version if defined $version;
     $ballast = 'x' x $ENV{PAIRS_BALLAST} if $ENV{PAIRS_BALLAST};

@@ -1,5 +1,5 @@
-# What happens to a server while script/pairs has clients at it, and which requests that may cost: the
-# manual's own promises.
+# The events that happen to a server while clients of script/pairs use it, and the requests that each event
+# may cost by the manual's promises.
 package Pairs::Events;
 use v5.36;
 use Pairs::Client;
@@ -43,7 +43,7 @@ sub new ($class, $run) {
     return bless { run => $run, row => $run->row, placement => Pairs::Table::placement($run->row) }, $class;
 }
 
-# What a start that has to fail says.
+# The message of a start that has to fail.
 sub refusal ($class, $row) {
     for my $refused (Pairs::Table::refused()) {
         return $refused->{says} if Pairs::Table::holds($refused->{when}, $row);
@@ -114,8 +114,8 @@ sub _nothing ($self) {
     return $self->_finish;
 }
 
-# What holds before anything happens. Where something is short from the start, or workers are to be replaced,
-# that is the subject.
+# Checks the server before the event happens. Rows whose event is there from the start (a full disk, few
+# descriptors, little memory, workers that grow) are left out.
 sub before ($self) {
     my $row = $self->{row};
     return         if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
@@ -324,7 +324,7 @@ sub _killed ($self) {
     return $self->_finish($excuse{ $self->{placement} });
 }
 
-# One request keeps its interpreter; others are served by the others. Then all are kept.
+# A request keeps its interpreter busy, and other interpreters serve other requests. Then all are kept busy.
 sub _stuck ($self) {
     my ($run, $row) = @{$self}{qw(run row)};
     my $blocked = sub { scalar(() = content($run->dir . '/blocked.stuck') =~ /\n/g) };

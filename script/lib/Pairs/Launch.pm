@@ -24,7 +24,7 @@ sub new ($class, %given) {
     return $self;
 }
 
-# Where clients connect, and how: for Pairs::Client.
+# Tells Pairs::Client where and how to connect.
 sub place ($self) {
     my $row = $self->{row};
     return {

@@ -1,5 +1,5 @@
-# One row of script/pairs: starts the server, holds the conversation, lets the event happen, ends the server,
-# and tells what was wrong.
+# Runs a row of script/pairs: starts the server, holds the conversation, lets the event happen, ends the
+# server, and tells what was wrong.
 package Pairs::Run;
 use v5.36;
 use File::Temp ();
@@ -101,7 +101,7 @@ sub processes ($self) {
         map { m{/(\d+)/} } glob '/proc/[0-9]*/stat';
 }
 
-# Those to which a signal for the server goes: the ones that were started by nobody of the group.
+# The processes that get a signal for the server: the processes of the group whose parents are outside of it.
 sub masters ($self) {
     my @all    = $self->processes;
     my %is     = map { $_ => 1 } @all;
@@ -123,7 +123,7 @@ sub refuses ($self, $expected) {
     return;
 }
 
-# What dies in the application's startup is told, and the server serves.
+# An exception in the application's startup is told, and the server serves all the same.
 sub starts_all_the_same ($self) {
     my $answer;
     wait_for(

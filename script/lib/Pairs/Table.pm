@@ -161,7 +161,7 @@ sub is_psgi ($row) {
 
 sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }
 
-# Where the application runs, which decides what the loss of an interpreter costs.
+# The placement of the application, which decides how many requests the loss of an interpreter costs.
 sub placement ($row) {
     return 'process' if $row->{engine} eq 'process';
     return 'clones'  if $row->{engine} eq 'thread' && $row->{workers} && are_clones($row);

@@ -27,14 +27,14 @@ sub _ask ($self, $name, $path, %request) {
     return $client->ask($self->{run}->prefix . $path, %request);
 }
 
-# That an answer has the fields of the plain case. `sort`: see Pairs::Answers.
+# Checks that an answer has the same fields as in the plain case. `sort`: see Pairs::Answers.
 sub _compare ($self, $name, $sort, $answer, $kind = $self->{kind}) {
     my $difference = Pairs::Answers::difference($self->{run}->row, $kind, $sort, $answer);
     $self->{run}->found("$name: its field $difference") if defined $difference;
     return;
 }
 
-# One step: a name, a path, the body that has to come.
+# Takes a step of the conversation: its name, the path to ask for, the body that has to come.
 sub _says ($self, $name, $path, $body, %request) {
     my $answer = $self->_ask($name, $path, %request);
     return $self->{run}->found("$name: status $answer->{status}, not 200: " . _shown($answer->{body}))
@@ -130,7 +130,7 @@ sub names ($self) {
     return;
 }
 
-# What the engine refuses, and that the log says so.
+# Sends requests that the engine has to refuse, and looks for them in the log.
 sub refused ($self) {
     my $run    = $self->{run};
     my @much   = (method => 'POST', fields => [ 'Content-Length' => 900_000_000 ], open => 1);
@@ -154,7 +154,7 @@ sub dying ($self) {
     my $path   = $run->prefix . '/die';
     my $answer = $self->_ask('a dying handler', '/die');
     $run->found("a dying handler: status $answer->{status}, not 500") if $answer->{status} ne '500';
-    # What shows the exception to a client of PSGI is plackup's, and peregrine's, not the server's.
+    # Clients of PSGI see the exception from middleware of plackup and peregrine, not from the server.
     my $row   = $run->row;
     my $bare  = $row->{options} eq 'constructor' && Pairs::Table::is_psgi($row);
     my $shows = $answer->{body} =~ /on purpose/ ? 'development' : 'production';
