@@ -1,10 +1,10 @@
-//! What a fork inherits and must not have: descriptors of listeners, connections, epoll instances,
-//! logs. A child that keeps copies keeps ports bound and connections open, and shares the kernel's side
-//! of an epoll instance.
+//! Closes descriptors that a forked child inherits and must not have: of listeners, connections, epoll
+//! instances, logs. A child that keeps copies keeps ports bound and connections open, and shares the kernel's
+//! side of an epoll instance.
 //! Does not know: whose a descriptor is.
 //!
-//! Where they are made (sys.zig, `adoptListener`) descriptors are noted here, and in a forked child,
-//! before anything else runs there, all copies are closed. That needs no lock and no walk through the data
+//! Functions that make descriptors (sys.zig, `adoptListener`) note them here, and in a forked child all
+//! copies are closed before anything else runs. That needs no lock and no walk through the data
 //! of other threads, which may have been in the middle of a change: the notes are bits in pages that are
 //! never freed. To close a copy takes nothing from the parent: connection, watch and listener live as long
 //! as its own descriptor.
@@ -119,7 +119,7 @@ pub fn count() u32 {
 pub fn watch() void {
     if (!builtin.link_libc) return;
     if (watched.swap(true, .acq_rel)) return;
-    // It fails without memory only; then forks are what they were before.
+    // The call fails only for want of memory. Forked children keep copies then.
     _ = pthread_atfork(null, null, inChild);
 }
 

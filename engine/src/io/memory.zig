@@ -7,15 +7,15 @@ const cgroup = @import("memory/cgroup.zig");
 
 const is_linux = builtin.os.tag == .linux;
 
-/// What the system allows, in bytes; null: it sets no limit.
+/// The system's limits of memory, in bytes; null: no limit.
 pub const Limits = struct {
-    /// Of the control group that the process is in, and of those around it: a container's. Linux.
+    /// The limit of the process's control group (of a container), and of the groups around it. Linux.
     group: ?u64 = null,
     /// RLIMIT_AS (`ulimit -v`).
     address_space: ?u64 = null,
 };
 
-/// What the system allows this process now.
+/// The limits of this process now.
 pub fn limits() Limits {
     return .{
         .group = if (is_linux) cgroup.limit("/proc/self/cgroup", "/sys/fs/cgroup") else null,
@@ -29,7 +29,7 @@ fn addressSpaceLimit() ?u64 {
     return if (limit.cur == std.posix.RLIM.INFINITY) null else limit.cur;
 }
 
-/// What the process has, in bytes.
+/// The memory of the process, in bytes.
 pub const Usage = struct {
     /// In physical memory.
     resident: u64,
@@ -38,7 +38,7 @@ pub const Usage = struct {
     heap: ?Heap = null,
 };
 
-/// What the C library's heap has.
+/// The memory of the C library's heap.
 pub const Heap = struct {
     /// Got from the system.
     held: u64,
@@ -46,7 +46,7 @@ pub const Heap = struct {
     free: u64,
 };
 
-/// What the kernel says: a file of /proc, some microseconds. Null where there is none.
+/// Reads the kernel's numbers from a file of /proc, which takes some microseconds. Null without /proc.
 pub fn usage() ?Usage {
     if (!is_linux) return null;
     var buffer: [128]u8 = undefined;
@@ -58,8 +58,8 @@ pub fn usage() ?Usage {
     return .{ .resident = resident * page_bytes, .address_space = size * page_bytes };
 }
 
-/// What the C library says: it counts its free pieces, which may take a millisecond. Null if it is not
-/// glibc, or too old.
+/// Asks the C library, which counts its free pieces: that may take a millisecond. Null if it is not glibc, or
+/// too old.
 pub fn heap() ?Heap {
     if (!has_mallinfo) return null;
     const info = mallinfo2();

@@ -1,8 +1,8 @@
 //! Bytes on their way into temporary files, written by a thread of its own: whoever hands them over never
 //! waits for a disk.
 //!
-//! One owner hands jobs over (`submit`) and gets each of them back (`collect`); one thread does them, in
-//! their order. It starts with the first job. Does not know: what is written.
+//! The owner hands jobs over (`submit`) and gets each of them back (`collect`); a single thread does them, in
+//! their order. The thread starts with the first job. Does not know: what is written.
 const std = @import("std");
 const assert = std.debug.assert;
 const Atomic = std.atomic.Value;
@@ -16,7 +16,7 @@ pub const Job = struct {
     next: ?*Job = null,
     /// -1: the file is created with its first bytes.
     fd: sys.Fd = -1,
-    /// What was written to the file.
+    /// Bytes that were written to the file.
     written: u64 = 0,
     bytes: []const u8 = "",
     /// Why the bytes were not written, or not all of them; 0: they were.
@@ -103,7 +103,7 @@ pub const Jobs = struct {
 
 /// A thread that writes, and its jobs. Does not move once it has begun.
 pub const Spool = struct {
-    /// Where the files are; the owner's.
+    /// The folder of the files. The owner keeps this text.
     folder: [:0]const u8,
     waker: Waker,
     /// The writer's.
@@ -138,7 +138,7 @@ pub const Spool = struct {
         spool.rouse();
     }
 
-    /// Those that are done, oldest first.
+    /// Returns the jobs that are done, oldest first.
     pub fn collect(spool: *Spool) Jobs {
         return take(&spool.done);
     }
@@ -200,7 +200,7 @@ pub const Spool = struct {
 
 const testing = std.testing;
 
-/// Who waits for jobs.
+/// An owner that waits for jobs.
 const Owner = struct {
     wakes: Atomic(u32) = .init(0),
 

@@ -19,7 +19,7 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
         const Self = @This();
 
         descriptor: Descriptor,
-        /// It was raised and not cleared: nobody needs to ask the kernel.
+        /// True between `raise` and `clear`: while it is, `raise` needs no system call.
         raised: Atomic(bool) = .init(false),
 
         pub fn init() sys.ResourceError!Self {
@@ -44,8 +44,9 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
         /// leave no other trace.
         pub fn clear(wakeup: *Self) void {
             if (!wakeup.raised.load(.monotonic)) return;
-            // Whoever raises it may not have asked the kernel yet. It stays raised then, and is cleared when
-            // it is readable: otherwise it would stay so, and nobody would clear it before the next raise.
+            // A thread that raises may not have written to the descriptor yet. `raised` stays true then, and
+            // is cleared when the descriptor is readable. If it were cleared here, the descriptor would stay
+            // readable after the write, and nobody would clear it before the next raise.
             if (!wakeup.descriptor.take()) return;
             _ = wakeup.raised.swap(false, .acq_rel);
         }
@@ -123,7 +124,7 @@ pub fn LatchOn(comptime Atomic: fn (type) type, comptime Sleep: type) type {
 
         is_set: Atomic(u32) = .init(0),
 
-        /// It can be set once more. Only by who waits for it.
+        /// Lets the latch be set again. Only the thread that waits for it may call this.
         pub fn reset(latch: *Self) void {
             latch.is_set.store(0, .seq_cst);
         }
@@ -193,7 +194,7 @@ test "a wakeup that is cleared before it is readable is cleared when it is" {
     if (builtin.os.tag != .linux) return error.SkipZigTest;
     var wakeup: Wakeup = try .init();
     defer wakeup.deinit();
-    // What `raise` does first; another thread clears before it does the rest.
+    // The first half of `raise`; another thread clears before the second half.
     wakeup.raised.raw = true;
     wakeup.clear();
     wakeup.descriptor.raise();

@@ -133,7 +133,7 @@ pub fn Server(comptime Handler: type) type {
             }
         }
 
-        /// One round of every worker, in this thread, instead of `start`: for tests and for programs with a
+        /// Runs a round of every worker in this thread, instead of `start`: for tests and for programs with a
         /// loop of their own. False when the server has stopped. `timeout_ms` as in `Worker.poll`; with
         /// several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {

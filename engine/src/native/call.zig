@@ -1,5 +1,5 @@
-//! One request in the hands of a Zig handler: the request and the response that it sees, their memory, and
-//! how far both are. Does not know: the handler's type, the worker's type (native.zig), sockets.
+//! A request in the hands of a Zig handler: the request and the response that the handler sees, their memory,
+//! and how far both are. Does not know: the handler's type, the worker's type (native.zig), sockets.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -45,7 +45,7 @@ pub const Call = struct {
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 
-    /// Where the request is.
+    /// Who has the request.
     pub const Custody = union(enum) {
         /// The server waits for the body; the handler was not told of the request.
         server,

@@ -25,7 +25,7 @@
 //!         The client went before the response was complete. The last call for this request.
 //!
 //!     pub fn handleError(self, request: *Request, response: *Response, err: anyerror) void
-//!         One of the hooks has returned an error. `response` is empty but for its status, that of
+//!         Another hook has returned an error. `response` is empty but for its status, that of
 //!         `Status.ofError`, and headers that were kept (`response.keepHeaders`); what this hook makes of it
 //!         is sent. Without it the error is logged unless it is the client's mistake, and the client gets
 //!         that status and its text. Once the response has started it is cut, so that the client can tell

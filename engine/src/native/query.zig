@@ -8,7 +8,7 @@ const percentDecode = @import("protocol").http.target.percentDecode;
 pub const Pairs = struct {
     rest: []const u8,
 
-    /// One pair. `value` is null for a bare name ("?debug").
+    /// `value` is null for a bare name ("?debug").
     pub const Pair = struct { name: []const u8, value: ?[]const u8 };
 
     /// `text` is what follows the "?".
@@ -49,7 +49,7 @@ pub fn equals(encoded: []const u8, plain: []const u8) bool {
     var at: usize = 0;
     var matched: usize = 0;
     while (at < encoded.len) : (matched += 1) {
-        // One character at a time: "%xx" takes three bytes, everything else one.
+        // Character by character: "%xx" takes three bytes, everything else one.
         const width: usize = if (encoded[at] == '%') @min(3, encoded.len - at) else 1;
         var space: [3]u8 = undefined;
         const decoded = decode(encoded[at..][0..width], &space);

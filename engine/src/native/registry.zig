@@ -12,7 +12,7 @@ const Ticket = @import("server").Ticket;
 /// looks like a socket.
 pub const Id = std.posix.socket_t;
 
-/// Where a WebSocket lives.
+/// The inbox of a WebSocket's worker, and its ticket there.
 pub const Place = struct { inbox: *Inbox, ticket: Ticket };
 
 /// Safe in all threads, and no business of the program's own allocator: the table outlives servers.
@@ -45,7 +45,7 @@ pub fn remove(id: Id) void {
     if (places.count() == 0) places.clearAndFree(gpa);
 }
 
-/// Where a WebSocket lives, with a reference to its inbox that the caller releases; null if it has ended.
+/// The place of a WebSocket, with a reference to its inbox that the caller releases; null if it has ended.
 pub fn find(id: Id) ?Place {
     lock();
     defer unlock();

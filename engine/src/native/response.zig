@@ -1,5 +1,5 @@
-//! What a Zig handler says. Whatever it passes in is copied at once, so that nothing has to outlive the call.
-//! Does not know: framing (the session decides it), sockets, workers (they stand behind `Link`).
+//! A Zig handler's response. All that the handler passes in is copied at once, so nothing has to outlive the
+//! call. Does not know: framing (the session decides it), sockets, workers (they stand behind `Link`).
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -124,7 +124,8 @@ pub const Link = struct {
     }
 };
 
-/// What a Zig handler says. Whatever it passes in is copied at once, unless a method says otherwise.
+/// A Zig handler's response. All that the handler passes in is copied at once, unless a method says
+/// otherwise.
 pub const Response = struct {
     /// Changes have no effect once the response has started.
     status: Status,

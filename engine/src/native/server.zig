@@ -37,16 +37,16 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         gpa: std.mem.Allocator,
         config: ServerConfig,
         handler: *Handler,
-        /// Where the server listens, with real ports.
+        /// The addresses at which the server listens, with real ports.
         addresses: []io.Address,
         units: []Unit,
-        /// Of the Unix sockets that it has made.
+        /// Of the Unix sockets that the server has made.
         files: std.ArrayList(io.SocketFile) = .empty,
         /// Null: no place speaks TLS.
         tls: ?*tls.Context = null,
         /// Empty: each worker accepts for itself.
         acceptors: []Acceptor(Io, Self) = &.{},
-        /// Where the search for the least busy worker begins, so that equals take turns.
+        /// The unit at which the search for the least busy worker begins, so that equals take turns.
         turn: std.atomic.Value(usize) = .init(0),
         /// The units from here on do not exist yet.
         ready: usize = 0,
@@ -198,7 +198,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return self;
         }
 
-        /// Where to listen, if the configuration is sound; what is wrong with it goes to the log.
+        /// Checks the configuration, logs its mistakes, and returns the addresses to listen at.
         fn placesOf(config: *const ServerConfig, gpa: std.mem.Allocator, port_number: u16) ![]io.Address {
             var fault: Fault = .{};
             errdefer if (fault.text().len > 0) complain("{s}", .{fault.text()});
@@ -507,7 +507,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return (@intFromPtr(unit) - @intFromPtr(self.units.ptr)) / @sizeOf(Unit);
         }
 
-        /// One round of every worker, in this thread, instead of `run`: for tests and for programs with a
+        /// Runs a round of every worker in this thread, instead of `run`: for tests and for programs with a
         /// loop of their own. False when the server has stopped. `timeout_ms` as in `Worker.poll`; with
         /// several workers only 0 makes sense.
         pub fn poll(self: *Self, timeout_ms: i32) !bool {
@@ -591,7 +591,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return null;
         }
 
-        /// Where that is not allowed the kernel's choice will do.
+        /// Binds the calling thread to these cores. If that is not allowed, the kernel chooses.
         fn restrict(cores: *const Cores) void {
             if (builtin.os.tag == .linux) std.os.linux.sched_setaffinity(0, cores) catch {};
         }

@@ -32,9 +32,9 @@ pub const ServerConfig = struct {
     /// the same user shares the port instead of being told that it is taken. A single worker accepts for
     /// itself in any case and does not share its port.
     accept_thread_count: usize = 1,
-    /// What the threads wait with. `.uring`: io_uring where the kernel has it (Linux 6.1) and nobody
-    /// forbids it, as many sandboxes do; a line in the log says so if not. It pays with many small requests
-    /// on busy connections.
+    /// The system calls with which threads wait. `.uring`: io_uring if the kernel has it (Linux 6.1) and
+    /// allows it, which many sandboxes do not; otherwise a line in the log says so. It pays with many small
+    /// requests on busy connections.
     io: io.Backend = .native,
     /// Worker thread n runs on the nth of the cores that the process may use, and on no other.
     cpu_affinity: bool = false,
@@ -85,7 +85,7 @@ pub const ServerConfig = struct {
     /// The default of `ip`.
     pub const ip_default = "0.0.0.0";
 
-    /// Where the access log goes, and what it says.
+    /// The access log's place and format.
     pub const AccessLog = struct {
         /// `.{ .path = "/var/log/server.log" }`, or `.{ .fd = 1 }` for standard output. Lines are written by
         /// threads of their own.
@@ -94,7 +94,7 @@ pub const ServerConfig = struct {
         format: []const u8 = "combined",
     };
 
-    /// Where to listen.
+    /// A place to listen at.
     pub const Place = union(enum) {
         /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says. `proxies`:
         /// connections begin with a header of the PROXY protocol (version 1 or 2), which says whose they are,

@@ -122,8 +122,8 @@ pub fn Simulation(comptime Handler: type) type {
             return client.request(question);
         }
 
-        /// One round of the server, and of all clients reading. Whether anything came in or went out, or will
-        /// with the next round.
+        /// Runs a round of the server, and lets all clients read. True if anything came in or went out, or
+        /// will in the next round.
         pub fn step(self: *Self) !bool {
             if (self.running) self.running = try self.server.poll(0);
             var moved = false;
@@ -152,7 +152,7 @@ pub fn Simulation(comptime Handler: type) type {
             try self.settle();
         }
 
-        /// One end of a simulated connection: a client of the server.
+        /// A client of the server: the other end of a simulated connection.
         pub const Client = struct {
             simulation: *Self,
             peer: io.SimPeer,

@@ -1,5 +1,5 @@
-//! What a session answers when it is fed bytes. A value: nothing here allocates or calls back.
-//! Does not know: which protocol produced it, and what becomes of it.
+//! Events: a session's answer to bytes that it is fed. They are values: nothing here allocates or calls back.
+//! Does not know: which protocol produced an event, and who handles it.
 
 /// Why a peer's bytes were not accepted. The peer's fault is a value, never an error.
 pub const Refusal = struct {

@@ -4,8 +4,8 @@
 //! A session numbers the exchanges of its connection by streams. With HTTP/1 there is one at a time: number
 //! 0. A connection of many streams has a session of its own kind (`Multiplexed`), and each of its streams is
 //! to an exchange what a connection with one exchange at a time is: a `Session`, too.
-//! What an application sends is planned first: that may fail, and changes nothing. A plan whose bytes are
-//! queued is applied, which cannot fail. See http1/session.zig for each function.
+//! A command of an application is planned first: that may fail, and changes nothing. When the plan's bytes
+//! are queued, the plan is applied, which cannot fail. See http1/session.zig for each function.
 const assert = @import("std").debug.assert;
 const http1 = @import("http1/session.zig");
 const http2 = @import("http2/session.zig");

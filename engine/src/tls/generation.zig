@@ -1,4 +1,4 @@
-//! One loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. Never
+//! A loaded configuration: OpenSSL contexts by server name, and the policy that all of them share. It never
 //! changes once made; counted references keep it alive for the sessions that began with it (RFC 6066 §3
 //! names, RFC 7301 protocols, RFC 5077 and RFC 8446 §4.6.1 tickets).
 //! Does not know: which generation is the newest (context.zig), the bytes of a connection (session.zig).

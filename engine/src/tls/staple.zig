@@ -16,8 +16,8 @@ pub const Staple = struct {
 /// Longer ones are an error.
 pub const bytes_max = 64 * 1024;
 
-/// Where the response for a certificate is looked for: beside it, with ".ocsp" in place of ".pem" or ".crt",
-/// or behind any other name. Owned by `arena`.
+/// The path of the OCSP response for a certificate: the certificate's, with ".ocsp" in place of ".pem" or
+/// ".crt", or behind any other name. Owned by `arena`.
 pub fn pathFor(arena: std.mem.Allocator, cert_file: []const u8) error{OutOfMemory}![:0]const u8 {
     const ending = std.fs.path.extension(cert_file);
     const known = std.mem.eql(u8, ending, ".pem") or std.mem.eql(u8, ending, ".crt");

@@ -177,7 +177,7 @@ pub const Diagnostic = struct {
     }
 };
 
-/// Where ciphertext goes: typically the connection's outbox. Lent to one call at a time.
+/// Takes ciphertext: typically the connection's outbox. Lent to one call at a time.
 pub const Sink = struct {
     context: *anyopaque,
     appendFn: *const fn (context: *anyopaque, bytes: []const u8) Error!void,

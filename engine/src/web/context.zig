@@ -22,7 +22,7 @@ pub const Limits = struct {
     form_fields_max: u32 = 1000,
 };
 
-/// One request and its response. Lives until the action returns; that of a route with pieces until the
+/// A request and its response. Lives until the action returns, or, for a route with pieces, until the
 /// response is complete.
 pub const Context = struct {
     request: *per.Request,

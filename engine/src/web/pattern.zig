@@ -65,7 +65,7 @@ pub const Path = struct {
     /// Decoded, so that an encoded slash splits nothing.
     segments: [segments_max][]const u8,
     count: usize,
-    /// Where each segment begins in the path as received.
+    /// The start of each segment in the path as received.
     starts: [segments_max]usize,
     text: []const u8,
     arena: std.mem.Allocator,

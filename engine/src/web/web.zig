@@ -1,5 +1,6 @@
-//! What most web applications want on top of the server: a router, JSON, cookies, forms, middleware, CORS. It
-//! uses what every program can use of the package, and nothing else. All memory is the request's.
+//! Parts that most web applications need on top of the server: a router, JSON, cookies, forms, middleware,
+//! CORS. They use the package's public face, as any program can, and nothing else. All memory is the
+//! request's.
 //! Does not know: the engine behind the package's public face.
 
 /// Routes as a type: `handle` and `handleBody` are a handler's hooks.

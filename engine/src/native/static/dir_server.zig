@@ -206,8 +206,9 @@ pub const DirServer = struct {
         return true;
     }
 
-    /// What is relative in a folder's index is relative to the folder. The target is relative itself, so that
-    /// it holds behind a proxy that has taken a prefix away, and never leads to another host.
+    /// Adds the slash to a folder's path, because relative links in its index are relative to the folder. The
+    /// target is relative, so that it also leads there behind a proxy that has removed a prefix, and never to
+    /// another host.
     fn redirect(request: *const native.Request, response: *native.Response) representation.Error!void {
         const path = request.getPath();
         const last = path[if (std.mem.findScalarLast(u8, path, '/')) |slash| slash + 1 else 0..];

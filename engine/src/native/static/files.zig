@@ -17,8 +17,8 @@ pub const OpenError = error{
     NotFound,
     /// This process or machine has no descriptors or memory left for now.
     Exhausted,
-    /// Somebody holds a lease on it that is still being broken, or names kept changing while the kernel
-    /// looked: it may be there in a second.
+    /// Another process holds a lease on the file that is still being broken, or names kept changing while the
+    /// kernel looked: the file may be there in a second.
     Busy,
 };
 

@@ -51,8 +51,8 @@ fn isFolder(path: []const u8) bool {
     return std.mem.endsWith(u8, path, "/.") or std.ascii.endsWithIgnoreCase(path, "/%2e");
 }
 
-/// What follows `prefix`, which is not encoded, in a path, still encoded; null if the path does not lie below
-/// it. A slash at the prefix's end makes no difference, and "/static" does not cover "/statics".
+/// The rest of a path behind `prefix`, which is not encoded; the rest still is. Null if the path does not lie
+/// below `prefix`. A slash at the prefix's end makes no difference, and "/static" does not cover "/statics".
 pub fn below(path: []const u8, prefix: []const u8) ?[]const u8 {
     var rest = path;
     for (std.mem.trimEnd(u8, prefix, "/")) |byte| {

@@ -37,7 +37,7 @@ pub const Error = native.HeaderError || native.SetBodyError;
 /// left to the kernel.
 const read_bytes_max = Response.small_bytes;
 
-/// Where the bytes are.
+/// The bytes of a representation.
 pub const Source = union(enum) {
     /// Taken over: closed at once, or when it was sent.
     file: files.Fd,
@@ -99,8 +99,7 @@ pub fn answer(
             taken = true;
         } else {
             const space = try response.arena.allocator().alloc(u8, @intCast(part.len));
-            // What is missing was cut off since the file was opened; half of it under this tag would be a
-            // lie.
+            // The file has become shorter since it was opened. A part of it under this tag would be wrong.
             const bytes = files.readAll(fd, space, part.offset) orelse "";
             if (bytes.len < part.len) {
                 response.status = .internal_server_error;

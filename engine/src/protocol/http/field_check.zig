@@ -1,6 +1,6 @@
-//! What is wrong with the fields that an application wants to send, for callers that answer before they are
-//! written (http1/response_fields.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not
-//! know: which of them go out.
+//! Checks the fields that an application wants to send, for callers that answer before the fields are written
+//! (http1/response_fields.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know: which
+//! of the fields go out.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");

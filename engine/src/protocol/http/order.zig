@@ -12,8 +12,8 @@ pub const BodyError = error{
     OutOfOrder,
     /// More content than the Content-Length that was sent.
     TooLong,
-    /// It is the last piece, and less came than the Content-Length that was sent: nothing but a cut
-    /// connection tells the client.
+    /// The last piece of content came, and less than the Content-Length that was sent: only a cut connection
+    /// tells the client.
     TooShort,
 };
 

@@ -6,7 +6,7 @@ const syntax = @import("syntax.zig");
 const Method = @import("method.zig").Method;
 const Refusal = @import("../event.zig").Refusal;
 
-/// Where a piece lies in a text.
+/// The place of a piece in a text.
 pub const Span = extern struct {
     at: u32 = 0,
     len: u32 = 0,
@@ -136,8 +136,8 @@ pub fn isAuthority(text: []const u8) bool {
     }
 }
 
-/// What stands in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as RFC 6874 writes
-/// it, or an address of a version to come.
+/// Whether a text may stand in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as
+/// RFC 6874 writes it, or an address of a later version (`v1.x`).
 fn isLiteral(text: []const u8) bool {
     if (text.len != 0 and text[0] | 0x20 == 'v') {
         const dot = std.mem.findScalar(u8, text, '.') orelse return false;

@@ -97,7 +97,7 @@ pub const Writer = struct {
 
     /// Appends a line with a field, which is checked already.
     pub inline fn putField(writer: *Writer, name: []const u8, value: []const u8) void {
-        // One bounds check for the whole line.
+        // A single bounds check for the whole line.
         const line = writer.buffer[writer.len..][0 .. name.len + value.len + field_overhead];
         @memcpy(line[0..name.len], name);
         line[name.len..][0..2].* = ": ".*;

@@ -137,8 +137,8 @@ pub const Parser = struct {
     }
 
     fn requestLine(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
-        // One byte more than the limit: if the window has no end of the part in question, the limit is
-        // broken.
+        // The window has a byte more than the limit: if the end of the request line is not in it, the line is
+        // too long.
         const line_max: usize = limits.request_line_bytes_max;
         const window = bytes[0..@min(bytes.len, line_max + 1)];
         const short: Outcome = if (window.len > line_max) too_long_line else .incomplete;
@@ -187,9 +187,9 @@ pub fn asksForHead(bytes: []const u8) bool {
     return std.mem.startsWith(u8, bytes, "HEAD ");
 }
 
-/// What nearly every request line is, in few steps: a common method, a path without anything encoded, perhaps
-/// a query, HTTP/1.1, and all of it there. The index behind its end; null sends everything else the long way,
-/// which says the same of this one.
+/// Parses nearly every request line in few steps: a common method, a path without anything encoded, perhaps
+/// a query, HTTP/1.1, and the line is complete. Returns the index behind its end, or null for any other line.
+/// `requestLine` gives the same result for such a line, in more steps.
 fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
     const method: Method, const at: usize = inline for (.{ Method.GET, Method.POST, Method.HEAD }) |method| {
         const start = @tagName(method) ++ " ";
@@ -323,11 +323,11 @@ noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []Field
 
 /// The place within a section of field lines: the rest of a head, or a trailer section.
 pub const Fields = struct {
-    /// Where the line in hand starts.
+    /// Start of the current line.
     line_at: u32,
-    /// The line in hand has no control byte before this index.
+    /// The current line has no control byte before this index.
     scanned: u32,
-    /// Complete lines before it.
+    /// Complete lines before the current line.
     count: u16,
 
     /// A section that starts at `at`.
@@ -620,8 +620,8 @@ test "fields and their scalar twin agree on random heads, whole and in two piece
 /// How many heads the random tests try.
 const random_heads = 20_000;
 
-/// What a parser says of a head that comes whole; in pieces of any size it has to say the same, at the same
-/// byte. `head` has room.
+/// The outcome of parsing a head that comes whole. The head is parsed again in pieces of each size, and the
+/// outcome has to be the same, at the same byte. `head` has room.
 fn parseAnyhow(text: []const u8, limits: *const Limits, head: *Head) !Outcome {
     var parser: Parser = .{};
     const whole = parser.parse(text, limits, head);

@@ -95,8 +95,8 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
 /// piece when a response starts. Hop-by-hop fields are dropped. The memory is the caller's.
 pub const Lines = struct {
     text: []u8 = &.{},
-    /// What the head depends on. A Content-Length is here and nowhere else: whether it goes out is
-    /// decided by the response.
+    /// Fields that decide about the head. A Content-Length is here and not in `text`, because the response
+    /// decides whether it goes out.
     found: Found = .{},
 
     /// Bytes that `add` needs.

@@ -1,5 +1,5 @@
-//! Where the field lines of a head break: one pass over its bytes that notes both what ends a line and what
-//! ends a name. Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
+//! Finds the line ends and the colons after names in the field lines of a head, in one pass over its bytes.
+//! Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
 //!
 //! A search per line and byte class starts and ends a vector loop two or three times for each of these
 //! short lines, which costs more than the loop itself. Here 64 bytes at a time become two words of
@@ -80,7 +80,7 @@ pub const Lines = struct {
         return .{ .text = text, .base = at, .marks = .of(text, at) };
     }
 
-    /// Where the line ends that `from` lies in. `from` never goes back.
+    /// The end of the line in which `from` lies. `from` never goes back.
     pub inline fn next(lines: *Lines, from: usize) Line {
         assert(from >= lines.base);
         // Windows follow each other at a fixed distance, whatever the lines are: then the processor can

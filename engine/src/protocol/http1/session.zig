@@ -1,5 +1,5 @@
-//! One HTTP/1 connection's state machine: unread bytes in, at most one event out; commands in, bytes out.
-//! RFC 9112. Does not know: sockets, buffers beyond the one it is shown, time, who answers.
+//! The state machine of an HTTP/1 connection: unread bytes in, at most one event out; commands in, bytes out.
+//! RFC 9112. Does not know: sockets, buffers beyond the one that it is shown, time, who answers.
 //!
 //! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body;
 //! meanwhile `planStart`, `planBody`..., `planEnd`, each followed by `apply`, which cannot fail, once
@@ -818,7 +818,7 @@ test "a head that waits for the length of its content" {
     try refused.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
     try std.testing.expectError(error.TrailersNotAllowed, refused.end(&fields));
     try std.testing.expect(refused.session.headIsOpen());
-    // Where the framing is known at once, nothing waits.
+    // The head does not wait if its framing is known at once.
     for ([_]Response{
         .{ .status = 204, .hold = true },
         .{ .status = 200, .hold = true, .fields = &length_2 },

@@ -1,4 +1,4 @@
-//! What we allow a peer of HTTP/2. Does not know: who enforces it (session.zig).
+//! Limits for a peer of HTTP/2. Does not know: who enforces them (session.zig).
 const Bench = @import("hpack/decoder.zig").Bench;
 const fields = @import("fields.zig");
 const frame = @import("frame.zig");
@@ -28,8 +28,8 @@ pub const Config = struct {
     noise: Allowance = .{ .burst = 2000, .per_second = 100 },
 };
 
-/// What a session reads header blocks with: the bench of its decoder, behind it text, and behind that what
-/// was joined of several frames.
+/// Memory in which a session reads header blocks: the bench of its decoder, then the text of fields, then a
+/// block that was joined of several frames.
 pub const Room = []align(@alignOf(Bench)) u8;
 
 /// Bytes of room that a session needs.

@@ -1,5 +1,5 @@
-//! What an HTTP/2 session answers: to bytes, to who has something to say, and what is to be sent next.
-//! Values: nothing here calls back. Does not know: how any of it is found out (session.zig).
+//! Answers of an HTTP/2 session: the event that bytes caused, and the frame that is to be sent next. They are
+//! values: nothing here calls back. Does not know: how the session finds them (session.zig).
 const Code = @import("frame.zig").Code;
 const Order = @import("../http/order.zig").Order;
 const Refusal = @import("../event.zig").Refusal;
@@ -30,8 +30,7 @@ pub const Event = union(enum) {
     /// The connection is to be closed when the frames that are owed are sent, and all streams are gone.
     failed: Failure,
 
-    /// Who has ended a stream, and why.
-    /// `owner`: whose the stream was.
+    /// The side that has ended a stream, and the reason. `owner`: the number that `own` gave the stream.
     pub const Reset = struct { by: enum { peer, us }, code: Code, owner: u64 };
     /// The rule that the peer broke.
     pub const Failure = struct { code: Code, detail: []const u8 };

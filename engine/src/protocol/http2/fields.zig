@@ -116,7 +116,7 @@ const Reader = struct {
     bounds: Bounds,
     storage: []header.FieldSpan,
     in_trailers: bool = false,
-    /// Where text goes.
+    /// The memory for text, from `at` on.
     at: usize = 0,
     size: usize = 0,
     count: usize = 0,

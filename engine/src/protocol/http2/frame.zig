@@ -109,11 +109,11 @@ pub const Header = struct {
         return header.flags & one != 0;
     }
 
-    /// What is wrong with it, whatever has come before. Payloads are looked at by their own functions. That
-    /// of DATA may have `data_bytes_max` bytes.
+    /// The mistake in a frame header that does not depend on frames before it. The payload of DATA may have
+    /// `data_bytes_max` bytes. The functions for each kind of frame check payloads.
     pub fn fault(header: Header, data_bytes_max: u32) ?Fault {
         const most = if (header.kind == .data) data_bytes_max else payload_bytes_max;
-        // Always of the connection: header blocks and settings concern it, and nobody else gets there.
+        // An error of the connection, because header blocks and settings concern all streams.
         if (header.len > most) return .connection(.frame_size_error, "frame too long");
         switch (header.kind) {
             .data, .headers, .continuation => {

@@ -1,6 +1,6 @@
-//! What a peer may ask of us that brings neither side on: an allowance that is used up by such frames, and
-//! filled again by time and by what is useful. Who has used it up is told to calm down (RFC 9113 section
-//! 10.5). Does not know: frames; the session says what costs what.
+//! An allowance for frames that make us work and bring neither side on. Such frames use it up, time and
+//! useful frames fill it again. A peer that has used it up gets ENHANCE_YOUR_CALM (RFC 9113 section 10.5).
+//! Does not know: frames; the session says what each costs.
 const std = @import("std");
 const assert = std.debug.assert;
 

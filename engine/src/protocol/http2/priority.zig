@@ -1,4 +1,4 @@
-//! What is to be sent first (RFC 9218 sections 4 and 5): the value of a Priority field, and of a
+//! Priorities of responses (RFC 9218 sections 4 and 5): the value of a Priority field, and of a
 //! PRIORITY_UPDATE. Does not know: streams, and who sends.
 const std = @import("std");
 

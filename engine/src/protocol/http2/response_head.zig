@@ -17,7 +17,7 @@ pub fn startSize(fields: []const Field) usize {
     return startSizeOf(fieldsSize(fields));
 }
 
-/// The same for fields and lines of so many bytes as HTTP/1 writes them.
+/// Like `startSize`, for fields of which only the bytes are known that HTTP/1 would write for them.
 pub fn startSizeOf(fields_bytes: usize) usize {
     const block = fields_bytes + encoder_file.block_overhead + date_bytes_max + length_bytes_max;
     const frames = block / frame.payload_bytes_max + 1;

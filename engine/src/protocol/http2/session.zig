@@ -1,5 +1,5 @@
-//! One HTTP/2 connection's state machine: unread bytes in, at most one event out; commands in, frames out.
-//! RFC 9113. Does not know: sockets, buffers beyond those it is shown, clocks, who answers.
+//! The state machine of an HTTP/2 connection: unread bytes in, at most one event out; commands in, frames
+//! out. RFC 9113. Does not know: sockets, buffers beyond those that it is shown, clocks, who answers.
 //!
 //! In: `feed` until `.need_more`. Every event names its stream. `.control` means that `emit` has to be called
 //! before it reads on. Content that was handed over counts against the windows until it is given back
@@ -59,8 +59,8 @@ pub const StreamId = base_event.Stream;
 pub const startSize = response_head.startSize;
 pub const startSizeOf = response_head.startSizeOf;
 pub const endSize = response_head.endSize;
-/// What an open stream takes. The owner gives memory for one or more, and for `Config.streams_max` of them
-/// when they are asked for.
+/// The state of an open stream. The session's owner gives memory for some of them, and for
+/// `Config.streams_max` when the session asks for it.
 pub const Stream = streams_file.Stream;
 
 /// The most that the peer's fields take, in u64s.
@@ -646,7 +646,7 @@ pub const Session = struct {
         };
     }
 
-    /// Where the text of fields goes; what was joined lies behind it.
+    /// Memory for the text of fields. Behind it lies a block that was joined of several frames.
     fn textRoom(s: *const Session) []u8 {
         return s.room[@sizeOf(decoder_file.Bench)..][0..fields_file.roomBytes(s.config.list_bytes_max)];
     }
@@ -972,8 +972,8 @@ pub const Session = struct {
         };
     }
 
-    /// What the owner of the session wants to be told of a stream's events with: `Reset.owner`,
-    /// `Emission.owner` and `ownerOf`.
+    /// Gives a stream a number, by which the session's owner finds the stream's exchange. `Reset.owner`,
+    /// `Emission.owner` and `ownerOf` tell it.
     pub fn own(s: *Session, id: StreamId, owner: u64) void {
         if (s.streams.find(id)) |stream| stream.owner = owner;
     }
@@ -1000,8 +1000,8 @@ pub const Session = struct {
         };
     }
 
-    /// What content of a stream waits for that the peer has to say: more window for it, or for all streams,
-    /// which others have used up.
+    /// The window that a stream's queued content lacks: its own, or the connection's, which other streams
+    /// have used up.
     pub fn lacks(s: *const Session, id: StreamId) enum { nothing, window, common_window } {
         const stream = s.streams.find(id) orelse return .nothing;
         if (stream.queued == 0) return .nothing;
@@ -1399,8 +1399,8 @@ pub const Session = struct {
         return s.streams.hasDoomed() or s.streams.first(s.send_window > 0) != null;
     }
 
-    /// What the peer has to send next, and soon: whoever has a clock sets the deadline. `unread`: bytes of it
-    /// that were fed and not consumed.
+    /// The bytes that the peer has to send soon. The caller sets a deadline for them, because the session has
+    /// no clock. `unread`: bytes that were fed and not consumed.
     pub fn owes(s: *const Session, unread: usize) Debt {
         return switch (s.reading) {
             .preface, .first_frame => .opening,

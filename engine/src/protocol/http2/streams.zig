@@ -57,8 +57,8 @@ pub const Stream = struct {
     /// The next one with the same hash, and where those with this place as their hash begin.
     chain: u16 = nowhere,
     bucket: u16 = nowhere,
-    /// It is closed, and the peer has yet to be told. For an open stream: the same when what is queued has
-    /// been framed.
+    /// The RST_STREAM that a closed stream has yet to send. An open stream sends it when its queued content
+    /// has been framed.
     doomed: Doom = .{},
 
     pub const Doom = struct { id: u32 = 0, code: Code = .no_error };

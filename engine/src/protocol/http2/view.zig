@@ -1,6 +1,6 @@
-//! One stream of a session, as its exchange sees it: what a whole session is to a protocol with one exchange
-//! at a time. The content that has come and was not taken yet is its owner's to keep; `feed` reads it, and
-//! tells of the end when all of it was taken. Does not know: frames, and other streams.
+//! A stream of a session as its exchange sees it, with the functions of a session that has one exchange at a
+//! time. The stream's owner keeps content that has come and was not taken; `feed` reads it, and tells of the
+//! end when all of it was taken. Does not know: frames, and other streams.
 const std = @import("std");
 const assert = std.debug.assert;
 const http1 = @import("../http1/session.zig");

@@ -1,7 +1,7 @@
-//! What proxies say in header fields about the requests that they pass on: `Forwarded` (RFC 7239), and
-//! X-Forwarded-For with X-Forwarded-Proto, which no standard describes. Each proxy adds itself at
-//! the right: a hop, from whom it has the request. Does not know: which proxies are trusted, and where
-//! the fields come from.
+//! Header fields in which proxies describe the requests that they pass on: `Forwarded` (RFC 7239), and
+//! X-Forwarded-For with X-Forwarded-Proto, which no standard describes. Each proxy adds a hop at the right:
+//! the peer that it has the request from. Does not know: which proxies are trusted, and where the fields come
+//! from.
 const std = @import("std");
 const syntax = @import("../http/syntax.zig");
 const endpoint = @import("endpoint.zig");

@@ -1,4 +1,4 @@
-//! What proxies say about those whose connections and requests they bring.
+//! Statements of proxies about the clients whose connections and requests they pass on.
 const endpoint = @import("endpoint.zig");
 const header = @import("header.zig");
 

@@ -11,7 +11,7 @@ pub const History = @import("inflater.zig").History;
 pub const InflateError = @import("inflater.zig").Error;
 pub const Deflater = @import("deflater.zig").Deflater;
 
-/// What this server is willing to do. Windows cost memory: 2^bits bytes for input,
+/// The server's limits in a negotiation. Windows cost memory: 2^bits bytes for input,
 /// `Deflater.memoryBytes(bits)` for output.
 pub const Options = struct {
     /// Upper bound of the window for what we send, 8..15. A client may ask for less.

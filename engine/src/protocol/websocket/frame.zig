@@ -1,4 +1,4 @@
-//! One WebSocket frame's header in both directions, and masking (RFC 6455 section 5).
+//! The header of a WebSocket frame in both directions, and masking (RFC 6455 section 5).
 //! Does not know: which frames may follow which, roles, limits and messages (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;

@@ -114,7 +114,7 @@ const fixed: Tables = make: {
     break :make tables;
 };
 
-/// Where in the stream the next bit lies.
+/// The part of the stream to which the next bit belongs.
 const State = union(enum) {
     /// Before a block's first bit. `final`: the block before it was marked as the last of its stream (RFC
     /// 7692 section 7.2.3.4 allows that within a message).
@@ -153,8 +153,8 @@ pub const Step = struct {
     },
 };
 
-/// What a message may refer to: the bytes that came out last, of the messages before it as well. The one
-/// thing that context takeover makes a connection keep.
+/// The last bytes of output, to which a message may refer, including those of earlier messages. Context
+/// takeover makes a connection keep these, and nothing else.
 pub const History = struct {
     ring: []u8,
     at: usize = 0,

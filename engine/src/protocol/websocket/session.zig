@@ -1,7 +1,7 @@
-//! One WebSocket's state machine: unread bytes in, at most one event out; commands in, frame bytes out (RFC
-//! 6455 sections 5 to 8). Does not know: sockets, time, who answers, how a message is put together again, and
-//! compression beyond its one header bit. It keeps no payload except that of one control frame, so an idle
-//! WebSocket costs the size of `Session` (below 320 bytes).
+//! The state machine of a WebSocket: unread bytes in, at most one event out; commands in, frame bytes out
+//! (RFC 6455 sections 5 to 8). Does not know: sockets, time, who answers, how a message is put together
+//! again, and compression beyond its one header bit. A session keeps no payload except that of a control
+//! frame, so an idle WebSocket costs the size of `Session` (below 320 bytes).
 const std = @import("std");
 const assert = std.debug.assert;
 

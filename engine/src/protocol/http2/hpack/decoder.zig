@@ -16,7 +16,7 @@ const Meta = @import("name.zig").Meta;
 pub const table_bytes_max = 4096;
 const Table = table_file.Table(table_bytes_max, .lent);
 
-/// Where a table lies that has outgrown its memory.
+/// Memory for a table that has outgrown its own, while a block is read.
 pub const Bench = [Table.unit_count]u64;
 
 /// The block cannot be understood, and so none behind it: COMPRESSION_ERROR.

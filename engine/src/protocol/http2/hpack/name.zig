@@ -1,4 +1,5 @@
-//! What a field's name and value are to us, found out once: a table keeps it with its entries.
+//! Classifies a field by its name and value. A table keeps the class with the entry, so that it is found
+//! once.
 //! RFC 9113 sections 8.2.1 and 8.3. Does not know: which fields a message may have.
 const std = @import("std");
 const assert = std.debug.assert;

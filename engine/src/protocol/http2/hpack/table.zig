@@ -21,12 +21,12 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
         const T = @This();
 
         units: if (ring == .own) [unit_count]u64 else []u64 = if (ring == .own) undefined else &.{},
-        /// Where each entry lies, in units: a ring as well.
+        /// The place of each entry in `units`: a ring as well.
         places: [entries_max]u16 = undefined,
         /// Entries that were ever added: the number of the next one.
         added: u32 = 0,
         count: u16 = 0,
-        /// Where the next entry goes, if the ring has room for it.
+        /// The place of the next entry, if the ring has room for it.
         next: u16 = 0,
         /// Units of the ring that entries take.
         used: u16 = 0,
