@@ -62,7 +62,8 @@ sub found ($self, $text) { return $self->{run}->found("$self->{row}{event}: $tex
 sub _begin ($self) {
     my $run   = $self->{run};
     my @kinds = (qw(kept fresh), Pairs::Table::is_psgi($self->{row}) ? () : 'websocket');
-    $self->{load} = [ map { Pairs::Load->start($_, $run->place, $run->prefix) } @kinds ];
+    $self->{begun} = time;
+    $self->{load}  = [ map { Pairs::Load->start($_, $run->place, $run->prefix) } @kinds ];
     sleep 0.3;
     return;
 }
@@ -76,7 +77,10 @@ sub _finish ($self, $excuse = undef) {
     $self->found("no client could ask") if !$asked;
     return                              if !@lost;
     my %why;
-    $why{"$_->{kind}: $_->{why}"}++ for @lost;
+    for my $lost (@lost) {
+        my $when = sprintf ', %.2f to %.2f s', map { $lost->{$_} - $self->{begun} } qw(begun failed);
+        $why{"$lost->{kind}: $lost->{why}$when"}++;
+    }
     my @most = (sort { $why{$b} <=> $why{$a} } keys %why)[ 0 .. 2 ];
     return $self->found(
               scalar(@lost)

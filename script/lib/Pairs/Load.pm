@@ -51,12 +51,11 @@ sub _ask_until ($over, $kind, $place, $prefix) {
     until (select(my $ready = $bits, undef, undef, PAUSE_S) || @lost >= FAILURES) {
         undef $client if $kind ne 'kept' || $client && !$client->goes_on;
         my $begun = time;
-        my $fresh = !$client;
+        $process = 0 if !$client;
         $asked++;
         # Expected: nobody listens, or the connection was closed before all was sent.
         my $told = eval {
             $client //= Pairs::Client->new($place, timeout => REQUEST_S);
-            $process = 0 if $fresh;
             $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
         };
         my $why = $told // "$@";
