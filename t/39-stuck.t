@@ -224,6 +224,35 @@ for my $placement ([], ['--preload-app'], [qw(--engine thread)], [qw(--engine pr
     };
 }
 
+# So it is while END blocks run, those of a template too.
+my $never_ends = write_file('never-ends.pl', <<'APP');
+END { print STDERR "END\n"; my $end = time + 300; select undef, undef, undef, 0.1 while time < $end }
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    await $send->({ type => 'http.response.start', status => 200 });
+    await $send->({ type => 'http.response.body', body => 'hello' });
+}
+APP
+for my $placement ([], ['--preload-app'], [qw(--engine process --preload-app)]) {
+    subtest "shutdown_timeout and END @$placement" => sub {
+        my $server =
+            TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $never_ends);
+        is(get($server->port, '/')->{body}, 'hello', 'the worker serves');
+        my $begun = time;
+        is($server->stop, 0, 'TERM ends the server');
+        cmp_ok(time - $begun, '<', 6, '... in time');
+        my $where = qr{process \d+ is stuck at \S*never-ends\.pl line 1$}m;
+        like($server->log, $where, '... and says where it was');
+        like(
+            $server->log,
+            qr/::END called at \S+Fork\.pm line \d+\n(?!    )/,
+            '... without what is the server'
+        );
+    };
+}
+
 for my $engine (qw(inline thread)) {
     subtest "TERM, TERM, TERM: $engine" => sub {
         my $server = TestServer->command(qw(-E production --shutdown-timeout 100 --engine), $engine, $app);

@@ -175,22 +175,26 @@ for my $template ([], ['--preload-app']) {
     };
 }
 
-subtest 'HUP while the first workers hang' => sub {
-    my $hung   = hang();
-    my $server = TestServer->spawn(
-        $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-E', 'production',
-        '--port'    => 0,
-        '--workers' => 2,
-        $hung
-    );
-    ok($server->wait_for_log(qr/hangs.*hangs/s), 'both hang');
-    write_file('app.pl', TestLoad::application(1));
-    $server->signal('HUP');
-    my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)});
-    ok($port, 'HUP starts others, with the repaired code');
-    like(get($port, '/')->{body}, qr/ 1\z/, '... which serve') if $port;
-    is($server->stop, 0, 'the server ends well');
-};
+# A template hangs alone.
+for my $case ([qr/hangs.*hangs/s], [ qr/hangs/, '--preload-app' ]) {
+    my ($both, @template) = @$case;
+    subtest "HUP while the first workers hang @template" => sub {
+        my $hung   = hang();
+        my $server = TestServer->spawn(
+            $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-E', 'production',
+            '--port'    => 0,
+            '--workers' => 2,
+            @template, $hung
+        );
+        ok($server->wait_for_log($both), 'what loads hangs');
+        write_file('app.pl', TestLoad::application(1));
+        $server->signal('HUP');
+        my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)});
+        ok($port, 'HUP starts others, with the repaired code');
+        like(get($port, '/')->{body}, qr/ 1\z/, '... which serve') if $port;
+        is($server->stop, 0, 'the server ends well');
+    };
+}
 
 for my $reuseport (0, 1) {
     subtest 'TTIN and TTOU' . ($reuseport ? ' with reuseport' : '') => sub {

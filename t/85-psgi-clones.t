@@ -259,6 +259,42 @@ APP
     is $server->stop, 0, 'it stops';
 };
 
+# In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
+my $PATIENCE = 3;
+
+# It would keep the others from being replaced, and the process from its end.
+subtest 'an interpreter that does not come to the end of its start' => sub {
+    local $psgi = write_file('held.psgi', <<"APP");
+sub CLONE {
+    return if !-e '$dir/hold';
+    open my \$mark, '>', '$dir/held' or die \$!;
+    select undef, undef, undef, 0.02 while -e '$dir/hold';
+}
+sub { \$_[0]{PATH_INFO} eq '/exit' and exit; [ 200, [], ["\$\$"] ] };
+APP
+    unlink "$dir/held";
+    my @limits = ('--lifespan-startup-timeout', $PATIENCE, '--heartbeat-timeout', $PATIENCE);
+    for my $limited (1, 0) {
+        my ($server, $port) = start(qw(-s EVHTP --workers 2), $limited ? @limits : ());
+        my $pid = get($port, '/')->{body};
+        write_file('hold', '');
+        get($port, '/exit');
+        ok wait_for(sub { -e "$dir/held" }, 60), 'an interpreter hangs at its start';
+        if ($limited) {
+            my $late = 'did not start within ' . 2 * $PATIENCE . ' s and is left alone';
+            ok $server->wait_for_log(qr/interpreter \d cannot start: $late/), '... and is given up';
+            unlink "$dir/hold";
+            ok wait_for(sub { threads_of($pid) == 5 }, 60), '... another one takes its place';
+        }
+        my $begun = time;
+        is $server->stop, 0, 'it stops';
+        cmp_ok time - $begun, '<', 20, '... before the end of shutdown_timeout';
+        unlink "$dir/hold", "$dir/held";
+    }
+    is PAGI::Server::Prefork::_start_timeout({ lifespan_startup_timeout => 30, heartbeat_timeout => 0 }), 90,
+        'a start has a minute where workers may be silent for ever';
+};
+
 subtest 'plackup -s Peregrine --engine thread' => sub {
     my ($server, $port) = start(qw(-s Peregrine --engine thread --workers 2));
     my $kept = TestClient->new($port);
@@ -279,9 +315,6 @@ subtest 'plackup -s Peregrine --engine thread' => sub {
         'TERM ends the process, which is replaced';
     is $server->stop, 0, 'it stops';
 };
-
-# In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
-my $PATIENCE = 3;
 
 subtest 'interpreters that do not come back' => sub {
     open my $lock, '<', write_file('lock', '') or die $!;

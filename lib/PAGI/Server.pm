@@ -423,8 +423,9 @@ C<off>: it is not asked. B<--lifespan>
 
 =item lifespan_startup_timeout => 30
 
-How long the application's startup may take. 0: no limit. From 0 to 86400.
-B<--lifespan-startup-timeout>
+How long the application's startup may take. A worker process, which loads its application before,
+has C<heartbeat_timeout> more, or a minute where that is 0; one that has not started by then is
+killed. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
 
 =item extensions => {}
 

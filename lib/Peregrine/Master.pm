@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use IO::Async::Loop;
+use List::Util qw(max min);
 use Peregrine;
 use Peregrine::Fork;
 use Peregrine::Link;
@@ -30,6 +31,8 @@ use constant LARGE_S => 60;
 use constant ANSWER_S => 0.5;
 # What a worker that is stuck has to say where, and to end, before it is killed.
 use constant SAY_S => 3;
+# What templates have for their END blocks when workers have used up the time for the stop.
+use constant END_LEAST_S => 1;
 # Workers that there may be at once, old and new ones.
 use constant BUSY_MAX => 4096;
 # Seconds after which a worker that ended as TERM ends it was told to by itself. A TERM for the whole process
@@ -124,7 +127,7 @@ sub _cannot_start {
     my ($self, $reason) = @_;
     return if $self->{phase} ne 'starting';
     $self->{phase} = 'over';
-    $self->{templates}->stop if $self->{templates};
+    $self->{templates}->stop($self->{stop_timeout}->('stop')) if $self->{templates};
     $self->{starting}->fail("$reason\n", 'workers');
     return;
 }
@@ -489,7 +492,7 @@ sub restart {
         $self->_replace_all;
         return $restarting;
     }
-    return $restarting if $self->{phase} ne 'running';
+    return $restarting if $self->{phase} !~ /\A(?:starting|running)\z/;
     my $renewal = $self->{templates}->renew;
     # One that was asked for before, and has not come, loads anew.
     return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
@@ -661,9 +664,13 @@ sub _end {
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
     $self->_interrupt_start($_) for $self->workers;
-    # One that is retiring already is to leave as the others.
     my $seconds = $self->{stop_timeout}->(@message);
-    $self->_tell_to_leave($_, $seconds, @message) for $self->workers;
+    $self->{stop_until} = _now() + $seconds;
+    # A worker that is retiring already is to leave as the others; one that starts has no requests to finish.
+    for my $worker ($self->workers) {
+        my $limit = $worker->{state} eq 'starting' ? min($seconds, SUPERSEDED_S) : $seconds;
+        $self->_tell_to_leave($worker, $limit, @message);
+    }
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
         if $before eq 'starting';
     $self->_stopped;
@@ -693,7 +700,8 @@ sub _stopped {
     my ($self) = @_;
     return if $self->{phase} ne 'stopping' || %{ $self->{workers} };
     if ($self->{templates} && !$self->{templates_gone}) {
-        $self->{templates}->stop->on_ready(sub { $self->{templates_gone} = 1; $self->_stopped });
+        my $left = max(END_LEAST_S, $self->{stop_until} - _now());
+        $self->{templates}->stop($left)->on_ready(sub { $self->{templates_gone} = 1; $self->_stopped });
         return;
     }
     $self->{phase} = 'over';

@@ -223,7 +223,8 @@ fieldhash my %STOPPING;
 sub _stop {
     my ($self, $name) = @_;
     Peregrine::heard_stops();
-    return $self->{server}->hurry("SIG$name again") if $self->{stopping};
+    my $again = $self->{signalled}++ ? ' again' : '';
+    return $self->{server}->hurry("SIG$name$again") if $self->{stopping};
     $self->{log}->info("$self->{name}: SIG$name: the server stops");
     return $self->stop_once;
 }

@@ -6,12 +6,13 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use List::Util qw(min);
 use Peregrine::Template;
 use Scalar::Util qw(weaken);
 
 # Between two starts of a template that ends unasked, in seconds; each time twice as long.
 use constant { BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
-# What one that was told to leave may take for its END blocks.
+# Seconds that a template which was told to leave has for its END blocks, unless the server stops before.
 use constant LEAVE_S => 10;
 
 sub new {
@@ -200,11 +201,14 @@ sub _not_renewed {
 }
 
 sub stop {
-    my ($self) = @_;
+    my ($self, $seconds) = @_;
     return $self->{stopping} if $self->{stopping};
     my $stopping = $self->{stopping} = $self->{loop}->new_future;
     $self->{loop}->unwatch_time(delete $self->{again}) if $self->{again};
-    $self->_dismiss($_->{template}) for values %{ $self->{all} };
+    for my $entry (values %{ $self->{all} }) {
+        $self->_dismiss($entry->{template});
+        $self->_limit($entry, min(LEAVE_S, $seconds), 'did not leave within %.3g s');
+    }
     $stopping->done if !%{ $self->{all} };
     return $stopping;
 }
@@ -245,7 +249,7 @@ Peregrine::Templates - the templates of a Peregrine::Master, old and new
     my $template = $templates->fork_worker({ number => 1 }, $there);
     ...
     $templates->lost_worker($template);                 # it has ended
-    $templates->stop->get;
+    $templates->stop(30)->get;
 
 =head1 DESCRIPTION
 
@@ -307,8 +311,10 @@ Says something to all of them.
 
 =head2 stop, kill
 
-    $templates->stop->get;
+    $templates->stop(30)->get;
     $templates->kill('was told to stop again and again');
+
+All of them leave, within so many seconds; what has not left by then is killed. Or they are killed at once.
 
 =head1 LICENSE
 

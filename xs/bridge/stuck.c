@@ -84,10 +84,19 @@ static void add_function(stuck_text *text, const CV *cv) {
     else add_words(text, "a function");
 }
 
+/* Whether code is of the packages that run processes. Applications have packages below Peregrine::App. */
+static bool is_of_server(pTHX_ const COP *cop) {
+    const HV *stash = cop ? CopSTASH(cop) : NULL;
+    const HEK *package = stash ? HvNAME_HEK((HV *)stash) : NULL;
+    const char *name = package ? HEK_KEY(package) : "";
+    return strncmp(name, "Peregrine::", 11) == 0 && strncmp(name, "Peregrine::App::", 16) != 0;
+}
+
 /* The application's frames; all of them where nothing is being dispatched. */
 static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
     const PERL_SI *server = worker && worker->depth > 0 ? worker->server_stack : NULL;
     int frames = 0;
+    if (PL_dirty) return;
     for (const PERL_SI *si = PL_curstackinfo; si; si = si->si_prev) {
         for (I32 i = si->si_cxix; i >= 0 && frames < PX_STUCK_FRAMES; i--) {
             if (si == server && i <= worker->server_frame) return;
@@ -99,6 +108,8 @@ static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
             add_words(text, " called");
             add_place(text, cx->blk_oldcop);
             end_line(text);
+            /* The END block of an application is called from there. */
+            if (!worker && is_of_server(aTHX_ cx->blk_oldcop)) return;
         }
     }
 }
@@ -173,6 +184,9 @@ static bool give_up(const px_worker *worker) {
 
 /* Writes where the interpreter of this thread is. */
 static void tell(const char *who, unsigned long number) {
+#ifdef MULTIPLICITY
+    if (!stuck_perl) return;
+#endif
     dTHXa(stuck_perl);
     stuck_text text = {.len = 0};
     add_words(&text, stuck_name);
@@ -187,9 +201,9 @@ static void tell(const char *who, unsigned long number) {
     PERL_UNUSED_VAR(written);
 }
 
+/* Without a worker the process is at its end: an END block of the application does not return. */
 static void on_signal(int number) {
     PERL_UNUSED_VAR(number);
-    if (!stuck_worker) return;
     tell(": process ", (unsigned long)getpid());
     if (give_up(stuck_worker)) (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
     /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */

@@ -172,8 +172,8 @@ sub _start_status_process {
         name              => 'PAGI: status',
         role              => 'status',
         workers           => 1,
-        heartbeat_timeout => $self->{options}{heartbeat_timeout},
-        start_timeout     => $self->{options}{heartbeat_timeout},
+        heartbeat_timeout => $self->_engine_heartbeat,
+        start_timeout     => $self->_engine_heartbeat,
         stop_timeout      => sub { SHUTDOWN_S + 1 },
         run               => sub { my ($record) = @_; return $weak->_run_status_process($record) },
     );
@@ -194,7 +194,7 @@ sub _run_status_process {
         server            => $status,
         log               => $self->{log},
         name              => 'PAGI: status',
-        heartbeat_timeout => $self->{options}{heartbeat_timeout},
+        heartbeat_timeout => $self->_engine_heartbeat,
     )->serve;
 }
 

@@ -21,7 +21,7 @@ use Peregrine::WorkerProcess;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 
-# Seconds that a new program has for loading its code, where heartbeat_timeout does not say it.
+# Seconds that a start has for loading code, where heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
 
 # What a worker process may have of a limit that is meant for all of them.
@@ -153,11 +153,12 @@ sub _stop_timeout {
     return $self->_time_to_stop + ($recycles ? $self->{options}{recycle_timeout} : 0);
 }
 
-# Loading code blocks a worker, which cannot say meanwhile that it lives.
+# Loading code blocks a worker, which cannot say meanwhile that it lives. A start that never ends would keep
+# all other workers from being replaced.
 sub _start_timeout {
     my ($options) = @_;
     my ($startup, $heartbeat) = @{$options}{qw(lifespan_startup_timeout heartbeat_timeout)};
-    return $startup && $heartbeat ? $startup + $heartbeat : 0;
+    return $startup ? $startup + ($heartbeat || LOAD_S) : 0;
 }
 
 sub _serving {
@@ -256,9 +257,8 @@ sub _instead_of_handover {
 
 # One that hangs while it starts is given up, so that there can be another attempt.
 sub _limit_handover {
-    my ($self,    $handover)  = @_;
-    my ($startup, $heartbeat) = @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout)};
-    my $seconds = $startup ? $startup + ($heartbeat || LOAD_S) : return;
+    my ($self, $handover) = @_;
+    my $seconds = _start_timeout($self->{options}) or return;
     weaken(my $weak = $self);
     $self->{handover_timer} = $self->loop->watch_time(
         after => $seconds,

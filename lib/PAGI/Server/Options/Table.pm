@@ -95,7 +95,10 @@ my @SECTIONS = (
                 default => 30,
                 min     => 0,
                 max     => 86_400,
-                about   => "How long the application's startup may take. 0: no limit.",
+                about   =>
+                    "How long the application's startup may take. A worker process, which loads its application"
+                    . ' before, has C<heartbeat_timeout> more, or a minute where that is 0; one that has not'
+                    . ' started by then is killed. 0: no limit.',
             },
             {
                 name    => 'extensions',

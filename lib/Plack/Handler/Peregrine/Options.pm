@@ -12,8 +12,8 @@ use Peregrine::Nearest;
 
 # What an option of PAGI::Server means nothing to: it is about its applications.
 my %NOT_OURS = map { $_ => 1 } qw(
-    app extensions lifespan_mode lifespan_startup_timeout on_error max_receive_queue max_receive_queue_size
-    sse_idle_timeout validate_events
+    app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size sse_idle_timeout
+    validate_events
 );
 
 # The words of other handlers: whose they are, and what they set here. A function gets the value, and gives
