@@ -112,7 +112,7 @@ def head(command, settings):
         f" run {settings['load']:.2f}.",
         f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of"
         f" {settings['seconds']} s each; servers on core {settings['cores'].server}, the load on core"
-        f" {settings['cores'].load}. Those of a scenario are alive together and loaded in turns of a second,"
+        f" {settings['cores'].load}. The servers of a scenario are alive together and loaded in turns of a second,"
         " which are its rounds; for latency, idle connections and growth they run one at a time.",
         "",
         "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed."

@@ -1,6 +1,6 @@
-"""Measures our servers and their peers, on one core, with the load on another. Those of a scenario are alive
-all the time and are loaded in turns of a second, so that a machine whose speed changes changes all of them;
-where the load is not all that a server can take, they run one at a time.
+"""Measures our servers and their peers, on one core, with the load on another. The servers of a scenario are
+alive all the time and are loaded in turns of a second, so that a machine whose speed changes changes all of
+them; where the load is not all that a server can take, they run one at a time.
 
 ROW is SCENARIO, SERVER or SCENARIO/SERVER; without one all rows are measured and docs/BENCHMARKS.md is
 written.

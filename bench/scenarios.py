@@ -59,7 +59,7 @@ SCENARIOS = (
     Scenario(
         "single",
         "Hello, one connection",
-        "One request at a time: what a server does between two of them is not shared with others.",
+        "With one request at a time, a server cannot share its work between several requests.",
         s.HELLOS_ALONE,
         measure.burst,
         _BURST,

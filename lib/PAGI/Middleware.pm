@@ -82,7 +82,7 @@ change both. A class of middleware is a subclass of this one that overrides L</w
 L<PAGI::Middleware::Builder> puts several around an application.
 
 It has the methods that C<PAGI::Middleware> of the distribution PAGI-Tools documents, so that middleware for
-one of them works with the other. Where that distribution is installed, this module is not.
+one of them works with the other. If that distribution is installed, this module is not.
 
 =head1 METHODS
 
@@ -108,8 +108,8 @@ The application with the middleware around it. A subclass has to have it; this o
 
     my $inner = $self->modify_scope($scope, { 'my.user' => $user });
 
-A copy of the scope with additions. What the scope refers to (C<pagi.connection>, C<state>) is shared; the
-scope itself stays as it was, so that what is around the middleware does not see the additions.
+A copy of the scope with additions. Both scopes refer to the same objects (C<pagi.connection>, C<state>).
+The first scope stays as it was, so that middleware around this one does not see the additions.
 
 =head2 intercept_send
 

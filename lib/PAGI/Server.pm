@@ -274,16 +274,16 @@ a response has started its connection is cut.
 
 Usually it has resolved when it returns. It waits while more output than C<write_high_watermark> waits for
 the client, until that has fallen below C<write_low_watermark>; while a thread opens the C<file> of an event,
-which happens where its storage may be slow; and for its next turn once an exchange has
-sent 64 events in one turn of the event loop, so that an application which sends without end to a client
-that reads as fast keeps nobody else waiting. What it says was sent is with the server by then, whether
-anybody awaits the Future or not. How much waits for the client says C<buffered_amount> of
+which happens where its storage may be slow; and for its next turn once an exchange has sent 64 events in one
+turn of the event loop, so that an application which sends without end to a client that reads as fast keeps
+nobody else waiting. The server has taken the content of the event by the time C<$send> returns, whether or
+not the application awaits the Future. How much waits for the client says C<buffered_amount> of
 C<pagi.transport>.
 
 =item Several $receive at once
 
-They are served in the order of the calls. One that was cancelled gets nothing: what arrives goes to the
-next.
+They are served in the order of the calls. A call whose Future was cancelled gets nothing: the event
+goes to the next call.
 
 =item Names of headers
 
@@ -293,8 +293,8 @@ may have 256 KiB, which is as much as any browser reads: a longer list fails its
 
 =item Files and file handles
 
-A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. What is
-sent are the bytes of the descriptor: layers of the handle (C<:encoding>, C<:crlf>) do not change them.
+A C<http.response.body> event with C<fh> and without C<offset> sends from where the handle stands. The
+bytes of the descriptor are sent: layers of the handle (C<:encoding>, C<:crlf>) do not change them.
 
 Files are sent by the kernel. Pipes, sockets, devices, files without a size such as those in F</proc>,
 in-memory and tied handles are read in pieces of 64 KiB at most, as fast as the client takes them. Pipes,
@@ -307,9 +307,9 @@ is opened or read.
 =item WebSockets
 
 An application that returns closes its WebSocket with 1000, one that dies with 1011; before
-C<websocket.accept> both are answered with 500. What is sent after the application's own C<websocket.close>
-fails, whether the peer has answered it or not; what is sent after the peer or the server has ended the
-WebSocket does nothing. After a handshake was refused with C<websocket.close>, C<$receive> gives
+C<websocket.accept> both are answered with 500. C<$send> fails after the application's own
+C<websocket.close>, whether or not the peer has answered it, and does nothing after the peer or the server
+has ended the WebSocket. After a handshake was refused with C<websocket.close>, C<$receive> gives
 C<websocket.disconnect> with 1006; after a denial response nothing follows, so a C<$receive> that waits is
 cancelled. Too large a frame or message closes with 1009. At shutdown, peers are told 1001, those that were
 not accepted yet get a 503, and the application gets C<server_shutdown>. A C<subprotocol> that the client
@@ -344,10 +344,10 @@ sockets, connections and the rest are closed before C<fork> returns there, and C
 C<pagi.connection> and the server's methods die with a message that says so. It ends by C<exit>, C<exec> or
 C<POSIX::_exit>. No signal is blocked in a child or in a program, although the server's loop has blocked some,
 and what the server does at a signal is not done there: C<TERM> ends them. Functions that the application has
-set in C<%SIG> stay. One that comes back from the application by mistake dies; under
-L<run|PAGI::Server/run> and L<pagi-server> it ends with a message, and without END blocks, which are its
-parent's to run. A child that wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the
-application's, with its timers and watches, is its parent's.
+set in C<%SIG> stay. A child that returns from the application by mistake dies; under L<run|PAGI::Server/run>
+and L<pagi-server> it ends with a message, and without running END blocks, which belong to its parent. A child
+that wants a loop makes one of its own, as C<< $loop->fork >> prepares it to; the application's, with its
+timers and watches, is its parent's.
 
 =item Other event loops
 
@@ -359,21 +359,23 @@ asked for, timers and watchers of EV, and AnyEvent with it, stand still.
 
 =item The end of a request
 
-After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. What is
-sent after the response is complete does nothing; with C<log_level> C<debug> the log has a line about it.
+After the response is complete, and when the client has gone, C<$receive> gives C<http.disconnect>. Events
+that the application sends after its response is complete have no effect; with C<log_level> C<debug> the
+log has a line about each.
 
 A client that ends its side of the connection in the middle of a request (TCP FIN, over TLS also
 close_notify) has gone for the application, since nearly all that do so have closed the connection:
 C<is_connected> is false, the reason is C<client_closed>, and C<on_complete> does not fire any more. Some
 have only stopped sending (S<C<nc -N>>) and wait for their answer. So what the application sends after that
 still goes out, under the limits of every response, and never fails; then the connection closes. A client
-that has closed answers it with a reset, which ends that. Whoever answers before the first C<await> that
-waits is not told, even if the end came together with the request. What came of the request before the end
-is given by C<$receive> before C<http.disconnect>; a request body that the end has cut short is not followed
-by an event without C<more>.
+that has closed answers it with a reset, which ends that. An application that answers before the first
+C<await> that suspends it is not told of the end, even if that came together with the request. C<$receive>
+first gives the parts of the request that came before the end, then C<http.disconnect>; a request body that
+was cut short has no last event without C<more>.
 
 An application that returns or dies without having completed its response after it was told leaves its
-client with a cut connection. That is no error; if it died, the exception is logged at the level C<debug>.
+client with a cut connection. The server does not count this as an error; an exception is logged at the
+level C<debug>.
 
 =back
 
@@ -384,7 +386,7 @@ client with a cut connection. That is no error; if it died, the exception is log
     my $server = PAGI::Server->new(%options);
 
 An unknown option, or a value that is not allowed, dies with a message that names it, the value and what is
-allowed. Where there is a flag of L<pagi-server> with the same meaning, it is named.
+allowed. If L<pagi-server> has a flag with the same meaning, it is named.
 
 Numbers may be strings with C<_> between digits. Bytes may end in C<K> (1024), C<M> or C<G>, times in C<ms>,
 C<s>, C<m> or C<h>: C<< max_body_size => '1G' >>, C<< timeout => '30s' >>. Without a unit times are in
@@ -1030,8 +1032,8 @@ C<[::]:PORT> takes IPv4 connections too, unless another place has an IPv4 addres
 =head2 Unix sockets
 
 A socket file at which nobody listens, left by a server that was killed, is replaced; while somebody listens
-there, and when it is another kind of file, the start fails. Whoever may write to the file may connect. The
-file is removed at shutdown, unless another server's file has taken its place. In scopes C<server> is
+there, and when it is another kind of file, the start fails. Users who may write to the file may connect.
+The file is removed at shutdown, unless another server's file has taken its place. In scopes C<server> is
 C<[$path, undef]>, and there is no C<client>.
 
 =head2 PROXY protocol
@@ -1057,8 +1059,8 @@ the proxies connect; C<unix> are peers on Unix sockets:
     pagi-server --trusted-proxies 10.0.0.0/8 --trusted-proxies unix app.pl
 
 Then C<client> in scopes and C<%h> in the access log are the rightmost address in C<X-Forwarded-For> that is
-not in these networks: the last one that a trusted proxy has seen itself. What stands to the left of it is
-the client's word. If all are in these networks, it is the leftmost. An element that is no address
+not in these networks: the last one that a trusted proxy has seen itself. Addresses to the left of it are
+claims of the client. If all are in these networks, it is the leftmost. An element that is no address
 (malformed, C<unknown>, C<_name>) hides what stands to the left of it: C<client> is the proxy that passed it
 on then. The port is 0, unless the proxy tells it (C<192.0.2.1:4711>, C<[2001:db8::1]:4711>). Several fields
 of a name are one list.
@@ -1146,12 +1148,12 @@ they start in a millisecond or so instead of the time that loading takes, also w
 the memory of what was loaded as long as they do not change it. Without it, which is the default, each worker
 loads by itself: nothing that the application opens while it is loaded is shared by mistake.
 
-What is made while the application is loaded is in all workers, so a connection to a database, an open socket,
-a random number or a process number would be the same one in each. It belongs into C<lifespan.startup>, which
-runs in each worker, after it has been forked (C<worker_num> and C<is_worker> are in the scope). An
-application that makes an L<IO::Async::Loop>, or starts threads, while it is loaded is refused with a message
-that says so. Modules that are loaded are fine, and are what preloading is for. Files that are only read are
-shared with their position: open them anew.
+Objects that are made while the application is loaded are in all workers, so all of them would share a
+connection to a database, an open socket, a random number or a process id. Make such objects in
+C<lifespan.startup>, which runs in each worker after it has been forked (C<worker_num> and C<is_worker> are in
+the scope). An application that makes an L<IO::Async::Loop>, or starts threads, while it is loaded is refused
+with a message that says so. Modules that are loaded are fine, and are what preloading is for. Files that are
+only read are shared with their position: open them anew.
 
 HUP starts a new template, which loads the new code while the old workers serve; when it has, they are
 replaced one by one as ever. If it does not load, or its first worker does not start, the log says why, the
@@ -1160,10 +1162,10 @@ If it dies another one is started, with the code that is there then; workers go 
 
 =item Workers that end
 
-A worker that dies, or that the application ends with C<exit>, is replaced at once. One that dies within 5
-seconds of its start, or cannot start, twice in a row or more often, is replaced after half a second, a
-second, two, and so on up to half a minute, and the log has an error each time. When the master dies the
-workers stop.
+A worker that dies, or that the application ends with C<exit>, is replaced at once. If workers die within
+5 seconds of their start, or cannot start, twice in a row or more often, the next is started after half a
+second, a second, two, and so on up to half a minute, and the log has an error each time. When the master
+dies the workers stop.
 
 =item Workers that are stuck
 
@@ -1259,9 +1261,10 @@ had gone. Each line of the access log is one of them.
 
 =item peregrine_requests_refused_total, peregrine_requests_aborted_total, peregrine_requests_shed_total
 
-What the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_large>, C<head_too_large>,
-C<misdirected>, C<upgrade>, C<unsupported>, C<overload>); what ended before its answer did, by the reason
-that the application is told; what was refused or cut because memory was short.
+Requests that the engine refused, by C<reason> (C<malformed>, C<timeout>, C<body_too_large>,
+C<head_too_large>, C<misdirected>, C<upgrade>, C<unsupported>, C<overload>); requests that ended before
+their answers, by the reason that the application is told; requests that were refused or cut because
+memory was short.
 
 =item peregrine_request_duration_seconds, peregrine_queue_duration_seconds,
 peregrine_application_duration_seconds, peregrine_write_duration_seconds
@@ -1269,14 +1272,16 @@ peregrine_application_duration_seconds, peregrine_write_duration_seconds
 Histograms of the requests that the application has answered: the whole time from the moment that the head
 was read, and its three parts: until the application was called (under PSGI that is when the body is there,
 too), until the first bytes of its answer could be sent, and until the last ones were. A growing queue time
-says that there are too few workers, or that one request keeps others waiting. What waits in the kernel
-because nobody reads it is in none of them. WebSockets are not in them; an event stream is, when it ends.
+says that there are too few workers, or that one request keeps others waiting. Time in which a request
+waits in the kernel, because the engine does not read yet, is in none of them. WebSockets are not in them;
+an event stream is, when it ends.
 
 =item peregrine_connections, peregrine_requests_open
 
-What is open now, by C<state>: connections C<idle>, C<reading> a request, C<serving>, C<websocket>, in a TLS
-C<handshake>, C<closing>; requests C<waiting> for the application, C<working>, C<answering>. It is looked at
-once a second, by the engine: with C<< engine => 'inline' >> not while the application blocks.
+Open connections and requests, by C<state>: connections C<idle>, C<reading> a request, C<serving>,
+C<websocket>, in a TLS C<handshake>, C<closing>; requests C<waiting> for the application, C<working>,
+C<answering>. The engine counts them once a second: with C<< engine => 'inline' >> not while the
+application blocks.
 
 =item peregrine_connections_accepted_total, peregrine_connections_rejected_total, peregrine_connections_max
 
@@ -1367,18 +1372,17 @@ with C<{> is JSON: there values are escaped as its strings need it, and what is 
 =head1 MEMORY
 
 A process that is refused memory dies: Perl prints "Out of memory!", or the kernel kills it. C<memory_max>
-is where the server begins to give memory back instead. What counts is the process: its physical memory, and
-its address space where that has a limit (C<ulimit -v>). The last quarter of what the system allows is left
-for what comes between two looks, and for the application. Each process counts for itself, so processes that
-share a container want a C<memory_max> each.
+is where the server begins to give memory back instead. The limit holds for the whole process: for its
+physical memory, and for its address space if that has a limit (C<ulimit -v>). The last quarter of the
+system's limit is left for the application, and for memory that is taken between two looks. Each process
+counts for itself, so processes that share a container need a C<memory_max> each.
 
 At the limit the server ends what clients have not finished or do not read, until it is a sixteenth below it.
-What counts is what a client's connection makes the process hold, with all of its streams (HTTP/2): the
-largest
-connection goes first, of those that are about as large one whose address has more of them, then the newest.
-The size of a request is what the server holds of it, and what it has given the application of its body; an
-application that writes a body to a file as it comes holds less, which the server cannot know. A string that
-is sent to many clients at a time is in memory once, and each of them holds a part of it.
+It ends the connection first that makes the process hold most, with all of its streams (HTTP/2); of
+connections of about the same size, one whose address has more of them, then the newest. The size of a
+request is the number of bytes that the server holds of it, and the bytes of its body that the application
+has got; an application that writes a body to a file as it comes holds less, but the server cannot know that.
+A string that is sent to many clients at a time is in memory once, and each of them holds a part of it.
 
 =over
 
@@ -1400,22 +1404,22 @@ unless its peer is a trusted proxy: that brings others, too.
 =back
 
 When all that is not enough either, new connections and requests get 503 until memory has come back; the
-L<health path|/Listening> is answered. Whoever holds nothing is served as ever: an eighth of the limit is
-left to connections even if the application holds all the rest, so that one which is simply large does not
-lock its users out.
+L<health path|/Listening> is answered. Clients that make the process hold nothing are served as ever: an
+eighth of the limit is left to connections even if the application holds all the rest, so that an
+application that is simply large does not lock its users out.
 
 A line a second at most tells how many were refused or cut, and C<stats> of the engine counts them (C<shed>).
 
 =head1 MESSAGES
 
-What the server has to say goes through C<warn>, so that C<$SIG{__WARN__}> gets it, or to the standard
-error. There a line of text begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's
-journal takes it, which has a time of its own. Under L<pagi-server> so do warnings of the application. What
-is about a request names it: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where C<17-3> is C<%L> of the
-access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C Trace
-Context) stand behind its address, C<(192.0.2.1:4711, id 8f14e, trace 0af7651916cd43dd8448eb211c80319c)>. A
-C<log_format> of C<json> has them as C<request_id> and C<trace_id>, the access log as C<%{X-Request-ID}i>
-and C<%{traceparent}i>, in C<json> by themselves. C<log_level> and
+Messages of the server go through C<warn>, so that C<$SIG{__WARN__}> gets them, or to the standard error.
+There a line of text begins with the local time, C<2026-11-21T07:09:37+01:00>, unless systemd's journal
+takes it, which has a time of its own. Under L<pagi-server> so do warnings of the application. A message
+about a request names the request: C<request 17-3 (192.0.2.1:4711) GET /x?y=1>, where C<17-3> is C<%L> of
+the access log; an id that the client sent (C<X-Request-ID>) and that of its trace (C<traceparent>, W3C
+Trace Context) stand behind its address, C<(192.0.2.1:4711, id 8f14e, trace
+0af7651916cd43dd8448eb211c80319c)>. A C<log_format> of C<json> has them as C<request_id> and C<trace_id>,
+the access log as C<%{X-Request-ID}i> and C<%{traceparent}i>, in C<json> by themselves. C<log_level> and
 C<quiet> leave some out. Of messages that differ in numbers, or in the request that they are about, only ten
 are written in ten seconds; of the others their number is told.
 
@@ -1529,15 +1533,16 @@ or has a wildcard for it. If there is none, or it names none: that of C<cert_fil
 F<default.pem>; without that, the first one.
 
 The directory is watched as files are: certificates that are added, replaced or removed are so for the next
-connections, all at once, when nothing has changed for a second. One that cannot be used ends the start. While
-the server runs, the one that was there before stays in its place, and the log names the file and the reason.
+connections, all at once, when nothing has changed for a second. The start fails on a certificate that cannot
+be used. While the server runs, the old certificate stays in place of such a file, and the log names the file
+and the reason.
 
 =head2 OCSP stapling
 
 An OCSP response (DER) beside a certificate, F<example.org.ocsp> for F<example.org.pem>, is shown to clients
-that ask for one; it is loaded again when it changes. One that is about another certificate, too old, or says
-that the certificate is not good, is not shown, and the log says why. So something has to fetch it from time
-to time, once a day for instance:
+that ask for one; it is loaded again when it changes. A response that is about another certificate, too old,
+or says that the certificate is not good, is not shown, and the log says why. So something has to fetch it
+from time to time, once a day for instance:
 
     openssl ocsp -no_nonce -issuer chain.pem -cert example.org.pem -url "$(openssl x509 -noout -ocsp_uri \
         -in example.org.pem)" -respout example.org.ocsp.new && mv example.org.ocsp.new example.org.ocsp
@@ -1617,8 +1622,8 @@ and the Future of L</listen> fails with the category C<stopped>.
 
 A request is in flight until the application has returned, which may be later than the end of its response.
 Event streams and WebSockets are closed at once; their applications have 5 seconds of that time to clean up
-and return. Nobody waits for applications whose client had left before. A lifespan application has what is
-left of C<shutdown_timeout> to answer and to return, a quarter of it or 5 seconds at least.
+and return. The stop does not wait for applications whose clients had left before. A lifespan application
+has what is left of C<shutdown_timeout> to answer and to return, a quarter of it or 5 seconds at least.
 
 =head2 port
 
@@ -1675,7 +1680,7 @@ will belong to them.
 
     print PAGI::Server::Banner->place($_), "\n" for grep { !$_->{problem} } $server->planned_listeners;
 
-Where a start would listen, as L<Peregrine::Listener/plan_all> says. Nothing is bound.
+The places at which a start would listen, see L<Peregrine::Listener/plan_all>. Nothing is bound.
 
 =head2 own_loop
 
@@ -1759,19 +1764,19 @@ when it cannot listen, and as L</run_loop> says.
 
     my $exception = $server->run_loop;
 
-Runs the loop of a server that listens. What a callback in the loop throws, a timer of the application for
-instance, goes through C<IO::Async::Loop>'s C<run> and would end the process as it is; here it is logged,
-the server shuts down as L</shutdown> does, lifespan included, and the exception is returned. L</run> dies
-with it, and L<pagi-server> exits with status 1. (What an application, its Futures, or the callbacks of
-C<pagi.connection> and C<pagi.transport> throw concerns one request and never gets that far.) A program that
-runs the loop itself gets the exception from C<< $loop->run >>.
+Runs the loop of a server that listens. An exception in a callback of the loop, a timer of the application
+for instance, leaves C<IO::Async::Loop>'s C<run> and would end the process. This method logs it, shuts the
+server down as L</shutdown> does, lifespan included, and returns it. L</run> dies with it, and
+L<pagi-server> exits with status 1. (Exceptions of an application, its Futures, or the callbacks of
+C<pagi.connection> and C<pagi.transport> concern one request and never get that far.) A program that runs
+the loop itself gets the exception from C<< $loop->run >>.
 
-One kind of exception does come from applications: an object that dies when it is asked whether it is true
-(C<use overload bool>), thrown behind an C<await>. L<Future::AsyncAwait> asks it, and lets what the question
-dies of go to whoever resolved the awaited Future: to the loop, if that was a timer. Here it ends its
-request, with 500 if nothing has been sent, and the loop goes on. A program that runs the loop itself says
-C<< $server->fail_stalled($@) >>, which is false if no request was waiting in vain, and runs it again. If
-the application's own code resolved the Future, the exception goes there.
+A single kind of exception does come from applications: an object that dies when it is asked whether it is
+true (C<use overload bool>), thrown behind an C<await>. L<Future::AsyncAwait> asks it, and the exception of
+that question goes to the code that resolved the awaited Future: to the loop, if that was a timer. This
+method ends the request, with 500 if nothing has been sent, and the loop goes on. A program that runs the
+loop itself says C<< $server->fail_stalled($@) >>, which is false if no request was waiting in vain, and
+runs it again. If the application's own code resolved the Future, the exception goes there.
 
 =head2 fail_stalled
 

@@ -323,8 +323,8 @@ C<stop> ends the innermost C<start> or C<one_tick>. Outside of these it stops th
 
 =item *
 
-The first instance is the server's. Others, those of blocking user agents and of C<< Mojo::IOLoop->new >>, are
-L<Mojo::Reactor::Poll>: what waits in one blocks the interpreter.
+The first instance is the server's. Further reactors, of blocking user agents and of C<< Mojo::IOLoop->new >>,
+are L<Mojo::Reactor::Poll>: code that waits in such a reactor blocks the interpreter.
 
 =item *
 

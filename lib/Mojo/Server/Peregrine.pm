@@ -217,7 +217,7 @@ Loads an application from its script, and gives what C<to_pagi_app> does.
 
 =head2 serve
 
-What C<to_pagi_app> calls for each scope.
+The application that C<to_pagi_app> returns calls this for each scope.
 
 =head2 begin
 

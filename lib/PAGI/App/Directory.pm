@@ -141,7 +141,7 @@ entries the first ones by name are.
 
 =head1 METHODS
 
-Those of L<PAGI::App::File>. C<new> has one option more:
+The same options as those of L<PAGI::App::File>. C<new> has one option more:
 
 =over
 

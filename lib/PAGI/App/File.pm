@@ -141,8 +141,8 @@ PAGI::App::File - serves the files of a directory
 
 Serves files with validators, conditions, ranges and precompressed siblings: the engine says what to answer,
 see L<PAGI::Server::Folders/What is served>, and sends the bytes. The application only adds what belongs to
-it: a place in a tree of applications, middleware, a listing (L<PAGI::App::Directory>). Where none of that
-is needed, the option C<static> of L<PAGI::Server> costs less: no Perl code runs there.
+it: a place in a tree of applications, middleware, a listing (L<PAGI::App::Directory>). If you need none of
+that, the option C<static> of L<PAGI::Server> costs less: it runs no Perl code.
 
 Names and options are those of the module in the distribution PAGI-Tools; who has installed that keeps it.
 
@@ -172,12 +172,12 @@ C<Content-Type> of files whose extension says nothing: C<application/octet-strea
 
 =head2 to_app
 
-The application, for PAGI: HTTP only. What is not there is answered with 404, methods other than GET and HEAD
-with 405.
+The application, for PAGI: HTTP only. Requests for missing files are answered with 404, methods other than
+GET and HEAD with 405.
 
 =head2 to_psgi_app
 
-The same for PSGI, in C<peregrine> and C<plackup -s Peregrine>.
+Like C<to_app>, for PSGI, in C<peregrine> and C<plackup -s Peregrine>.
 
 =head1 SEE ALSO
 

@@ -128,8 +128,8 @@ goes on. A request whose processes are all at work waits for its turn. Content t
 sent as it comes; a client that reads slowly slows its application down, and nobody else.
 
 The application gets the whole body: up to 64 KiB in memory, more in a temporary file. It can be delayed and
-stream, and has C<psgix.cleanup> and C<psgix.harakiri>. One that dies is answered with 500, as is one that
-calls C<exit> or whose process is killed; another process takes its place.
+stream, and has C<psgix.cleanup> and C<psgix.harakiri>. The client gets 500 if the application dies, calls
+C<exit>, or its process is killed; another process takes its place.
 
 Scopes of the types C<http> and C<sse> are served, the latter since a PSGI application may stream events; for
 others it dies as PAGI applications do.
@@ -152,7 +152,7 @@ How many processes there are at most: so many requests are worked on at a time. 
 
 =item max_waiting
 
-So many requests wait for a process; one more is answered with 503. Default: 1000.
+Requests that may wait for a process; further requests are answered with 503. Default: 1000.
 
 =item in_process
 

@@ -180,8 +180,8 @@ A block that says what is around an application, outermost first, and at which p
 is an application again: C<builder { }> may stand where an application stands, in C<mount> as well.
 
 A request goes through the middleware in the order in which it is enabled, then to the application that is
-mounted at its path, or to the block's last value. What comes back goes the other way. The scope C<lifespan>
-goes to the block's last value, through the middleware that is enabled without a condition.
+mounted at its path, or to the block's last value. Responses go the other way. The scope C<lifespan> goes to
+the block's last value, through the middleware that is enabled without a condition.
 
 =head1 FUNCTIONS
 
@@ -207,7 +207,8 @@ stands the whole name of a class. An object needs the parentheses, and its setti
 
     enable_if { $_[0]{path} =~ m{^/api/} } 'Name', %config;
 
-The same for requests whose scope, C<$_[0]>, the block calls true. It is asked for each of them.
+Like C<enable>, for requests for which the block, which gets the scope as C<$_[0]>, returns
+true. It is asked for each of them.
 
 =head2 mount
 
@@ -233,7 +234,7 @@ The functions without a block:
 
     my $app = $builder->to_app($app);
 
-What C<builder { }> gives.
+Returns the application, as C<builder { }> does.
 
 =head1 SEE ALSO
 

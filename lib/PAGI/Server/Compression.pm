@@ -342,7 +342,7 @@ PAGI::Server::Compression - compresses responses
 
 =head1 DESCRIPTION
 
-What the option C<compress> of L<PAGI::Server> does, which is off unless it is given; then it costs nothing.
+Implements the option C<compress> of L<PAGI::Server>. The option is off by default, and then costs nothing.
 
 =over
 
@@ -357,15 +357,16 @@ between which others have their turn (PAGI).
 
 =item What
 
-Text, JSON, XML, JavaScript, SVG and other types that shrink, from C<compress_min_size> on. What does not
-get shorter goes out as it is. Never event streams; parts (206); what has a C<Content-Encoding>, a digest or
-C<Cache-Control: no-transform>; files that the kernel sends (precompressed ones: L<PAGI::Server::Folders>).
+Text, JSON, XML, JavaScript, SVG and other types that shrink, from C<compress_min_size> on. A body that does
+not get shorter goes out uncompressed. Never event streams; parts (206); what has a C<Content-Encoding>, a
+digest or C<Cache-Control: no-transform>; files that the kernel sends (precompressed ones:
+L<PAGI::Server::Folders>).
 
 =item BREACH
 
-Who can put text into a page and see its length can find out what else is in it. So requests with C<Cookie>
-or C<Authorization>, and responses with C<Set-Cookie>, are not compressed unless C<compress_authenticated>
-says so.
+An attacker who can put text into a page and see its compressed length can find out other text of it. So
+requests with C<Cookie> or C<Authorization>, and responses with C<Set-Cookie>, are not compressed unless
+C<compress_authenticated> says so.
 
 =item Headers
 

@@ -66,7 +66,7 @@ PAGI::Server::EnvFile - environment variables from files
 
 =head1 DESCRIPTION
 
-What C<--env-file> of L<pagi-server> does. A file has lines of C<NAME=value>:
+Implements C<--env-file> of L<pagi-server>. A file has lines of C<NAME=value>:
 
     # app.env
     DATABASE=dbi:SQLite:app.db
@@ -89,7 +89,7 @@ a reference to a text that names file and line, and nothing has changed then.
 
     my $values = PAGI::Server::EnvFile->read($path);
 
-What a file has, by name.
+Returns the variables of a file by name.
 
 =head1 LICENSE
 

@@ -196,10 +196,10 @@ PAGI::Server::EventCheck - whether an event is what the specification says
 
 =head1 DESCRIPTION
 
-One table of all events that an application may send, with a check for each field. The server always
-refuses what it cannot act on; with the option C<validate_events> it asks here as well, so that fields of a
-wrong type, which would go unnoticed otherwise, fail while the application is written, as L<PAGI::Spec/Error
-Handling> demands. What the specification lets pass passes here.
+A table of all events that an application may send, with a check for each field. The server always refuses
+what it cannot act on; with the option C<validate_events> it asks here as well, so that fields of a wrong
+type, which would go unnoticed otherwise, fail while the application is written, as L<PAGI::Spec/Error
+Handling> demands. All values that the specification allows are allowed here.
 
 =head1 FUNCTIONS
 
@@ -214,8 +214,9 @@ L<PAGI::Server::Protocol> explains them.
 
     my $problem = PAGI::Server::EventCheck::problem($event);
 
-What is wrong with an event, with its type, the field and what is allowed. Nothing if it is all right, or
-of a type that is not known here. Fields that the specification does not name are let through.
+Returns the mistake in an event in words: its type, the field and the allowed values. Nothing if it is
+all right, or of a type that is not known here. Fields that the specification does not name are let
+through.
 
 =head2 advice
 

@@ -106,7 +106,7 @@ PAGI::Server::Folders - folders whose files the server answers with by itself
 
 =head1 DESCRIPTION
 
-What the option C<static> of L<PAGI::Server> means. Each value is C<PATH=FOLDER>, perhaps with C<,host=NAME>
+Implements the option C<static> of L<PAGI::Server>. Each value is C<PATH=FOLDER>, perhaps with C<,host=NAME>
 and C<,max_age=SECONDS> (C<Cache-Control>), or a hash reference with C<path>, C<folder>, C<host> and
 C<max_age>; a string may have several with commas between them. Folders of a host come first, then long
 paths; the first folder that has such a file answers. A relative folder is one below the current directory.
@@ -160,8 +160,8 @@ By the name's extension; text is C<charset=utf-8>; C<application/octet-stream> f
 =back
 
 Large files are sent by C<sendfile(2)> where TLS allows. A file that becomes shorter while it is sent ends
-in a connection that is cut, so that the client can tell. What cannot be opened for now, because there are
-too few descriptors for instance, is answered with 503 and C<Retry-After>.
+in a connection that is cut, so that the client can tell. If a file cannot be opened for now, for want of
+descriptors for instance, the client gets 503 and C<Retry-After>.
 
 =head2 Slow storage
 
@@ -185,7 +185,7 @@ of a sentence when something is wrong.
 
     my $problem = PAGI::Server::Folders::problem($value);
 
-What is wrong with a value; nothing if it is allowed.
+Returns the mistake in a value, or nothing if it is allowed.
 
 =head2 serve
 

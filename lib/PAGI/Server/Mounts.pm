@@ -82,7 +82,8 @@ PAGI::Server::Mounts - several applications as one, each for its part of a serve
 
 =head1 DESCRIPTION
 
-What L<Plack::Handler::Peregrine::Mounted> serves. A mount is a hash reference with
+The applications that L<Plack::Handler::Peregrine::Mounted> serves. A mount is a hash reference
+with
 
 =over
 
@@ -120,8 +121,8 @@ The mounts of such a one. Any other application is one of PAGI at the root.
 =head2 parse
 
 Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,pagi> or C<,psgi>. The
-name of the application is in C<name>. Those of a host come first, then long paths: the first one that matches
-a request gets it. Dies of what is none, and of two at the same place.
+name of the application is in C<name>. Mounts with a host come first, then long paths: the first mount that
+matches a request gets it. Dies of what is none, and of two at the same place.
 
 =head1 LICENSE
 

@@ -173,7 +173,7 @@ PAGI::Server::SendFile - sends a file that a response names (X-Sendfile)
 
 =head1 DESCRIPTION
 
-What the option C<x_sendfile> of L<PAGI::Server> does, which is off unless a directory is named. An
+Implements the option C<x_sendfile> of L<PAGI::Server>, which is off unless a directory is named. An
 application that has found out who asks, and what for, leaves the file to the server: conditions, ranges,
 C<HEAD> and the bytes are the engine's, as with L<PAGI::Server::Folders>. The header does not leave the
 server.

@@ -52,11 +52,11 @@ Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in interpreters
 
 =head1 DESCRIPTION
 
-L<Plack::Handler::Peregrine> with other defaults: C<--engine thread> and eight workers, which are
-interpreters in threads of one process. The application is loaded once, by an interpreter that serves nothing
-itself; each worker is a clone of that. One engine, on a thread of its own, has all connections. It gives each
-request to the interpreter that has the least to do, as soon as its body is complete. A request waits behind
-no other one while an interpreter is idle, and a slow client holds up nobody.
+L<Plack::Handler::Peregrine> with other defaults: C<--engine thread> and eight workers, which are interpreters
+in threads of one process. The application is loaded once, by an interpreter that serves nothing itself; each
+worker is a clone of that. An engine on a thread of its own has all connections. It gives each request to the
+interpreter that has the least to do, as soon as its body is complete. A request waits behind no other one
+while an interpreter is idle, and a slow client holds up nobody.
 
 C<psgi.multithread> is true, C<psgi.multiprocess> is not.
 
@@ -73,9 +73,9 @@ itself, either at its first request or in C<CLONE>, which is called in each clon
         $dbh = DBI->connect('dbi:SQLite:dbname=app.db', '', '', { RaiseError => 1 });
     }
 
-The C<CLONE> of installed modules (DBI has one) is called first, then that of the application. Where one dies
-the clone cannot start: the log says why, and another attempt follows. An application that has made an
-L<IO::Async::Loop> when it was loaded is refused; in a request it finds that of its interpreter.
+The C<CLONE> of installed modules (DBI has one) is called first, then that of the application. If such a
+method dies, the clone cannot start: the log says why, and another attempt follows. An application that has
+made an L<IO::Async::Loop> when it was loaded is refused; in a request it finds that of its interpreter.
 
 An application that has loaded L<EV> or L<Coro>, of which a process can have but one, is served by processes
 (C<--engine process>), and the log says so; with an C<--engine thread> of yours it is refused. One of
@@ -118,15 +118,15 @@ master starts another one.
 
 A thread cannot be killed. An interpreter that is at one request for longer than C<request_kill_timeout> is
 left alone: its client gets 504, or is cut off if a response has begun, the log has the request and the stack
-of Perl functions, and another interpreter takes its place. The same happens to one that was to leave and does
-not. What such a thread holds, memory, locks and connections to databases, it holds until it comes back; then
-it ends. What it sleeps or polls for when it is asked for its stack returns early (C<EINTR>), what it reads,
-writes or locks does not. While four of them have not come back a new process takes over, and the old one ends
+of Perl functions, and another interpreter takes its place. A clone that was told to leave and does not is
+treated in the same way. Such a thread keeps its memory, locks and connections to databases until it comes
+back; then it ends. When a clone is asked for its stack, a sleep or poll returns early (C<EINTR>), a read,
+write or lock does not. While four of them have not come back a new process takes over, and the old one ends
 with all of its threads. In C<--engine process> the process of such an interpreter is killed at once.
 
 =item *
 
-What belongs to the process is shared: the current directory, C<umask>, the locale, the dispositions of
+Clones share the state of the process: the current directory, C<umask>, the locale, the dispositions of
 signals. C<%SIG> and C<%ENV> of a clone are its own. Signals come to no clone: all are blocked there. So:
 
     in a clone                    what it does
@@ -180,8 +180,8 @@ threads are not to be trusted. C<inline>: each worker is a process with an engin
 
 =back
 
-Where Perl has no threads (C<perl -V:useithreads>) the workers are processes (C<--engine process>), and the
-log says so. Other limits of workers, C<max_worker_age> and C<max_worker_rss>, are those of the process; so is
+If Perl has no threads (C<perl -V:useithreads>), the workers are processes (C<--engine process>), and the log
+says so. Other limits of workers, C<max_worker_age> and C<max_worker_rss>, are those of the process; so is
 C<HUP>, which replaces it by another one. C<TTIN> and C<TTOU> change the number of interpreters.
 
 =head1 LICENSE

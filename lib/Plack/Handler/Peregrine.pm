@@ -89,11 +89,11 @@ Plack::Handler::Peregrine - serves PSGI applications with Peregrine
 
 =head1 DESCRIPTION
 
-Every PSGI application runs on it unchanged. One event-driven engine accepts, reads requests whole, and
-sends responses: a slow client, a trickling upload or an idle connection costs no process and holds nobody
-up, so that no proxy is needed in front. The application gets one request at a time in each process:
-C<--workers 8> has eight, of which one takes the next connection. While it computes, C<--engine thread> goes
-on to accept, read and send.
+Every PSGI application runs on it unchanged. An event-driven engine accepts connections, reads whole
+requests, and sends responses: a slow client, a trickling upload or an idle connection takes no process and
+delays no other client, so that no proxy is needed in front. The application gets one request at a time in
+each process: C<--workers 8> has eight, of which one takes the next connection. While it computes,
+C<--engine thread> goes on to accept, read and send.
 
 =head2 Applications that wait
 
@@ -181,9 +181,9 @@ Microseconds for which the request has waited, complete, until the application w
 
 With the request of a WebSocket handshake (HTTP/1.1): a stream socket for applications that answer it
 themselves, with L<Protocol::WebSocket> for instance. With the first byte that is written to it, it is the
-connection to the client, also over TLS; until then the application may respond as usual. Who has spoken on it
-responds no more: it returns a delayed response that never calls its responder, or nothing. Closing the socket
-closes the connection when all is sent.
+connection to the client, also over TLS; until then the application may respond as usual. An application that
+has written to it must not respond any more: it returns a delayed response that never calls its responder, or
+nothing. Closing the socket closes the connection when all is sent.
 
 The engine relays between it and the client's own socket, in its own process or thread if there is one: then
 the application may block in reading and writing. With C<--engine inline> it must not, but wait in its event
@@ -194,15 +194,15 @@ An application of PAGI beside that of PSGI is the better way to WebSockets, see 
 
 =item Header fields
 
-Those that came several times are joined. Fields whose names have an underscore are left out, since they would
-be taken for others with a dash (unless C<underscores_in_headers> says otherwise); so is C<Proxy>
+Fields that came several times are joined. Fields whose names have an underscore are left out, since they
+would be taken for others with a dash (unless C<underscores_in_headers> says otherwise); so is C<Proxy>
 (CVE-2016-5387).
 
 =back
 
-What is no response (a status that is no number, a header with a newline, a wide character in the body) is
-answered with 500, and the log says what is wrong with it. An application that dies is answered with 500 if
-nothing was sent before, otherwise the connection is cut.
+If the application returns no valid response (the status is no number, a header has a newline, the body has
+a wide character), the client gets 500, and the log names the mistake. An application that dies is answered
+with 500 if nothing was sent before, otherwise the connection is cut.
 
 =head1 OPTIONS
 
@@ -244,7 +244,7 @@ Requests of one connection, C<max_keepalive_requests>; the last one is answered 
 
 =item --disable-keepalive (Starman), --no-keepalive (Feersum)
 
-One request for each connection. C<--keepalive> (Feersum) is so in any case.
+Each connection serves a single request. C<--keepalive> (Feersum) is so in any case.
 
 =item --backlog (Starman)
 
@@ -279,7 +279,7 @@ With C<-L Shotgun> each request forks a process, which loads the application.
 
 =head1 SIGNALS
 
-Those of L<pagi-server/SIGNALS>.
+See L<pagi-server/SIGNALS>.
 
 =head1 RELOADING
 

@@ -415,7 +415,7 @@ added to a loop of yours works with whatever that is.
 
 L<EV> has a loop of its own, which nobody would run. As soon as it is loaded this loop waits in there, with
 C<EV::run>: timers and watchers of both are called, and those of L<AnyEvent>, which uses one or the other.
-What it costs is a system call more for each turn; without EV it costs nothing.
+This costs an additional system call for each turn; without EV it costs nothing.
 
 =over
 
@@ -431,8 +431,8 @@ that end, as it always does: who waits for one by C<waitpid> without having bloc
 
 =item *
 
-What dies in a callback of EV is told by EV (C<$EV::DIED>), and the loop goes on. What dies in a callback of
-IO::Async comes out of C<run>, as ever, unless it is called within somebody else's C<EV::run>.
+An exception in a callback of EV goes to C<$EV::DIED>, and the loop goes on. An exception in a callback
+of IO::Async leaves C<run>, as ever, unless the callback runs within another module's C<EV::run>.
 
 =item *
 
@@ -488,9 +488,9 @@ loop.
 
 =head2 loop_once
 
-As L<IO::Async::Loop> has it. What it returns is not 0 if the loop has an engine. In callbacks and requests it
-may be called again; 16 of such turns may lie in each other, deeper ones are without the engine: no request is
-served in them.
+As L<IO::Async::Loop> has it. Returns a value other than 0 if the loop has an engine. In callbacks and
+requests it may be called again; 16 of such turns may lie in each other, deeper ones are without the engine:
+no request is served in them.
 
 =head2 fork
 
