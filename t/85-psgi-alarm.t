@@ -78,25 +78,36 @@ sub port_of {
     return ($server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)}) =~ /(\d+)\z/)[0];
 }
 
-sub try_alarms {
+# Asks for all paths at once; the server answers them one after the other.
+sub asked {
     my ($server) = @_;
-    my $port = $server->port // port_of($server);
-    is get($port, $_)->{body},  $EXPECTED{$_}, $_ for sort keys %EXPECTED;
-    is get($port, '/')->{body}, 'hello',       'the server goes on';
-    is $server->stop, 0, 'to its end';
+    my $client = TestClient->new($server->port // port_of($server));
+    $client->send(join '', map { "GET $_ HTTP/1.1\r\nHost: h\r\n\r\n" } sort(keys %EXPECTED), '/');
+    return [ $server, $client ];
 }
 
-my @at = qw(--listen 127.0.0.1:0);
-subtest "PAGI, $_" => sub { try_alarms(TestServer->command('--engine', $_, $pagi)) }
-    for qw(inline thread);
-subtest 'PAGI, process' => sub {
-    try_alarms(TestServer->command(qw(--engine process --workers 1), $pagi));
-};
-subtest "PSGI, $_" => sub { try_alarms(plackup($psgi, qw(-s Peregrine), @at, '--engine', $_)) }
-    for qw(inline thread);
-subtest 'PSGI, process' => sub {
-    try_alarms(plackup($psgi, qw(-s Peregrine --engine process --workers 1), @at));
-};
+sub try_alarms {
+    my ($server, $client) = @_;
+    is $client->response->{body}, $EXPECTED{$_}, $_ for sort keys %EXPECTED;
+    is $client->response->{body}, 'hello',       'the server goes on';
+    is $server->stop,             0,             'to its end';
+}
+
+my @at    = qw(--listen 127.0.0.1:0);
+my %START = (
+    'PAGI, inline'  => sub { TestServer->command(qw(--engine inline),              $pagi) },
+    'PAGI, thread'  => sub { TestServer->command(qw(--engine thread),              $pagi) },
+    'PAGI, process' => sub { TestServer->command(qw(--engine process --workers 1), $pagi) },
+    'PSGI, inline'  => sub { plackup($psgi, qw(-s Peregrine --engine inline),              @at) },
+    'PSGI, thread'  => sub { plackup($psgi, qw(-s Peregrine --engine thread),              @at) },
+    'PSGI, process' => sub { plackup($psgi, qw(-s Peregrine --engine process --workers 1), @at) },
+);
+
+# All servers wait for their alarms at the same time.
+my %begun = map { $_ => asked($START{$_}->()) } sort keys %START;
+for my $name (sort keys %begun) {
+    subtest $name => sub { try_alarms(@{ $begun{$name} }) };
+}
 
 subtest 'PSGI, clones' => sub {
     plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
