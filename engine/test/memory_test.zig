@@ -151,6 +151,14 @@ const Bench = struct {
         return client;
     }
 
+    /// A request that has come and waits for its answer.
+    fn ask(bench: *Bench) !*per.Exchange {
+        bench.host.waiting_ticket = null;
+        _ = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+        while (bench.host.waiting_ticket == null) try bench.round();
+        return bench.worker.find(bench.host.waiting_ticket.?).?;
+    }
+
     fn round(bench: *Bench) !void {
         for (bench.clients.items) |client| {
             client.left = client.left[try client.peer.write(client.left)..];
@@ -322,10 +330,11 @@ test "a response that nobody reads counts as what is unread; when all is given u
     try bench.expectServed();
 }
 
-/// HTTP/2 of a client with a window of nothing, and its requests for /wait.
-fn zeroWindow(comptime requests: usize) []const u8 {
-    return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "\x00\x00\x06\x04\x00\x00\x00\x00\x00" ++
-        "\x00\x04\x00\x00\x00\x00" ++ comptime blk: {
+/// HTTP/2 of a client with windows of nothing or of a gigabyte, and its requests for /wait.
+fn withWindow(comptime window: enum { nothing, gigabyte }, comptime requests: usize) []const u8 {
+    return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04" ++
+        (if (window == .nothing) "\x00\x00\x00\x00" else "\x40\x00\x00\x00" ++
+            "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x40\x00\x00\x00") ++ comptime blk: {
         var frames: []const u8 = "";
         for (0..requests) |number| frames = frames ++ "\x00\x00\x0c\x01\x05\x00\x00\x00" ++
             .{@as(u8, @intCast(2 * number + 1))} ++ "\x82\x86\x04\x05/wait\x41\x01h";
@@ -358,7 +367,7 @@ test "a connection counts with all of its streams: those that have waited longes
         const small = bench.worker.find(bench.host.waiting_ticket.?).?;
         _ = try bench.worker.start(small, .{ .status = 200, .body = &@as([1_800_000]u8, @splat('r')) });
         const page: [200_000]u8 = @splat('p');
-        const holder = try bench.connect(comptime zeroWindow(15));
+        const holder = try bench.connect(comptime withWindow(.nothing, 15));
         var it = bench.worker.connections();
         while (it.next()) |connection| connection.trusted = trusted;
         var order: [15]usize = undefined;
@@ -391,5 +400,78 @@ test "a connection counts with all of its streams: those that have waited longes
         try testing.expectEqual(null, first[0]);
         try testing.expectEqual(null, reader.peer.ended());
         try testing.expectEqual(null, holder.peer.ended());
+    }
+}
+
+test "a string that is lent to many readers counts once, in equal parts" {
+    const readers = 20;
+    for ([_]bool{ false, true }) |with_other| {
+        const bench: *Bench = try .open(.{});
+        defer bench.deinit();
+        const page = try gpa.alloc(u8, 4 * mib);
+        defer gpa.free(page);
+        @memset(page, 'p');
+        var loans: [readers]per.Loan = @splat(.{});
+        var exchanges: [readers + 1]*per.Exchange = undefined;
+        for (&exchanges) |*exchange| exchange.* = try bench.ask();
+        for (&loans, exchanges[0..readers]) |*loan, exchange| {
+            _ = try bench.worker.start(exchange, .{ .status = 200 });
+            _ = try bench.worker.writeLent(exchange, page, loan, .{});
+        }
+        // Has less than the string, and more than a reader's part of it.
+        if (with_other) {
+            _ = try bench.worker.start(exchanges[readers], .{ .status = 200, .body = page[0 .. 3 * mib] });
+        }
+        for (0..10) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(50);
+        }
+        try testing.expectEqual(0, bench.worker.statistics().shed);
+        try testing.expectEqual(null, bench.worker.pool.loans.take());
+        bench.beside = 10 * mib - bench.worker.pool.taken_bytes + 1000;
+        for (0..3) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(50);
+        }
+        var cut: usize = 0;
+        var back = bench.worker.pool.loans.take();
+        while (back) |loan| : (back = loan.next) cut += 1;
+        // A sixteenth of the limit is to become free: 640 KiB, in parts of 205 KiB.
+        try testing.expectEqual(@as(usize, if (with_other) 0 else 4), cut);
+        try testing.expectEqual(@as(u64, if (with_other) 1 else 4), bench.worker.statistics().shed);
+    }
+}
+
+test "a connection that takes nothing is given up with its streams, but not one of a trusted proxy" {
+    for ([_]bool{ false, true }) |trusted| {
+        const bench: *Bench = try .open(.{ .http2 = .everywhere });
+        defer bench.deinit();
+        const page: [200_000]u8 = @splat('p');
+        _ = try bench.connect(comptime withWindow(.gigabyte, 15));
+        var it = bench.worker.connections();
+        while (it.next()) |connection| connection.trusted = trusted;
+        var exchanges = bench.worker.exchanges.iterator();
+        while (exchanges.next()) |exchange| {
+            _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
+        }
+        // Its network takes a mebibyte, and then nothing.
+        for (0..10) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(50);
+        }
+        try testing.expectEqual(0, bench.worker.statistics().shed);
+        try testing.expect(bench.worker.pool.taken_bytes > mib);
+        bench.beside = 10 * mib;
+        bench.worker.memory.resident_max = 1;
+        for (0..10) |_| {
+            try bench.worker.poll(0);
+            bench.worker.io.advance(50);
+        }
+        var left: usize = 0;
+        exchanges = bench.worker.exchanges.iterator();
+        while (exchanges.next()) |_| left += 1;
+        try testing.expectEqual(0, left);
+        it = bench.worker.connections();
+        try testing.expectEqual(trusted, it.next() != null);
     }
 }
