@@ -107,7 +107,8 @@ sub _typed ($option) {
 sub _argument ($option) {
     return $option->{arg} if defined $option->{arg};
     return join '|', @{ $option->{of} } if $option->{type} eq 'choice';
-    return { bytes => 'BYTES', seconds => 'SECONDS' }->{ $option->{type} } // 'NUMBER';
+    my %argument = (bytes => 'BYTES', seconds => 'SECONDS', integer => 'NUMBER', number => 'NUMBER');
+    return $argument{ $option->{type} } // die "the row of $option->{name} says no `arg`\n";
 }
 
 sub _default ($option) {

@@ -375,6 +375,7 @@ my @SECTIONS = (
             },
             {
                 name  => 'body_folder',
+                arg   => 'FOLDER',
                 type  => 'string',
                 about => 'The folder of temporary files. The files have no names, so nothing is left behind.'
                     . ' Default: the folder in C<TMPDIR>, or F</tmp>.',
