@@ -1,5 +1,5 @@
 # What the distribution needs: the one list, read by Makefile.PL and by cpanm --installdeps.
-requires 'perl'               => '5.036';
+requires 'perl'               => '5.032';
 requires 'Future'             => '0.49';
 requires 'Future::AsyncAwait' => '0.63';
 requires 'IO::Async'          => '0.80';
@@ -14,7 +14,7 @@ recommends 'Heap::Fibonacci' => '0.80';
 recommends 'Linux::Inotify2' => '2.3';
 recommends 'Plack'           => '1.0050';
 
-on configure => sub { requires 'ExtUtils::MakeMaker' => '7.64' };
+on configure => sub { requires 'ExtUtils::MakeMaker' => '7.44' };
 on test      => sub {
     requires 'DBD::SQLite'     => '1.66';
     requires 'Plack'           => '1.0050';

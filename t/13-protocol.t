@@ -1,9 +1,11 @@
 # The tables of PAGI::Server::Protocol against the code: a key, an event or a field that is missing there or
 # that no code knows, and one whose type is another one, fails here.
-use v5.36;
-no warnings qw(experimental::builtin);
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
+use B ();
 use Certificates;
 use File::Temp ();
 use Future::AsyncAwait;
@@ -249,10 +251,16 @@ is_deeply([ sort keys %asked ], [ sort @needed ], 'each field that is needed was
 
 # ---- Scopes and events against their tables -----------------------------------------------------
 
+# Whether a scalar began as a number.
+sub is_number ($value) {
+    my $flags = B::svref_2object(\$value)->FLAGS;
+    return !($flags & B::SVp_POK) && !!($flags & (B::SVp_IOK | B::SVp_NOK));
+}
+
 my %IS = (
-    text    => sub ($value) { !ref $value && !builtin::created_as_number($value) },
-    bytes   => sub ($value) { !ref $value && !builtin::created_as_number($value) && $value !~ /[^\0-\xff]/ },
-    integer => sub ($value) { !ref $value && builtin::created_as_number($value)  && $value == int $value },
+    text    => sub ($value) { !ref $value && !is_number($value) },
+    bytes   => sub ($value) { !ref $value && !is_number($value) && $value !~ /[^\0-\xff]/ },
+    integer => sub ($value) { !ref $value && is_number($value)  && $value == int $value },
     flag    => sub ($value) { !ref $value && $value =~ /\A[01]\z/ },
     pairs   => sub ($value) {
         ref $value eq 'ARRAY' && !grep { ref $_ ne 'ARRAY' || @$_ != 2 } @$value;

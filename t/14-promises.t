@@ -1,7 +1,9 @@
 # The command lines of the articles that promise this server, as they stand there. The port is the one thing
 # that is not theirs, because 5000 and 5001 may be somebody else's here: pagi-server is given a socket, as by
 # Server::Starter, and plackup another port.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use Cwd            qw(getcwd);

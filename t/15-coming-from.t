@@ -1,5 +1,7 @@
 # PAGI::Server::ComingFrom: each of our options that it names is one, and those of a part work together.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use Certificates;

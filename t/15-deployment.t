@@ -1,5 +1,7 @@
 # PAGI::Server::Deployment, typed from its beginning to its end.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use PAGI::Server;

@@ -1,6 +1,8 @@
 # The ten tasks that README.md begins with: each has its part of a manual, with something to type, and a test
 # that does what this manual says, in its order, runs the whole of it.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use Test::More;

@@ -1,6 +1,8 @@
 # USR2 to a server that plackup has started: plackup has written the application's name over its command line
 # by then, and the new program is the whole command all the same.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Temp ();

@@ -1,8 +1,11 @@
 # PAGI::Server::Compliance says what the records of script/conformance say, and each of them is of a judge
 # that has passed.
+use strict;
+use warnings;
+use Test::More;
+BEGIN { plan skip_all => 'script/lib is written for Perl 5.36' if $] < 5.036 }
 use v5.36;
 use lib 'script/lib', 't/lib';
-use Test::More;
 use TestTools qw(content);
 
 plan skip_all => 'needs a clone' if !-e 'script/lib/Compliance.pm' || !-d 'docs/conformance';

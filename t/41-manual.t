@@ -1,11 +1,14 @@
 # The manual's lists of options are those of the one table, and each option has what the table promises.
+use strict;
+use warnings;
+use Test::More;
+BEGIN { plan skip_all => 'script/lib is written for Perl 5.36' if $] < 5.036 }
 use v5.36;
 use lib 'script/lib', 't/lib';
 use Manual;
 use Peregrine;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
-use Test::More;
 use TestTools qw(content);
 
 for my $file (Manual::files()) {

@@ -1,6 +1,8 @@
 # PAGI::Middleware, its Builder and SecurityHeaders: the example of PAGI::Server's article, the manuals' own,
 # and what is said of wrong uses.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Spec ();
@@ -328,7 +330,9 @@ subtest 'served' => sub {
     my $home = File::Temp->newdir;
     open my $out, '>', "$home/app.pl" or die $!;
     print {$out} <<~'APP';
-        use v5.36;
+        use strict;
+        use warnings;
+        use experimental 'signatures';
         use Future::AsyncAwait;
         use PAGI::Middleware::Builder;
         my $hello = do './examples/01-hello-http/app.pl' or die $@ || $!;

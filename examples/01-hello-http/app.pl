@@ -2,7 +2,9 @@
 #
 #     pagi-server examples/01-hello-http/app.pl
 #     curl http://127.0.0.1:5000/
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use Future::AsyncAwait;
 
 async sub app ($scope, $receive, $send) {

@@ -6,7 +6,10 @@
 #     GET  /                 the index
 #     GET  /about/NAME       one example: picture, button, source
 #     /run/NAME/...          the example itself
-use v5.36;
+use strict;
+use warnings;
+use feature 'state';
+use experimental 'signatures';
 
 use File::Basename qw(dirname);
 use File::Spec;

@@ -106,6 +106,30 @@ my @JUDGES = (
 );
 my %JUDGES = @JUDGES;
 
+# Rows of script/matrix: the whole of t/ in other systems, and with other Perls.
+for (
+    [ debian12   => 'Debian 12' ],
+    [ debian13   => 'Debian 13' ],
+    [ unstable   => 'Debian unstable' ],
+    [ nothreads  => 'Perl 5.32 without threads' ],
+    [ longdouble => 'Perl 5.40 with long doubles' ],
+    )
+{
+    my ($row, $title) = @$_;
+    push @JUDGES,
+        my ($judge, $about) = (
+        "matrix-$row" => {
+            title   => $title,
+            what    => 'All Perl tests of the distribution, built and run in a system of its own.',
+            command => "script/matrix $row",
+            lines   =>
+                qr/^(?:System: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+            by => sub { 'tests in t/, Test::More, in a chroot' },
+        },
+        );
+    $JUDGES{$judge} = $about;
+}
+
 # Keeps what a judge said of the whole of his questions, and the status with which he ended.
 sub record ($judge, $status, $log) {
     my $about = $JUDGES{$judge} or die "there is no judge '$judge'\n";
@@ -154,7 +178,10 @@ POD
     for my $judge (grep { !ref } @JUDGES) {
         my $about  = $JUDGES{$judge};
         my $record = _recorded($judge);
-        $text .= "=head1 $about->{title}\n\n" . _filled($about->{what}) . "    script/conformance $judge\n\n";
+        $text .=
+              "=head1 $about->{title}\n\n"
+            . _filled($about->{what}) . "    "
+            . ($about->{command} // "script/conformance $judge") . "\n\n";
         if (!$record) {
             $text .= "It has not been run for this release.\n\n";
             next;

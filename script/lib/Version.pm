@@ -2,7 +2,9 @@
 # Perl's is decimal (0.003000), so that it compares with what modules on CPAN ask for; Zig's is the same
 # with dots (0.3.0).
 package Version;
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use File::Find ();
 use version    ();
 

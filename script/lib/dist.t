@@ -34,6 +34,28 @@ is $said,
     'Writing Makefile for Peregrine',
     'Writing MYMETA.yml and MYMETA.json'),
     '... says nothing alarming';
+
+subtest 'what it is not tested with is refused' => sub {
+    make_path("$folder/openssl-$_->[0]/openssl")
+        for my @openssl = (
+        [ '4.0' => "#define OPENSSL_VERSION_MAJOR 4\n#define OPENSSL_VERSION_MINOR 0\n" ],
+        [ '1.1' => "#define OPENSSL_VERSION_NUMBER 0x1010118fL\n" ],
+        );
+    rename 'Makefile', 'Makefile.kept' or die "Makefile: $!";
+    for my $version (@openssl) {
+        open my $out, '>', "$folder/openssl-$version->[0]/openssl/opensslv.h" or die $!;
+        print {$out} $version->[1];
+        close $out or die $!;
+        local $ENV{C_INCLUDE_PATH} = "$folder/openssl-$version->[0]";
+        my ($ended, $words) = run($^X, 'Makefile.PL');
+        like $words, qr/with OpenSSL 3\.0 to 3\.6, and this is OpenSSL \Q$version->[0]\E\./, $version->[0];
+        is $ended, 0, '... which is no failure';
+    }
+    my ($ended, $words) = run($^X, '-e', 'BEGIN { *{"]"} = \5.044 } do "./Makefile.PL" or die $@');
+    like $words, qr/with Perl 5\.32 to 5\.42, and this is/, 'a newer Perl';
+    ok !-e 'Makefile', 'there is no Makefile';
+    rename 'Makefile.kept', 'Makefile' or die "Makefile: $!";
+};
 ($status, $said) = run('make', 'dist');
 is $status, 0, 'make dist, without make manifest' or diag $said;
 

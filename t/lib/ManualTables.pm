@@ -2,7 +2,9 @@ package ManualTables;
 
 # The tables of a manual in POD.
 
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use Exporter  qw(import);
 use TestTools qw(content);
 

@@ -14,7 +14,8 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content ended free_port freeze has_ipv6 patience program_path refused wait_for write_old_file
+    content ended for_this_perl free_port freeze has_ipv6 patience program_path refused wait_for
+    write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -70,6 +71,13 @@ sub content {
     local $/;
     my $text = <$in>;
     return defined $text ? $text : '';
+}
+
+# A program of the manual, as README.md says to write it for a Perl before 5.36.
+sub for_this_perl {
+    my ($code) = @_;
+    return $code if $] >= 5.036;
+    return $code =~ s/^use v5\.36;/use strict; use warnings; use experimental 'signatures';/mr;
 }
 
 # Writes a file that was changed an hour ago: the last second's changes have weak tags.

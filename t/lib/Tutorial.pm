@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use File::Temp ();
+use TestTools  qw(for_this_perl);
 
 # Writes them into a folder that lasts as long as the object.
 sub new {
@@ -18,7 +19,7 @@ sub new {
         my ($name, $code) = ($1, $2);
         $code =~ s/^    //mg;
         open my $out, '>', "$folder/$name" or die "$name: $!";
-        print {$out} $code;
+        print {$out} for_this_perl($code);
         close $out or die "$name: $!";
         push @names, $name;
     }

@@ -25,7 +25,7 @@ use IO::Socket::INET ();
 use POSIX            ();
 use Test::More;
 use TestServer;
-use TestTools qw(content ended free_port patience wait_for);
+use TestTools qw(content ended for_this_perl free_port patience wait_for);
 
 my $PORTS  = qr/\b(?:500[0-2]|808[01]|8443|9100)\b/;
 my $SERVES = qr/\A(?:pagi-server|start_server|nginx|haproxy)\b(?!.*--(?:check|version|help)\b)/;
@@ -138,7 +138,7 @@ sub run {
 sub _write {
     my ($self, $step) = @_;
     open my $out, '>', $step->{file} or die "$step->{file}: $!";
-    print {$out} $self->_ported($step->{text});
+    print {$out} for_this_perl($self->_ported($step->{text}));
     close $out or die "$step->{file}: $!";
     return;
 }

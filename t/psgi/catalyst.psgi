@@ -1,5 +1,7 @@
 # A small application of Catalyst.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 package Application::Controller::Root;
 use Moose;

@@ -1,5 +1,7 @@
 # A small application of Dancer2.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 package Application;
 use Dancer2;

@@ -1,5 +1,7 @@
 # A small application of Mojolicious.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use Mojolicious::Lite -signatures;
 

@@ -19,6 +19,14 @@
 #include "perl.h"
 #include "XSUB.h"
 
+/* Perl 5.32 and 5.34 lack these. */
+#ifndef av_count
+#define av_count(av) ((Size_t)(AvFILL(av) + 1))
+#endif
+#ifndef G_LIST
+#define G_LIST G_ARRAY
+#endif
+
 #include "peregrine.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */

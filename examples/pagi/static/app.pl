@@ -11,7 +11,9 @@
 #     curl -i 'http://127.0.0.1:5000/report?key=sesame'
 #
 # For PSGI: examples/psgi/static/app.psgi.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use File::Basename qw(dirname);
 use Future::AsyncAwait;
