@@ -1,5 +1,5 @@
-//! What the benchmark compiles besides the engine's own programs: the load generator, and the server that
-//! uses the package `peregrine` as any program does.
+//! Programs of the benchmark besides the engine's own: the load generator, and the server that uses the
+//! package `peregrine` as any program does.
 //!
 //!     zig build load        bin/load
 //!     zig build peregrine   bin/peregrine

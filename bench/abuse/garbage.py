@@ -40,7 +40,7 @@ def garbage(settings):
                 ("PROXY 2", proxied, PROXY_2 + REQUEST),
             )
             open_before = process.descriptors()
-            # What the first of them load is loaded.
+            # Modules that the first clients make the server load are loaded.
             with Normal(process.port, settings.cores.load):
                 for kind in kinds:
                     _said(settings, *kind, max(each // 4, 5 * AT_ONCE), settings.seed)

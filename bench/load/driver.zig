@@ -1,6 +1,6 @@
-//! What all kinds of load share: opens the connections, tells when they are ready, obeys the commands on
-//! standard input, and moves bytes between sockets and the load. Does not know: what is sent and what it
-//! means. A load is a type with
+//! The part that all kinds of load share: opens the connections, tells when they are ready, obeys the
+//! commands on standard input, and moves bytes between sockets and the load. Does not know: the bytes that
+//! are sent, and their meaning. A load is a type with
 //!
 //!     const Options, State                                the command line's, a connection's
 //!     init(arena, *const Options) !Load
@@ -37,7 +37,8 @@ pub fn Driver(comptime Load: type) type {
             fd: net.Fd,
             phase: enum { connecting, opening, open, closed } = .connecting,
             since: u64,
-            /// What the socket did not take yet, and what follows it; borrowed from the load.
+            /// Bytes that the socket has not taken yet, and the bytes to send after them; borrowed from the
+            /// load.
             unsent: []const u8 = "",
             queued: []const u8 = "",
             http: http.Reader = .{},

@@ -3,7 +3,7 @@
 //! where the body ends.
 const std = @import("std");
 
-/// One connection's responses, one after the other.
+/// Reads the responses of a connection, one after the other.
 pub const Reader = struct {
     status: u16 = 0,
     body_bytes: u64 = 0,

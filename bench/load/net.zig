@@ -35,7 +35,7 @@ fn address(host: u32, port: u16) linux.sockaddr.in {
     return .{ .port = std.mem.nativeToBig(u16, port), .addr = std.mem.nativeToBig(u32, host) };
 }
 
-/// What became of a connect, once the socket is writable.
+/// Whether a connect has succeeded, once the socket is writable.
 pub fn connected(fd: Fd) bool {
     var problem: c_int = 0;
     var size: linux.socklen_t = @sizeOf(c_int);

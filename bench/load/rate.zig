@@ -100,10 +100,10 @@ pub const Rate = struct {
         return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
     }
 
-    /// What waited while this program or the server's core was stopped, and the crowd that follows, says
-    /// nothing about the server: it is set aside until the server has nothing left to do. `tick` asks to
-    /// come again when the next request is due; long after that nobody has looked, which only we can have
-    /// been the reason of.
+    /// Leaves out requests that waited while this program or the server's core was stopped, and the crowd of
+    /// requests after that, until the server has nothing left to do: their times say nothing about the
+    /// server. `tick` asks to be called when the next request is due. A call that comes long after that was
+    /// late because this program did not run.
     fn look(load: *Rate, now: u64) void {
         const stops = load.watch.stops.load(.acquire);
         if (stops != load.stops_seen or now > load.next_at +| stopped_ns and now <= load.until) {
@@ -148,7 +148,7 @@ pub const Rate = struct {
         }
     }
 
-    /// What was under way on the connection is not any more.
+    /// The connection has ended, and its request with it.
     pub fn lost(load: *Rate, peer: *Driver.Peer) void {
         load.under_way -= @intFromBool(peer.state.under_way);
         peer.state.under_way = false;

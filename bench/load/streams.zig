@@ -75,7 +75,7 @@ pub const Streams = struct {
         }
     }
 
-    /// What was under way on the connection is not any more.
+    /// The connection has ended, and its requests with it.
     pub fn lost(load: *Streams, peer: *Driver.Peer) void {
         load.under_way -= @intFromBool(peer.state.under_way);
         peer.state.under_way = false;

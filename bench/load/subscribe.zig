@@ -70,7 +70,7 @@ pub const Subscribe = struct {
 const Stream = struct {
     /// Bytes of the line so far, without its end.
     line_length: usize = 0,
-    /// What the line begins with, and whether a line of this event was data: an event without is none.
+    /// The line's first byte, and whether the event has a line of data: without one it is no event.
     begins: u8 = 0,
     has_data: bool = false,
 

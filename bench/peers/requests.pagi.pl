@@ -1,5 +1,5 @@
-# What the rows about request bodies and JSON ask of PAGI: /echo sends a body back, /drop reads it and lets
-# go of it, /json answers with an object, everything else says hello.
+# The application of PAGI for the rows about request bodies and JSON: /echo sends a body back, /drop reads a
+# body and forgets it, /json answers with an object, every other path says hello.
 use strict;
 use warnings;
 

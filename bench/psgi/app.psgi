@@ -1,4 +1,4 @@
-# What script/bench-psgi loads: an application that blocks, and bodies of some size in both directions.
+# The application of script/bench-psgi: it blocks, and has bodies of some size in both directions.
 use strict;
 use warnings;
 

@@ -94,7 +94,7 @@ def soak(settings, seconds, restarts_often, engine):
         *(note(what, f"{count:,}") for what, count in sorted(tally.counts.items())),
         exactly("servers alive", alive, 2),
         at_least("workers of PAGI recycled", restarts["max_requests"], 1, "", ",d"),
-        # One that was killed when it was leaving already has its place taken.
+        # A worker that was killed while it was leaving had been replaced before.
         at_most("workers that ended otherwise", _unwanted(restarts), deaths.count("PAGI"), "", ",d"),
         note("restarts", json.dumps({reason: count for reason, count in restarts.items() if count})),
         *(
@@ -193,7 +193,7 @@ def _flat(name, seen):
     # Each worker that is on its way has one.
     first, last = (min(values) for values in _quarters([look.master_descriptors for look in looks]))
     findings.append(at_most(f"{name}: descriptors of the master", last, first, "", ",d"))
-    # One that has just ended may not have been waited for yet.
+    # A process that has just ended may not have been waited for yet.
     zombies = min(look.zombies for look in looks[-5:])
     findings.append(at_most(f"{name}: zombies at the end", zombies, 0, "", ",d"))
     return findings

@@ -1,5 +1,5 @@
-# What the good clients of script/soak ask, all of it reckoned from the request: /bytes/FIRST/SIZE, the body
-# of a POST, messages of a WebSocket, and an event stream that counts from /events/FIRST on.
+# Serves the good clients of script/soak. Each answer can be computed from its request: /bytes/FIRST/SIZE, the
+# body of a POST, messages of a WebSocket, and an event stream that counts from /events/FIRST on.
 use strict;
 use warnings;
 

@@ -1,4 +1,4 @@
-# What script/bench-thread asks: `server.pl PORT ENGINE`, a server with the engine in the loop or on a thread.
+# The server of script/bench-thread: `server.pl PORT ENGINE`, with the engine in the loop or on a thread.
 use strict;
 use warnings;
 
@@ -19,7 +19,7 @@ async sub answer {
     return;
 }
 
-# What the process holds, as text.
+# The memory and objects of the process, as text.
 sub usage {
     my $stats = $server->{worker}->stats;
     open my $status, '<', '/proc/self/status' or die "status: $!";
@@ -40,7 +40,7 @@ my %handlers = (
     '/large' => async sub { await answer($_[2], $large) },
     '/usage' => async sub { await answer($_[2], usage()) },
 
-    # One request of a hundred keeps all others waiting.
+    # Each hundredth request keeps all others waiting.
     '/sometimes' => async sub {
         sleep 0.05 if ++$asked % 100 == 0;
         await answer($_[2], 'Hello, World!');

@@ -1,5 +1,5 @@
-//! What is promised to whoever watches a server (peregrine.h, peregrine_use_counters): each word counts what
-//! its description says, whether the engine runs on a thread of its own or not.
+//! The promises of peregrine_use_counters (peregrine.h): each word counts what its description says, whether
+//! the engine runs on a thread of its own or not.
 const std = @import("std");
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
@@ -218,7 +218,7 @@ fn countEnds(threaded: bool) !void {
     try testing.expectEqual(1, server.word("websockets", ""));
     try testing.expectEqual(1, server.word("websocket_messages", "in"));
     try testing.expectEqual(1, server.word("websocket_messages", "out"));
-    // What it counted stays when it counts no longer.
+    // The counts stay after the worker has stopped counting.
     try testing.expectEqual(Code.ok, abi.peregrine_use_counters(server.handle, null, 0));
     try testing.expectEqual(
         Code.ok,

@@ -1,5 +1,5 @@
-//! What is promised to C programs that fork (peregrine.h): a child has none of a worker's descriptors, and
-//! every call answers GONE there, while the parent goes on as if nothing had happened.
+//! The promises of peregrine.h to C programs that fork: a child has none of a worker's descriptors, and every
+//! call answers GONE there, while the parent goes on as if nothing had happened.
 const std = @import("std");
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
@@ -109,7 +109,7 @@ test "a child has nothing of a worker, and its parent goes on" {
             abi.peregrine_cut(handle);
             abi.peregrine_access_log_reopen(handle);
             abi.peregrine_worker_free(handle);
-            // It may serve by itself.
+            // The child may make a server of its own.
             const own = Server.start() catch return 10;
             own.answer(own.ask() catch return 11) catch return 12;
             own.stop();
@@ -130,7 +130,7 @@ test "what a parent has lent is neither sent nor told of in a child" {
     const ticket = try server.ask();
     const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 200 };
     try testing.expect(abi.peregrine_respond(server.handle, ticket, @ptrCast(&response)) >= 0);
-    // One that has come back already, and one that has not.
+    // The first loan has come back before the fork, the second has not.
     var loans: [2]abi.types.Loan = @splat(.{});
     try testing.expect(abi.peregrine_lend(server.handle, ticket, large.ptr, 50_000, 0, &loans[0]) >= 0);
     const code = abi.peregrine_lend(

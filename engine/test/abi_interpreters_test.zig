@@ -1,5 +1,5 @@
-//! What is promised of several interpreters behind one engine (peregrine.h, peregrine_use_interpreters): by
-//! processes that are forked and killed, and by threads, on real sockets.
+//! The promises of peregrine_use_interpreters (peregrine.h) about several interpreters behind an engine, with
+//! processes that are forked and killed, and with threads, on real sockets.
 const std = @import("std");
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
@@ -481,7 +481,7 @@ test "one that does not keep to the rules is shut out alone" {
         try client.say(try std.fmt.bufPrint(&text, "GET {s} HTTP/1.1\r\nHost: h\r\n\r\n", .{path}));
         try client.expect("502", "failed.\n");
         try engine.expectInterpreters(1);
-        // It hears that all is over, and leaves in order.
+        // The interpreter is told that the channel is closed, and leaves in order.
         try testing.expectEqual(0, try rogue.wait());
         try honest.open();
         try other.expect("200", "");
@@ -619,7 +619,7 @@ test "when the engine goes its interpreters are told" {
     engine.stop();
     try process.open();
     try testing.expectEqual(0, try process.wait());
-    // Nobody is at the other end.
+    // No engine is at the other end.
     try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.join_socket, 1000));
 }
 
@@ -678,7 +678,7 @@ test "many clients and interpreters that are killed all the time: nothing is los
     try engine.expectInterpreters(0);
 }
 
-/// What one client got on one connection.
+/// The answers that a client got on its connection.
 const Tally = struct {
     answered: u32 = 0,
     failed: u32 = 0,
@@ -688,7 +688,7 @@ const Tally = struct {
     fn run(tally: *Tally, engine: *const Engine) void {
         var client = engine.connect() catch return;
         defer client.close();
-        // Where the machine is busy its first answer may come when everything else is over.
+        // On a busy machine a client's first answer may come after everything else is over.
         while (!tally.done.load(.acquire) or tally.answered == 0) {
             client.get("/") catch return tally.lose();
             const text = client.hear() catch return tally.lose();
@@ -744,7 +744,7 @@ const History = struct {
 
     const Visitor = struct {
         client: ?Client = null,
-        /// What it asks; null: nothing.
+        /// The number of the request that it waits for; null: none.
         asks: ?u32 = null,
     };
 
@@ -754,7 +754,7 @@ const History = struct {
         handle: ?*abi.Handle = null,
         /// Is at something for ever.
         is_stuck: bool = false,
-        /// What it was offered, and has taken.
+        /// Requests that were offered to it, and that it has taken.
         has: [64]Request = undefined,
         len: usize = 0,
 

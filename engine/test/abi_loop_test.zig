@@ -1,4 +1,4 @@
-//! What is promised to a host whose own loop waits in peregrine_poll() (peregrine.h, peregrine_host_loop).
+//! The promises of peregrine_host_loop (peregrine.h) to a host whose own loop waits in peregrine_poll().
 const std = @import("std");
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
@@ -13,7 +13,7 @@ const for_ever_ms = 60_000;
 
 const World = struct {
     handle: *abi.Handle,
-    /// What the host's loop watches: readable from when it is raised.
+    /// The descriptor that the host's loop watches: readable once it was raised.
     host: c.fd_t,
 
     fn start() !World {

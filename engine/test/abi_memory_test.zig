@@ -20,7 +20,7 @@ const script = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\
     "\x82\x85\x00\x00\x00\x00hello\xc2\x87\x00\x00\x00\x00\xf2\x48\xcd\xc9\xc9\x07\x00" ++
     "\x89\x80\x00\x00\x00\x00\x88\x80\x00\x00\x00\x00";
 
-/// What a C program does: answers everything, sooner or later.
+/// A C program that answers every request, sooner or later.
 const Program = struct {
     worker: *Worker,
     host: *abi.Host,

@@ -1,6 +1,6 @@
-//! What is promised to C programs whose engine runs on a thread of its own (peregrine.h,
-//! peregrine_use_thread): the calls answer as they do without one, and what needs no answer of the program
-//! goes on while that does something else.
+//! The promises of peregrine_use_thread (peregrine.h) to C programs whose engine runs on a thread of its own:
+//! calls return the same as without a thread, and work that needs no answer of the program goes on while the
+//! program does something else.
 const std = @import("std");
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
@@ -14,7 +14,7 @@ const testing = std.testing;
 const Server = struct {
     handle: *abi.Handle,
     port: u16,
-    /// What of the last poll's events was not looked at.
+    /// Events of the last poll that were not looked at yet.
     rest: []const Event = &.{},
 
     fn start() !Server {
@@ -145,7 +145,7 @@ test "while the program sleeps, others are refused, told that we live, and heard
     defer _ = c.close(healthy);
     try say(healthy, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n");
     try expectHeard(healthy, "ok\n");
-    // What was said goes out as well.
+    // An answer after that goes out as well.
     try testing.expectEqual(Code.done, respond(&server, ticket, "at last\n", types.RespondFlag.end));
     try expectHeard(busy, "at last\n");
 }
@@ -246,7 +246,7 @@ test "a head that waits goes with the body behind it, and with that of its own r
     try expectLast(clients[0], "first");
     try expectLast(clients[1], "second");
     try expectHeard(clients[2], "4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n");
-    // Where nothing comes between, both go together.
+    // If nothing comes between them, head and body go out together.
     try testing.expectEqual(Code.ok, respond(&server, tickets[3], "", hold));
     try testing.expectEqual(Code.done, abi.peregrine_write(server.handle, tickets[3], "whole", 5, last));
     const text = try hear(clients[3], testing.allocator, "");
@@ -362,7 +362,7 @@ test "a request that the application gives up is answered by the engine" {
     try testing.expectEqual(Code.ok, abi.peregrine_take(server.handle, ticket));
     try testing.expectEqual(Code.ok, abi.peregrine_give_up(server.handle, ticket));
     try expectHeard(client, "The application takes too long.\n");
-    // What is said after all goes nowhere.
+    // The program's late answer goes nowhere.
     _ = respond(&server, ticket, "late\n", types.RespondFlag.end);
     try say(client, get);
     const next = (try server.wait(.request)).ticket;

@@ -26,7 +26,7 @@ const Greeter = struct {
 };
 const Server = per.Server(Greeter);
 
-/// Where the kernel has no io_uring, the second is the first again.
+/// On a kernel without io_uring the second backend is the same as the first.
 const backends = [_]per.io.Backend{ .native, .uring };
 const worker_count = 3;
 

@@ -199,11 +199,11 @@ test "messages that are nearly nothing but take long to inflate" {
         for (0..Bench.bad_max) |number| {
             const client = bench.clients[number];
             for (0..count) |_| try client.sendFrames(.binary, stored[0..len], .{ .compressed = true });
-            // What does not fit follows.
+            // Bytes that do not fit are sent in a later round.
             const sent = try bench.wires[number].peer.write(client.out.items);
             client.out.replaceRangeAssumeCapacity(0, sent, &.{});
         }
-        // What goes in is charged sixteenfold.
+        // Each byte of input is charged sixteenfold.
         const round_max = 1 + limits.round_bytes / (16 * len);
         var rounds: usize = 0;
         while (handler.events < first + Bench.bad_max * count) : (rounds += 1) {

@@ -280,7 +280,7 @@ test "an idle WebSocket holds no buffer, whatever it carried" {
         try testing.expectEqual(0, bench.heldBytes());
     };
     const worker = bench.simulation.worker();
-    // What compressing takes is the worker's, whoever uses it.
+    // The worker holds the memory for compression, which all its WebSockets share.
     try testing.expect(worker.compression.memoryBytes() < 200 * 1024 + 1024);
     var websockets = worker.websockets.iterator();
     const websocket = websockets.next().?;

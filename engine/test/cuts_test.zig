@@ -7,7 +7,7 @@ const linux = std.os.linux;
 const testing = std.testing;
 const gpa = testing.allocator;
 
-/// What goes wrong is the path.
+/// A handler whose responses go wrong in the way that the path names.
 const Cutter = struct {
     allocator: std.mem.Allocator,
     detached: ?per.Detached = null,
@@ -148,7 +148,7 @@ const Scene = struct {
 
 const versions = [_][]const u8{ "1.1", "1.0" };
 
-/// What arrived may be lost by the reset, but nothing says that it is the end.
+/// Expects a reset. The client may have lost bytes by it, but has not got the end of a chunked response.
 fn expectCut(client: *Simulation.Client) !void {
     try testing.expectEqual(.reset, client.ended());
     try testing.expect(!std.mem.endsWith(u8, client.text(), "\r\n0\r\n\r\n"));
@@ -244,7 +244,7 @@ test "handleDrain reads the request that it is about, and its error cuts the res
         client.paused = true;
         try client.send("GET /drain HTTP/1.1\r\nHost: h\r\n\r\n");
         try scene.simulation.settle();
-        // Others come meanwhile, to the same memory.
+        // Other requests come meanwhile, and use the same memory.
         for (0..3) |_| _ = try scene.ask(.abort_ended, "1.1");
         client.paused = false;
         try scene.simulation.settle();

@@ -368,7 +368,7 @@ test "defect 16: failing to accept is not the end" {
 const Server = per.Server(Probe);
 const Backend = per.io.Backend;
 
-/// Where the kernel has no io_uring, the second is the first again.
+/// On a kernel without io_uring the second backend is the same as the first.
 const backends = [_]Backend{ .native, .uring };
 
 fn listenerFd(server: *Server) i32 {

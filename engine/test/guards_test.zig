@@ -1,5 +1,5 @@
-//! Who comes in and what the engine answers by itself, over the simulated network: limits per client
-//! address, the health path.
+//! The limits per client address, and the health path, which the engine answers by itself, over the simulated
+//! network.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;

@@ -1,12 +1,12 @@
-//! What a Zig program may say besides the plain handler: a value in place of `init`, errors and what becomes
-//! of them, bodies whole or in pieces by request, event streams. Over the simulated network.
+//! Features of Zig handlers beside the plain one: a value in place of `init`, errors of hooks, bodies whole
+//! or in pieces by request, event streams. Over the simulated network.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
-/// What a program has made before its server: a pool, a database.
+/// An object that a program has made before its server, such as a pool or a database.
 const Shared = struct { greeting: []const u8, freed: usize = 0 };
 
 const Value = struct {
@@ -340,7 +340,7 @@ test "a server ends when its last response does, also if what is left of it was 
     try loopback.send(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     var space: [4096]u8 = undefined;
     _ = try loopback.receive(client, &space);
-    // It listens no more; the server hears of that, and answers on.
+    // The client ends its sending side. The server notices, and goes on answering.
     _ = std.os.linux.shutdown(client, std.os.linux.SHUT.WR);
     per.io.sleep(50);
     server.shutdown();

@@ -110,8 +110,8 @@ fn play(seed: u64, leaves_in: Streamer.Hook, detaches: bool, parts: []const []co
     }
     if (handler.detached) |detached| {
         try detached.start(.{});
-        // What comes behind waits until the client has taken some of it, and is sent when the
-        // worker tells of that.
+        // Later pieces wait until the client has taken some bytes, and are sent when the worker tells
+        // that.
         for (0..40) |_| try detached.write(&piece);
         for (0..3 + seed % 20) |_| _ = try simulation.step();
         // The first send to a closed socket succeeds, the next one does not.

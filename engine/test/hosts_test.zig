@@ -100,7 +100,7 @@ fn Bench(comptime Io: type) type {
             worker.io.wake();
         }
 
-        /// What the owner of both hosts does once a round.
+        /// Runs a round of both hosts, as their owner does.
         fn round(self: *Self, timeout_ms: i32) !void {
             self.c.release(&self.worker.pool);
             try self.worker.poll(timeout_ms);
@@ -158,7 +158,7 @@ fn Bench(comptime Io: type) type {
 const Program = struct {
     jobs: std.ArrayList(Job) = .empty,
     bodies: std.ArrayList(std.ArrayList(u8)) = .empty,
-    /// It asks for the rest of a body.
+    /// The program asks for the rest of a body.
     reads: bool = true,
     requests: usize = 0,
     body_events: usize = 0,
@@ -313,7 +313,7 @@ test "uploads to both at a time: one is read as it comes, the other when its hos
     defer to_zig.deinit();
     try to_c.send(post("/c/echo", "300000"));
     const rest = try to_c.offer(body);
-    // Nobody has asked for more than the first pieces: their peer has to wait.
+    // The program has asked for the first pieces only: the peer has to wait.
     try testing.expect(rest.len > size / 2);
     const events = bench.program.body_events;
     try to_zig.send(post("/", "300000"));
@@ -339,7 +339,7 @@ test "who waits for one host waits for nobody else" {
     defer slow.deinit();
     var fast = try bench.connect();
     defer fast.deinit();
-    // What is behind a slow answer on its connection waits for it.
+    // Requests behind a slow answer on the same connection wait for it.
     try slow.send(get("/c/later") ++ get("/") ++ get("/later") ++ get("/c"));
     try fast.send(get("/") ++ get("/c") ++ get("/"));
     try expectBodies("from Zig|from C|from Zig|", try fast.read());
@@ -601,7 +601,7 @@ test "a host that is behind holds back its own WebSockets only, those that wait 
         try testing.expectEqual(1, hosts[0].messages);
         try testing.expectEqual(size, hosts[1].bytes);
         try testing.expect(!worker.isUrgent());
-        // What waits for a host that is behind is not inflated.
+        // Messages that wait for a host that is behind are not inflated.
         if (compressed) try testing.expect(worker.pool.taken_bytes < size / 8);
         hosts[0].messages_max = 2;
         worker.unpark();

@@ -1,5 +1,5 @@
-//! What RFC 9110 and RFC 9112 ask of a server beyond one message, through the whole engine over the simulated
-//! network. What a single head or body decides is among the wire fixtures.
+//! Rules of RFC 9110 and RFC 9112 that concern more than a single message, through the whole engine over the
+//! simulated network. Rules about a single head or body are in the wire fixtures.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -75,7 +75,7 @@ test "HEAD gets no content, whoever refuses it and when (RFC 9110 9.3.2)" {
     try bench.advance(120_000);
     try expectHeadOnly("408", slow_head.text());
     try expectHeadOnly("408", slow_body.text());
-    // Others are told why.
+    // A method with content in its answers gets the reason.
     try testing.expect(std.mem.endsWith(
         u8,
         try bench.exchange("GET / HTTP/1.1\r\n\r\n"),

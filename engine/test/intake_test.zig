@@ -1,5 +1,6 @@
 //! Whole request bodies for handlers that want them so: in memory, or in a temporary file if they are long.
-//! Nobody hears of a request before its body is complete, and nothing is left of one that never is.
+//! No handler gets a request before its body is complete, and nothing is left of a request whose body never
+//! is.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -76,7 +77,7 @@ fn answerTo(body: []const u8, trailer: []const u8) ![]u8 {
 
 const Bench = per.Simulation(Digest);
 
-/// So many bytes that repeat nowhere.
+/// Returns `len` bytes in which no sequence repeats.
 fn bytesOf(len: usize) ![]u8 {
     const bytes = try gpa.alloc(u8, len);
     var prng: std.Random.DefaultPrng = .init(len);
@@ -167,7 +168,7 @@ test "a client that goes while it is sent its own body leaves nothing behind" {
     client.paused = true;
     try client.send(request);
     try bench.settle();
-    // Where the body was gathered is where it waits to be sent: in one piece, which no block is.
+    // The body waits to be sent in the memory where it was gathered: in one piece, larger than any block.
     var connections = bench.worker().connections();
     var slices: [1][]const u8 = undefined;
     _ = connections.next().?.outbox.front(&slices);
@@ -251,7 +252,7 @@ test "a handler may use the body as long as it answers, while its client is slow
         try bench.settle();
         try testing.expect(std.mem.endsWith(u8, client.text(), body));
         try expectNothingLeft(&bench);
-        // One that goes in the middle of it.
+        // A client that leaves in the middle of its body.
         const other = try bench.connect();
         other.paused = true;
         try other.send(request);
@@ -282,7 +283,7 @@ test "of a body that never comes to its end nobody hears, and nothing is left" {
             0 => client.close(),
             1 => client.peer.reset(),
             2 => client.peer.shutdown(),
-            // It stalls, and is told so.
+            // The client stalls, and gets 408.
             else => {
                 try bench.settle();
                 try bench.advance(60_000);

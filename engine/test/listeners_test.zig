@@ -1,5 +1,5 @@
-//! Where a server listens: Unix sockets and inherited descriptors, on real sockets, with one worker that
-//! is polled from here.
+//! A server that listens at Unix sockets and inherited descriptors, on real sockets, with a worker that is
+//! polled from here.
 const std = @import("std");
 const per = @import("peregrine");
 const io = per.io;
@@ -66,7 +66,7 @@ const Client = struct {
         return client.expectAnswerTo(server, "", ending);
     }
 
-    /// The same with these lines in the request's head.
+    /// Like `expectAnswer`, with these lines in the request's head.
     fn expectAnswerTo(client: Client, server: *Server, lines: []const u8, ending: []const u8) !void {
         var head: [256]u8 = undefined;
         const request = try std.fmt.bufPrint(&head, "GET / HTTP/1.1\r\nHost: h\r\n{s}\r\n", .{lines});

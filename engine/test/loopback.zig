@@ -45,7 +45,7 @@ pub fn send(fd: i32, bytes: []const u8) error{NotSent}!void {
     }
 }
 
-/// What is there, at least a byte; nothing at the end.
+/// The bytes that have come, at least one; none at the end of the connection.
 pub fn receive(fd: i32, space: []u8) error{NotReceived}![]u8 {
     while (true) {
         const rc = linux.read(fd, space.ptr, space.len);

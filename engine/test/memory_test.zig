@@ -90,7 +90,7 @@ const Bench = struct {
     worker: SimWorker,
     listener: u32,
     clients: std.ArrayList(*Client) = .empty,
-    /// What the process holds beside what this test can count.
+    /// Bytes that the process is said to hold beside the memory that this test counts.
     beside: usize = 0,
 
     const Client = struct {
@@ -386,7 +386,7 @@ test "a connection counts with all of its streams: those that have waited longes
             bench.worker.io.advance(20);
         }
         try testing.expectEqual(0, bench.worker.statistics().shed);
-        // What `reader` has is more than any stream, and less than all of them.
+        // `reader` holds more than any single stream, and less than all of them.
         bench.beside = 10 * mib - bench.worker.pool.taken_bytes + 1000;
         for (0..10) |_| {
             try bench.worker.poll(0);

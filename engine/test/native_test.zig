@@ -175,7 +175,7 @@ test "a shared body that streams of a connection have is released once, though a
         const client = try simulation.connect();
         try client.send(preface ++ room);
         var bytes: [128]u8 = undefined;
-        // One that its client takes, one that it cancels in its midst, and one when it goes.
+        // The client reads the first answer, cancels the second in the middle, and leaves during the third.
         try client.send(try std.fmt.bufPrint(&bytes, ask, .{ 1, 1 }));
         try simulation.settle();
         try testing.expect(client.text().len > 300_000);

@@ -4,7 +4,7 @@ const per = @import("peregrine");
 const testing = std.testing;
 const gpa = testing.allocator;
 
-/// What the handlers below serve; set before a server is made.
+/// The folder that the handlers below serve; set before a server is made.
 var root_path: []const u8 = "";
 var dir_config: per.util.DirServerConfig = .{};
 
@@ -55,7 +55,7 @@ const Fixture = struct {
         try fixture.tmp.dir.writeFile(testing.io, .{ .sub_path = name, .data = data });
     }
 
-    /// The same, an hour ago: what was written just now has a weak tag.
+    /// Writes a file with a time an hour ago: a file that was written just now has a weak tag.
     fn writeLongAgo(fixture: *Fixture, name: []const u8, data: []const u8) !void {
         try fixture.write(name, data);
         const hour_ago: std.Io.Timestamp = .{

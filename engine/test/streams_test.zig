@@ -1,5 +1,5 @@
-//! What a connection of many streams holds while nobody asks for anything, over the simulated network; and
-//! what its peer's header fields are kept in, which grows with them.
+//! The memory of an idle connection of many streams, over the simulated network, and the memory for its
+//! peer's header fields, which grows with them.
 const std = @import("std");
 const per = @import("peregrine");
 const testing = std.testing;
@@ -67,7 +67,7 @@ const Block = struct {
     }
 };
 
-/// What Chrome sends when a page is opened.
+/// The header fields that Chrome sends when a page is opened.
 const browser = [_][2][]const u8{
     .{ "cache-control", "max-age=0" },
     .{ "sec-ch-ua", "\"Chromium\";v=\"140\", \"Not=A?Brand\";v=\"24\", \"Google Chrome\";v=\"140\"" },
@@ -179,7 +179,7 @@ test "a connection ends whose peer's fields find no memory" {
     try testing.expect(failing.has_induced_failure);
     try testing.expect(client.ended() != null);
     try testing.expectEqual(null, std.mem.find(u8, client.text(), "too much"));
-    // Others are served as before.
+    // Other clients are served as before.
     worker.gpa = gpa;
     const other = try simulation.connect();
     try other.send(hello);

@@ -14,7 +14,7 @@ const Blocking = struct {
     threads: *per.Threads,
     /// Requests that have reached a thread.
     begun: std.atomic.Value(u32) = .init(0),
-    /// Nobody answers /wait before this is set.
+    /// Handlers of /wait wait until this is set.
     go: per.io.Latch = .{},
     errors: std.atomic.Value(u32) = .init(0),
 
@@ -190,7 +190,7 @@ test "the queue has an end, and clients may leave while threads work for them" {
     var running: Running = try .start(.{ .threads = 1, .queue_max = 2 });
     defer running.stop();
     const handler = running.server.handler();
-    // One is at work, two wait: in this order, because the others come when the thread is busy.
+    // A request is at work, two wait, in this order, because they come when the thread is busy.
     const first = try running.ask("/wait");
     try waitFor(&handler.begun, 1);
     const second = try running.ask("/?name=second");
@@ -223,7 +223,7 @@ test "copies of requests have a bound" {
         .{ .threads = threads },
     );
     defer simulation.deinit();
-    // One at a time is let through, whatever its size.
+    // A single body at a time is let through, whatever its size.
     const answer = try simulation.request(.{ .method = "POST", .body = "body" });
     try testing.expectEqualStrings("nobody:body", answer.body);
     try testing.expectEqual(0, threads.held_bytes);
@@ -268,7 +268,7 @@ const Stoppable = struct {
     }
 };
 
-/// What a thread does to a server until it is told that the server is about to be freed.
+/// A thread that calls a server until it is told that the server is about to be freed.
 const Stopper = struct {
     server: *per.Server(Stoppable),
     /// The thread waits for this before its first call.

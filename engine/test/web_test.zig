@@ -640,7 +640,7 @@ test "errors of actions keep what middleware has set, and middleware sees their 
     try testing.expectEqual(0, simulation.worker().exchanges.count);
 }
 
-/// What an application may make of a request is little here, and nothing to its forms.
+/// The arena of each request is small here, and forms are read in spite of that.
 fn FormRoutes(comptime Taker: type) type {
     return web.Router(Taker, .{ .limits = .{ .arena_bytes_max = 4096 } }, &.{.post("/", struct {
         fn take(_: *Taker, context: *web.Context) !void {
@@ -656,7 +656,7 @@ const WholeForms = struct {
     }
 };
 
-/// The same in a handler that could take bodies in pieces.
+/// Takes forms in a handler that could take bodies in pieces.
 const GatheredForms = struct {
     pub fn handleRequest(app: *GatheredForms, request: *per.Request, response: *per.Response) !void {
         return FormRoutes(GatheredForms).handle(app, request, response);

@@ -21,7 +21,7 @@ const EchoHost = struct {
         echo: struct { kind: per.WebSocketKind, bytes: []u8 },
     };
 
-    /// It asks for each message, when it has answered the one before.
+    /// The host asks for each message after it has answered the message before.
     asks: bool = false,
     asked: bool = false,
     ticket: per.Ticket = .none,
@@ -150,7 +150,7 @@ const Bench = struct {
         bench.host.deinit();
     }
 
-    /// One round: the client sends some and reads, the worker polls, the host answers.
+    /// Runs a round: the client sends some bytes and reads, the worker polls, the host answers.
     fn round(bench: *Bench, some: usize) !void {
         const out = &bench.client.out;
         if (out.items.len > 0) {

@@ -307,7 +307,7 @@ test "everybody hears everybody, and those that go in the middle are told afterw
         try clients[0].send(frame(&space, text_frame, "hello"));
         try simulation.settle();
         for (clients) |client| try testing.expectEqualStrings("\x81\x05hello", client.text());
-        // One is dead and nobody knows yet; a large message finds out.
+        // A client has died, which the server notices when it sends a large message.
         clients[2].peer.reset();
         const large: [15_000]u8 = @splat('y');
         for (0..3) |_| try clients[1].send(frame(&space, text_frame, &large));

@@ -18,7 +18,7 @@ const limits: http1.Limits = .{
 };
 const head_text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// What became of a body.
+/// The outcome of reading a body.
 const Result = struct {
     status: enum { unfinished, refused, complete } = .unfinished,
     content: [limits.body_bytes_max]u8 = undefined,
@@ -193,8 +193,8 @@ fn trailerSection(rest: *Reader, result: *Result) Problem!void {
     }
 }
 
-/// One line, without its end. A line ends with CR LF and has no other control byte but HTAB. The section's
-/// last byte may be the last that the limit allows, no other.
+/// Reads a line, without its end. A line ends with CR LF and has no other control byte but HTAB. The section
+/// may be as long as the limit, and not longer.
 fn trailerLine(rest: *Reader, from: usize, line: *[limits.trailer_bytes_max]u8, lines: usize) Problem!usize {
     var len: usize = 0;
     while (true) {

@@ -35,7 +35,7 @@ pub fn run(input: []const u8) !void {
     }
 }
 
-/// What a client got, without interim answers: whether one is sent depends on what has arrived by then.
+/// A client's answer, without interim answers, because those depend on the bytes that have arrived by then.
 const Answer = struct {
     bytes: std.ArrayList(u8) = .empty,
     ended: ?per.io.Ended = null,

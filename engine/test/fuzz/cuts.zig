@@ -4,7 +4,7 @@ const std = @import("std");
 /// Lengths of the pieces in which bytes arrive.
 pub const Cuts = union(enum) {
     whole,
-    /// One byte at a time.
+    /// Byte by byte.
     bytes,
     /// Pieces of 0 to 63 bytes, from this seed.
     random: std.Random.DefaultPrng,

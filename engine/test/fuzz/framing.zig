@@ -129,7 +129,7 @@ const Recorder = struct {
     }
 };
 
-/// What the fields of an accepted request allow.
+/// Expects that the fields of an accepted request allow its framing.
 fn expectLawful(head: *const http1.Head) !void {
     var hosts: usize = 0;
     var codings: usize = 0;

@@ -17,11 +17,11 @@ const limits: http1.Limits = .{
     .chunk_line_bytes_max = 32,
 };
 
-/// What a session says about a head.
+/// A session's verdict about a head.
 const Verdict = union(enum) {
     incomplete,
     refused: u16,
-    /// Where it starts, behind empty lines, and where it ends.
+    /// The head's start, behind empty lines, and its end.
     accepted: struct { start: usize, end: usize },
 };
 
@@ -80,7 +80,7 @@ fn start(input: []const u8, from: usize) usize {
     return at;
 }
 
-/// What a head that was accepted must be like.
+/// Checks the properties of a head that was accepted.
 fn expectLike(head: *const http1.Head) !void {
     const text = head.text;
     try testing.expect(text.len <= limits.head_bytes_max);
@@ -95,7 +95,7 @@ fn expectLike(head: *const http1.Head) !void {
     try testing.expectEqual(null, parts.next());
     try testing.expectEqual(protocol.http.Method.parse(head.method_text.of(text)), head.method);
     try expectFields(head, &lines);
-    // Whoever joins path and query again has the target.
+    // Path and query joined are the target.
     const target = head.target.of(text);
     const path = head.path.of(text);
     const query = head.query.of(text);

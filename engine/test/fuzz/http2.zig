@@ -45,7 +45,7 @@ pub fn run(input: []const u8) !void {
     }
 }
 
-/// What a client hears and sees.
+/// The events and frames that a client gets.
 const Client = struct {
     session: session_file.Session,
     places: [8]session_file.Stream,
@@ -167,7 +167,7 @@ const Client = struct {
         return slot;
     }
 
-    /// What an application does: a response in one piece, or in several with trailers.
+    /// Answers as an application does: in one piece, or in several with trailers.
     fn answer(client: *Client, stream: u32) !void {
         const s = &client.session;
         if (s.responseStarted(stream)) return;
@@ -209,7 +209,7 @@ const Client = struct {
     }
 };
 
-/// What every application relies on.
+/// Checks the properties of a head that every application relies on.
 fn expectHead(head: *const session_file.Head) !void {
     const syntax = protocol.http.syntax;
     try testing.expect(syntax.isToken(head.method_text.of(head.text)));

@@ -12,7 +12,7 @@ const message_bytes_max = 16 * 1024;
 /// RFC 7692 section 7.2.2.
 const tail = "\x00\x00\xff\xff";
 
-/// What the first bytes of the input choose.
+/// The settings that the first bytes of the input choose.
 const Choice = struct {
     window_bits: u4,
     takeover: bool,

@@ -52,7 +52,7 @@ fn writePart(
     try out.print(gpa, "[{s}|{s}|{s}]", .{ name, filename orelse "-", content_type orelse "-" });
 }
 
-/// The same in one look.
+/// Reads the whole body in a single pass.
 fn readPlainly(body: []const u8, out: *std.ArrayList(u8)) !bool {
     const delimiter = "\r\n--b";
     const text = try std.mem.concat(gpa, u8, &.{ "\r\n", body });

@@ -73,7 +73,7 @@ fn expectPlain(input: []const u8, verdict: proxy.Verdict) !void {
     }
 }
 
-/// What a line says, said again, is the same line: but for the spelling of IPv6.
+/// A line that is written again from its parsed values is the same, but for the spelling of IPv6.
 fn expectLine(text: []const u8, verdict: proxy.Verdict) !void {
     const header = switch (verdict) {
         .header => |header| header,

@@ -1,6 +1,6 @@
-//! What is fuzzed: for each name a function that takes any bytes and finds out whether the engine does the
-//! right thing with them. It fails by an error or by a panic. libfuzzer.zig runs them on inputs that a fuzzer
-//! makes up (script/fuzz), replay_test.zig on the corpus. Does not know: where the bytes come from.
+//! The fuzz targets: for each name a function that takes any bytes and checks that the engine does the right
+//! thing with them. A target fails by an error or by a panic. libfuzzer.zig runs the targets on inputs that a
+//! fuzzer makes up (script/fuzz), replay_test.zig on the corpus. Does not know: where the bytes come from.
 const std = @import("std");
 
 /// script/fuzz takes the name of a target; test/corpus/NAME.seeds and test/corpus/NAME/ are its inputs.

@@ -10,7 +10,7 @@ pub fn run(input: []const u8) !void {
     const whole = read(input, .whole);
     if (valid) try testing.expectEqual(null, whole);
     if (whole) |bad| {
-        // What lies before the offending byte can still become a text; with it, nothing can.
+        // The bytes before the offending one can still become a text; together with it they cannot.
         try testing.expect(canGoOn(input[0..bad]));
         try testing.expect(!canGoOn(input[0 .. bad + 1]));
     } else try testing.expect(canGoOn(input));

@@ -8,7 +8,7 @@ const testing = std.testing;
 
 const wire_max = 4096;
 
-/// What an application sees, as a digest: pieces of a message joined, everything in order.
+/// A digest of all that an application sees, in order, with the pieces of each message joined.
 const Digest = struct {
     hash: std.hash.Wyhash = .init(0),
     messages: usize = 0,
@@ -103,7 +103,7 @@ fn read(wire: []const u8, options: websocket.Options, way: Cuts, digest: *Digest
     }
 }
 
-/// One frame's header (RFC 6455 section 5.2).
+/// The header of a frame (RFC 6455 section 5.2).
 const Header = struct {
     fin: bool,
     rsv: u3,

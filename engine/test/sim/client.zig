@@ -7,7 +7,7 @@ pub const Client = struct {
     gpa: std.mem.Allocator,
     peer: per.io.SimPeer,
     manners: Manners,
-    /// What it sends, all of it or as it goes on.
+    /// Bytes to send, complete from the start or added later.
     script: std.ArrayList(u8) = .empty,
     sent: usize = 0,
     got: std.ArrayList(u8) = .empty,
@@ -22,11 +22,11 @@ pub const Client = struct {
         /// From this round on it reads nothing for `deaf_rounds`.
         deaf_from: usize,
         deaf_rounds: usize,
-        /// It ends its sending side when it has sent everything.
+        /// The client ends its sending side when it has sent everything.
         half_closes: bool,
-        /// It goes when it has got so many bytes.
+        /// The client leaves when it has got this many bytes.
         leaves_after: ?usize,
-        /// It goes with a reset.
+        /// The client leaves with a reset.
         rude: bool,
 
         pub fn draw(random: std.Random) Manners {
@@ -50,7 +50,7 @@ pub const Client = struct {
         client.got.deinit(client.gpa);
     }
 
-    /// One round. What came is behind what was got before.
+    /// Runs a round. Bytes that come are appended to those that came before.
     pub fn step(client: *Client, random: std.Random) !void {
         if (client.done) return;
         client.rounds += 1;

@@ -1,6 +1,6 @@
-//! One history: a worker, a network and a handful of clients, all from one number. Whatever the network does,
-//! a client gets exactly the bytes that are due to it, or a prefix of them if the connection broke; and when
-//! all is over no slot, ticket or buffer is left behind.
+//! A history: a worker, a network and a handful of clients, all drawn from a seed. Whatever the network does,
+//! a client gets exactly the bytes that are due to it, or a prefix of them if the connection broke; and at
+//! the end no slot, ticket or buffer is left behind.
 const std = @import("std");
 const per = @import("peregrine");
 const host_file = @import("host.zig");
@@ -9,7 +9,7 @@ const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
 const StreamsClient = @import("streams_client.zig").StreamsClient;
 const Flaky = @import("flaky.zig").Flaky;
-/// One host that pulls, and one beside one that pushes and one that wants whole bodies.
+/// A host that pulls, alone; or beside a host that pushes and a host that wants whole bodies.
 const Alone = host_file.Cast(&.{host_file.Host});
 const Three = host_file.Cast(&.{
     host_file.Host, host_file.HostOf(.push), host_file.HostOf(.{ .pace = .pull, .body = .whole }),
@@ -21,7 +21,7 @@ const clients_max = 6;
 /// Far more than any history takes.
 const rounds_max = 300_000;
 
-/// What is drawn first.
+/// The properties of a history that are drawn first.
 const Scene = struct {
     network: per.io.Sim.Options,
     /// The clock moves by less than this in each round; 0: it stands still, and no deadline comes.
@@ -86,7 +86,7 @@ const Retirement = struct {
     ends_sockets_in: ?usize,
     /// How many requests there may be in all: each connection has one more.
     requests_max: ?u64 = null,
-    /// Those on streams, which may all have been sent before their client knows.
+    /// Requests on streams, which may all have been sent before their client knows of the retirement.
     on_streams: u64 = 0,
 
     fn draw(random: std.Random) Retirement {
@@ -201,7 +201,7 @@ fn play(comptime Cast: type, seed: u64) !void {
 /// Whether each client got what it must get, and all of it. `unaccepted`: how many never came in.
 fn judge(actors: []Actor, scene: *const Scene, unaccepted: usize, has_stopped: bool) !bool {
     var faithful = scene.calm() and scene.retirement == null;
-    // Who had not come in when the worker retired is another worker's.
+    // Connections that were not accepted when the worker retired belong to another worker.
     const missed = if (scene.retirement == null) 0 else unaccepted;
     var unanswered: usize = 0;
     for (actors) |*actor| {
@@ -292,7 +292,7 @@ fn settle(worker: anytype, cast: anytype, scene: *Scene) !void {
         host.lags = false;
         host.setBehind(worker, false);
     }
-    // One that has retired stops by itself.
+    // A worker that has retired stops by itself.
     if (scene.retirement) |*retirement| {
         retirement.begin(worker);
         worker.endWebSockets();

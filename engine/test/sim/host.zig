@@ -74,7 +74,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
         meddling_permille: u16 = 0,
         clients: []const per.io.SimPeer = &.{},
         meddling: bool = false,
-        /// It stopped the worker while the clients were at it.
+        /// The host stopped the worker while clients were connected.
         has_stopped: bool = false,
         /// Now and then it takes no messages for a while.
         lags: bool = false,
@@ -240,7 +240,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
         }
         pub fn notice(_: *Self, _: anytype, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
 
-        /// It takes messages from now on, or does not.
+        /// Lets the host take messages from now on, or not.
         pub fn setBehind(host: *Self, worker: anytype, is_behind: bool) void {
             host.is_behind = is_behind;
             if (!is_behind) worker.unpark();
@@ -261,7 +261,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
             }
         }
 
-        /// One job goes on by one step; without memory it is given up.
+        /// Takes a job a step further. The job is given up if there is no memory.
         fn goOn(host: *Self, worker: anytype, ticket: per.Ticket) !void {
             host.advance(worker, host.find(ticket)) catch |err| {
                 if (err != error.OutOfMemory) return err;

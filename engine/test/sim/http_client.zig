@@ -7,7 +7,7 @@ const testing = std.testing;
 pub const HttpClient = struct {
     client: Client,
     expected: std.ArrayList(u8) = .empty,
-    /// Where in `expected` each answer begins.
+    /// The start of each answer in `expected`.
     answers: std.ArrayList(usize) = .empty,
 
     pub const requests_max = 6;

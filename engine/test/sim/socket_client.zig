@@ -32,7 +32,7 @@ pub const SocketClient = struct {
 
     pub fn plan(self: *SocketClient, random: std.Random, id: usize) !void {
         const gpa = self.client.gpa;
-        // It has to answer the server's close frame.
+        // The client has to answer the server's close frame.
         self.client.manners.half_closes = false;
         try self.client.script.print(
             gpa,

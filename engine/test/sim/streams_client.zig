@@ -18,7 +18,7 @@ pub const StreamsClient = struct {
     bench: http2.hpack.Bench = undefined,
     /// The highest number of a stream that the server has looked at, as far as it has said.
     last_stream: u32 = frame.max_31,
-    /// It has ended the connection for something that the client did, or did not do in time.
+    /// The server has ended the connection for something that the client did, or did not do in time.
     blamed: bool = false,
 
     pub const requests_max = 6;

@@ -1,4 +1,4 @@
-//! What TLS costs by itself, in memory and on one core: handshakes per second, record throughput, memory per
+//! Measures TLS by itself, in memory and on one core: handshakes per second, record throughput, memory per
 //! idle session. Usage: tls-bench DIRECTORY (as made by make-certificates.sh). Both sides run here; the
 //! server's share is timed apart.
 const std = @import("std");

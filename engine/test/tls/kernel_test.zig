@@ -7,7 +7,7 @@ const files = @import("certificates.zig").files;
 const path = @import("certificates.zig").path;
 const gpa = testing.allocator;
 
-/// What Linux does with the keys that it is given (linux/tls.h), for AES-128-GCM.
+/// Encrypts with the keys that Linux is given (linux/tls.h), as Linux does, for AES-128-GCM.
 const Sealer = struct {
     wire: std.ArrayList(u8) = .empty,
     info: ?Info = null,
@@ -110,7 +110,7 @@ const Talk = struct {
     client: tls.Session,
     sealer: Sealer = .{},
     to_server: Sealer = .{ .willing = false },
-    /// What the client read, and what it was told last.
+    /// Bytes that the client has read, and its last event.
     read: std.ArrayList(u8) = .empty,
     event: tls.Event = .want_more,
 

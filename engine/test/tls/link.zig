@@ -3,7 +3,7 @@
 const std = @import("std");
 const tls = @import("tls");
 
-/// One side: a session, what it wrote, and what it read.
+/// A side of a link: a session, the ciphertext that it wrote, and the plaintext that it read.
 pub const End = struct {
     gpa: std.mem.Allocator,
     session: tls.Session,
@@ -14,7 +14,7 @@ pub const End = struct {
     /// The last event that was not plaintext.
     event: tls.Event = .want_more,
 
-    /// Where this side's ciphertext goes.
+    /// Takes this side's ciphertext.
     pub fn sink(end: *End) tls.Sink {
         return .{ .context = end, .appendFn = append };
     }
@@ -57,7 +57,7 @@ pub const End = struct {
 pub const Cut = struct {
     /// At most this many bytes arrive together.
     step: usize = std.math.maxInt(usize),
-    /// One more cut after this many bytes of each direction.
+    /// An additional cut after this many bytes of each direction.
     split: usize = 0,
     /// Size of the buffer for plaintext.
     window: usize = tls.record_plaintext_bytes_max,
@@ -83,7 +83,7 @@ pub const Link = struct {
         return initAgreeing(gpa, server, &.{}, client, name, resumption);
     }
 
-    /// The same, with protocols of the server's for ALPN.
+    /// Like `init`, with protocols of the server's for ALPN.
     pub fn initAgreeing(
         gpa: std.mem.Allocator,
         server: *tls.Context,

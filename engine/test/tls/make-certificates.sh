@@ -35,7 +35,7 @@ sign wild "/CN=ignored.example" ca "subjectAltName=DNS:*.wild.example,DNS:wild.e
 key cn
 sign cn "/CN=cn.example" ca "keyUsage=digitalSignature"
 
-# The same names with an RSA key, and one that is too weak.
+# Certificates for the same names with an RSA key, and with a key that is too weak.
 openssl genrsa -out rsa.key 2048
 sign rsa "/CN=localhost" ca "subjectAltName=DNS:localhost,DNS:Two.Example,IP:127.0.0.1"
 openssl genrsa -out weak.key 1024

@@ -312,7 +312,7 @@ test "a handshake has its deadline, whoever trickles it" {
     try testing.expectEqual(.closed, client.event);
 }
 
-/// What a client says first.
+/// A client's first bytes.
 fn hello(context: *tls.Context) ![]const u8 {
     var link: Client = .{ .wire = undefined, .session = try .initClient(context, "localhost", null) };
     defer link.deinit();

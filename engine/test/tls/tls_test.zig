@@ -53,7 +53,7 @@ const Simple = struct {
 
 const versions = [_]tls.Version{ .tls1_2, .tls1_3 };
 
-/// One request, one answer and close_notify both ways over `link`, cut as `cut` says.
+/// Sends a request, an answer and close_notify both ways over `link`, cut as `cut` says.
 fn converse(link: *Link, cut: Cut) !void {
     try link.settle(cut);
     try testing.expect(link.client.session.isHandshakeDone());
@@ -820,7 +820,7 @@ test "an end without close_notify is told from a clean one, at every stage" {
     link.to_server = 1;
     try link.settle(.{});
     try testing.expectEqual(tls.Ending.truncated, link.server.session.ending());
-    // What follows close_notify in the same piece does not count.
+    // Bytes behind close_notify in the same piece do not count.
     try link.client.session.shutdown(link.client.sink());
     try link.client.outbox.appendSlice(gpa, "trailing bytes");
     try link.settle(.{});

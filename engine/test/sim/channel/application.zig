@@ -26,9 +26,9 @@ pub const Manners = struct {
     slow_ms: u64,
     /// Jobs out of 100 that do not get to speak between two polls, although they could.
     late_percent: u8,
-    /// It watches the descriptor, as an event loop does, and never waits inside of poll.
+    /// The application watches the descriptor, as an event loop does, and never waits inside of poll.
     watches: bool,
-    /// It leaves at this poll without a word: the worker is freed in the middle of everything.
+    /// The application leaves at this poll: the worker is freed in the middle of everything.
     leaves_at: ?usize,
 };
 

@@ -1,5 +1,4 @@
-//! What must hold of a channel when both of its sides wait: none of them has work for which nobody will wake
-//! it.
+//! Checks a channel both of whose sides wait: neither has work for which nobody will wake it.
 const std = @import("std");
 const abi = @import("abi");
 const Channel = std.meta.Child(@FieldType(abi.Handle, "channel"));

@@ -40,7 +40,7 @@ fn both(seed: u64) !void {
     for (behind.records, inside.records) |*one, *other| try one.expectSame(other);
 }
 
-// What histories have found, told by hand.
+// Findings of the random histories, as scripts.
 
 const small = script_file.message(100);
 

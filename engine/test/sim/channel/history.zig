@@ -1,6 +1,6 @@
-//! One history: an engine, an application, the channel between them, a network and its clients, all from one
-//! number. However the two threads are scheduled, clients get what the application has said, no call answers
-//! otherwise than it would without a thread, nobody sleeps over work, and when all is over nothing is left.
+//! A history: an engine, an application, the channel between them, a network and its clients, all drawn from
+//! a seed. However the two threads are scheduled, clients get the answers of the application, each call
+//! returns the same as without a thread, no thread sleeps while it has work, and nothing is left at the end.
 const std = @import("std");
 const abi = @import("abi");
 const peregrine = @import("peregrine");
@@ -31,7 +31,7 @@ const quiet_steps = 600;
 /// Longer than an application computes. What is further away is a deadline.
 const near_ms = 600;
 
-/// What is drawn first.
+/// The properties of a history that are drawn first.
 pub const Scene = struct {
     network: peregrine.io.Sim.Options,
     /// The clock moves by less than this now and then; 0: only when all wait, and no further than anybody
@@ -114,7 +114,7 @@ fn expectOk(code: c_int) !void {
     try testing.expectEqual(@as(c_int, Code.ok), code);
 }
 
-/// Where the engine runs.
+/// The thread on which the engine runs.
 pub const Placement = enum { own_thread, channel };
 
 const World = struct {
@@ -224,7 +224,7 @@ const World = struct {
         abi.peregrine_wake(world.handle);
     }
 
-    /// Who waits for what, for whoever looks for the cause of a finding.
+    /// Prints which thread waits for what, to help with finding the cause of a failure.
     fn describe(world: *World) void {
         const print = std.debug.print;
         for (world.application.jobs.items) |job| {
@@ -299,7 +299,7 @@ const World = struct {
     }
 };
 
-/// What an application was answered in a history, by the ids of its requests.
+/// The results of the application's calls in a history, by the ids of its requests.
 pub const Outcome = struct {
     records: []Record,
     calm: bool,

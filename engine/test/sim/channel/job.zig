@@ -1,6 +1,6 @@
-//! One exchange of the application, played from a number: what it says in which order depends on that number
-//! and on what it is answered, never on who is faster. So the same job says the same to an engine in its own
-//! thread and to one behind a channel.
+//! An exchange of the application, played from a seed. Its commands and their order depend on the seed and on
+//! the results of earlier commands, never on which thread is faster. So a job gives the same commands to an
+//! engine in its own thread and to an engine behind a channel.
 const std = @import("std");
 const abi = @import("abi");
 const types = abi.types;
@@ -16,7 +16,7 @@ const flag = types.RespondFlag;
 /// The message after which a WebSocket is closed.
 pub const last_message = "bye";
 
-/// What a job does with one request.
+/// The handling of a request.
 pub const Job = struct {
     record: *Record,
     ticket: types.Ticket,
@@ -38,7 +38,7 @@ pub const Job = struct {
     answered: usize = 0,
     inbox: std.ArrayList(Record.Message) = .empty,
     flow: enum(u32) { all = 0, none = 1, on_demand = 2 } = .all,
-    /// It has been told that it is blocked, and has to hear of room.
+    /// The job was told that it is blocked, and has to be told of room.
     blocked: bool = false,
 
     pub const Waits = enum { nothing, room, flushed, end, body, message };
@@ -118,7 +118,7 @@ pub const Job = struct {
         };
     }
 
-    /// What an answer means for what comes next. `ends`: the command was the last one.
+    /// Notes the result of a command. `ends`: the command was the last one. Returns whether the job goes on.
     fn heard(job: *Job, code: c_int, ends: bool) bool {
         switch (code) {
             Code.ok, Code.done, Code.blocked => {},

@@ -1,5 +1,5 @@
-//! What an application has said for one exchange, as far as it was accepted, and what it was told: what the
-//! client must get.
+//! The commands of an application for an exchange, as far as they were accepted, and their results. From
+//! these follows what the client must get.
 const std = @import("std");
 const Code = @import("abi").types.Code;
 
@@ -27,7 +27,7 @@ pub const Record = struct {
     said: std.ArrayList(Message) = .empty,
     got: usize = 0,
     end: End = .none,
-    /// What each call answered, as far as it does not depend on who is faster.
+    /// The result of each call, if it does not depend on which thread is faster.
     answers: std.ArrayList(Answer) = .empty,
 
     pub const Message = struct { text: bool, bytes: []u8 };

@@ -11,12 +11,12 @@ const Schedule = platform.schedule.Schedule;
 const frame = @import("protocol").websocket.frame;
 const testing = std.testing;
 
-/// What the function works with.
+/// The application and the client that a script's function controls.
 pub const Script = struct {
     handle: *abi.Handle,
     schedule: Schedule = undefined,
     peer: peregrine.io.SimPeer = undefined,
-    /// What the client has yet to send.
+    /// Bytes that the client has yet to send.
     unsent: []const u8 = "",
     body: *const fn (*Script) anyerror!void,
     rest: []const types.Event = &.{},

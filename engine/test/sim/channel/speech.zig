@@ -8,7 +8,7 @@ const Field = peregrine.Field;
 const record_file = @import("record.zig");
 const Record = record_file.Record;
 
-/// Who speaks to one worker.
+/// The application's calls to a worker.
 pub const Speech = struct {
     gpa: std.mem.Allocator,
     handle: *abi.Handle,

@@ -8,7 +8,7 @@ const Record = record_file.Record;
 const last_message = @import("job.zig").last_message;
 const testing = std.testing;
 
-/// One connection.
+/// A client with a connection.
 pub const Visitor = struct {
     client: Client,
     kind: Kind,
@@ -18,7 +18,7 @@ pub const Visitor = struct {
     read: usize = 0,
     echoed: usize = 0,
     closed: bool = false,
-    /// It was sent away before it had all that was due to it.
+    /// The visitor was dismissed before it had all that was due to it.
     dismissed: bool = false,
 
     pub const Kind = enum { http, socket, malformed };
@@ -109,7 +109,7 @@ pub const Visitor = struct {
         frame.maskScalar(script.items[script.items.len - payload.len ..], mask, 0);
     }
 
-    /// One round. True: something has moved.
+    /// Runs a round. True: something has moved.
     pub fn step(visitor: *Visitor, random: std.Random) !bool {
         const client = &visitor.client;
         if (client.done) return false;
@@ -120,7 +120,7 @@ pub const Visitor = struct {
         return client.done or client.sent != sent or client.got.items.len != got;
     }
 
-    /// It goes, whatever it has got.
+    /// The visitor leaves, whatever it has got.
     pub fn dismiss(visitor: *Visitor) void {
         if (visitor.client.done) return;
         visitor.dismissed = true;
@@ -193,7 +193,7 @@ pub const Visitor = struct {
             return;
         }
         if (visitor.kind != .malformed or rest.len == 0) return;
-        // It may have been too slow with its mistake.
+        // The visitor may have been too slow to send its malformed request.
         if (!calm and std.mem.startsWith(u8, rest, "HTTP/1.1 408 ")) return;
         const refusal = "HTTP/1.1 400 ";
         return testing.expectStringStartsWith(rest, refusal[0..@min(refusal.len, rest.len)]);

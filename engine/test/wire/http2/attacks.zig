@@ -1,5 +1,5 @@
-//! What a client can do to make us work, and what it costs: each attack ends its connection, or makes no more
-//! work per byte that it sends than honest requests do. RFC 9113 section 10.5, CVE-2019-9511 to 9518,
+//! Attacks by which a client makes the server work: each attack ends its connection, or makes no more work
+//! per byte that it sends than honest requests do. RFC 9113 section 10.5, CVE-2019-9511 to 9518,
 //! CVE-2023-44487 (rapid reset), CVE-2024-27316 (CONTINUATION), CVE-2025-8671 (made you reset).
 //!
 //! Work is counted in bytes: what is decoded, what is answered, and so much for each step and for each
@@ -13,7 +13,7 @@ const Harness = harness.Harness;
 const flag = b.flag;
 const testing = std.testing;
 
-/// What a step of the session counts, and a request beside.
+/// The bytes for which each step of the session counts, and each request in addition.
 const step_bytes = 16;
 const request_bytes = 500;
 
@@ -96,7 +96,7 @@ const Target = struct {
     }
 };
 
-/// What an honest client makes us do for each of its bytes.
+/// The work that an honest client makes for each of its bytes.
 fn honest() !usize {
     var t: Target = undefined;
     try t.open(&harness.config);
@@ -324,7 +324,7 @@ test "a client that does much, and nothing wrong, is served" {
     try t.open(&harness.config);
     defer t.close();
     for (0..20_000) |round| {
-        // What browsers and gRPC clients do.
+        // Frames that browsers and gRPC clients send.
         const stream = try t.request(flag.end_stream, b.get_block ++ b.field("priority", "u=1"));
         _ = try t.sendFrame(.priority_update, 0, 0, "\x00\x00\x00\x01u=1, i");
         if (round % 5 == 0) _ = try t.sendFrame(.ping, 0, 0, "12345678");
@@ -332,7 +332,7 @@ test "a client that does much, and nothing wrong, is served" {
             _ = try t.sendFrame(.rst_stream, 0, stream, "\x00\x00\x00\x08");
         } else try t.answer(stream, "hello");
         _ = try t.sendFrame(.window_update, 0, 0, "\x00\x00\x10\x00");
-        // It takes a millisecond.
+        // A millisecond passes.
         t.received += bytes_per_ms;
         try testing.expect(!t.h.failed);
     }

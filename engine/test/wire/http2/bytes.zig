@@ -23,7 +23,7 @@ pub inline fn of(
     };
 }
 
-/// What every client begins with.
+/// The first bytes of every client.
 pub const hello = preface ++ of(.settings, 0, 0, "");
 
 /// `GET / HTTP/2` over http with the authority "a".

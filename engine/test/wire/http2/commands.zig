@@ -1,5 +1,5 @@
-//! What is said on streams, and when it leaves: responses, flow control both ways, priorities, the end of a
-//! connection. RFC 9113 sections 5.2, 6.8, 6.9 and 8; RFC 9218 section 10.
+//! Commands for streams, and the order in which their frames leave: responses, flow control both ways,
+//! priorities, the end of a connection. RFC 9113 sections 5.2, 6.8, 6.9 and 8; RFC 9218 section 10.
 const std = @import("std");
 const b = @import("bytes.zig");
 const harness = @import("harness.zig");
@@ -319,7 +319,7 @@ test "interim responses, and clients that wait" {
     try testing.expect(!h.session.responseStarted(1));
     try h.feed(b.last(1, "x"));
     try start(&h, 1, .{ .status = 200, .end = true });
-    // Who sends its content has stopped waiting.
+    // A client that sends its content no longer waits for 100.
     const again = b.of(.headers, flag.end_headers, 3, b.post_block ++ b.field("expect", "100-continue"));
     try h.feed(again ++ b.data(3, "a"));
     try testing.expectEqual(0, h.session.takeContinue(3, &out));
@@ -439,7 +439,7 @@ test "an urgent answer passes a download that is on its way" {
     try h.feed(b.of(.headers, 5, 3, b.get_block ++ b.field("priority", "u=1")));
     try start(&h, 3, .{ .status = 200, .content = b.times("y", 1000), .end = true });
     try testing.expectEqualStrings("31111111", try orderOf(&h, chunk, &out));
-    // It changes its mind.
+    // A client changes a priority.
     try h.feed(b.get(5));
     try start(&h, 5, .{ .status = 200, .content = b.times("y", 1000), .end = true });
     try testing.expectEqualStrings("11", try orderOf(&h, chunk, out[0..2]));
@@ -471,7 +471,7 @@ test "a peer sends what its readers take" {
     try h.emitAll(1);
     try h.expectSent("1 window_update 32768\n");
     for (0..2) |_| try sendData(&h, 1, chunk, 0);
-    // One byte more than there is.
+    // The client sends more than its window allows.
     try sendData(&h, 1, chunk, 0);
     try h.expectSent("1 rst_stream flow_control_error\n");
     // The others are not concerned, and what the first one held is theirs.
@@ -494,7 +494,7 @@ test "all streams together stay within the connection's window" {
     try sendData(&h, 3, 1, 0);
     try testing.expect(!h.failed);
     try h.expectSent("");
-    // Who is reset gives back what is its.
+    // A stream that is reset gives back its part of the connection's window.
     h.session.reset(1, .cancel);
     try h.emitAll(1);
     try h.expectSent("0 window_update 32768\n1 rst_stream cancel\n");
@@ -568,7 +568,7 @@ test "content that is longer than there may be is refused, and read over" {
     var writer: std.Io.Writer = .fixed(&text);
     try h.sentText(&writer);
     try testing.expect(std.mem.indexOf(u8, writer.buffered(), "1 data 1 no\n1 window_update ") != null);
-    // What was on its way is thrown away.
+    // Content that was on its way is thrown away.
     try h.feed(b.data(1, "abc") ++ b.last(1, "def"));
     try h.expectHeard("");
     try testing.expectEqual(0, h.session.streams.count);
@@ -695,14 +695,14 @@ test "the end of a connection, in two steps" {
     h.session.drain();
     try h.emitAll(1);
     try h.expectSent("0 goaway 2147483647 no_error\n0 ping draining\n");
-    // It was on its way.
+    // The request was on its way.
     try h.feed(b.get(3));
     try h.expectHeard("3 GET / none host=a\n");
     try h.feed(b.of(.ping, flag.ack, 0, "draining"));
     try h.expectSent("0 goaway 3 no_error\n");
     try h.feed(b.of(.headers, 5, 5, b.get_block ++ "\x40\x01x\x01y") ++ b.get(7));
     try h.expectHeard("");
-    // What was said does not grow.
+    // The last stream that GOAWAY has named does not grow.
     try h.feed(b.window(0, 0));
     try h.expectSent("0 goaway 3 protocol_error\n");
     try h.expectHeard("failed protocol_error: WINDOW_UPDATE by 0\n");

@@ -1,6 +1,6 @@
-//! What a client may send and what it may not: bytes behind the preface, what is heard of them, and the
-//! frames that are sent without anybody's asking. Each runs whole, byte by byte and cut at every place.
-//! RFC 9113, RFC 9218, RFC 8441.
+//! Bytes that a client may or may not send behind the preface, the events that they cause, and the frames
+//! that the session sends by itself. Each fixture runs whole, byte by byte and cut at every place. RFC 9113,
+//! RFC 9218, RFC 8441.
 const std = @import("std");
 const b = @import("bytes.zig");
 const Harness = @import("harness.zig").Harness;

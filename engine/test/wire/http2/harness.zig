@@ -27,7 +27,7 @@ pub const Harness = struct {
     table: [2][session_file.table_units_max]u64,
     /// How often more of it was asked for.
     tables: usize,
-    /// What is heard is written down.
+    /// False: events are written to `heard`.
     quiet: bool = false,
     heard_bytes: [8192]u8,
     heard: std.Io.Writer,
@@ -116,7 +116,7 @@ pub const Harness = struct {
         @memset(h.session.room[0..@sizeOf(http2.hpack.Bench)], 0xaa);
     }
 
-    /// What is owed leaves; content stays.
+    /// Sends the control frames that are due, and no content.
     fn drainControl(h: *Harness) !void {
         var out: [session_file.emission_bytes_max]u8 = undefined;
         while (h.session.control.len > 0 or h.session.streams.hasDoomed()) {

@@ -263,7 +263,7 @@ test "a block that ends early is refused, wherever that is" {
             var bench: hpack.Bench = undefined;
             var room: [hpack.table_bytes_max]u8 = undefined;
             var part = decoder.begin(block[0..len], &bench);
-            // It ends between two fields, or it is refused.
+            // A block that is cut ends between two fields, or is refused.
             while (part.next(&room) catch null) |_| {}
             decoder.table.invariants();
         }

@@ -131,7 +131,7 @@ test "every fixture, at every split point" {
             try expectSays(fixture, verdict);
         }
         try testing.expect(decided);
-        // What follows is somebody else's.
+        // The bytes behind a header do not belong to it.
         var longer: [512]u8 = undefined;
         @memcpy(longer[0..fixture.wire.len], fixture.wire);
         for ([_][]const u8{ "GET / HTTP/1.1\r\n\r\n", "\r\n", "\x00" }) |more| {

@@ -5,7 +5,7 @@ const websocket = @import("protocol").websocket;
 const Opcode = websocket.frame.Opcode;
 const deflate = websocket.deflate;
 
-/// One frame as a client sends it.
+/// A frame as a client sends it.
 pub const Frame = struct {
     fin: bool = true,
     rsv: u3 = 0,
@@ -16,7 +16,7 @@ pub const Frame = struct {
     masked: bool = true,
 };
 
-/// What comes out of a session, once pieces of messages are put together.
+/// The events of a session, with the pieces of messages put together.
 pub const Seen = union(enum) {
     text: []const u8,
     binary: []const u8,

@@ -1,5 +1,5 @@
-//! What zlib makes of the three messages of `compression.zig`'s `writeText`, one deflate stream per set,
-//! flushed with Z_SYNC_FLUSH after each message and without the last four bytes. Made by Python's
+//! The output of zlib for the three messages of `compression.zig`'s `writeText`, a deflate stream for each
+//! set, flushed with Z_SYNC_FLUSH after each message and without the last four bytes. Made by Python's
 //! zlib.compressobj; base64 in lines.
 pub const Set = struct {
     name: []const u8,

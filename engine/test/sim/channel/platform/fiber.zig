@@ -7,7 +7,7 @@ const context = std.Io.fiber;
 /// Never moves while its function has not returned.
 pub const Fiber = struct {
     stack: []align(page) u8,
-    /// Where it stopped; and where `go` was called.
+    /// The context in which the fiber stopped, and the context that called `go`.
     own: context.Context,
     caller: context.Context,
     run: *const fn (*Fiber) void,

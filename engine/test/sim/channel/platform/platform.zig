@@ -1,5 +1,5 @@
-//! What the C API runs on in a simulation: the declarations of src/abi/platform.zig over a network and
-//! threads that one schedule plays.
+//! The C API's platform in a simulation: the declarations of src/abi/platform.zig over a network and threads
+//! that a schedule plays.
 const std = @import("std");
 const peregrine = @import("peregrine");
 pub const schedule = @import("schedule.zig");
@@ -9,7 +9,7 @@ pub const gpa = std.testing.allocator;
 pub const Io = peregrine.io.Sim;
 pub const Thread = *schedule.Thread;
 
-/// What a worker's io calls in place of waiting.
+/// A worker's io calls this in place of waiting.
 pub const waiter: Io.Waiter = .{ .wait = waitForNetwork, .wake = noteWake };
 
 fn waitForNetwork(io: *Io, timeout_ms: i32) void {
@@ -142,7 +142,7 @@ pub fn Atomic(comptime T: type) type {
 pub const Wakeup = peregrine.io.WakeupOn(Atomic, Descriptor);
 pub const Latch = peregrine.io.LatchOn(Atomic, Sleep);
 
-/// What a wakeup makes readable.
+/// The descriptor that a wakeup makes readable.
 const Descriptor = struct {
     readable: bool = false,
 

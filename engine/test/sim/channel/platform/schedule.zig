@@ -17,7 +17,7 @@ pub const Character = struct {
     run_max: u32 = 100,
     /// How often out of 1000 a thread that could go on rests for a while instead.
     rest_permille: u16 = 0,
-    /// What a store's thread does not wait for: others see it later.
+    /// Other threads see a store only some time after it.
     buffers_stores: bool = true,
     /// Waits out of 1000 that end without a reason.
     spurious_permille: u16 = 0,
@@ -31,7 +31,7 @@ pub const Wait = struct {
     until: ?u64,
 };
 
-/// One of the two. The first one is the application.
+/// One of the two threads. The first is the application's.
 pub const Thread = struct {
     schedule: *Schedule,
     fiber: Fiber,
@@ -72,7 +72,7 @@ pub const Thread = struct {
         thread.stored.clearRetainingCapacity();
     }
 
-    /// One more of its stores can be seen.
+    /// Makes another store of the thread visible.
     fn showOne(thread: *Thread, random: std.Random) void {
         const stores = thread.stored.items;
         var index = random.uintLessThan(usize, stores.len);
@@ -176,8 +176,8 @@ pub const Schedule = struct {
 
     // ---- What drives it
 
-    /// One choice: a thread goes on for a while, or a store of one becomes visible. False if all of them
-    /// wait, and all is visible.
+    /// Makes a choice: a thread goes on for a while, or a store of a thread becomes visible. False if all
+    /// threads wait and all stores are visible.
     pub fn step(schedule: *Schedule) bool {
         assert(schedule.running == null);
         var ready: [2]*Thread = undefined;
