@@ -23,7 +23,13 @@ pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = thisMachine() });
     const optimize = optimizeWanted(b);
     const with_tls = tlsWanted(b, target);
-    const layers: Layers = .create(b, .{ .target = target, .optimize = optimize, .tls = with_tls });
+    const stripped = b.option(bool, "strip", "Leave debug information out") orelse false;
+    const layers: Layers = .create(b, .{
+        .target = target,
+        .optimize = optimize,
+        .tls = with_tls,
+        .strip = if (stripped) true else null,
+    });
     b.modules.put(b.graph.arena, "peregrine", layers.peregrine) catch @panic("OOM");
     b.modules.put(b.graph.arena, "peregrine.web", layers.web) catch @panic("OOM");
 
@@ -241,6 +247,8 @@ const Layers = struct {
         target: std.Build.ResolvedTarget,
         optimize: std.builtin.Optimize,
         tls: bool = false,
+        /// There is no debug information, and with that no path of the machine that built.
+        strip: ?bool = null,
         /// The code counts what runs, for a fuzzer.
         coverage: bool = false,
         /// Accesses of threads are watched by ThreadSanitizer.
@@ -256,6 +264,7 @@ const Layers = struct {
             .link_libc = if (how.target.result.os.tag == .linux and !how.watched) null else true,
             // Position-independent, because all of it may end up in a Perl module's shared object.
             .pic = true,
+            .strip = how.strip,
             .fuzz = how.coverage,
             .sanitize_thread = if (how.watched) true else null,
             // With libc, checked code would get canaries and keep frame pointers: a tenth of the instructions
@@ -542,6 +551,7 @@ fn addAbi(
     layers: Layers,
 ) void {
     const module = abiModule(b, target, optimize, layers);
+    module.strip = layers.peregrine.strip;
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = false; // see src/abi/stack_probe.zig
     const step = b.step("abi", "Build the static library and install peregrine.h");

@@ -40,7 +40,7 @@ missing_packages() {
 install_packages() {
     local log="$STATE/apt.log" policy=/usr/sbin/policy-rc.d failed=""
     [ "$(id -u)" = 0 ] || die "missing packages; as root: apt-get install $*"
-    say "installing Debian packages: $*"
+    say "installing $# Debian packages and what they need: $*"
     export DEBIAN_FRONTEND=noninteractive
     # Tests start what they need themselves: nginx and its kind are not to serve this machine.
     if [ -e "$policy" ]; then
@@ -48,8 +48,9 @@ install_packages() {
     else
         printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
     fi
-    { apt-get update -q && apt-get install -q -y --no-install-recommends "$@"; } \
-        >"$log" 2>&1 </dev/null || failed=1
+    { [ -n "${APT_UPDATED:-}" ] || apt-get update -q; } >"$log" 2>&1 </dev/null &&
+        apt-get install -q -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null || failed=1
+    APT_UPDATED=1
     [ -z "$policy" ] || rm -f "$policy"
     [ -z "$failed" ] && return
     tail -n 20 "$log" >&2

@@ -7,9 +7,10 @@ use Cwd        qw(getcwd);
 use File::Copy qw(copy);
 use File::Path qw(make_path);
 use File::Temp qw(tempdir);
+use JSON::PP   qw(decode_json);
 use Test::More;
 
-my $SECONDS = 250;        # for any one command; a cold cache takes its time
+my $SECONDS = 600;        # for any one command; a cold cache takes its time
 my $root    = getcwd();
 my $folder  = tempdir('peregrine-dist-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
@@ -92,21 +93,50 @@ is $status, 0, 'make' or diag $said;
 is $status, 0, 'make test' or diag $said;
 like $said, qr/^Result: PASS/m, '... ran tests';
 
+my $meta = decode_json(slurp('META.json'));
+is $meta->{provides}{'PAGI::Server'}{file}, 'lib/PAGI/Server.pm', 'META.json names the modules';
+is $meta->{provides}{$_}{version}, $meta->{version}, "... $_ with its version" for qw(PAGI::Server Peregrine);
+ok $meta->{resources}{license}[0], '... and the licence';
+
+# Neither library nor Zig: no error, and nothing to build with.
+my %asked = %ENV;
+delete @ENV{qw(PEREGRINE_ZIG PEREGRINE_ZIG_FLAGS)};
+$ENV{PATH} = '/usr/bin:/bin';
+SKIP: {
+    skip 'a Zig is installed', 3
+        if !system 'command -v zig || python3 -m ziglang version >/dev/null 2>&1';
+    ($status, $said) = run($^X, 'Makefile.PL');
+    is $status, 0, 'perl Makefile.PL without Zig and without library' or diag $said;
+    like $said, qr/engine is built by Zig .*not found/, '... says what is missing';
+    ok !-e 'Makefile', '... and writes no Makefile';
+}
+{
+    local $ENV{PEREGRINE_ZIG} = '/nowhere/zig';
+    ($status, $said) = run($^X, 'Makefile.PL');
+    isnt $status, 0, '... which is an error where a Zig was named';
+}
+
 # Makefile.PL does not look for Zig if the tarball has the engine's library for this machine.
 SKIP: {
     my ($machine) = $Config{archname} =~ /\A(x86_64|aarch64)-linux/;
-    skip 'no library is made for this machine', 3 if !$machine || !$Config{gnulibc_version};
-    delete local @ENV{qw(PEREGRINE_ZIG PEREGRINE_ZIG_FLAGS)};
-    local $ENV{PATH} = '/usr/bin:/bin';
-    my $place = "prebuilt/$machine-linux-gnu";
-    make_path($place);
-    copy('.peregrine/engine/lib/libperegrine.a', "$place/libperegrine.a") or die "$place: $!";
+    skip q(no library is made for this machine), 6 if !$machine || !$Config{gnulibc_version};
+    my $place = "$machine-linux-gnu/libperegrine.a";
+    make_path("prebuilt/$machine-linux-gnu");
+    copy('.peregrine/engine/lib/libperegrine.a', "prebuilt/$place") or die "$place: $!";
+    is system("cd prebuilt && sha256sum $place >SHA256SUMS"), 0, 'sums';
     ($status, $said) = run($^X, 'Makefile.PL');
     is $status, 0, "perl Makefile.PL with the engine's library" or diag $said;
-    like $said, qr{library is in the tarball: \Q$place\E/libperegrine\.a}, '... takes that';
+    like $said, qr{library is in the tarball: prebuilt/\Q$place\E}, '... takes that';
     is qx(grep -c 'build abi' Makefile), "0\n", '... and builds none';
-    unlink "$place/libperegrine.a" or die $!;
+    open my $out, '>>', "prebuilt/$place" or die "$place: $!";
+    print {$out} "\n";
+    close $out or die $!;
+    ($status, $said) = run($^X, 'Makefile.PL');
+    isnt $status, 0, 'a library that is not the one of the sums is refused';
+    like $said, qr{prebuilt/\Q$place\E is not the file}, '... by name';
+    unlink "prebuilt/$place" or die $!;
 }
+%ENV = %asked;
 
 # Middleware that another distribution has installed is not installed over.
 make_path("$folder/other/PAGI");
@@ -134,4 +164,10 @@ sub run (@command) {
     my $output = <$out> // '';
     close $out;
     return ($?, $output);
+}
+
+sub slurp ($file) {
+    open my $in, '<', $file or die "$file: $!";
+    local $/;
+    return readline $in;
 }

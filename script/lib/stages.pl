@@ -153,7 +153,7 @@ sub compiling (@files) {
     return Tap::run({ seconds => $ZIG_MAX }, map { "script/lib/$_.t" } @files);
 }
 
-sub c_example (@) { return counted(compiling(qw(c_example frozen))) }
+sub c_example (@) { return counted(compiling(qw(c_example frozen development))) }
 
 sub install (@) { return counted(compiling(qw(install dist))) }
 
