@@ -52,7 +52,7 @@ Peregrine - the HTTP engine, seen from Perl
 This module loads the engine, which is written in Zig and linked into it. Applications do not use it
 directly: L<PAGI::Server> is the server for asynchronous applications.
 
-What it offers is for servers that are built on the engine.
+Its functions are for servers that are built on the engine.
 
 =head1 FUNCTIONS
 
@@ -67,23 +67,25 @@ and C<max>. This list is the only place where those defaults are written down.
 
     my @words = Peregrine::counters();
 
-What a worker counts (L</count_in>): for each word a hash reference with C<name>, C<label> and C<value> (what
-tells it from others of its name: C<status>, C<2xx>; empty if there are none), C<summary>, and C<kind>:
-C<counter> grows, C<gauge> is what was a second ago, C<bucket> is the part of a histogram that took no longer
-than C<value> seconds and longer than the bucket before, C<sum> the microseconds that all in a histogram took.
+Descriptions of a worker's counts (L</count_in>): for each word a hash reference with C<name>, C<label> and
+C<value> (what tells it from others of its name: C<status>, C<2xx>; empty if there are none), C<summary>, and
+C<kind>: C<counter> grows, C<gauge> is what was a second ago, C<bucket> is the part of a histogram that took
+no longer than C<value> seconds and longer than the bucket before, C<sum> the microseconds that all in a
+histogram took.
 
 =head2 access_log_fault
 
     my ($atom, $at, $reason) = Peregrine::access_log_fault('%h %z');
 
-What is wrong with a format of the access log: the piece of it, its offset, and the end of a sentence about
-it. The empty list if nothing is.
+The mistake in a format of the access log: the piece of the format, its offset, and the end of a sentence
+about it. The empty list if nothing is.
 
 =head2 take_buffered
 
     my $bytes = Peregrine::take_buffered($handle);
 
-What perl has read from a handle already and given to nobody; it is taken out of the handle. Never reads more.
+Takes out of a handle the bytes that perl has read from it and given to nobody, and returns them. Never reads
+more.
 
 =head2 forgo_privileges
 
@@ -188,16 +190,17 @@ This thread's interpreter was cloned: it has an alarm of its own from now on, an
 
     Peregrine::show_title('my-server (worker 1)');
 
-What C<ps> shows of this process. C<$0> keeps its value, by which L<FindBin> finds the program's folder.
+Sets the text that C<ps> shows for this process. C<$0> keeps its value, by which L<FindBin> finds the
+program's folder.
 
 =head2 settle_children
 
     my $before = Peregrine::settle_children(1);
 
 Whether processes that this thread forks are the application's. In such a child no signal is blocked, and
-functions that the server or its event loop has set in C<%SIG> are gone, but for C<PIPE>. What a clone forks
-has its C<%SIG> and C<%ENV>, which in a clone are Perl's own. The same holds for programs that C<system>,
-backticks and C<open> start.
+functions that the server or its event loop has set in C<%SIG> are gone, but for C<PIPE>. A child of a clone
+has the clone's C<%SIG> and C<%ENV>, which in a clone are Perl's own. Programs that C<system>, backticks and
+C<open> start are treated in the same way.
 
 =head2 sv_count
 
@@ -209,7 +212,7 @@ How many scalars, arrays, hashes and other values the interpreter holds. Tests u
 
 =head1 WORKER
 
-A C<Peregrine::Worker> owns listeners and connections. One worker belongs to one thread.
+A C<Peregrine::Worker> owns listeners and connections. A worker belongs to a single thread.
 
 =head2 new
 
@@ -257,13 +260,13 @@ that there is no such listener.
 
     my ($address, $port) = $worker->listener_address($listener);
 
-Where a listener is bound.
+The address at which a listener is bound.
 
 =head2 body_folder
 
     $worker->body_folder('/var/tmp');
 
-Where whole bodies of requests lie that are too long for memory, in files without names. Before the first
+The folder for request bodies that are too long for memory, in files without names. Before the first
 dispatch; a negative code says that it is too late.
 
 =head2 open_access_log
@@ -280,7 +283,7 @@ under.
 
     $worker->close_access_log;
 
-No more lines. Those of requests that have ended are written.
+No more lines. The lines of requests that have ended are written.
 
 =head2 reopen_access_log
 
@@ -341,13 +344,14 @@ is readable, or there was a signal. C<undef>: the worker is closed, or another p
 
     my $is_due = $worker->turns($loop);
 
-The same again and again, until an L<IO::Async::Loop::Peregrine> is stopped or has something to do itself.
+Calls L</wait> again and again, until an L<IO::Async::Loop::Peregrine> is stopped or has something to
+do itself.
 
 =head2 dispatch
 
     $worker->dispatch;
 
-The same as a method.
+Like the function of L</dispatcher>, as a method.
 
 =head2 set
 
@@ -389,9 +393,9 @@ message.
     $worker->answer_when_thread_is_stuck('PAGI: interpreter 1');
     $link->say(thread => Peregrine::thread_number());
 
-The same for a worker that has joined an engine and is one of several threads of this process. It does not
-end, for it cannot be killed: the engine answers for it (504; a response that has begun is cut) and hears
-nothing from it any more.
+Like L</answer_when_stuck>, for a worker that has joined an engine and is one of several threads of this
+process. It does not end, for it cannot be killed: the engine answers for it (504; a response that has
+begun is cut) and hears nothing from it any more.
 
 =head2 ask_stuck_thread, thread_number
 
@@ -461,8 +465,8 @@ on a thread of its own keeps a record of; 0 without one).
 
     $worker->count_in($words, $from);
 
-From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. Nobody else may
-write these. A negative code says that there are too few.
+From now on the worker counts in L</WORDS>, from that one on, one for each of L</counters>. No other code
+may write these words. A negative code says that there are too few.
 
 =head2 share_sockets
 
@@ -539,7 +543,7 @@ again. Dies as C<new> does, and then nothing has changed.
 
     my $sentence = $tls->concern(0, time);    # 'SSL certificate file /etc/ssl/site.pem has expired on ...'
 
-What is wrong at that time with the dates of the certificate with that number: it has expired, is not good
+The problem with the dates of the certificate with that number at that time: it has expired, is not good
 yet, or expires soon. Empty if nothing is, undef if there is no such certificate.
 
 =head1 LICENSE

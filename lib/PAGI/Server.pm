@@ -18,13 +18,13 @@ use PAGI::Server::Transport;
 
 # ---- The application's lifespan -----------------------------------------------------------------
 
-# What has one: here it is the application.
+# The applications that have a lifespan: here it is the only application.
 sub _pagi_apps {
     my ($self) = @_;
     return $self->{options}{app};
 }
 
-# One after another. When one fails, those before it end.
+# Applications start one after another. When one fails, those before it are ended.
 sub _start_application {
     my ($self) = @_;
     my $options = $self->{options};
@@ -115,7 +115,7 @@ sub _validates_events {
     return $wanted // $self->_shows_errors;
 }
 
-# What an application that ends without a response is answered with, for whoever writes it.
+# The page for developers that a client gets when the application ends without a response.
 sub _error_page {
     require PAGI::Server::ErrorPage;
     my $pages = PAGI::Server::ErrorPage->new;
@@ -161,7 +161,7 @@ sub _open_aside {
     );
 }
 
-# What comes after such a file.
+# Sends the events that follow such a file.
 sub _send_after {
     my ($self, $event, $means) = @_;
     my ($send, $opening) = @$means;

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use Peregrine;
 use Time::HiRes ();
 
-# What the engine counts, in the order of its words.
+# Descriptions of the engine's counts, in the order of its words.
 my @WORDS;
 BEGIN { @WORDS = Peregrine::counters() }
 
@@ -109,7 +109,7 @@ sub column {
     return $self->{memory}->get(_offset($column), scalar @WORDS);
 }
 
-# What the master is moving meanwhile would be seen twice, or not at all.
+# Reads again if the master has moved counts meanwhile, which would be read twice, or not at all.
 sub read {
     my ($self) = @_;
     my $memory = $self->{memory};
@@ -180,9 +180,9 @@ Peregrine::Counters - what worker processes count, in memory that they share
 =head1 DESCRIPTION
 
 A table with a column for each process that serves. The engine counts in the words of its column
-(L<Peregrine/counters>); it is the only one that writes them, so there is no lock. What a process has counted
-outlives it: the master adds it to a column of its own, so that sums never fall, and the reader of a sum never
-takes a worker's end for a restart of the server.
+(L<Peregrine/counters>); it is the only one that writes them, so there is no lock. The counts of a process
+outlive it: the master adds them to a column of its own, so that sums never fall, and a reader never takes a
+worker's end for a restart of the server.
 
 Knows nothing of applications, nor of HTTP.
 
@@ -199,7 +199,7 @@ old ones leave. Dies with a text if there is no memory.
 
     for my $word (Peregrine::Counters->words) { ... }
 
-What is counted, as hash references, see L<Peregrine/counters>.
+Descriptions of the counts, as hash references, see L<Peregrine/counters>.
 
 =head2 restarts
 

@@ -10,8 +10,8 @@ use POSIX ();
 
 # ---- Users --------------------------------------------------------------------------------------
 
-# What --user and --group mean, as { uid, gid }; nothing if neither is given. Problems are thrown as a
-# reference to their text.
+# The user and group of --user and --group, as { uid, gid }; nothing if neither is given. Problems are thrown
+# as a reference to their text.
 sub identity {
     my ($class, $user, $group) = @_;
     return if !defined $user && !defined $group;
@@ -84,7 +84,7 @@ sub daemonize {
     my $again = fork;
     die "Cannot go to the background: $!\n" if !defined $again;
     POSIX::_exit(0)                         if $again;
-    # What systemd passed to the process in front is for the one that serves.
+    # Sockets that systemd has passed to the process in the foreground are for the process that serves.
     $ENV{LISTEN_PID} = $$ if $sockets_are_ours;
     open STDIN, '<', '/dev/null' or die "Cannot open /dev/null: $!\n";
     return sub {

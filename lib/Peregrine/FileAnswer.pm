@@ -11,7 +11,7 @@ use Peregrine;
 # Bytes of one piece, where several ranges of a file are read here.
 use constant PIECE_BYTES => 65_536;
 
-# What of a request decides about an answer.
+# The keys of a PSGI environment that decide about an answer.
 my %DECIDES = map { $_ => 1 }
     qw(accept-encoding if-match if-modified-since if-none-match if-range if-unmodified-since range);
 
@@ -168,7 +168,7 @@ A path of bytes as it stands in a request.
 
     Peregrine::FileAnswer::headers_of($env);
 
-What of a request decides about an answer, out of the environment of PSGI.
+The parts of a PSGI environment that decide about an answer.
 
 =head1 LICENSE
 

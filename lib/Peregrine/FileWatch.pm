@@ -19,10 +19,10 @@ use constant { TOLD_LOOK_S => 2, LOOK_S => 1, QUIET_S => 0.1 };
 use constant QUIET_LOOKS_MAX => 10;
 # A look takes at most this part of a processor's time.
 use constant SHARE => 0.05;
-# So many files below folders are looked at.
+# Files below folders that are watched.
 use constant FILES_MAX => 20_000;
 
-# What editors, version control, databases and logs leave in folders, and what nobody writes by hand.
+# Files of editors, version control, databases and logs, and files that nobody writes by hand.
 my $IGNORED = qr{
     \A (?: \. | \# | 4913 \z | node_modules \z )
     | ~ \z
@@ -30,7 +30,7 @@ my $IGNORED = qr{
     | - (?: journal | shm | wal ) \z
 }x;
 
-# What people write of an application: Perl, templates, configuration.
+# Files of an application that people write: Perl, templates, configuration.
 my $SOURCE = qr{\. (?: p[lm] | pod | psgi | t | ep | epl | html? | mt | tmpl | tt2? | tx | xslate
     | cfg | conf | ini | toml | ya?ml ) \z}x;
 
@@ -68,7 +68,7 @@ sub add {
 
 # ---- Looking ------------------------------------------------------------------------------------
 
-# What changes when a file does: an editor may write in place, or put another file there.
+# A text that changes when a file does: an editor may write in place, or put another file there.
 sub _print_of {
     my ($path) = @_;
     my @stat = Time::HiRes::stat($path) or return;
@@ -236,9 +236,9 @@ Peregrine::FileWatch - tells when files change
 =head1 DESCRIPTION
 
 Looks at files, and at everything below folders, and tells which have been written, replaced, made or removed
-since. Where there is L<Linux::Inotify2> the kernel says when to look, and a look every two seconds finds what
-it does not tell of (files of another machine for instance). Elsewhere there is a look each second. What
-changes together is told together, a tenth of a second after the last of it.
+since. With L<Linux::Inotify2> the kernel says when to look, and a look every two seconds finds changes that
+the kernel does not see (files of another machine for instance). Elsewhere there is a look each second. Files
+that change together are told together, a tenth of a second after the last change.
 
 Names that begin with a dot or with C<#>, or end in C<~>, are left out, as are C<node_modules>, and names of
 logs, databases, locks and temporary files (F<.log>, F<.db>, F<.sqlite>, F<.tmp> and so on). Folders that are

@@ -26,7 +26,7 @@ sub child {
             $SIG{$name} = 'DEFAULT';
         }
         $before->emptyset;
-   # What EV watches with is to be the child's own: the parent's would tell one of them of the other's events.
+        # Lets EV make a new epoll instance: in a shared one, parent and child would get each other's events.
         EV::default_loop()->loop_fork if defined &EV::default_loop;
     }
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
@@ -117,14 +117,15 @@ ignored is ignored.
 
 In a child: C<ps> shows the second argument in parentheses behind the program's name. Runs the code, and then
 leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop>
-would say that it is the only one. What the code dies of is told as C<failed> over the L<Peregrine::Link>.
+would say that it is the only one. An exception of the code is sent as C<failed> over the L<Peregrine::Link>.
 Never returns.
 
 =head2 name_program
 
     Peregrine::Fork::name_program('pagi-server app.pl');
 
-What C<ps> shows of this process, and of those that it forks, with a label each. C<$0> stays as it is.
+Sets the text that C<ps> shows for this process, and for the processes that it forks, each with a
+label. C<$0> stays as it is.
 
 =head2 show_again
 

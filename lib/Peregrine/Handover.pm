@@ -26,8 +26,8 @@ sub _words {
     local $/;
     my @words = split /\0/, readline($in) // '', -1;
     pop @words;
-    # What is assigned to $0 is written over the first of these words and empties the others: plackup does so
-    # for the file that it loads. Its @ARGV is as it was.
+    # An assignment to $0 overwrites the first of these words and empties the others: plackup assigns the name
+    # of the file that it loads. Its @ARGV is as it was.
     return @words && $words[0] ne $0 ? @words : ($^X, $0, @ARGV);
 }
 
@@ -99,7 +99,7 @@ sub from_environment {
         kept    => \%given
     }, $class;
     $self->{link} = Peregrine::Link->from_descriptor($given{link});
-    # What the old program says is there before it has started this one.
+    # The old program has written all its values to the pipe before it started this program.
     return $TAKEN = $self;
 }
 
@@ -131,7 +131,8 @@ sub take {
     return delete $self->{kept}{$name};
 }
 
-# What the old program has said: it has done so at once, but may have been slower than the start of this one.
+# Returns a value that the old program has sent. It sends values at once, but this program may have started
+# faster.
 sub told {
     my ($self, $name) = @_;
     my $handle = $self->{link}->handle // return $self->{told}{$name};
@@ -213,7 +214,7 @@ In the new program, the same each time; nothing if there is no old one.
     my @main    = $handover->main_descriptors;    # without those that were aside
     my $port    = $handover->asked_port(3);
 
-What C<sockets>, C<all> and C<source> were.
+The values of C<sockets>, C<all> and C<source> that the old program gave.
 
 =head2 take
 
@@ -225,7 +226,7 @@ The number of what was kept by that name, once.
 
     my $keys = $handover->told('ticket_keys');
 
-What was said by that name. Waits for it two seconds at most.
+The value that was sent under that name. Waits for it two seconds at most.
 
 =head2 serving
 

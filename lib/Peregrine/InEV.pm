@@ -11,7 +11,7 @@ use Scalar::Util qw(weaken);
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# So many waits of the application's own may lie in each other, with turns of the loop in all of them.
+# Waits of the application that may be nested, with turns of the loop in all of them.
 use constant NESTED_MAX => 16;
 
 sub new {
@@ -36,8 +36,8 @@ sub watch_loop {
     return $self->_watch_descriptor(loop => $fd);
 }
 
-# It comes after all others, so that those that always have something to do, as idle watchers, do not keep it
-# waiting, nor it them. And it keeps no EV::run going.
+# Gives the watcher the lowest priority, and lets it keep no EV::run going. So idle watchers, which always
+# have something to do, do not delay the loop, and the loop does not delay them.
 sub _make_quiet {
     my ($watcher) = @_;
     $watcher->priority(EV::MINPRI());
@@ -101,8 +101,8 @@ sub _set_timer {
     return;
 }
 
-# Where the loop itself waits, its turn follows. Otherwise it is the application that waits, in a request
-# perhaps, while others are to go on.
+# If the loop itself waits, its turn follows. Otherwise the application waits, perhaps in a request, and other
+# requests have to go on.
 sub _happened {
     my ($self, $what) = @_;
     $self->{due}{$what} = 1;
@@ -236,7 +236,7 @@ Peregrine::InEV - what an event loop needs that waits inside EV's default loop
 For L<IO::Async::Loop::Peregrine>, where the application has loaded L<EV>: the loop's wait is one turn of
 C<EV::run>, so that both have their events. When the application itself calls C<EV::run> meanwhile, in a
 request for instance, or waits for an L<AnyEvent> condition variable, the loop has its turns in there, up to
-16 deep; those that wait deeper in each other have EV's events only. What dies in such a turn is told by
+16 deep; those that wait deeper in each other have EV's events only. An exception in such a turn goes to
 C<$EV::DIED>.
 
 =head1 METHODS
@@ -271,7 +271,7 @@ Like C<wait>, for everything but the engine.
 
 =head2 take_due
 
-What has happened since the last call, a hash: C<loop> (its descriptor is readable), C<engine>, C<signals>
+The events since the last call, as a hash: C<loop> (its descriptor is readable), C<engine>, C<signals>
 (some are pending), C<timer>.
 
 =head2 watch_engine

@@ -16,8 +16,8 @@ use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 # By descriptor. They stay open while the process lives, so that a server can be started again.
 my %HANDLES;
 my $HANDED_OVER;
-# Who has passed sockets to this process, or to the one that it has taken over from: systemd, starter, or
-# nobody.
+# The program that has passed sockets to this process, or to the process that it has taken over from: systemd,
+# starter, or none.
 my $SOURCE = '';
 
 sub from_environment {
@@ -142,7 +142,7 @@ sub leave_sockets {
     return;
 }
 
-# What an old program had is closed when the new one serves.
+# Closes the old program's sockets that the new program does not use, once it serves.
 sub close_rest {
     my ($self, $serving) = @_;
     return if $self->{handover} && !$serving;
@@ -194,8 +194,8 @@ before L</from_environment>.
 
     say 'systemd' if Peregrine::Inherited->source eq 'systemd';
 
-Who has passed them, once they were asked for: C<systemd>, C<starter> (L<Server::Starter>), or an empty text.
-After a handover: to the first program.
+The program that has passed them, once they were asked for: C<systemd>, C<starter> (L<Server::Starter>), or
+an empty text. After a handover: to the first program.
 
 =head2 handle
 

@@ -64,7 +64,7 @@ sub say {
         utf8::encode($text) if utf8::is_utf8($text);
         $line .= ' ' . substr($text, 0, TEXT_MAX) =~ s/([%\n])/sprintf '%%%02x', ord $1/ger;
     }
-    # What does not fit into one message goes ahead of the line, with a line that says nothing.
+    # Descriptors that do not fit into the line's message are sent before it, with an empty line.
     while (@descriptors > DESCRIPTORS_MAX) {
         $self->_send("\n", splice @descriptors, 0, DESCRIPTORS_MAX) or return 0;
     }
@@ -148,7 +148,7 @@ sub watch {
         $on_end->();
     };
     $loop->watch_io(handle => $self->{handle}, on_read_ready => $read);
-    # What has been read already makes nothing ready.
+    # Bytes that were read already make no descriptor readable.
     $loop->later(sub { $read->() if $self->{handle} }) if length $self->{input};
     return;
 }
@@ -253,8 +253,8 @@ the same files. Never waits: false when the other end has gone, or takes nothing
 
     for my $line ($link->read_lines) { my ($word, $text, @descriptors) = @$line }
 
-What has come. Never waits. Descriptors are hidden from programs that are run and from children that are
-forked.
+Returns the messages that have come. Never waits. Descriptors are hidden from programs that are run and
+from children that are forked.
 
 =head2 wait_for
 

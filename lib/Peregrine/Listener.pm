@@ -65,7 +65,7 @@ sub _plan_unix {
     return { type => 'unix', path => $path };
 }
 
-# What a failure is about is { host, port } or { path }.
+# The place of a failure is { host, port } or { path }.
 sub _failure {
     my ($about, $reason, $errno) = @_;
     my $where = defined $about->{path} ? "unix:$about->{path}" : "$about->{host} port $about->{port}";
@@ -137,8 +137,8 @@ sub _open_one {
     return $socket;
 }
 
-# One socket per address, all on the same port. A family or address that this machine does not have is
-# passed over as long as another one works.
+# Opens a socket for each address, all at the same port. A family or address that this machine does not have
+# is skipped as long as another one works.
 sub _open_on {
     my ($addresses, $about,  $args)      = @_;
     my ($chosen,    $reason, @listeners) = ($about->{port});
@@ -163,7 +163,7 @@ sub _open_on {
     return @listeners;
 }
 
-# One more socket at the same address, for another process.
+# Opens another socket at the same address, for another process.
 sub open_for {
     my ($self, $process, $inherited_only) = @_;
     my $again = $self->{again};
@@ -190,7 +190,8 @@ sub others_beyond {
         grep { $_ > $count } sort keys %$others;
 }
 
-# What that process serves; the first one those beyond a count as well.
+# The sockets of a process, by its number. The first process also serves the sockets of processes beyond the
+# count.
 sub sockets_for {
     my ($self, $process, $count) = @_;
     my $others = $self->{others} || {};
@@ -198,7 +199,7 @@ sub sockets_for {
     return ($others->{$process} || $self->{socket}, @{$others}{@beyond});
 }
 
-# What this process has of them is closed; what is known of them is not forgotten.
+# Closes this process's copies of the sockets. The listener keeps their addresses.
 sub leave_sockets {
     my ($self) = @_;
     close $_ for grep { defined } delete $self->{socket}, values %{ delete $self->{others} || {} };
@@ -206,7 +207,7 @@ sub leave_sockets {
     return;
 }
 
-# The same listener, with a socket that has come from another process.
+# A copy of the listener, with a socket that has come from another process.
 sub with_socket {
     my ($self, $descriptor) = @_;
     open my $socket, '+<&=', $descriptor or die "descriptor $descriptor: $!\n";
@@ -221,7 +222,7 @@ sub take_socket {
     return $others->{$process} || $first;
 }
 
-# What a listening socket is bound to.
+# The address of a listening socket.
 sub _described {
     my ($socket) = @_;
     return { socket => $socket, %{ _described_address(getsockname $socket) } };
@@ -370,9 +371,9 @@ C<host> and C<port>, or C<path>.
 
     my @planned = Peregrine::Listener->plan_all(\@places, inherited => $inherited);
 
-What L</open_all> would listen on, as far as that can be known without binding anything: objects without a
-C<socket>, with the port that was asked for. Where it could not listen there is an object with C<place> and
-C<problem>, which is like what L</open_all> dies with.
+The addresses at which L</open_all> would listen, as far as that can be known without binding anything:
+objects without a C<socket>, with the port that was asked for. For a place at which it could not listen
+there is an object with C<place> and C<problem>, which is like the exception of L</open_all>.
 
 =head2 open_for, others_beyond, take_socket
 

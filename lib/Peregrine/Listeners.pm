@@ -124,7 +124,7 @@ sub open_for_all {
     return;
 }
 
-# What a Peregrine::Handover needs.
+# The sockets and their descriptions for a Peregrine::Handover.
 sub for_handover {
     my ($self) = @_;
     return (all => $self->{takes_all}, sockets => [ map { $_->sockets } $self->all ]);
@@ -191,12 +191,12 @@ Peregrine::Listeners - the listening sockets of a server
 
 =head1 DESCRIPTION
 
-Where a server is to listen, and the sockets that are bound there: opened, or taken over from whoever
-started the process (L<Peregrine::Inherited>). Who opens them need not be who serves on them: a process may
-open them and fork others, each of which hands its own copies over to an engine's worker. What a process
-hands over or closes is gone for it, not for the others.
+The places at which a server is to listen, and the sockets that are bound there: opened, or taken over from
+the program that has started the process (L<Peregrine::Inherited>). A process may open them and fork
+others, each of which hands its own copies over to an engine's worker. Sockets that a process hands over or
+closes are gone for that process, not for the others.
 
-Knows nothing of applications, nor of HTTP. What goes wrong is a L<Future::Exception> of the category
+Knows nothing of applications, nor of HTTP. Errors are L<Future::Exception>s of the category
 C<listen>, whose details are the error's number (0: no fault of the system), the host and the port.
 
 =head1 METHODS
@@ -209,21 +209,21 @@ C<listen>, whose details are the error's number (0: no fault of the system), the
 
     $listeners->choose(\@places, unnamed => 1, defaults => { proxy_protocol => '10.0.0.0/8' });
 
-Where to listen: L<Peregrine::Place>s. C<unnamed>: nobody has asked for them, so that all inherited sockets,
-if there are any, take their place, with what the C<defaults> say (L<Peregrine::Place/with_defaults>).
-Sockets that are open stay as they are.
+The places to listen at: L<Peregrine::Place>s. C<unnamed>: nobody has asked for them, so that all inherited
+sockets, if there are any, take their place, with what the C<defaults> say
+(L<Peregrine::Place/with_defaults>). Sockets that are open stay as they are.
 
 =head2 places
 
     my @places = $listeners->places;
 
-What was chosen.
+The value that was chosen.
 
 =head2 plan
 
     my @planned = $listeners->plan;
 
-What L</open> would open, see L<Peregrine::Listener/plan_all>. Nothing is bound.
+The listeners that L</open> would open, see L<Peregrine::Listener/plan_all>. Nothing is bound.
 
 =head2 open
 
@@ -251,14 +251,15 @@ The L<Peregrine::Listener>s that are open, none before L</open>.
 
 With C<reuseport> each process that serves has sockets of its own at the same addresses, over which the
 kernel spreads connections. Opens those of the process with this number, from 1 on, unless they are open;
-those of the first one come by L</open>. Whoever opened them keeps them: a socket that is closed drops those
-who wait there. Dies like L</open>.
+those of the first one come by L</open>. The process that has opened them keeps them: closing a socket drops
+the connections that wait there. Dies like L</open>.
 
 =head2 open_for_all
 
     $listeners->open_for_all(4);
 
-The same for so many processes, and for those further sockets that a L<Peregrine::Handover> has brought.
+Like L</open_for>, for a number of processes, and for further sockets that a L<Peregrine::Handover>
+has brought.
 
 =head2 take_over_beyond
 

@@ -29,9 +29,9 @@ use constant COUNT_S => 5;
 use constant LARGE_S => 60;
 # Seconds that a worker has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
-# What a worker that is stuck has to say where, and to end, before it is killed.
+# Seconds that a stuck worker gets for telling where it is, before it is killed.
 use constant SAY_S => 3;
-# What templates have for their END blocks when workers have used up the time for the stop.
+# Seconds that templates get for END blocks when workers have used up the time of the stop.
 use constant END_LEAST_S => 1;
 # Workers that there may be at once, old and new ones.
 use constant BUSY_MAX => 4096;
@@ -122,7 +122,7 @@ sub start {
     return $self->{starting};
 }
 
-# Nobody serves, and nobody will.
+# No worker serves, and none will.
 sub _cannot_start {
     my ($self, $reason) = @_;
     return if $self->{phase} ne 'starting';
@@ -153,8 +153,8 @@ sub _has_no_template {
     return $self->{templates} && !$self->{templates}->current ? 1 : 0;
 }
 
-# Where workers have sockets of their own, the first one serves those of the ones that are not to be there any
-# more. It has those that there were when it was started.
+# If workers have sockets of their own, the first worker also serves the sockets of workers beyond the new
+# number. It has the sockets that existed when it was started.
 sub _may_be_fewer {
     my ($self) = @_;
     return 1 if !$self->{first_takes_over};
@@ -216,7 +216,7 @@ sub _start_worker {
     return $worker;
 }
 
-# What messages call one of them.
+# The word for a worker in messages.
 sub _kind { return 'worker' }
 
 # Makes its process, which gets `$there`: the other end of its link.
@@ -227,7 +227,7 @@ sub _launch {
         : $self->_fork_here($worker, $there);
 }
 
-# What it had of memory that all processes share.
+# Frees the worker's part of the memory that all processes share.
 sub _give_back {
     my ($self,   $worker) = @_;
     my ($column, $busy)   = @{$worker}{qw(column busy)};
@@ -248,7 +248,7 @@ sub _fork_here {
     return;
 }
 
-# What the master has is not for it. Never returns.
+# Closes what the master has, and runs the worker. Never returns.
 sub _become_worker {
     my ($self, $worker) = @_;
     $worker->{link}->use_in_child;
@@ -494,7 +494,8 @@ sub restart {
     }
     return $restarting if $self->{phase} !~ /\A(?:starting|running)\z/;
     my $renewal = $self->{templates}->renew;
-    # One that was asked for before, and has not come, loads anew.
+    # A template that was asked for before and is not ready yet loads again, and this restart waits for it,
+    # too.
     return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
     $self->{renewal} = $renewal;
     weaken(my $weak = $self);
@@ -549,7 +550,7 @@ sub renew {
     return;
 }
 
-# One that loads code does not listen yet to what it is told.
+# A worker that still loads code does not read its link, so the stop is told to it by a signal.
 sub _interrupt_start {
     my ($self, $worker) = @_;
     kill TERM => $worker->{pid} if $worker->{state} eq 'starting' && $worker->{pid};
@@ -566,8 +567,8 @@ sub _forget_failures {
     return;
 }
 
-# It is over when no worker waits for it any more, whether all were replaced or it was given up, and those
-# that were replaced accept nothing more.
+# A restart is over when no worker waits for its replacement, whether all were replaced or the restart was
+# given up, and the replaced workers accept no more connections.
 sub _look_at_restart {
     my ($self) = @_;
     my $restarting = $self->{restarting} or return;
@@ -581,7 +582,7 @@ sub _look_at_restart {
     return;
 }
 
-# One at a time, and the new one serves before the old one leaves.
+# Replaces a worker at a time. The new worker serves before the old one leaves.
 sub _replace_next {
     my ($self) = @_;
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
@@ -625,7 +626,7 @@ sub _give_up_restart {
 
 # ---- Telling workers to end ---------------------------------------------------------------------
 
-# It is to leave once nothing of it is in use any more.
+# Tells a worker to leave once its connections have ended.
 sub _let_go {
     my ($self, $worker, $reason) = @_;
     return if $worker->{state} eq 'leaving';
@@ -637,7 +638,7 @@ sub _let_go {
 sub _tell_to_leave {
     my ($self, $worker, $seconds, @message) = @_;
     my $deadline = _now() + $seconds + ANSWER_S;
-    # What it was told before still holds.
+    # An earlier deadline still holds.
     $worker->{deadline} = $deadline if $worker->{state} ne 'leaving' || $deadline < $worker->{deadline};
     $worker->{state}    = 'leaving';
     $worker->{link}->say(within => sprintf '%.3f', $seconds);
@@ -690,7 +691,7 @@ sub hurry {
         if $self->{templates} && $self->{hurried} > 2;
     for my $worker ($self->workers) {
         $worker->{link}->say('hurry');
-        # Whoever asks for the fourth time means it.
+        # The fourth request to stop kills.
         $self->_kill($worker, 'was told to stop again and again') if $self->{hurried} > 2;
     }
     return;
@@ -785,9 +786,9 @@ sub _has_grown {
     return 0;
 }
 
-# What a worker shares with others, with the template that it was forked from above all, is not its own. The
-# kernel counts that apart, but has to go through all pages of the process: it is asked where the process is
-# large enough, and not at each look.
+# Memory that a worker shares with other processes, with its template above all, does not count. The kernel
+# tells it apart, but has to go through all pages of the process for that: so it is asked only if the whole
+# process is large enough, and not at each look.
 sub _is_beyond {
     my ($worker, $limit, $now) = @_;
     return 0 if _rss($worker->{pid}) <= $limit || $now < ($worker->{counted} // 0) + COUNT_S;
@@ -822,7 +823,7 @@ sub _kill {
     $self->_log(warn => $self->_name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
     return $worker->{template}->kill('has not forked a worker')   if !$worker->{pid};
     return kill KILL => $worker->{pid} if $worker->{state} eq 'starting' || $self->{hurried};
-    # It says what it is at, and ends.
+    # The worker tells where it is, and ends.
     kill Peregrine::stuck_signal() => $worker->{pid};
     $self->{loop}->watch_time(
         after => SAY_S,
@@ -916,13 +917,13 @@ Tells all workers to stop; the Future resolves when the last one has ended.
 
     $master->retire->get;
 
-The same for workers that others take the place of: they answer once more on each connection.
+Like C<stop>, for workers whose places others take: they answer once more on each connection.
 
 =head2 hurry
 
     $master->hurry;
 
-Somebody does not want to wait: the workers are told so, and killed the third time.
+Makes a stop faster: the workers are told to hurry, and killed the third time.
 
 =head2 restart
 
@@ -937,8 +938,7 @@ connection.
     $master->renew;
 
 Lets all workers stop, and starts others at once: the old ones accept nothing more, and what comes meanwhile
-waits for the new ones. What C<stop_timeout> has for C<renew> is how long the old ones have for what they are
-at.
+waits for the new ones. C<stop_timeout> for C<renew> is the time that old workers have for their requests.
 
 =head2 set_workers
 
@@ -950,7 +950,8 @@ From now on there are so many.
 
     $master->replace($worker, 'max_requests');
 
-Starts another worker with its number, and lets this one leave when that serves. One replacement at a time.
+Starts another worker with its number, and lets this one leave when that serves. Workers are replaced one
+at a time.
 
 =head2 tell
 

@@ -47,8 +47,8 @@ sub _plain {
     return lc $word =~ tr/_/-/r;
 }
 
-# Those with the fewest differences, if they are few for the word's length. A short word that begins
-# otherwise is another word.
+# The words with the fewest differences, if those are few for the word's length. A short word with another
+# first letter is another word.
 sub _mistyped {
     my ($wanted, @candidates) = @_;
     my $limit = length $wanted < LONG_MIN ? 1 : 2;
@@ -62,7 +62,7 @@ sub _mistyped {
     return defined $least && $least <= $limit ? @{ $at{$least} } : ();
 }
 
-# Those that begin with the word, or have it as a whole part: "daemon", "cert".
+# The words that begin with the word, or have it as a whole part: "daemon", "cert".
 sub _extended {
     my ($wanted, @candidates) = @_;
     return if length $wanted < PART_MIN;
@@ -131,10 +131,10 @@ string if there is none.
 
     my @near = Peregrine::Nearest::names('max_header', @names);    # max_header_size, max_header_count
 
-Those of the given names that differ least from the word, by one character, or two from five characters on
-(two neighbours that are exchanged count as one); if there is none, those that continue it or have it as a
-part; if there is none either, the longest that is a part of it. None if that leaves more than three, or if
-the word has more than 64 characters.
+The given names that differ least from the word, by one character, or two from five characters on (two
+neighbours that are exchanged count as one). If there is none, the names that continue the word or have it
+as a part; if there is none either, the longest name that is a part of it. None if that leaves more than
+three, or if the word has more than 64 characters.
 
 =head1 LICENSE
 

@@ -14,7 +14,7 @@ use constant PINGS => 2;
 # A longer path cannot be asked for.
 use constant PATH_LENGTH_MAX => 107;
 
-# What the environment has said, for a process that serves more than once.
+# The environment's values, kept for a process that serves more than once.
 my %SAID;
 
 sub from_environment {
@@ -112,7 +112,7 @@ Peregrine::Notify - tells systemd how far a service is
 =head1 DESCRIPTION
 
 The protocol of L<sd_notify(3)>: messages to the socket that C<NOTIFY_SOCKET> names, a path or an abstract one
-(C<@name>). Whoever listens there is never waited for.
+(C<@name>). The process never waits for the receiver.
 
 =head1 METHODS
 

@@ -33,7 +33,7 @@ my %SETTINGS = (
     group  => sub { $_[0]{socket_group} = $_[1] },
 );
 
-# Those that are keys of a place's own `ssl`.
+# Settings that are keys of a place's own `ssl`.
 my %SSL_SETTINGS = (
     cert    => 'cert_file',
     key     => 'key_file',
@@ -93,7 +93,7 @@ sub facts {
     return \%facts;
 }
 
-# What is wrong with a value of the option `listen`, or nothing.
+# The mistake in a value of the option `listen`, or nothing.
 sub problem {
     my ($value) = @_;
     my @wanted = ref $value eq 'ARRAY' ? @$value : $value;
@@ -256,7 +256,7 @@ sub networks {
     return ref $value ? join ',', @$value : $value || undef;
 }
 
-# What is wrong with a list of networks, or nothing.
+# The mistake in a list of networks, or nothing.
 sub networks_problem {
     my ($value) = @_;
     my $allowed = q{networks like '10.0.0.0/8' or '::1', or 'unix'};
@@ -304,7 +304,8 @@ Peregrine::Place - one place to listen at
 
 =head1 DESCRIPTION
 
-What the options C<host>, C<port>, C<socket> and C<listen> ask for, checked; see L<PAGI::Server/LISTENERS>.
+A place to listen at, as the options C<host>, C<port>, C<socket> and C<listen> name it, checked; see
+L<PAGI::Server/LISTENERS>.
 
 An object has C<kind> (C<tcp>, C<unix> or C<inherited>), C<name> (as it was given), C<ssl>, C<proxies>
 (networks, one string), and, by kind, C<host> and C<port>; C<path>, C<mode>, C<uid> and C<gid>; C<descriptor>.
@@ -333,7 +334,7 @@ Takes what the place says nothing about from the options of the server; returns 
 
     my $facts = $place->facts;    # { type => 'tcp', host => 'localhost', port => 0 }
 
-What was asked for, see L<PAGI::Server/listeners>.
+The values that were asked for, see L<PAGI::Server/listeners>.
 
 =head1 FUNCTIONS
 
@@ -348,7 +349,7 @@ A list of networks as one string, and what is wrong with it.
 
     my $problem = Peregrine::Place::problem($value);
 
-What is wrong with a value of the option C<listen>, or nothing.
+The mistake in a value of the option C<listen>, or nothing.
 
 =head2 mode_bits
 

@@ -208,7 +208,7 @@ sub serving {
     return;
 }
 
-# What the service manager hears from now on comes from that process.
+# Tells the service manager that another process will report from now on.
 sub hand_over {
     my ($self, $pid) = @_;
     my $service = delete $self->{service} or return;
@@ -247,8 +247,8 @@ sub stop_once {
 
 # ---- Processes that the application forks -------------------------------------------------------
 
-# One has come back to where its parent runs the server, by mistake: it ends, and leaves END blocks and
-# destructors to its parent.
+# Ends a child that has returned by mistake to the code in which its parent runs the server. END blocks and
+# destructors are left to the parent.
 sub end_child {
     my ($class, $log, $exception) = @_;
     $log->error($exception) if length $exception;
@@ -281,9 +281,8 @@ Peregrine::Process - signals and the run loop of a process that serves
 
 =head1 DESCRIPTION
 
-What a process does for a server that runs in it: it has an L<IO::Async::Loop>, takes the signals that
-are meant for the server, and runs the loop until the server has stopped. Knows nothing of
-applications, nor of HTTP.
+The process around a server: it has an L<IO::Async::Loop>, takes the signals that are meant for the
+server, and runs the loop until the server has stopped. Knows nothing of applications, nor of HTTP.
 
 A server is an object with the methods
 
@@ -295,7 +294,7 @@ Stops; returns a Future, the same one each time until the stop is over.
 
 =item hurry
 
-Somebody does not want to wait for the stop: C<< $server->hurry('SIGTERM again') >>.
+A further signal during a stop makes it faster: C<< $server->hurry('SIGTERM again') >>.
 
 =item fail_stalled
 
@@ -386,8 +385,8 @@ Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does s
 
     my $exception = $process->run;
 
-Runs the loop until it is stopped. What a callback in the loop throws ends the server in order, unless it is a
-request's: it is logged, the server shuts down, and the exception is returned.
+Runs the loop until it is stopped. An exception in a callback of the loop ends the server in order, unless it
+belongs to a request: it is logged, the server shuts down, and the exception is returned.
 
 =head2 end_child
 

@@ -16,7 +16,7 @@ sub count {
     return $quota && $quota < $allowed ? POSIX::ceil($quota) : $allowed;
 }
 
-# Those that the kernel may run this process on.
+# The processors on which the kernel may run this process.
 sub _allowed {
     my ($mask) = _text('/proc/self/status') =~ /^Cpus_allowed:\s*([0-9a-f,]+)/m or return 0;
     return unpack '%32b*', pack 'H*', _even($mask =~ tr/,//dr);

@@ -108,7 +108,7 @@ sub _live {
     return;
 }
 
-# What a child would have a copy of that does not work there.
+# Dies if the application has made threads or a loop, whose copies do not work in a child.
 sub _check_alone {
     die
         "what was loaded has made an IO::Async::Loop, which processes cannot share: it has to be made in each of"
@@ -223,8 +223,9 @@ have no effect on it. It ends when it is told to, and when its master has gone; 
 that it has forked go on.
 
 A worker is a child of the master, which has to call L<Peregrine/adopt_orphans> before; the template forks
-twice for that. What it is to have is sent along, as descriptors (L<Peregrine::Link/say>); what the master had
-open when it forked the template is there as well, unless the C<load> of L</start> closes it.
+twice for that. The descriptors that a worker is to have are sent along (L<Peregrine::Link/say>). The worker
+also has the descriptors that the master had open when it forked the template, unless the C<load> of L</start>
+closes them.
 
 A worker tells its process as C<pid> over its link, and goes on when it hears C<go>. A link that ends without
 that: there is no worker, because the template has ended, or could not fork (C<failed>).

@@ -31,7 +31,7 @@ sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
 
 # ---- Start --------------------------------------------------------------------------------------
 
-# One that is still loading may have read what is old by now.
+# A template that is still loading may have read old code.
 sub renew {
     my ($self)   = @_;
     my $renewing = $self->{renewing} //= $self->{loop}->new_future;
@@ -134,7 +134,7 @@ sub lost_worker {
 
 # ---- End ----------------------------------------------------------------------------------------
 
-# What it has made for its workers, a temporary directory perhaps, stays until they have gone.
+# Things that a template has made for its workers, a temporary directory perhaps, stay until they have gone.
 sub _leave_if_idle {
     my ($self, $template) = @_;
     return if grep { $_ && $_ == $template } @{$self}{qw(current previous next)};
@@ -147,7 +147,7 @@ sub _dismiss {
     my ($self, $template) = @_;
     my $entry = $self->{all}{ $template->pid } or return;
     return if $entry->{dismissed}++;
-    # One that loads does not listen.
+    # A template that is loading does not read its link.
     return $template->kill('was not needed any more') if !$template->is_ready;
     $template->leave;
     $self->_limit($entry, LEAVE_S, 'did not leave within %s s');

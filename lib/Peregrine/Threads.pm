@@ -119,7 +119,7 @@ sub _died {
 }
 
 # A thread cannot be killed. It says where it is, and lets the engine answer for it; then it is left alone.
-# What it has is somebody else's from now on, or nobody's.
+# Gives a thread up: its place goes to another thread, or to none.
 sub _kill {
     my ($self, $worker, $why, $counts_as) = @_;
     return if $worker->{killed};
@@ -131,20 +131,20 @@ sub _kill {
     $worker->{link}->cut;
     $self->_gone($worker);
     return if !$self->{on_lost} || $self->{phase} ne 'running';
-    # Those that have come back since have ended.
+    # Threads that have come back since have ended.
     @{ $self->{lost} } = grep { !$_ || -d "/proc/self/task/$_" } @{ $self->{lost} }, $worker->{tid};
     $self->{on_lost}->(scalar @{ $self->{lost} });
     return;
 }
 
-# It may still write that word.
+# The thread may still write that word.
 sub _give_back {
     my ($self, $worker) = @_;
     delete $worker->{busy} if $worker->{killed};
     return $self->SUPER::_give_back($worker);
 }
 
-# Nobody waits for those that are left.
+# The stop does not wait for threads that are left.
 sub abandon {
     my ($self) = @_;
     $self->_kill($_, 'has not left') for $self->workers;
@@ -211,7 +211,7 @@ sub _live {
     });
     Peregrine::begin_clone();
     undef $handle;
-    # What is unbuffered has a copy that is not.
+    # The copy of an unbuffered handle is buffered.
     STDERR->autoflush(1);
     srand;
     unshift @INC, \&_refuse_single;
@@ -263,9 +263,9 @@ Methods C<CLONE> are called in the new thread: those of installed modules first,
 application. If one dies the clone cannot start.
 
 A clone starts with all signals blocked: they belong to the thread that was there first. C<alarm> is each
-clone's own (L<Peregrine/prepare_alarms>). C<exit> ends the
-clone that calls it. One that does not come back cannot be killed: it is asked where it is
-(L<Peregrine/ask_stuck_thread>) and forgotten, and another one takes its place. If it comes back it ends.
+clone's own (L<Peregrine/prepare_alarms>). C<exit> ends the clone that calls it. A thread that does not
+come back cannot be killed: it is asked where it is (L<Peregrine/ask_stuck_thread>) and forgotten, and
+another one takes its place. If it comes back it ends.
 
 =head1 METHODS
 
@@ -276,9 +276,9 @@ Those of L<Peregrine::Master>, and:
 C<serve> is a function with a name, which is called in each clone with a hash: C<facts>, the C<number> of the
 clone, with C<busy_timeout> what L<Peregrine/show_busy_in> wants (C<busy>), and its C<link>, over which it
 says C<thread> with L<Peregrine/thread_number>, and C<exited> if it ends because of an C<exit> that was meant.
-What it dies of is why the clone cannot start. C<on_lost> is called with how many clones there are that were
-left alone, when there is one more,
-and C<restarts> is told of replacements (C<note_restart> of L<Peregrine::Counters>).
+If it dies, the clone cannot start, and the exception is the reason. C<on_lost> is called with how many clones
+there are that were left alone, when there is one more, and C<restarts> is told of replacements
+(C<note_restart> of L<Peregrine::Counters>).
 
 =head2 abandon
 

@@ -10,7 +10,7 @@ use Peregrine::Fork;
 use Peregrine::Process;
 use Scalar::Util qw(weaken);
 
-# So many times a worker says that it lives before its master loses patience.
+# Signs of life that a worker sends within its master's heartbeat_timeout.
 use constant BEATS => 5;
 
 # See Peregrine::Threads.
@@ -34,7 +34,7 @@ sub new {
     return $self;
 }
 
-# What the master says.
+# Words of the master, and the functions for them.
 my %HEAR = (
     stop   => sub { my ($self) = @_; return $self->_leave },
     within => sub { my ($self, $seconds) = @_; return $self->{server}->stop_within($seconds) },
@@ -63,7 +63,7 @@ sub _leave {
 
 sub _orphaned {
     my ($self) = @_;
-    # It was given up, as it did not come back.
+    # The master has given this thread up, as it did not come back.
     my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
     $self->{log}->error("$self->{name}: $why");
     return $self->{process}->stop_once;

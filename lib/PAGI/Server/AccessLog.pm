@@ -146,7 +146,7 @@ other target as it is.
 
     my $problem = PAGI::Server::AccessLog::format_problem('%h %z');
 
-What is wrong with a format, in words; undef if nothing is.
+The mistake in a format, in words; undef if there is none.
 
 =head2 start
 
@@ -166,7 +166,7 @@ Why a target cannot be written to, in words; undef if it can.
 
     my $word = PAGI::Server::AccessLog::describe(\*STDERR);    # 'stderr'
 
-Where that is, in a word.
+The log's place, in a word.
 
 =head2 is_terminal
 

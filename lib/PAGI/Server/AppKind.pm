@@ -21,10 +21,10 @@ my @FRAMEWORKS = (
     [ 'Plack/Request.pm'   => PSGI ],
 );
 
-# The same in the text of one that was not loaded yet.
+# Lines of an application's text that load a framework, for applications that were not loaded yet.
 my $FRAMEWORK_USE = qr/^\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalyst|Plack)\b/m;
 
-# What only the text of a PAGI application has, and what that of a PSGI application has.
+# Words that only occur in the text of a PAGI application, and words of PSGI applications.
 my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
 my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]?\s*(?:,|=>)\s*\[/;
 
@@ -86,7 +86,8 @@ PAGI::Server::AppKind - whether an application was written for other servers
 
 =head1 DESCRIPTION
 
-PAGI applications return Futures. Whoever starts another one gets told so, and not of a missing Future only.
+PAGI applications return Futures. If an application of another kind is started, the message says so, and not
+only that a Future is missing.
 
 =head1 FUNCTIONS
 
@@ -94,34 +95,34 @@ PAGI applications return Futures. Whoever starts another one gets told so, and n
 
     my $kind = PAGI::Server::AppKind::of_answer($returned);
 
-What an application is that returned this: C<[status, headers, ...]> and functions are PSGI's. Undef if
-that cannot be said.
+The kind of an application by the value that it returned: C<[status, headers, ...]> and functions are
+PSGI's. Undef if that cannot be said.
 
 =head2 no_future
 
     die PAGI::Server::AppKind::no_future($returned);
 
-What is wrong with an application that returned no Future, in words.
+The mistake of an application that returned no Future, in words.
 
 =head2 loaded
 
     my $kind = PAGI::Server::AppKind::loaded();    # 'a Mojolicious application'
 
-What an application is, by the frameworks that this process has loaded; undef if there is none. A PAGI
-application may load one, too: this is for code that is found not to give one.
+The kind of an application by the frameworks that this process has loaded; undef if there are none. A
+PAGI application may load one, too: this is for code that is found not to give one.
 
 =head2 of_text
 
     my $kind = PAGI::Server::AppKind::of_text($source, 'app.psgi');
 
-What an application is by its source and the name of its file. Undef for a PAGI application, and where
-nothing can be said.
+The kind of an application by its source and the name of its file. Undef for a PAGI application, and
+where nothing can be said.
 
 =head2 sentence
 
     warn PAGI::Server::AppKind::sentence('app.psgi', 'a PSGI application');
 
-The same in words.
+A kind in words.
 
 =head1 LICENSE
 

@@ -15,8 +15,8 @@ use Scalar::Util qw(blessed reftype);
 # Bytes of a file that are looked at for what it is.
 use constant TEXT_MAX => 1 << 20;
 
-# What is being loaded: code that calls exit meanwhile ends the process, which then looks like a server that
-# did what it should.
+# The file that is being loaded. If its code calls exit, the process ends with status 0, as a server does that
+# was stopped; so this is told.
 my ($loading, $loader);
 
 END {
@@ -82,7 +82,7 @@ sub _load {
     return _normalized($value, $origin);
 }
 
-# What was died of, as a line.
+# The exception as a line.
 sub _reason {
     my ($exception) = @_;
     return PAGI::Server::Exception::text($exception) =~ s/\n?\z/\n/r;

@@ -10,7 +10,7 @@ use File::Spec ();
 
 # Below this package each loaded file has one of its own.
 use constant ABOVE => 'Peregrine::App::';
-# So many subs are named in a sentence about them.
+# Subs that a message names.
 use constant NAMED_MAX => 5;
 
 # Bytes of a required file in which a package is looked for.

@@ -123,7 +123,7 @@ sub _ktls_state {
     return Peregrine::has_kernel_tls() ? 'on' : 'not offered';
 }
 
-# Whoever runs into the limit on open files later sees connections wait, and no reason.
+# Warns of a low limit on open files. When it is reached, connections wait, and nothing says why.
 sub _check_descriptors {
     my ($log, $options, $reserved) = @_;
     my $wanted = $options->{max_connections};

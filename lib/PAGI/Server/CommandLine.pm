@@ -42,7 +42,7 @@ sub flag {
     return $option->{name} =~ tr/_/-/r;
 }
 
-# The same as it is typed.
+# The option's name as it is typed, with its dashes.
 sub typed {
     my ($option) = @_;
     my $flag = flag($option);
@@ -155,7 +155,7 @@ An option's flag without dashes; undef if it has none.
 
     my $flag = PAGI::Server::CommandLine::typed($option);    # '--max-connections', or '-e'
 
-The same with its dashes.
+The name with its dashes.
 
 =head2 typed_all
 

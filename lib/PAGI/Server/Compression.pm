@@ -22,7 +22,7 @@ my %SHRINKS = map { $_ => 1 } qw(
     image/vnd.microsoft.icon image/x-icon model/obj
 );
 
-# What a response must not have: it is coded, is a part, or was signed as it is.
+# Header fields that forbid compression: the response is coded, is a part of a file, or is signed.
 my %FORBIDS = map { $_ => 1 }
     qw(content-encoding content-range content-md5 digest content-digest repr-digest transfer-encoding);
 

@@ -12,7 +12,7 @@ use Peregrine::Nearest;
 # Values of access_log that mean none; a file of such a name is ./off.
 my %OFF = map { $_ => 1 } qw(off no false none);
 
-# What makes no sense in a file: it would read itself, or end before anything happens.
+# Options that make no sense in a file: it would read itself, or the program would end at once.
 my %NOT_HERE = map { $_ => 1 } qw(config check completion future_xs version help);
 
 # An option is known here by its name and by its flag, with dashes or underscores.
@@ -51,7 +51,7 @@ sub read {
     return \%values;
 }
 
-# What is wrong may be found out later, when all values are there.
+# Adds the line to an error that is found later, when all values are there.
 sub located {
     my ($class, $problem, $path, @noted) = @_;
     my @lines = map { $_->{line} } grep { _is_about($problem, $_) } @noted;

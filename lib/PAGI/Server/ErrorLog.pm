@@ -93,7 +93,7 @@ Opens the file for appending, creates it if need be. Dies with a text that names
 
     $errors->take_over;
 
-From now on it is the standard error. What was it before is kept.
+From now on it is the standard error. The standard error before that is kept.
 
 =head2 let_go
 
@@ -105,7 +105,7 @@ Gives the standard error back what it was before L</take_over>; nothing after L<
 
     $errors->settle;
 
-What was the standard error before is closed: nobody waits for it any more.
+Closes the standard error from before, so that no process waits for its end.
 
 =head2 reopen
 

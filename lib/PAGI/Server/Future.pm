@@ -40,8 +40,9 @@ sub _is_plain {
     return $sample{done}{result}[0] eq 'value' && $sample{failed}{failure}[0] eq 'reason';
 }
 
-# What Future::AsyncAwait calls for each `await` and each `async sub`, in C. For any object that is
-# not one of the known plain hashes they call the methods that Future.pm's own versions call.
+# Installs C versions of the functions that Future::AsyncAwait calls for each `await` and each `async sub`.
+# For an object that is not one of the known plain hashes they call the methods that Future.pm's versions
+# call.
 sub _install {
     my ($class) = @_;
     no strict 'refs';

@@ -1,6 +1,6 @@
 package PAGI::Server::HandleBody;
 
-# What the kernel cannot send by itself, or is not to, as it can a file: pipes, sockets, devices, files
+# Bodies from handles that the kernel cannot send by itself, or is not to: pipes, sockets, devices, files
 # without a size as those in /proc, handles that exist in Perl only. They are read piece by piece, as fast as
 # the client takes the pieces.
 
@@ -154,7 +154,7 @@ async sub _piece {
     return $piece // '';
 }
 
-# What is there, at most so much; undef if there is nothing yet.
+# Reads the bytes that are there, up to a number; undef if there are none yet.
 sub _read_descriptor {
     my ($self, $size) = @_;
     my $piece = '';
@@ -223,8 +223,8 @@ PAGI::Server::HandleBody - response bodies from pipes, sockets, devices and hand
 
 =head1 DESCRIPTION
 
-Files are sent by the engine. What else an application may give as C<file> or C<fh> is read here, in pieces of
-64 KiB at most, each sent before the next one is read.
+Files are sent by the engine. Other files and handles that an application gives as C<file> or C<fh> are read
+here, in pieces of 64 KiB at most, each sent before the next one is read.
 
 =head1 METHODS
 

@@ -258,7 +258,7 @@ names it, and C<json> has the same as keys besides: C<id>, C<client>, C<method>,
 
     $log->ranked(2, 'out of file descriptors');
 
-The same with the engine's number for a level: 1 is C<error>, 4 is C<debug>.
+Logs with the engine's number for a level: 1 is C<error>, 4 is C<debug>.
 
 =head1 FUNCTIONS
 

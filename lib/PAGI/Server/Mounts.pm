@@ -89,7 +89,7 @@ with
 
 =item path
 
-Where it is: the application gets the requests for this path and for all below it. No slash at its end, so
+Its path: the application gets the requests for this path and for all below it. No slash at its end, so
 that the empty string is the root.
 
 =item host

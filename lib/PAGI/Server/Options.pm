@@ -108,8 +108,8 @@ sub from_environment {
     return %given;
 }
 
-# What is wrong with an option and shows only at the start: for programs, and without the server's name for
-# whoever starts it in their own.
+# An exception for a mistake in an option that shows only at the start. It has the text for programs, and the
+# text without PAGI::Server's name, for servers with a name of their own.
 sub exception {
     my ($problem) = @_;
     return Future::Exception->new("PAGI::Server: $problem\n", 'option', $problem);
@@ -229,7 +229,7 @@ All rows of both tables, with defaults and ranges filled in.
 
     my $option = PAGI::Server::Options::find('port');
 
-One row by its name, or undef.
+A row by its name, or undef.
 
 =head2 names
 
@@ -284,8 +284,8 @@ The defaults of all options that have one.
     die PAGI::Server::Options::exception("option 'access_log': cannot write to 'x': $!");
     my $problem = PAGI::Server::Options::problem_in($@);
 
-What is wrong with an option and shows only at the start: a L<Future::Exception> of the category C<option>,
-which says it in the name of PAGI::Server, and the problem alone.
+A mistake in an option that shows only at the start: a L<Future::Exception> of the category C<option>,
+whose text names PAGI::Server, and which also has the problem alone.
 
 =head2 defaults_of
 

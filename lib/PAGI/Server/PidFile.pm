@@ -11,7 +11,8 @@ use File::Spec;
 use Peregrine;
 use Peregrine::Handover;
 
-# Whoever removes the file may do so between our opening and our locking it: then there is a new one.
+# Another process may remove the file after it was opened here and before it is locked. Then the file is made
+# again.
 use constant ATTEMPTS => 10;
 
 sub create {
@@ -37,7 +38,7 @@ sub create {
     die "Error: Cannot lock the pid file $path\n";
 }
 
-# That of the old program, which has the lock until then; it is this one's as well.
+# Takes over the old program's file, of which that has the lock: the lock is this process's as well.
 sub _taken_over {
     my ($class, $path) = @_;
     my $handover   = Peregrine::Handover->from_environment or return;
@@ -146,7 +147,7 @@ The open file; and gives it up to the process that has taken it over, which goes
 
     $file->remove;
 
-Removes the file. One in a folder that the process may no longer write to is emptied.
+Removes the file. If the process may no longer write to the folder, the file is emptied instead.
 
 =head1 LICENSE
 

@@ -15,7 +15,7 @@ use Scalar::Util qw(weaken);
 use constant LEAVE_S => 5;
 # Seconds between two reports of a worker of what it has loaded, and bytes of one message about that.
 use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
-# So many changed files are named.
+# Changed files that a message names.
 use constant NAMED_MAX => 3;
 
 # ---- In the master ------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ sub reload_on_change {
     return $self;
 }
 
-# What the master of workers is to do otherwise.
+# Options for the master with --reload.
 sub _reloading {
     my ($self) = @_;
     my $reload = $self->{reload} or return;
@@ -87,7 +87,7 @@ sub _stop_reloading {
 
 # ---- In a worker --------------------------------------------------------------------------------
 
-# What the server of a worker serves: the application, or a page in its place.
+# Loads the application for a worker's server, or a page in its place.
 sub _load_again {
     my ($self, $server, $record) = @_;
     my ($options, $link) = ($server->{options}, $record->{link});
@@ -119,7 +119,7 @@ sub _report_later {
     return;
 }
 
-# What finds no room is told the next time.
+# A message for which there is no room is sent the next time.
 sub _report_loaded {
     my ($self, $link) = @_;
     my $told  = $self->{reload}{told} ||= {};

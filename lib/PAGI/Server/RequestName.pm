@@ -35,7 +35,7 @@ sub _of {
     return \%facts;
 }
 
-# The same for the environment of a PSGI application.
+# Like `of`, for the environment of a PSGI application.
 sub _of_env {
     my ($env) = @_;
     my %facts = (
@@ -71,7 +71,7 @@ sub text {
     return "request $id ($client$ids) $method $target";
 }
 
-# What a client or a proxy calls its request, and the trace that it belongs to; undef where it says nothing.
+# The client's or a proxy's id of the request, and the id of its trace; undef if they send none.
 sub _ids_of_client {
     my ($headers) = @_;
     my %found;
@@ -121,8 +121,8 @@ PAGI::Server::RequestName - which request a message is about
 
 =head1 DESCRIPTION
 
-What a client has sent is bounded and shown in visible ASCII, everything else as C<\x0a>, so that it
-can stand in any log.
+Text of a client is bounded and shown in visible ASCII, everything else as C<\x0a>, so that it can
+stand in any log.
 
 =head1 FUNCTIONS
 
@@ -139,7 +139,7 @@ well-formed C<traceparent>, C<request_id>: the first, or the trace's id. C<trace
 
     my $text = PAGI::Server::RequestName::text($facts);
 
-The same in words; an empty string of an empty hash.
+The facts in words; an empty string for an empty hash.
 
 =head1 LICENSE
 

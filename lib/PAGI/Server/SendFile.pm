@@ -9,7 +9,7 @@ use Future;
 use Peregrine::FileAnswer;
 use Scalar::Util qw(blessed reftype);
 
-# What the file says better than the application.
+# Header fields of the application that the file's own fields replace.
 my %REPLACED =
     map { $_ => 1 } qw(x-sendfile content-length content-range accept-ranges etag last-modified content-type);
 
@@ -107,7 +107,7 @@ sub psgi {
             return $response->(sub {
                 my ($given) = @_;
                 my $new = _replaced($root, $env, $given);
-                # Nobody wants what a writer gets in place of a file.
+                # Writes to a response whose file is sent are ignored.
                 return $respond->($new) if $new == $given;
                 $respond->($new);
                 return PAGI::Server::SendFile::Writer->new;

@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use Scalar::Util qw(refaddr weaken);
 
-# What is kept is small and bounded: places as text, of the exceptions thrown last.
+# Limits of the memory for traces: places as text, of the exceptions that were thrown last.
 use constant {
     KEPT_MAX   => 16,
     FRAMES_MAX => 50,
@@ -30,7 +30,7 @@ sub DESTROY {
     return;
 }
 
-# Whoever has a handler keeps it.
+# A program that has a handler of its own keeps it.
 sub _handler {
     my $handler = $SIG{__DIE__};
     return defined $handler && length $handler && $handler ne 'DEFAULT';
@@ -67,8 +67,8 @@ sub _identity {
         TEXT_MAX;
 }
 
-# What is known of an exception, forgotten. References that have gone leave addresses behind, which others may
-# have. Asks no object anything, not even whether it is true.
+# Returns the trace of an exception and forgets it. Another reference may have the address of an exception
+# that has gone. Calls no method of the exception, not even to see whether it is true.
 sub _take {
     my ($identity) = @_;
     for my $index (reverse 0 .. $#kept) {
@@ -129,8 +129,8 @@ Notes what dies until the object goes.
 
     my @lines = $traces->of($exception);
 
-The frames of an exception, innermost first, once; an empty list if nothing is known of it. One that was
-caught and thrown again has those of the first time.
+The frames of an exception, innermost first, once; an empty list if nothing is known of it. An exception
+that was caught and thrown again has the places of the first time.
 
 =head1 LICENSE
 

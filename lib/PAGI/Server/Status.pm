@@ -20,7 +20,7 @@ use constant STUCK_S => 10;
 my $JSON = JSON::PP->new->canonical->ascii;
 my $PAGE = __FILE__ =~ s/\.pm\z/\/page.html/r;
 
-# What there is to see, by its path.
+# The pages by path.
 my %PAGES = (
     '/'            => '_page',
     '/metrics'     => '_metrics',

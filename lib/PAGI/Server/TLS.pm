@@ -85,7 +85,7 @@ sub _warn_once {
     return;
 }
 
-# What is secret of it is nobody's in this process any more.
+# Frees the private keys in this process.
 sub forget {
     my ($self) = @_;
     delete $self->{engine};
@@ -254,7 +254,7 @@ sub _session_timeout {
             . " understood), not '$given'");
 }
 
-# Whoever shares the keys opens the tickets: all processes that were forked from this one do.
+# Processes with the same keys accept one another's tickets: all that were forked from this process do.
 sub _ticket_keys {
     my ($self, $keys, $path) = @_;
     return $self->{ticket_keys} if !defined $keys && !defined $path;
@@ -269,7 +269,7 @@ sub _keys_of {
     my ($path) = @_;
     my $about = "option 'ssl': ticket_keys_file $path";
     open my $file, '<:raw', $path or return _die("$about cannot be opened: $!");
-    # One byte more shows a file that is too long, and a device does not fill the memory.
+    # A further byte shows that a file is too long; a device does not fill the memory.
     my $length = read $file, my $keys, TICKET_KEYS_LENGTH + 1;
     return _die("$about cannot be read: $!") if !defined $length;
     return $keys                             if $length == TICKET_KEYS_LENGTH;
@@ -379,7 +379,7 @@ message that names the file or value that is wrong.
 
     my $tls = PAGI::Server::TLS->for_place($place);
 
-The same for the C<ssl> of a L<Peregrine::Place>, which messages name.
+Checks the C<ssl> of a L<Peregrine::Place>, which messages name.
 
 =head2 reload
 
@@ -394,7 +394,7 @@ same files again. Dies as C<new> does, and then nothing has changed.
     my $text  = PAGI::Server::TLS->to_hand_over($tls, @places);
     my $bytes = PAGI::Server::TLS->handed_over($name);
 
-What seals tickets unless the configuration says otherwise: as text for a new program, and there by the name
+The keys of tickets that the configuration does not name: as text for a new program, and there by the name
 of the place, C<''> for the server's own.
 
 =head2 engine

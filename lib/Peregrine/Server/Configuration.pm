@@ -212,7 +212,8 @@ Whether somebody has said where to listen, and whether the last change did.
     my $tls     = $configuration->tls_for($listener);
     my @planned = $configuration->planned($listeners);
 
-What a listener speaks TLS with, if it does; and the listeners as they would be, without sockets.
+The TLS configuration of a listener, if it speaks TLS; and the listeners as they would be,
+without sockets.
 
 =head2 forget_keys
 

@@ -35,7 +35,8 @@ sub new {
     return $self;
 }
 
-# What is to be done later is taken from its queue one by one: IO::Async's own loses all others when one dies.
+# Functions for `later` are taken from the queue one by one: IO::Async's own loop loses all others when one
+# dies.
 sub watch_idle {
     my ($self, %args) = @_;
     my $code = $args{code};
@@ -221,7 +222,7 @@ sub stay_out_of_ev {
     return;
 }
 
-# What the loop waits in as soon as somebody has loaded EV (Peregrine::InEV).
+# The loop waits inside of EV (Peregrine::InEV) as soon as the process has loaded EV.
 sub _ev {
     my ($self) = @_;
     return if !$INC{'EV.pm'};
@@ -279,7 +280,7 @@ sub watch_signal {
     return $self->SUPER::watch_signal($signal, $code);
 }
 
-# One that the loop watched before there was EV, which takes it.
+# Gives a signal to EV that the loop watched before EV was loaded.
 sub _share_signal {
     my ($self, $signal) = @_;
     my $number  = $self->signame2num($signal);
@@ -376,7 +377,7 @@ sub _manage_queues {
             $count++;
         }
     }
-    # What they add is for the next turn.
+    # Functions that these add are for the next turn.
     my $idle = $self->{peregrine_idle};
     for (my $left = @$idle; $left > 0 && @$idle; $left--) {
         my $watch = shift @$idle;

@@ -1,6 +1,6 @@
 package Mojo::Server::Peregrine::Exchange;
 
-# One HTTP request and its response: a Mojo::Transaction::HTTP on the handles of PAGI.
+# An HTTP request and its response: a Mojo::Transaction::HTTP on the handles of PAGI.
 
 use strict;
 use warnings;
@@ -100,7 +100,7 @@ sub _handle {
 
 # ---- The response -------------------------------------------------------------------------------
 
-# What the application does in the meantime, in a `drain` for instance, may call it again.
+# The application may call this again meanwhile, in a `drain` for instance.
 sub _write {
     my ($self) = @_;
     my $tx = $self->{tx};

@@ -103,7 +103,7 @@ sub complete {
     };
 }
 
-# What comes after a response.
+# Runs the handlers of psgix.cleanup after a response.
 sub clean_up {
     my ($env) = @_;
     for my $handler (@{ $env->{'psgix.cleanup.handlers'} || [] }) {

@@ -60,7 +60,7 @@ sub _new_worker {
     );
     my $worker = { in => $in, routine => $routine, loop => $loop, said => [] };
     $loop->add($routine);
-    # What it says waits in a queue; with its end, nothing more will come.
+    # Words of the worker wait in a queue; the worker's end is the end of the queue.
     weaken(my $weak = $worker);
     $out->configure(
         on_recv => sub { _hear($weak, $_[1]) },
@@ -79,7 +79,7 @@ sub _hear {
     return;
 }
 
-# What it says next.
+# The worker's next word.
 async sub _next_word {
     my ($worker) = @_;
     if (!@{ $worker->{said} }) {
@@ -192,7 +192,7 @@ async sub _listen {
     return;
 }
 
-# Who waits gets another one.
+# Another process is started if requests wait.
 sub _lost {
     my ($self, $worker) = @_;
     $self->_dismiss($worker);

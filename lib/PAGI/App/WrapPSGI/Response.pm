@@ -120,7 +120,7 @@ async sub here {
     my ($app, $env, $body, $sink) = @_;
     my $whole = PAGI::App::WrapPSGI::Environment::complete($env, $body, 'psgi.nonblocking' => !!1);
     my $last  = Future->done;
-    # What is said in between waits for what was said before.
+    # Each event waits until the events before it were sent.
     my $say = sub {
         my @words = @_;
         $last = $last->then(sub { $sink->(@words) });
@@ -159,7 +159,7 @@ async sub _later {
     return await $done;
 }
 
-# Nobody but the application holds it, so that its end is noticed.
+# Only the application holds the responder, so that its end is noticed.
 sub _responder {
     my ($say, $done, $state) = @_;
     my $end = sub {

@@ -65,7 +65,8 @@ An encoder. Dies if the coding is not there.
 
     my $bytes = $coder->code($piece, $last);
 
-What becomes of a piece, with all that came before it. Nothing follows the last one.
+The coded bytes of a piece, and of earlier pieces that waited in the coder. Nothing follows the
+last one.
 
 =head1 LICENSE
 

@@ -120,7 +120,7 @@ PAGI::Server::Status::Prometheus - the text format of Prometheus
 
     my $text = PAGI::Server::Status::Prometheus::text($status->facts);
 
-What a L<PAGI::Server::Status> knows, as metrics whose names begin with C<peregrine_>.
+The facts of a L<PAGI::Server::Status>, as metrics whose names begin with C<peregrine_>.
 C<PAGI::Server::Status::Prometheus::TYPE> is their media type.
 
 =head1 LICENSE

@@ -9,7 +9,7 @@ use parent qw(PAGI::Server::Runner);
 
 sub program { return 'peregrine' }
 
-# One application is mounted at the root if it is one of PSGI.
+# A single application is mounted at the root if it is one of PSGI.
 sub _mounts {
     my ($self) = @_;
     my $options = $self->{options};

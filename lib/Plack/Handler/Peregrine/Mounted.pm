@@ -16,7 +16,7 @@ sub _mounts {
     return PAGI::Server::Mounts->of($self->{options}{app});
 }
 
-# Those that have a lifespan.
+# The applications that have a lifespan.
 sub _pagi_apps {
     my ($self) = @_;
     return map { $_->{app} } grep { $_->{kind} eq 'pagi' } $self->_mounts;

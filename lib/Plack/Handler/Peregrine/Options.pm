@@ -10,7 +10,7 @@ use PAGI::Server::Options::Type;
 use Peregrine::Inherited;
 use Peregrine::Nearest;
 
-# What an option of PAGI::Server means nothing to: it is about its applications.
+# Options of PAGI::Server that are about applications of PAGI, and have no meaning here.
 my %NOT_OURS = map { $_ => 1 } qw(
     app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size sse_idle_timeout
     validate_events

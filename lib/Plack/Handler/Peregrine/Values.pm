@@ -130,11 +130,11 @@ A handle on a string, for C<psgi.input>.
 
 =head2 file
 
-The same on a descriptor, which is the handle's from then on.
+A handle for C<psgi.input> on a descriptor, which belongs to the handle from then on.
 
 =head2 socket
 
-One on a descriptor, which is the handle's from then on, for C<psgix.io>.
+A handle for C<psgix.io> on a descriptor, which belongs to the handle from then on.
 
 =head2 clean_up
 
