@@ -85,6 +85,14 @@ get '/tick'    => sub ($c) {
     $c->render(text => 'ticked ' . (Mojo::IOLoop->is_running ? 'running' : 'idle'));
 };
 get '/hang'    => sub ($c) { $c->render_later; $c->tx->on(finish => sub { $finished++ }) };
+get '/idle'    => sub ($c) { $c->render_later; $c->inactivity_timeout($c->param('seconds')) };
+get '/hints'   => sub ($c) {
+    $c->tx->early_hints({ Link => ['</a.css>; rel=preload', '</b.js>; rel=preload'] });
+    $c->render(text => 'hinted');
+};
+get '/cut'     => sub ($c) { $c->render_later; Mojo::IOLoop->stream($c->tx->connection)->close };
+websocket '/quiet' => sub ($c) { $c->inactivity_timeout($c->param('seconds'))->on(message => sub { }) };
+websocket '/plain-end' => sub ($c) { $c->on(message => sub ($c, $text) { $c->finish }) };
 get '/gone'    => sub ($c) { $c->render(text => "gone $finished") };
 get '/stop'    => sub ($c) { $c->tx->on(finish => sub { Mojo::IOLoop->stop }); $c->render(text => "pid $$") };
 get '/events'  => sub ($c) {
@@ -119,6 +127,7 @@ sub check_server {
         'facts of the request';
     is body(post($port, '/echo', 'x' x 90_000)),      'x' x 90_000, 'a body there and back';
     is post($port, '/echo', 'x' x 120_000)->{status}, 413,          'but not one beyond max_request_size';
+    is get($port, $_), undef, "$_ has no response" for '/idle?seconds=0.05', '/cut';
     is body(get($port, "/$_->[0]")), $_->[1], $_->[0]
         for [ later => 'later' ], [ promise => 'kept' ], [ chunks => 'part 2;part 1;part 0;' ],
         [ write => 'one two' ], [ large => 'abcdefgh' x 50_000 ], [ agent => 'inner inner' ], [ child => 42 ],
@@ -152,6 +161,11 @@ sub check_websocket {
     is $socket->next, "binary \xff",                    'then that of the drain';
     $socket->text('close');
     is $socket->next, 'close 4001 enough', 'its end';
+    my $ended = TestWebSocket->open($server->port, '/plain-end');
+    $ended->text('end');
+    is $ended->next, 'close', 'an end without a code';
+    my $idle = TestWebSocket->open($server->port, '/quiet?seconds=0.5');
+    is $idle->next, 'end', 'inactivity_timeout ends a WebSocket';
     my $url = TestWebSocket->open($server->port, '/url');
     like $url->next, qr{\Atext ws://.*/url\z}, 'the scheme of a WebSocket without TLS is ws';
     my $refused = TestWebSocket->start($server->port, '/refused')->answer;
@@ -185,11 +199,13 @@ subtest 'workers, preloaded' => sub {
 };
 
 subtest 'HTTP/2' => sub {
-    my $server = TestServer->command(qw(--no-access-log --http2), $app);
+    my $server = TestServer->command(qw(--no-access-log --http2 --extension informational), $app);
     my @curl   = (qw(curl -s --max-time 30 --http2-prior-knowledge), '-w', ' %{http_version}');
     my $url    = 'http://127.0.0.1:' . $server->port;
     is `@curl[0 .. 4] -w ' %{http_version}' $url/chunks`, 'part 2;part 1;part 0; 2', 'a response in pieces';
     is `@curl[0 .. 4] -d body $url/echo`,                 'body',                    'a body there and back';
+    like `@curl[0 .. 4] -i $url/hints`, qr{\AHTTP/2 103 \r\nlink: </a.css>.*\r\nlink: </b.js>.*hinted\z}s,
+        'early hints';
 };
 
 subtest 'a mount' => sub {

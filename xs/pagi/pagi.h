@@ -442,6 +442,7 @@ bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd);
 SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event);
 SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event);
 void pagi_response_cut(pTHX_ pagi_exchange *exchange);
+void pagi_websocket_close_plainly(pTHX_ pagi_exchange *exchange);
 SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event);
 void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure);
 

@@ -374,6 +374,18 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     return outcome(aTHX_ exchange, type, result);
 }
 
+/* Closes the WebSocket without a code, which is no event of PAGI's. */
+void pagi_websocket_close_plainly(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (exchange->kind != &pagi_websocket_kind || exchange->socket.state != PAGI_SOCKET_OPEN) return;
+    if (!worker->engine || !exchange->base.ticket_live) return;
+    const peregrine_ticket ticket = exchange->base.ticket;
+    if (peregrine_close_websocket(worker->engine, ticket, PAGI_CLOSE_ABSENT, "", 0) < 0) return;
+    exchange->socket.state = PAGI_SOCKET_CLOSING;
+    exchange->app_closed = true;
+    px_worker_queued(aTHX_ worker);
+}
+
 static SV *send_denial_start(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.start";
     SV *failed = exchange->socket.state == PAGI_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);

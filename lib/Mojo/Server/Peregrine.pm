@@ -14,10 +14,12 @@ use IO::Async::Loop;
 use Mojo::IOLoop;
 use Mojo::Server::Peregrine::Exchange;
 use Mojo::Server::Peregrine::Socket;
+use Mojo::Server::Peregrine::Transaction;
 
 our $VERSION = '0.003000';
 
-has ioloop => sub { Mojo::IOLoop->singleton };
+has inactivity_timeout => sub { $ENV{MOJO_INACTIVITY_TIMEOUT} // 30 };
+has ioloop             => sub { Mojo::IOLoop->singleton };
 
 # The application is loaded, and nothing runs yet: a process that is forked afterwards begins with its
 # lifespan.
@@ -83,9 +85,11 @@ sub end {
 
 # A transaction with all of the request but its body.
 sub transaction {
-    my ($self, $scope) = @_;
+    my ($self, $exchange, $scope) = @_;
     my $tx = $self->build_tx;
-    $tx->connection('peregrine-' . ++$self->{connections});
+    $tx->{peregrine} = $exchange;
+    if (ref $tx eq 'Mojo::Transaction::HTTP') { bless $tx, 'Mojo::Server::Peregrine::Transaction' }
+    else                                      { $self->_name_connection($tx) }
     if (my $client = $scope->{client}) { $tx->remote_address($client->[0])->remote_port($client->[1]) }
     my $server = $scope->{server};
     $tx->local_address($server->[0])->local_port($server->[1]) if $server && defined $server->[1];
@@ -105,6 +109,15 @@ sub transaction {
     $req->{state} = 'content';
     @{ $req->content }{qw(state header_size raw_size)} = ('body', 0, 0);
     return $tx;
+}
+
+# An application has a class of its own for transactions.
+sub _name_connection {
+    my ($self, $tx) = @_;
+    my $name = 'peregrine-own-' . ++$self->{connections};
+    $tx->{peregrine}->name_stream($name);
+    $tx->connection($name);
+    return;
 }
 
 sub _set_url {
@@ -171,8 +184,8 @@ comes before the process ends. C<< Mojo::IOLoop->stop >> outside of a nested sta
 =item *
 
 Connections are the engine's: C<< $tx->connection >> names the exchange, and C<< Mojo::IOLoop->stream >> finds
-nothing by that name, so that C<< $c->inactivity_timeout >> does nothing, and actions that call methods of the
-stream die. The options of the server have timeouts in its place.
+a L<Mojo::Server::Peregrine::Stream> by that name, which has no handle and neither reads nor writes.
+C<< $tx->kept_alive >> is never set.
 
 =item *
 
@@ -200,6 +213,20 @@ connections with TLS.
 With C<--engine thread> and workers, whose interpreters are clones, it does not work: use processes.
 
 =back
+
+=head1 ATTRIBUTES
+
+Those of L<Mojo::Server>, and
+
+=head2 inactivity_timeout
+
+Seconds without a byte in either direction after which a response that is still to come, or a WebSocket, is
+ended: as with the daemon 30, unless the environment variable MOJO_INACTIVITY_TIMEOUT names another number; 0:
+no limit. C<< $c->inactivity_timeout >> changes it for one exchange.
+
+=head2 ioloop
+
+The L<Mojo::IOLoop>: its singleton.
 
 =head1 METHODS
 

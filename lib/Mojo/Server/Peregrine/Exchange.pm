@@ -5,6 +5,8 @@ package Mojo::Server::Peregrine::Exchange;
 use strict;
 use warnings;
 
+use parent qw(Mojo::Server::Peregrine::Connection);
+
 use Future;
 use Mojo::Server::Peregrine::Content;
 
@@ -14,14 +16,14 @@ our $VERSION = '0.003000';
 use constant FILE_MIN => 65_536;
 
 # Fields of responses that are the engine's.
-my %FRAMING = map { $_ => 1 } qw(transfer-encoding keep-alive upgrade);
+my %FRAMING = map { $_ => 1 } qw(connection transfer-encoding keep-alive upgrade);
 
 sub new {
     my ($class, $server, $scope, $receive, $send) = @_;
     my $self = bless { server => $server, scope => $scope, receive => $receive, send => $send }, $class;
     # A response to a request for an event stream is an ordinary one here.
     $self->{prefix} = $scope->{type} eq 'sse' ? 'sse.http' : 'http';
-    my $tx      = $self->{tx} = $server->transaction($scope);
+    my $tx      = $self->{tx} = $server->transaction($self, $scope);
     my $content = $tx->res->content;
     bless $content, 'Mojo::Server::Peregrine::Content' if ref $content eq 'Mojo::Content::Single';
     return $self;
@@ -33,7 +35,8 @@ sub run {
     $self->_read;
     return Future->done if $self->{ended};
     my $connection = $self->{scope}{'pagi.connection'};
-    $connection->on_disconnect(sub { $self->_gone }) if $connection;
+    $connection->on_disconnect(sub { $self->gone(@_) }) if $connection;
+    $self->limit_idle;
     return $self->{done} = Future->new;
 }
 
@@ -42,6 +45,10 @@ sub run {
 sub _read {
     my ($self) = @_;
     while (!$self->{ended} && !$self->{handled}) {
+        if ($self->{paused}) {
+            $self->{read_on} = sub { $self->_read };
+            return;
+        }
         my $future = $self->{receive}->();
         if (!$future->is_ready) {
             $self->{waiting} = $future->on_ready(sub { $self->_arrived($_[0]) && $self->_read });
@@ -59,7 +66,7 @@ sub _arrived {
     return 0 if $self->{ended};
     my $event = $future->is_done ? $future->get : { type => 'gone' };
     if ($event->{type} !~ /\.request\z/) {
-        $self->_gone;
+        $self->gone;
         return 0;
     }
     my $req = $self->{tx}->req;
@@ -91,8 +98,7 @@ sub _handle {
     my $tx = $self->{tx};
     if (my $error = $tx->req->error) { $self->{server}->app->log->trace($error->{message}) }
     $self->{server}->emit(request => $tx);
-    return                                 if $self->{ended};
-    $tx->res->headers->connection('close') if $tx->req->error;
+    return if $self->{ended};
     $tx->on(resume => sub { $self->_write });
     $self->_write;
     return;
@@ -130,6 +136,7 @@ sub _send {
         delete $self->{sending};
         $self->_sent($_[0], $is_end);
         $self->_write;
+        $self->{stream}->drained if $self->{stream} && !$self->{sending};
     });
     return;
 }
@@ -149,20 +156,29 @@ sub _start {
     my ($self) = @_;
     $self->{started} = 1;
     $self->{offset}  = 0;
-    my $tx        = $self->{tx};
-    my $res       = $tx->res;
-    my $is_closed = lc($res->headers->connection // '') eq 'close';
+    my $res = $self->{tx}->res;
     $res->get_start_line_chunk(0) if $res->has_subscribers('progress');
     $res->fix_headers;
-    # Without a length the daemon ends the body by closing; the engine frames it.
-    my $keeps = !$is_closed && $res->content->is_dynamic || $self->{scope}{http_version} eq '2';
-    my $all   = $res->headers->{headers};
+    my $all = $res->headers->{headers};
     my @headers;
+
     for my $name (sort keys %$all) {
-        next if $FRAMING{$name} || $keeps && $name eq 'connection';
+        next if $FRAMING{$name};
         push @headers, map { [ $name, $_ ] } @{ $all->{$name} };
     }
     return { type => 'start', status => $res->code // 404, headers => \@headers };
+}
+
+sub inform {
+    my ($self, $status, $headers) = @_;
+    return if $self->{started} || $self->{ended} || !$self->{scope}{extensions}{informational};
+    my @headers;
+    for my $name (sort keys %$headers) {
+        my $values = $headers->{$name};
+        push @headers, map { [ lc $name, $_ ] } ref $values ? @$values : $values;
+    }
+    $self->{send}->({ type => 'http.response.informational', status => $status, headers => \@headers });
+    return;
 }
 
 # Nothing: the application will resume. A body of known length ends with its last byte.
@@ -198,10 +214,11 @@ sub _file {
 
 # ---- The end ------------------------------------------------------------------------------------
 
-sub _gone {
-    my ($self) = @_;
-    return if $self->{ended};
-    # The rest of a large file may still be on its way when the client leaves.
+# The rest of a large file may still be on its way then.
+sub gone {
+    my ($self, $reason) = @_;
+    return           if $self->{ended};
+    $self->note_idle if ($reason // '') eq 'idle_timeout';
     $self->_end;
     return;
 }
@@ -214,8 +231,10 @@ sub _end {
     my ($sending, $waiting) = delete @{$self}{qw(sending waiting)};
     $waiting->cancel if $waiting && !$waiting->is_ready;
     $tx->closed;
+    delete $tx->{peregrine};
+    $self->forget_stream if $self->{stream};
     my $done = delete $self->{done};
-    delete @{$self}{qw(send receive scope)};
+    delete @{$self}{qw(send receive scope read_on)};
     return                if !$done || $done->is_ready;
     $done->fail(@failure) if @failure;
     $done->done           if !@failure;
@@ -241,6 +260,14 @@ For L<Mojo::Server::Peregrine>.
 =head2 new
 
     my $exchange = Mojo::Server::Peregrine::Exchange->new($server, $scope, $receive, $send);
+
+=head2 inform
+
+Sends an interim response.
+
+=head2 gone
+
+The client has left.
 
 =head2 run
 

@@ -5,6 +5,8 @@ package Mojo::Server::Peregrine::Socket;
 use strict;
 use warnings;
 
+use parent qw(Mojo::Server::Peregrine::Connection);
+
 use Future;
 use Mojo::Server::Peregrine::WebSocket;
 use Mojo::WebSocket qw(server_handshake);
@@ -20,7 +22,7 @@ my %FRAMING = map { $_ => 1 } qw(
 sub new {
     my ($class, $server, $scope, $receive, $send) = @_;
     my $self = bless { server => $server, scope => $scope, receive => $receive, send => $send }, $class;
-    my $tx   = $self->{handshake} = $server->transaction($scope);
+    my $tx   = $self->{handshake} = $server->transaction($self, $scope);
     $tx->req->headers->upgrade('websocket')->connection('Upgrade');    # HTTP/2 has neither
     $tx->req->parse('');
     $self->{ws} = Mojo::Server::Peregrine::WebSocket->new(handshake => $tx);
@@ -73,6 +75,7 @@ sub _answer {
         sub {
             $tx->closed;
             $self->{ws}->established(1);
+            $self->limit_idle;    # the engine's own for WebSockets until here
             $self->_pump;
         }
     );
@@ -96,6 +99,10 @@ sub _refuse {
 
 sub _receive {
     my ($self, $code) = @_;
+    if ($self->{paused}) {
+        $self->{read_on} = sub { $self->_receive($code) };
+        return;
+    }
     my $future = $self->{receive}->();
     $self->{waiting} = $future->on_ready(sub {
         my ($ready) = @_;
@@ -113,6 +120,7 @@ sub _heard {
         $self->_receive(sub { $self->_heard(@_) }) if !$self->{ended};
         return;
     }
+    $self->note_idle                            if ($event->{reason} // '') eq 'idle_timeout';
     $ws->left($event->{code}, $event->{reason}) if defined $event->{code};
     $self->_end;
     return;
@@ -132,8 +140,10 @@ sub _pump {
     return if !$ws->established || $self->{sending} || $self->{pumping} || $self->{ended};
     local $self->{pumping} = 1;
     while (!$self->{sending} && !$self->{ended}) {
-        if (my $event = shift @{ $self->{events} }) {
-            $self->_send($event);
+        if (@{ $self->{events} }) {
+            my $event = shift @{ $self->{events} };
+            if   ($event) { $self->_send($event) }
+            else          { $self->{scope}{'pagi.transport'}->_close_plainly }
             next;
         }
         $ws->emit('drain');
@@ -159,11 +169,17 @@ sub _send {
         delete $self->{sending};
         $sent->($_[0]);
         $self->_pump;
+        $self->{stream}->drained if $self->{stream} && !$self->{sending};
     });
     return;
 }
 
 # ---- The end ------------------------------------------------------------------------------------
+
+sub gone {
+    my ($self) = @_;
+    return $self->_end;
+}
 
 sub _end {
     my ($self) = @_;
@@ -175,8 +191,10 @@ sub _end {
     my $waiting = delete $self->{waiting};
     $waiting->cancel if $waiting && !$waiting->is_ready;
     $ws->closed;
+    delete $tx->{peregrine};
+    $self->forget_stream if $self->{stream};
     my $done = delete $self->{done};
-    delete @{$self}{qw(send receive scope sending)};
+    delete @{$self}{qw(send receive scope sending read_on)};
     $done->done if $done && !$done->is_ready;
     return;
 }
@@ -200,6 +218,10 @@ For L<Mojo::Server::Peregrine>.
 =head2 new
 
     my $socket = Mojo::Server::Peregrine::Socket->new($server, $scope, $receive, $send);
+
+=head2 gone
+
+Ends it without a close.
 
 =head2 run
 

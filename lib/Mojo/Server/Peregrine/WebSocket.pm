@@ -65,11 +65,8 @@ sub finish {
     $self->{close}[0] //= 1005;
     my $send = $self->{peregrine};
     $self->{closing} = 1;
-    $send->({
-        type => 'websocket.close',
-        defined $code   ? (code   => $code)   : (),
-        defined $reason ? (reason => $reason) : (),
-    })
+    # Without a code PAGI sends 1000.
+    $send->(defined $code ? { type => 'websocket.close', code => $code, reason => $reason // '' } : undef)
         if $send;
     return $self;
 }

@@ -1,0 +1,133 @@
+package Mojo::Server::Peregrine::Connection;
+
+# What a request and a WebSocket have in common: the stream that Mojo::IOLoop shows, and what that does.
+
+use strict;
+use warnings;
+
+use Mojo::Server::Peregrine::Stream;
+
+our $VERSION = '0.003000';
+
+# Mojo::IOLoop finds the stream by the name of the connection, until `forget_stream`. Few applications ask.
+sub name_stream {
+    my ($self, $name) = @_;
+    my $stream = $self->{stream} = Mojo::Server::Peregrine::Stream->new($self);
+    $self->{stream_name} = $name;
+    $self->{server}->ioloop->{out}{$name}{stream} = $stream;
+    return;
+}
+
+sub forget_stream {
+    my ($self) = @_;
+    my $stream = delete $self->{stream} or return;
+    delete $self->{server}->ioloop->{out}{ delete $self->{stream_name} };
+    $stream->closed;
+    return;
+}
+
+sub idle_limit {
+    my ($self) = @_;
+    return $self->{idle_limit} // $self->{server}->inactivity_timeout;
+}
+
+sub limit_idle {
+    my ($self, @seconds) = @_;
+    $self->{idle_limit} = $seconds[0] if @seconds;
+    $self->{scope}{'pagi.transport'}->_idle_limit($self->idle_limit) if $self->{scope};
+    return;
+}
+
+sub note_idle {
+    my ($self) = @_;
+    $self->{server}->app->log->trace('Inactivity timeout');
+    return;
+}
+
+sub bytes_waiting {
+    my ($self) = @_;
+    return $self->{scope} ? $self->{scope}{'pagi.transport'}->buffered_amount : 0;
+}
+
+sub is_sending {
+    my ($self) = @_;
+    return !!$self->{sending};
+}
+
+sub pause_reading {
+    my ($self) = @_;
+    $self->{paused} = 1;
+    return;
+}
+
+sub read_on {
+    my ($self) = @_;
+    delete $self->{paused};
+    my $read = delete $self->{read_on} or return;
+    $read->() if !$self->{ended};
+    return;
+}
+
+# The peer sees that the response is not whole.
+sub cut {
+    my ($self) = @_;
+    return if $self->{ended};
+    $self->{scope}{'pagi.transport'}->_cut;
+    $self->gone;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Mojo::Server::Peregrine::Connection - what requests and WebSockets of Mojolicious have in common
+
+=head1 DESCRIPTION
+
+The base class of L<Mojo::Server::Peregrine::Exchange> and L<Mojo::Server::Peregrine::Socket>.
+
+=head1 METHODS
+
+=head2 name_stream
+
+=head2 forget_stream
+
+The L<Mojo::Server::Peregrine::Stream> that L<Mojo::IOLoop> finds by a name.
+
+=head2 idle_limit
+
+=head2 limit_idle
+
+Seconds without a byte in either direction; C<limit_idle> tells the engine.
+
+=head2 note_idle
+
+Logs that they have passed, as the daemon does.
+
+=head2 bytes_waiting
+
+=head2 is_sending
+
+What waits for the client, and whether there is no room for more.
+
+=head2 pause_reading
+
+=head2 read_on
+
+The client waits in between.
+
+=head2 cut
+
+Ends it by cutting the connection.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
