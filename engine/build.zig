@@ -30,23 +30,25 @@ pub fn build(b: *std.Build) void {
         .tls = with_tls,
         .strip = if (stripped) true else null,
     });
+    const filters = b.option(
+        []const []const u8,
+        "test-filter",
+        "Only the tests whose names contain this text",
+    ) orelse &.{};
     b.modules.put(b.graph.arena, "peregrine", layers.peregrine) catch @panic("OOM");
     b.modules.put(b.graph.arena, "peregrine.web", layers.web) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
     const programs = b.step("test-programs", "Build the tests that speak to the kernel");
-    addEngineTests(b, test_step, programs, target, optimize, layers);
-    addWireTests(b, test_step, target, optimize, layers);
+    addEngineTests(b, test_step, programs, target, optimize, layers, filters);
     const abi_step = b.step("test-abi", "Run the tests of the C API");
-    addAbiTests(b, abi_step, target, optimize, layers);
+    addAbiTests(b, abi_step, target, optimize, layers, filters);
     test_step.dependOn(abi_step);
-    const target_tests = b.addTest(.{ .name = "target", .root_module = targetTest(b, target) });
-    test_step.dependOn(&runOf(b, target_tests).step);
 
-    addThreadTests(b, target);
-    const channel = channelSimulation(b, target);
+    addThreadTests(b, target, filters);
+    const channel = channelSimulation(b, target, filters);
     test_step.dependOn(&channel.step);
-    const many = manyCases(b, target);
+    const many = manyCases(b, target, filters);
     test_step.dependOn(&many.step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
     b.step(
@@ -68,7 +70,7 @@ pub fn build(b: *std.Build) void {
     b.step("docs", "Write the manual of the package's declarations").dependOn(&pages.step);
 
     addElsewhere(b);
-    addTlsTests(b, target, optimize, layers, with_tls);
+    addTlsTests(b, target, optimize, layers, with_tls, filters);
     addAbi(b, target, optimize, layers);
     addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, layers);
     b.getInstallStep().dependOn(&b.top_level_steps.get("example-counter").?.step);
@@ -84,7 +86,9 @@ pub fn build(b: *std.Build) void {
     );
 }
 
-/// The tests beside the code, and those of whole servers.
+/// The tests beside the code have a program for each layer, because only the tests of a program's root module
+/// run. Tests in test/ share one program for each public module that they import: each program analyses the
+/// engine again, and that takes most of its compilation.
 fn addEngineTests(
     b: *std.Build,
     test_step: *std.Build.Step,
@@ -92,55 +96,45 @@ fn addEngineTests(
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     layers: Layers,
+    filters: []const []const u8,
 ) void {
     inline for (.{ "protocol", "io", "server", "native", "peregrine", "web" }) |name| {
-        const tests = b.addTest(.{ .name = name, .root_module = @field(layers, name) });
+        const tests = addTest(b, name, @field(layers, name), filters);
         test_step.dependOn(&runOf(b, tests).step);
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
-    inline for (.{
-        "native",    "hooks",         "static", "websocket", "websocket_sim", "compression", "defects",
-        "acceptors", "access_log",    "repeat", "backends",  "listeners",     "guards",      "cuts",
-        "http",      "amplification", "loan",   "memory",    "intake",        "handlers",    "threads",
-        "web",       "streams",
-    }) |name| {
-        const module = b.createModule(.{
-            .root_source_file = b.path("test/" ++ name ++ "_test.zig"),
-            .target = target,
-            .optimize = optimize,
-        });
-        module.addImport("peregrine", layers.peregrine);
-        module.addImport("peregrine.web", layers.web);
-        module.addImport("protocol", layers.protocol); // for clients of their own
-        const tests = b.addTest(.{ .name = name, .root_module = module });
-        test_step.dependOn(&runOf(b, tests).step);
-        programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
-    }
+    const package = b.createModule(.{
+        .root_source_file = b.path("test/package.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    package.addImport("peregrine", layers.peregrine);
+    package.addImport("peregrine.web", layers.web);
+    package.addImport("protocol", layers.protocol); // for clients of their own
+    const chosen = b.addOptions();
+    chosen.addOption(bool, "is_this_machine", target.query.cpu_model == .native);
+    package.addOptions("chosen", chosen);
+    const package_tests = addTest(b, "package", package, filters);
+    test_step.dependOn(&runOf(b, package_tests).step);
+    programs.dependOn(&b.addInstallArtifact(package_tests, .{}).step);
+
+    const wire = b.createModule(.{
+        .root_source_file = b.path("test/wire/wire.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    wire.addImport("protocol", layers.protocol);
+    test_step.dependOn(&runOf(b, addTest(b, "wire", wire, filters)).step);
 }
 
-/// The fixtures of bytes on the wire, one program per protocol.
-fn addWireTests(
+fn addTest(
     b: *std.Build,
-    step: *std.Build.Step,
-    target: std.Build.ResolvedTarget,
-    optimize: std.builtin.Optimize,
-    layers: Layers,
-) void {
-    inline for (.{
-        .{ "wire-http1", "test/wire/http1/http1_test.zig" },
-        .{ "wire-http2", "test/wire/http2/wire.zig" },
-        .{ "wire-websocket", "test/wire/websocket/wire.zig" },
-        .{ "wire-proxy", "test/wire/proxy/proxy_test.zig" },
-    }) |wire| {
-        const module = b.createModule(.{
-            .root_source_file = b.path(wire[1]),
-            .target = target,
-            .optimize = optimize,
-        });
-        module.addImport("protocol", layers.protocol);
-        step.dependOn(&runOf(b, b.addTest(.{ .name = wire[0], .root_module = module })).step);
-    }
+    name: []const u8,
+    module: *std.Build.Module,
+    filters: []const []const u8,
+) *std.Build.Step.Compile {
+    return b.addTest(.{ .name = name, .root_module = module, .filters = filters });
 }
 
 /// The engine ships with its safety checks on: whatever it, or the program that uses it, is to be optimised
@@ -174,20 +168,6 @@ pub fn thisMachine() std.Target.Query {
         if (needed.isEnabled(unwanted)) query.cpu_features_sub.addFeature(@intCast(index));
     }
     return query;
-}
-
-/// The test that looks at what the processor-independent ones cannot see: for which processor they were
-/// built.
-fn targetTest(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Module {
-    const module = b.createModule(.{
-        .root_source_file = b.path("test/target_test.zig"),
-        .target = target,
-        .optimize = .debug,
-    });
-    const chosen = b.addOptions();
-    chosen.addOption(bool, "is_this_machine", target.query.cpu_model == .native);
-    module.addOptions("chosen", chosen);
-    return module;
 }
 
 /// A test's run, never answered from the cache: script/test counts what really ran.
@@ -242,7 +222,7 @@ const Layers = struct {
         };
     }
 
-    /// What all layers of a program are compiled for.
+    /// Options that all layers of a program are compiled with.
     const How = struct {
         target: std.Build.ResolvedTarget,
         optimize: std.builtin.Optimize,
@@ -275,30 +255,23 @@ const Layers = struct {
     }
 };
 
-/// What threads share, under ThreadSanitizer: the ring, a C program whose engine runs on a thread of its own,
-/// threads that read files, and threads that answer for Zig handlers.
-fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
+/// Tests under ThreadSanitizer, of data that threads share: the ring, C programs whose engine runs on a
+/// thread of its own, threads that read files, and threads that answer for Zig handlers.
+fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget, filters: []const []const u8) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const programs = b.step("test-threads-programs", "Compile them only");
     const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
     const layers: Layers = .create(b, how);
     const ring = onPlatform(b, Layers.layer(b, "src/abi/ring.zig", how), layers, threads_platform);
-    const ring_tests = b.addTest(.{ .name = "ring-watched", .root_module = ring });
-    const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, threads_platform);
-    const program = Layers.layer(b, "test/abi_thread_test.zig", how);
-    program.addImport("abi", abi);
-    const abi_tests = b.addTest(.{ .name = "abi-thread-watched", .root_module = program });
-    const several = Layers.layer(b, "test/abi_interpreters_test.zig", how);
-    several.addImport("abi", abi);
-    several.addImport("peregrine", layers.peregrine);
-    const interpreter_tests = b.addTest(.{ .name = "abi-interpreters-watched", .root_module = several });
     const storage = Layers.layer(b, "src/io/storage.zig", how);
-    const storage_tests = b.addTest(.{ .name = "storage-watched", .root_module = storage });
-    const native = Layers.layer(b, "test/threads_test.zig", how);
-    native.addImport("peregrine", layers.peregrine);
-    const native_tests = b.addTest(.{ .name = "threads-watched", .root_module = native });
+    const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, threads_platform);
+    const programs_with_threads = Layers.layer(b, "test/threads.zig", how);
+    programs_with_threads.addImport("abi", abi);
+    programs_with_threads.addImport("peregrine", layers.peregrine);
     const all = [_]*std.Build.Step.Compile{
-        ring_tests, abi_tests, interpreter_tests, storage_tests, native_tests,
+        addTest(b, "ring-watched", ring, filters),
+        addTest(b, "storage-watched", storage, filters),
+        addTest(b, "threads-watched", programs_with_threads, filters),
     };
     for (all) |tests| {
         programs.dependOn(&tests.step);
@@ -308,7 +281,11 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget) void {
 
 /// The tests with thousands of cases, optimised with all checks; in one program, since that is what
 /// takes long to compile.
-fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
+fn manyCases(
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    filters: []const []const u8,
+) *std.Build.Step.Run {
     const how: Layers.How = .{ .target = target, .optimize = .safe };
     const layers: Layers = .create(b, how);
     const module = Layers.layer(b, "test/many_cases.zig", how);
@@ -316,14 +293,18 @@ fn manyCases(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Ru
     module.addImport("peregrine", layers.peregrine);
     module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
-    const run = runOf(b, b.addTest(.{ .name = "many-cases", .root_module = module }));
+    const run = runOf(b, addTest(b, "many-cases", module, filters));
     run.setCwd(b.path("."));
     return run;
 }
 
 /// The C API on threads that a schedule plays: a test program of its own, because the layer `abi` is compiled
 /// for another platform.
-fn channelSimulation(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Run {
+fn channelSimulation(
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    filters: []const []const u8,
+) *std.Build.Step.Run {
     const how: Layers.How = .{ .target = target, .optimize = .safe };
     const layers: Layers = .create(b, how);
     const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, simulated_platform);
@@ -337,7 +318,7 @@ fn channelSimulation(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build
     module.error_tracing = true;
     module.addImport("platform", abi.import_table.get("platform").?);
     module.addImport("abi", abi);
-    return runOf(b, b.addTest(.{ .name = "channel-sim", .root_module = module }));
+    return runOf(b, addTest(b, "channel-sim", module, filters));
 }
 
 /// The package on the systems with kqueue, without TLS: all examples are checked there, and one of
@@ -363,7 +344,8 @@ fn addElsewhere(b: *std.Build) void {
                 .root_module = module,
             });
             step.dependOn(&program.step);
-            // Nobody runs it; asking for its file is what makes it more than checked.
+            // The program is never run. A request for its file makes the compiler link it; the others are
+            // only checked.
             if (std.mem.eql(u8, name, "dirserver")) _ = program.getEmittedBin();
         }
     }
@@ -432,25 +414,19 @@ fn addTlsTests(
     optimize: std.builtin.Optimize,
     layers: Layers,
     enabled: bool,
+    filters: []const []const u8,
 ) void {
     const step = b.step("test-tls", "Run the tests of the TLS layer");
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls", .root_module = layers.tls })).step);
+    step.dependOn(&runOf(b, addTest(b, "tls", layers.tls, filters)).step);
     if (!enabled) return;
-    const scenarios = b.createModule(.{
-        .root_source_file = b.path("test/tls/tls_test.zig"),
+    const module = b.createModule(.{
+        .root_source_file = b.path("test/tls/tls.zig"),
         .target = target,
         .optimize = optimize,
     });
-    scenarios.addImport("tls", layers.tls);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-scenarios", .root_module = scenarios })).step);
-    const server = b.createModule(.{
-        .root_source_file = b.path("test/tls/server_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    server.addImport("peregrine", layers.peregrine);
-    server.addImport("tls", layers.tls);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "tls-server", .root_module = server })).step);
+    module.addImport("peregrine", layers.peregrine);
+    module.addImport("tls", layers.tls);
+    step.dependOn(&runOf(b, addTest(b, "tls-whole", module, filters)).step);
 }
 
 fn abiModule(
@@ -469,7 +445,7 @@ fn abiModule(
     return onPlatform(b, module, layers, threads_platform);
 }
 
-/// What the layer `abi` runs on: threads, or the schedule of a simulation.
+/// The platform of the layer `abi`: threads, or the schedule of a simulation.
 const threads_platform = "src/abi/platform.zig";
 const simulated_platform = "test/sim/channel/platform/platform.zig";
 
@@ -494,54 +470,26 @@ fn addAbiTests(
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     layers: Layers,
+    filters: []const []const u8,
 ) void {
     const abi = abiModule(b, target, optimize, layers);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi", .root_module = abi })).step);
+    step.dependOn(&runOf(b, addTest(b, "abi", abi, filters)).step);
     const header = b.addTranslateC(.{
         .root_source_file = b.path("include/peregrine.h"),
         .target = target,
         .optimize = optimize,
         .link_libc = true,
     });
-    const comparison = b.createModule(.{
-        .root_source_file = b.path("test/abi_test.zig"),
+    const module = b.createModule(.{
+        .root_source_file = b.path("test/abi.zig"),
         .target = target,
         .optimize = optimize,
     });
-    comparison.addImport("abi", abi);
-    comparison.addImport("c", header.createModule());
-    comparison.addImport("peregrine", layers.peregrine);
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "abi-header", .root_module = comparison })).step);
-    const others = [_]struct { []const u8, []const u8 }{
-        .{ "abi-counters", "test/abi_counters_test.zig" },
-        .{ "abi-fork", "test/abi_fork_test.zig" },
-        .{ "abi-interpreters", "test/abi_interpreters_test.zig" },
-        .{ "abi-loop", "test/abi_loop_test.zig" },
-        .{ "abi-memory", "test/abi_memory_test.zig" },
-        .{ "abi-thread", "test/abi_thread_test.zig" },
-    };
-    for (others) |other| {
-        const name, const path = other;
-        const module = b.createModule(.{
-            .root_source_file = b.path(path),
-            .target = target,
-            .optimize = optimize,
-        });
-        module.addImport("abi", abi);
-        module.addImport("peregrine", layers.peregrine);
-        const tests = b.addTest(.{ .name = name, .root_module = module });
-        step.dependOn(&runOf(b, tests).step);
-        b.step(name, b.fmt("Build {s}", .{path})).dependOn(&b.addInstallArtifact(tests, .{}).step);
-    }
-    const hosts = b.createModule(.{
-        .root_source_file = b.path("test/hosts_test.zig"),
-        .target = target,
-        .optimize = optimize,
-    });
-    hosts.addImport("abi", abi);
-    hosts.addImport("peregrine", layers.peregrine);
-    hosts.addImport("protocol", layers.protocol); // for the WebSocket client
-    step.dependOn(&runOf(b, b.addTest(.{ .name = "hosts", .root_module = hosts })).step);
+    module.addImport("abi", abi);
+    module.addImport("c", header.createModule());
+    module.addImport("peregrine", layers.peregrine);
+    module.addImport("protocol", layers.protocol); // for the WebSocket client
+    step.dependOn(&runOf(b, addTest(b, "abi-whole", module, filters)).step);
 }
 
 fn addAbi(

@@ -98,4 +98,20 @@ subtest 'the suites are those of build.zig' => sub {
     ok -e "engine/$_", $_ for sort keys %file;
 };
 
+# A file that no program imports would never run.
+subtest 'files of tests' => sub {
+    my @files    = split /\n/, `find engine/test -name '*.zig' ! -path '*/.zig-cache/*'`;
+    my %imported = map { $_ => 1 } map { slurp($_) =~ m{"(?:[\w/]*/)?(\w+_test\.zig)"}g } 'engine/build.zig',
+        @files;
+    my @tests = grep { m{_test\.zig\z} } @files;
+    cmp_ok scalar @tests, '>', 30, 'there are many';
+    is_deeply [ grep { !$imported{s{.*/}{}r} } @tests ], [], '... and each is compiled';
+};
+
+sub slurp ($file) {
+    open my $in, '<', $file or die "$file: $!";
+    local $/;
+    return scalar <$in>;
+}
+
 done_testing;

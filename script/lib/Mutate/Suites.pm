@@ -7,7 +7,8 @@ use Cwd            qw(realpath);
 use File::Basename qw(dirname);
 
 my $ENGINE = 'engine';
-my $BUILD  = _slurp(realpath(dirname(__FILE__) . '/../../..') . "/$ENGINE/build.zig");
+my $TREE   = realpath(dirname(__FILE__) . '/../../..');
+my $BUILD  = _slurp("$TREE/$ENGINE/build.zig");
 
 # Modules: where they lie, and what they import. Those of options are made by `prepare`.
 my %MODULES  = _modules();
@@ -33,15 +34,19 @@ sub _modules () {
     return %modules;
 }
 
+# The files of the test program `package`, but for the file that needs build.zig's options.
 sub _programs () {
-    my ($list) =
-        $BUILD =~ m{inline for \(\.\{([^{}]*)\}\) \|name\| \{\s*const module = [^;]*?"test/" \+\+ name}
-        or die "engine/build.zig: no list of test programs\n";
-    return $list =~ /"(\w+)"/g;
+    return grep { $_ ne 'target' } map { s/_test\.zig\z//r } _imports('test/package.zig');
 }
 
 sub _wires () {
-    return map { [ split /", "/ ] } $BUILD =~ /\.\{ "(wire-\w+", "[^"]+)" \}/g;
+    return map { [ 'wire-' . dirname($_), "test/wire/$_" ] } _imports('test/wire/wire.zig');
+}
+
+sub _imports ($file) {
+    my @imports = _slurp("$TREE/$ENGINE/$file") =~ /^    _ = \@import\("([^"]+)"\);$/mg
+        or die "$ENGINE/$file imports no tests\n";
+    return @imports;
 }
 
 # By the path below engine/src, the first that matches. What is named first runs first.
@@ -79,7 +84,7 @@ sub nearest ($class, $path, $has_tests, $thorough = 0) {
 
 sub names ($class) { return sort keys %SUITES }
 
-# Those that engine/build.zig lists by name.
+# The files of the test program `package`.
 sub programs ($class) { return @PROGRAMS }
 
 # A bench needs a copy of these folders of the tree, and what `prepare` makes in it.
@@ -101,7 +106,7 @@ sub prepare ($class, $folder) {
     return;
 }
 
-# Where its commands run.
+# The folder in which the compiler and the tests run.
 sub home ($class, $folder) { return "$folder/$ENGINE" }
 
 # The arguments of the compiler that make a suite's program. "suite:filter" has only the tests whose names
