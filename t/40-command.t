@@ -99,6 +99,12 @@ subtest 'applications' => sub {
     unlike($log, qr/died before/, '... that is awaited');
 };
 
+subtest 'a module that is broken, and that nobody has asked for' => sub {
+    write_file('broken/Future/IO/Impl/IOAsync.pm', qq{die "versions do not fit\\n";\n});
+    my $log = serves('the server starts', 'from a file', '-I', "$directory/broken", $file);
+    like($log, qr/Future::IO works in no application.*: versions do not fit$/m, '... and says so');
+};
+
 subtest 'flags' => sub {
     my ($status, $out) = run_command('--version');
     is($status, 0, '--version');

@@ -543,7 +543,7 @@ sub _located {
 sub _serve {
     my ($self, $server) = @_;
     my $options = $self->{options};
-    _load_future_io();
+    $self->_load_future_io;
     # What ps shows: loading a file may have made it the path of this program.
     Peregrine::Fork::name_program($self->{title}) if defined $self->{title};
     my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
@@ -644,7 +644,14 @@ sub _line {
 
 # So that applications can use Future::IO without knowing which loop they run in.
 sub _load_future_io {
-    return Peregrine::Optional::load('Future::IO::Impl::IOAsync');
+    my ($self) = @_;
+    # Expected: versions of Future::IO and IO::Async that do not fit each other. The application need not use
+    # either.
+    return if eval { Peregrine::Optional::load('Future::IO::Impl::IOAsync'); 1 };
+    my $problem = _line($@) =~ s/\n.*//sr;
+    $self->_log->warn(
+        "PAGI: Future::IO works in no application, because its part for IO::Async is broken: $problem");
+    return;
 }
 
 # ---- Telling ------------------------------------------------------------------------------------
