@@ -10,8 +10,8 @@ my $FILE_MAX = 300;                                             # seconds for on
 my $TIMES    = '.peregrine/test-times';                         # how long each file took when it ran last
 my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 
-# Tests wait for their servers for two thirds of their time.
-my $AT_ONCE = 3 * max($CORES, 1);
+# Tests wait for their servers for two thirds of their time, and compilers run beside them.
+my $AT_ONCE = 4 * max($CORES, 1);
 
 # How many files run at the same time.
 sub at_once () { return $AT_ONCE }
@@ -40,10 +40,11 @@ sub recorded () {
 sub record (%took) {
     -d '.peregrine' or return;
     my %seconds = (recorded(), %took);
-    open my $out, '>', "$TIMES.new" or die "$TIMES.new: $!\n";
+    my $new     = "$TIMES.$$";           # another process may be recording, too
+    open my $out, '>', $new or die "$new: $!\n";
     printf {$out} "%s %.1f\n", $_, $seconds{$_} for sort keys %seconds;
-    close $out or die "$TIMES.new: $!\n";
-    rename "$TIMES.new", $TIMES or die "$TIMES: $!\n";
+    close $out or die "$new: $!\n";
+    rename $new, $TIMES or die "$TIMES: $!\n";
     return;
 }
 

@@ -1,13 +1,16 @@
-# Runs the stages of script/test in order, fastest first, and counts what they report. With --all, each of
-# the Perl tests runs in each place of the engine; with --changed, those that a change can break run.
+# Runs the stages of script/test and counts what they report. Stages that compile run beside the Perl tests,
+# which mostly wait. With --all, each of the Perl tests runs in each place of the engine; with --changed, the
+# tests run that a change can break.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
 # engine. Does not know how anything is installed: script/test has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
+use File::Temp     ();
 use lib dirname(__FILE__);
 use Changed;
 use List::Util qw(sum);
+use POSIX      ();
 use Sanitized;
 use Tap;
 use Time::HiRes qw(time);
@@ -24,25 +27,28 @@ my @ACROSS = qw(
     85-psgi-endings 87-psgi-hostile 87-psgi-io 87-psgi-uploads 88-mounts 92-http2 92-http2-limits 94-compress
 );
 
-my @STAGES = (
-    [ build     => \&build ],
+my @FIRST   = ([ build => \&build ]);
+my @WAITING = (
     [ lint      => \&lint ],
-    [ engine    => \&engine ],
-    [ c         => \&c_example ],
-    [ zig       => \&zig_package ],
     [ perl      => \&perl_tests ],
     [ thread    => \&thread ],
     [ sanitized => \&sanitized ],
     [ pairs     => \&pairs ],
-    [ install   => \&install ],
-    [ bench     => \&bench ],
 );
+my @COMPILED = (
+    [ engine  => \&engine ],
+    [ c       => \&c_example ],
+    [ zig     => \&zig_package ],
+    [ races   => \&races ],
+    [ install => \&install ],
+    [ bench   => \&bench ],
+);
+my @STAGES = (@FIRST, @WAITING, @COMPILED);
 my $all;    # with --all
 my %total = (passed => 0, failed => 0, skipped => 0);
 
 chdir $ROOT or die "$ROOT: $!\n";
 $| = 1;
-my $compiler;    # the process that compiles ahead, as long as nobody has waited for it
 exit main(@ARGV);
 
 sub main (@wanted) {
@@ -58,21 +64,54 @@ sub main (@wanted) {
         for @files;
     my %run = map { $_ => 1 } grep { is_stage($_) } @wanted;
     $run{build} = $run{perl} = 1 if @files;
-    for my $stage (@STAGES) {
+    if (%run) {
+        run_stages([@files], grep { $run{ $_->[0] } } @STAGES);
+    }
+    elsif (run_stages([], @FIRST)) {
+        my $compiled = beside(sub { run_stages([], @COMPILED) });
+        run_stages([], @WAITING);
+        $compiled->();
+    }
+    say Tap::in_words(%total);
+    return $total{failed} ? 1 : 0;
+}
+
+# False if the build has failed, without which no other stage can run.
+sub run_stages ($files, @stages) {
+    for my $stage (@stages) {
         my ($name, $code) = @$stage;
-        next            if %run  && !$run{$name};
-        compile_ahead() if !%run && $name eq 'perl';
         say "== $name";
         my ($start, $worked) = (time, processor_seconds());
-        my %count = $code->(@files);
+        my %count = $code->(@$files);
         $total{$_} += $count{$_} // 0 for keys %total;
         printf "== %s: %s (%.1f s, %.1f s of processors)\n", $name, Tap::in_words(%count), time - $start,
             processor_seconds() - $worked;
-        last if $name eq 'build' && $count{failed};
+        return if $name eq 'build' && $count{failed};
     }
-    wait_for_compiler();
-    say Tap::in_words(%total);
-    return $total{failed} ? 1 : 0;
+    return 1;
+}
+
+# Runs stages in a child process. Returns a function that waits for them, shows their output and adds their
+# counts.
+sub beside ($run) {
+    my $output = File::Temp->new;
+    my $child  = fork // die "fork: $!\n";
+    if (!$child) {
+        open STDOUT, '>&', $output  or die "output: $!\n";
+        open STDERR, '>&', \*STDOUT or die "output: $!\n";
+        $run->();
+        say join ' ', 'counts', map { "$_=$total{$_}" } sort keys %total;
+        STDOUT->flush;
+        POSIX::_exit(0);
+    }
+    return sub {
+        waitpid $child, 0;
+        seek $output, 0, 0;
+        my @lines  = <$output>;
+        my $counts = @lines && $lines[-1] =~ /\Acounts / ? pop @lines : 'failed=1';    # the process died
+        print @lines;
+        $total{$1} += $2 while $counts =~ /(\w+)=(\d+)/g;
+    };
 }
 
 # The stages and tests for what differs from a commit.
@@ -83,24 +122,6 @@ sub changed ($base) {
     say "not run for want of time: @$later" if @$later;
     return unless @changed;
     return ('build', 'lint', (grep { m{^engine/} } @changed) ? 'engine' : (), @$now);
-}
-
-# Perl's tests wait for their servers most of the time. The programs of later stages that take a minute each
-# are compiled meanwhile, with the lowest priority; what goes wrong is told when they are to run.
-sub compile_ahead () {
-    defined($compiler = fork) or die "fork: $!\n";
-    return if $compiler;
-    open STDOUT, '>',  '/dev/null' or die "/dev/null: $!\n";
-    open STDERR, '>&', \*STDOUT    or die "/dev/null: $!\n";
-    exec 'nice', '-n', 19, 'timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
-        'cd engine && "$PEREGRINE_ZIG" build test-threads-programs; cd ../bench && "$PEREGRINE_ZIG" build test-programs'
-        or die "nice: $!\n";
-}
-
-sub wait_for_compiler () {
-    waitpid $compiler, 0 if $compiler;
-    undef $compiler;
-    return;
 }
 
 # Of this process and its children that have ended.
@@ -124,7 +145,6 @@ sub lint (@) { return system('script/lint') ? (failed => 1) : () }
 # Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2
 # skipped, 1 failed)".
 sub zig_tests ($folder, @steps) {
-    wait_for_compiler();
     my ($status, $output) = capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
               "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --test-timeout $ZIG_TEST --summary all"
             . ' --color off 2>&1');
@@ -149,7 +169,6 @@ sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t'
 
 # Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
 sub compiling (@files) {
-    wait_for_compiler();
     return Tap::run({ seconds => $ZIG_MAX }, map { "script/lib/$_.t" } @files);
 }
 
@@ -180,10 +199,11 @@ sub thread (@) {
         my ($number) = m{/(\d+)-};
         $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_not_repeated($_) && ($all || m{/(?:$across)\b})
     } Tap::files('t');
-    my %perl = counted(Tap::run({}, @serving));
-    my %zig  = counted(zig_tests('engine', 'test-threads'));
-    return map { $_ => ($perl{$_} // 0) + ($zig{$_} // 0) } qw(passed failed skipped);
+    return counted(Tap::run({}, @serving));
 }
+
+# Data that threads share, under ThreadSanitizer.
+sub races (@) { return counted(zig_tests('engine', 'test-threads')) }
 
 sub is_not_repeated ($file) {
     open my $in, '<', $file or die "$file: $!\n";
