@@ -99,10 +99,19 @@ subtest 'applications' => sub {
     unlike($log, qr/died before/, '... that is awaited');
 };
 
-subtest 'a module that is broken, and that nobody has asked for' => sub {
+subtest 'Future::IO, which nobody need have' => sub {
+    write_file("none/$_", qq{die "Can't locate $_ in \\\@INC\\n";\n})
+        for qw(Future/IO.pm Future/IO/ImplBase.pm);
+    my $log = serves('without it', 'from a file', '-I', "$directory/none", $file);
+    unlike($log, qr/Future::IO/, '... nothing is said');
+    write_file('broken/Future/IO.pm',              "1;\n");
     write_file('broken/Future/IO/Impl/IOAsync.pm', qq{die "versions do not fit\\n";\n});
-    my $log = serves('the server starts', 'from a file', '-I', "$directory/broken", $file);
-    like($log, qr/Future::IO works in no application.*: versions do not fit$/m, '... and says so');
+    my @broken = ('-I', "$directory/broken");
+    $log = serves('versions that do not fit', 'from a file', @broken, $file);
+    unlike($log, qr/Future::IO/, '... nothing is said');
+    $log = serves('an application that uses it',
+        'from code', @broken, '-MFuture::IO', '-e', answering(q{'from code'}));
+    like($log, qr/Future::IO does not use the server's loop: versions do not fit$/m, '... is told');
 };
 
 subtest 'flags' => sub {

@@ -645,12 +645,16 @@ sub _line {
 # So that applications can use Future::IO without knowing which loop they run in.
 sub _load_future_io {
     my ($self) = @_;
-    # Expected: versions of Future::IO and IO::Async that do not fit each other. The application need not use
-    # either.
-    return if eval { Peregrine::Optional::load('Future::IO::Impl::IOAsync'); 1 };
+    my $level = $INC{'Future/IO.pm'} ? 'warn' : 'debug';
+    # IO::Async brings its part for Future::IO along, whether that is installed or not. Expected: versions of
+    # the two that do not fit each other.
+    my $fits = eval {
+        Peregrine::Optional::load('Future::IO') && Peregrine::Optional::load('Future::IO::Impl::IOAsync');
+        1;
+    };
+    return if $fits;
     my $problem = _line($@) =~ s/\n.*//sr;
-    $self->_log->warn(
-        "PAGI: Future::IO works in no application, because its part for IO::Async is broken: $problem");
+    $self->_log->$level("PAGI: Future::IO does not use the server's loop: $problem");
     return;
 }
 
