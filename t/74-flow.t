@@ -34,7 +34,7 @@ async sub wait_for {
     return;
 }
 
-# The same steps are taken with each type of scope.
+# Steps that are taken with each type of scope.
 my %steps = (
     http => {
         start => sub { $_[0]->({ type => 'http.response.start', status => 200 }) },

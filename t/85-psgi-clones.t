@@ -262,7 +262,7 @@ APP
 # In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
 my $PATIENCE = 3;
 
-# It would keep the others from being replaced, and the process from its end.
+# Such an interpreter would keep the others from being replaced, and the process from its end.
 subtest 'an interpreter that does not come to the end of its start' => sub {
     local $psgi = write_file('held.psgi', <<"APP");
 sub CLONE {

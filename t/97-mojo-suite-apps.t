@@ -8,8 +8,8 @@ use MojoSuite qw(run_file run_text source_of);
 use Test::More;
 use TestTools ();
 
-# What the tests see otherwise, by their file: the titles of the tests that fail, behind that of their
-# subtest, and why. A listed test that passes is a failure here, as is another one that fails.
+# Differences that Mojolicious' tests see, by file: the titles of tests that fail, behind the title of their
+# subtest, and the reason. A listed test that passes is a failure here, as is another test that fails.
 my $CONNECTION = 'whether a connection is kept is the engine\'s: it frames content of unknown length';
 my $LENGTH     = 'content that is complete when it is sent gets a length';
 my $DEFLATE    = 'compression is negotiated by the engine, for all WebSockets';

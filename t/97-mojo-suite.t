@@ -1,5 +1,5 @@
 # Mojolicious' own tests about its loop, with a loop that waits in an engine, with and without EV.
-# The same for each PEREGRINE_ENGINE.
+# Not repeated for each PEREGRINE_ENGINE.
 use strict;
 use warnings;
 

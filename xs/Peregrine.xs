@@ -30,7 +30,7 @@ static int worker_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
 
 static const MGVTBL worker_vtbl = {.svt_free = worker_free, .svt_dup = worker_dup};
 
-/* What an object of ours refers to, found by its kind of magic; NULL if it is none. */
+/* The C struct behind a Perl object, found by its kind of magic; NULL if the object has no such magic. */
 static void *pointer_of(pTHX_ SV *object, const MGVTBL *kind) {
     if (!SvROK(object) || SvTYPE(SvRV(object)) < SVt_PVMG) return NULL;
     const MAGIC *mg = mg_findext(SvRV(object), PERL_MAGIC_ext, kind);

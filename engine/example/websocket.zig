@@ -30,7 +30,7 @@ const Handler = struct {
         self.allocator.destroy(self);
     }
 
-    /// What a WebSocket knows of its handshake.
+    /// Data that a WebSocket keeps from its handshake.
     const Guest = struct { greeting: []const u8 };
 
     pub fn handleRequest(self: *Handler, request: *per.Request, response: *per.Response) !void {

@@ -84,7 +84,7 @@ const char *peregrine_version(void);
 
 /* ---- Configuration --------------------------------------------------------------------------- */
 
-/* One limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
+/* A limit, as the engine's config file states it. All names, units, ranges and defaults come from there. */
 typedef struct peregrine_option {
     const char *name;    /* "head_bytes_max" */
     const char *unit;    /* "bytes", "milliseconds", "count", "boolean" (0 or 1), ... */
@@ -141,7 +141,7 @@ int peregrine_listen_fd(peregrine_worker *worker, int fd);
  * separated by commas or blanks ("10.0.0.0/8, fd00::/8, unix"); other peers are cut. NULL: no header.
  * PEREGRINE_E_ADDRESS: see peregrine_networks_fault(). */
 int peregrine_listener_proxies(peregrine_worker *worker, int listener, const char *proxies);
-/* Where trusted proxies say whom they have a request from */
+/* The header fields in which trusted proxies name the client of a request */
 enum {
     PEREGRINE_X_FORWARDED = 0, /* X-Forwarded-For and X-Forwarded-Proto */
     PEREGRINE_FORWARDED = 1    /* Forwarded (RFC 7239) */
@@ -150,8 +150,8 @@ enum {
  * secure) that their fields name: the rightmost address that is in none of the networks. NULL: no proxy is
  * believed, as in the beginning. */
 int peregrine_trusted_proxies(peregrine_worker *worker, const char *proxies, int header);
-/* What is wrong with a list of networks, as the end of a sentence about its `len` bytes from `at` on;
- * NULL: nothing. */
+/* The mistake in a list of networks, as the end of a sentence about its `len` bytes from `at` on; NULL:
+ * none. */
 const char *peregrine_networks_fault(const char *networks, size_t *at, size_t *len);
 /* The bound address ("127.0.0.1", "::1", "/path") and port (0 for Unix) of a listener; returns the text's
  * length. */
@@ -202,8 +202,8 @@ typedef struct peregrine_folder {
  * polled. A worker that has joined an engine leaves it to that (PEREGRINE_OK). */
 int peregrine_add_folder(peregrine_worker *worker, const peregrine_folder *folder);
 
-/* Where whole bodies lie that are longer than body_memory_bytes_max, in files without names; "/tmp" unless
- * this is called. Before the first peregrine_poll(). */
+/* Sets the folder for whole bodies that are longer than body_memory_bytes_max, in files without names; "/tmp"
+ * unless this is called. Before the first peregrine_poll(). */
 int peregrine_body_folder(peregrine_worker *worker, const char *path);
 
 /* How many forks lie between this process and the one that made the first worker: a child has another
@@ -389,7 +389,7 @@ typedef struct peregrine_access_log {
 int peregrine_access_log_open(peregrine_worker *worker, const peregrine_access_log *log);
 /* The file at the log's path was moved away: open a new one. */
 void peregrine_access_log_reopen(peregrine_worker *worker);
-/* What is wrong with a format, as the end of a sentence about its `len` bytes from `at` on; NULL: nothing. */
+/* The mistake in a format, as the end of a sentence about its `len` bytes from `at` on; NULL: none. */
 const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *len);
 /* ---- TLS ------------------------------------------------------------------------------------- */
 
@@ -397,7 +397,7 @@ const char *peregrine_access_log_fault(const char *format, size_t *at, size_t *l
  * thread. */
 typedef struct peregrine_tls peregrine_tls;
 
-/* One certificate and its key; all files are PEM. An OCSP response (DER) beside cert_file, called like it but
+/* A certificate and its key; all files are PEM. An OCSP response (DER) beside cert_file, called like it but
  * for the ending ".ocsp", is shown to clients that ask for one. */
 typedef struct peregrine_certificate {
     uint32_t size;
@@ -456,11 +456,11 @@ peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error
  * connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
 int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error,
                          size_t capacity);
-/* What there is to say of the certificates in use, by numbers from 0 on. 1: at that time, in seconds since
- * 1970, a certificate has expired, is not good yet or expires soon, or a file could not be used, and
- * `message` (of `capacity` bytes) says so, NUL-terminated; 0: all is well with what has this number;
- * PEREGRINE_E_RANGE: there are no more. For the start and for peregrine_tls_reload(): of files that are
- * loaded because they have changed a PEREGRINE_NOTICE tells. */
+/* Problems of the certificates in use, by numbers from 0 on. 1: at that time, in seconds since 1970, a
+ * certificate has expired, is not good yet or expires soon, or a file could not be used, and `message` (of
+ * `capacity` bytes) says so, NUL-terminated; 0: there is no problem with this number; PEREGRINE_E_RANGE:
+ * there are no more numbers. For the start and for peregrine_tls_reload(): a PEREGRINE_NOTICE tells of files
+ * that are loaded because they have changed. */
 int peregrine_tls_concern(peregrine_tls *tls, uint32_t number, int64_t now_s, char *message, size_t capacity);
 /* Gives it back. Workers whose listeners use it keep it for as long as they live. */
 void peregrine_tls_free(peregrine_tls *tls);
@@ -473,7 +473,7 @@ typedef struct peregrine_text {
     size_t len;
 } peregrine_text;
 
-/* What is known of a request's TLS connection. Valid until the next call of peregrine_tls_info_of() or
+/* Facts of a request's TLS connection. Valid until the next call of peregrine_tls_info_of() or
  * peregrine_poll() on the worker. */
 typedef struct peregrine_tls_info {
     uint32_t size;
@@ -685,8 +685,8 @@ typedef struct peregrine_response {
 /* Remembers a pointer for all later events of this ticket, the last one of a response that is complete and
  * not yet sent included. */
 int peregrine_set_user(peregrine_worker *worker, peregrine_ticket ticket, void *user);
-/* What peregrine_set_user() stored; NULL if nothing, or if the ticket is gone. Events of the batch in
- * which a ticket was born carry no pointer yet: this finds it. */
+/* The pointer that peregrine_set_user() stored; NULL if none, or if the ticket is gone. Events of the batch
+ * in which a ticket was born carry no pointer yet: this finds it. */
 void *peregrine_user(peregrine_worker *worker, peregrine_ticket ticket);
 /* Starts the response, with as much of its body as is at hand. A Content-Length is added where END says
  * that this is all of it. */
@@ -716,9 +716,9 @@ peregrine_loan *peregrine_returned(peregrine_worker *worker);
  * the end of the file. */
 int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
                          int64_t length);
-/* The same of a file that peregrine_opened() gave and whose storage may be slow: nobody asks it how long the
- * file is, `length` bytes from `offset` on have to be there. The descriptor is the engine's from then on, but
- * on a negative answer. */
+/* Like peregrine_write_file(), for a file that peregrine_opened() gave and whose storage may be slow: the
+ * engine does not ask for the file's size, `length` bytes from `offset` on have to be there. The descriptor
+ * belongs to the engine from then on, unless the answer is negative. */
 int peregrine_write_slow_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
                               uint64_t length);
 /* Gives the caller the connection of a WebSocket handshake (PEREGRINE_HANDSHAKE) to speak on it as it likes:
@@ -764,7 +764,7 @@ size_t peregrine_buffered(peregrine_worker *worker, peregrine_ticket ticket);
 int peregrine_has_left(peregrine_worker *worker, peregrine_ticket ticket);
 /* Index of the field that the last negative PEREGRINE_E_FIELD_* or _CONTENT_LENGTH answer is about. */
 size_t peregrine_bad_field(const peregrine_worker *worker);
-/* What a negative code means, as a phrase for a message: "header value holds a control byte". */
+/* The meaning of a negative code, as a phrase for a message: "header value holds a control byte". */
 const char *peregrine_error_text(int code);
 /* "client_closed" for PEREGRINE_CLIENT_CLOSED; "" for 0. */
 const char *peregrine_reason_text(uint32_t reason);
@@ -778,7 +778,7 @@ int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
 int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
                            uint32_t flags);
-/* The same without a copy, unless the message is compressed: see peregrine_lend(). */
+/* Like peregrine_send_message(), without a copy unless the message is compressed: see peregrine_lend(). */
 int peregrine_lend_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
                            uint32_t flags, peregrine_loan *loan);
 /* Starts the close handshake; PEREGRINE_CLOSED follows when it is done or times out. Code 1005: no code is
@@ -836,7 +836,7 @@ typedef struct peregrine_file_part {
     uint64_t len;
 } peregrine_file_part;
 
-/* What to answer. */
+/* The answer for a file. */
 typedef struct peregrine_file_answer {
     uint32_t size;
     uint16_t status;
@@ -849,10 +849,10 @@ typedef struct peregrine_file_answer {
     size_t part_count;
 } peregrine_file_answer;
 
-/* What the engine would answer if the folder was one of its own (peregrine_add_folder()), for applications
- * that answer themselves. Needs no worker; any thread may ask. Returns 1, and an answer to be freed; 0: there
- * is no such file; PEREGRINE_E_ADDRESS: a path that cannot be; PEREGRINE_E_SYSTEM with errno: the folder is
- * not there. */
+/* Finds the answer that the engine would give if the folder was one of its own (peregrine_add_folder()), for
+ * applications that answer themselves. Needs no worker; any thread may ask. Returns 1, and an answer to be
+ * freed; 0: there is no such file; PEREGRINE_E_ADDRESS: a path that cannot be; PEREGRINE_E_SYSTEM with errno:
+ * the folder is not there. */
 int peregrine_look_up_file(const peregrine_file_question *question, peregrine_file_answer **answer);
 void peregrine_file_answer_free(peregrine_file_answer *answer);
 

@@ -44,7 +44,7 @@ static void greet(peregrine_ticket ticket) {
     peregrine_respond(worker, ticket, &response);
 }
 
-/* What a ticket is about; peregrine_set_user() keeps one of these. */
+/* The kinds of tickets; peregrine_set_user() keeps the address of one of these. */
 static char ECHO, STREAM[1024 * 1024 + 1];
 
 static void send_echo(peregrine_ticket ticket, const peregrine_event *event) {

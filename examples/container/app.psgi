@@ -1,4 +1,4 @@
-# What the container serves: put your application here, of PSGI or of PAGI.
+# The container serves this file: put your application here, of PSGI or of PAGI.
 use strict;
 use warnings;
 

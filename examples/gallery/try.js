@@ -1,4 +1,4 @@
-// What the button of each example does: asks the example itself, and shows what it says.
+// The buttons of the examples: each asks its example, and shows the answer.
 'use strict';
 
 const button = document.getElementById('try');

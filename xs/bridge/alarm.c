@@ -14,12 +14,12 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-/* Those of the thread; of no other one than an interpreter that px_alarm_begin was called in. */
+/* The interpreter and the timer of this thread, once px_alarm_begin was called in it. */
 static __thread tTHX alarm_perl;
 static __thread timer_t alarm_timer;
 static __thread bool has_timer;
 
-/* What an alarm of a process does. */
+/* Perl's own `alarm`, which sets the alarm of the process. */
 static Perl_ppaddr_t process_alarm;
 
 /* Beside those of stuck.c. */

@@ -8,8 +8,8 @@
  * not ready or has failed, or whose class has other methods than ours. */
 #include "bridge/bridge.h"
 
-/* Where interpreters say that they have what these functions need: Future::AsyncAwait's descriptions of
- * its ops are those of all interpreters of the process. */
+/* A key that tells that an interpreter has the methods which these functions need: all interpreters of the
+ * process share Future::AsyncAwait's descriptions of its ops. */
 #define PX_AWAIT_HERE "Peregrine/await"
 
 /* Whether an async sub is, or was, suspended: then what Future::AsyncAwait knows of it is magic. */
@@ -113,7 +113,7 @@ static px_await_method method(pTHX_ const char *name, const char *ours) {
     return method;
 }
 
-/* What the functions above need in an interpreter where our methods have been installed. */
+/* Finds the methods that the functions above need, in an interpreter where ours have been installed. */
 static void look_up_methods(pTHX_ px_context *cx) {
 #define PX_OWN "PAGI::Server::Future::"
     px_await_ops *ops = &cx->await;

@@ -57,7 +57,7 @@ typedef struct px_await_method {
     CV *ours;
 } px_await_method;
 
-/* What replaces two ops of Future::AsyncAwait, see await_op.c. */
+/* The functions that replace two ops of Future::AsyncAwait, see await_op.c. */
 typedef struct px_await_ops {
     Perl_ppaddr_t await, leave; /* those that were replaced */
     px_await_method own_ready, own_get, ready, get, new_done;
@@ -65,7 +65,7 @@ typedef struct px_await_ops {
     UV at_once;     /* how often nothing had to be asked, for tests */
 } px_await_ops;
 
-/* What one interpreter needs. */
+/* The bridge's data of an interpreter. */
 typedef struct px_context {
     SV *own_keys[PX_KEY_COUNT];
     HV *future_stash;      /* Future */
@@ -195,8 +195,8 @@ struct px_worker {
     px_exchange *first_in_turn, *last_in_turn; /* those that wait for their next turn */
 };
 
-/* One request and its response, seen from Perl: the part that is alike for all faces, at the head of a
- * face's own. It is held by the engine's ticket, by the application while that runs, by C frames that need
+/* A request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's
+ * own struct. It is held by the engine's ticket, by the application while that runs, by C frames that need
  * it (`holds`), and by each Perl value that points to it (`handles`). */
 struct px_exchange {
     px_worker *worker;
@@ -220,7 +220,7 @@ struct px_exchange {
     AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
 };
 
-/* What the application of an exchange is doing while the server stops. */
+/* The state of an exchange's application while the server stops. */
 typedef enum {
     PX_APP_OVER,    /* nothing that anybody waits for */
     PX_APP_BUSY,    /* it runs for a peer that waits */
@@ -307,8 +307,8 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
 bool px_loop_turns(pTHX_ px_worker *worker, HV *loop);
 
 /* turn.c */
-/* What one exchange may send in one dispatch before it has to wait for the next one: so many events. Bytes
- * have a limit already: what the kernel does not take at once is waited for. */
+/* Events that an exchange may send in a dispatch before it has to wait for the next dispatch. Bytes have a
+ * limit of their own: the exchange waits for bytes that the kernel does not take at once. */
 #define PX_TURN_EVENTS 64
 void px_turn_wait(pTHX_ px_exchange *exchange);
 SV *px_turn_next(pTHX_ px_exchange *exchange);
@@ -436,7 +436,7 @@ static inline STRLEN px_prefix_len(const px_exchange *exchange) {
     return prefix ? SvCUR(prefix) : 0;
 }
 
-/* Where clients see the application of an exchange, as bytes. */
+/* The path at which clients see the application of an exchange, as bytes. */
 static inline const char *px_root(const px_exchange *exchange, STRLEN *len) {
     const SV *root = exchange->mount->root;
     *len = SvCUR(root);

@@ -27,7 +27,7 @@ static __thread struct {
 
 static Perl_ppaddr_t process_fork, process_system;
 
-/* What %SIG says of a signal. */
+/* The kinds of a signal's value in %SIG. */
 typedef enum said { SAYS_NOTHING, SAYS_DEFAULT, SAYS_IGNORE, SAYS_HANDLER } said;
 
 static said says(const SV *value) {

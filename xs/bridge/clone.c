@@ -22,7 +22,7 @@ static void forget_target(SV *reference) {
     SvWEAKREF_off(reference);
 }
 
-/* What points to a package: one value, or a list of them. */
+/* Removes members from the list of values that point to a package: a single value, or a list. */
 static void forget_members(HV *hv) {
     AV **list = &HvAUX(hv)->xhv_backreferences;
     if (!*list) return;

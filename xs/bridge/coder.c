@@ -168,8 +168,8 @@ void px_coder_free(px_coder *coder) {
     Safefree(coder);
 }
 
-/* What becomes of bytes, with all that came before them; `last`: nothing follows. New; dies if the library
- * fails. */
+/* Codes bytes, together with earlier bytes that waited in the coder; `last`: no more follow. Returns a new
+ * scalar; dies if the library fails. */
 SV *px_coder_code(pTHX_ px_coder *coder, const char *bytes, STRLEN len, bool last) {
     SV *out = sv_2mortal(newSVpvs(""));
     if (!coder->coding->step(aTHX_ coder->state, bytes, len, last, out))

@@ -135,7 +135,8 @@ void px_exchange_pack(pTHX_ px_exchange *exchange) {
     if (exchange->packed) px_clear(aTHX_ (SV **)&exchange->given);
 }
 
-/* It stays unpacked then: who is told of it may keep or change it. NULL: the application is done. */
+/* Unpacks the hash that the application was called with. It stays unpacked, because code that gets it may
+ * keep or change it. NULL: the application is done. */
 static HV *given(pTHX_ px_exchange *exchange) {
     px_packed *packed = exchange->packed;
     if (packed) {
@@ -193,8 +194,8 @@ void px_exchange_lost(px_exchange *exchange) {
     if (!exchange->named) exchange->worker->lost++;
 }
 
-/* What a message about a request needs: [text, what its application was called with, number of the
- * connection, number of the request in it]. A new reference. */
+/* The facts for a message about a request: [text, the hash that its application was called with, number of
+ * the connection, number of the request in it]. A new reference. */
 SV *px_exchange_context(pTHX_ px_exchange *exchange, const char *text) {
     AV *context = newAV();
     HV *hash = given(aTHX_ exchange);

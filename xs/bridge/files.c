@@ -6,7 +6,7 @@ static void free_answer(pTHX_ void *answer) {
     peregrine_file_answer_free((peregrine_file_answer *)answer);
 }
 
-/* What a hash has under a name, as a string of bytes; NULL: nothing. */
+/* The value of a hash under a name, as a string of bytes; NULL: none. */
 static const char *text_of(pTHX_ HV *hash, const char *name) {
     SV *value = px_setting(aTHX_ hash, name);
     if (!value) return NULL;

@@ -185,7 +185,7 @@ bool px_future_is_base_class(pTHX_ SV *class) {
     return cx->loop_key && SvPOK(class) && SvCUR(class) == 6 && memcmp(SvPVX_const(class), "Future", 6) == 0;
 }
 
-/* What state a Future is in. For a failed one `failure` gets a mortal copy of the exception. */
+/* The state of a Future. If it has failed, `failure` gets a mortal copy of the exception. */
 px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     if (!future || !SvROK(future) || !SvOBJECT(SvRV(future))) return PX_FUTURE_NONE;
     SV *object = SvRV(future);

@@ -54,7 +54,7 @@ px_exchange *px_handle_exchange(pTHX_ SV *handle) {
     return mg ? (px_exchange *)mg->mg_ptr : NULL;
 }
 
-/* The same for who is about to use it: dies in a process other than its worker's. */
+/* Like px_handle_exchange, for code that will use the exchange: dies in a process other than its worker's. */
 px_exchange *px_handle_exchange_here(pTHX_ SV *handle) {
     px_exchange *exchange = px_handle_exchange(aTHX_ handle);
     if (exchange && px_is_foreign(exchange->worker)) px_foreign(aTHX_ exchange->worker, "the request");

@@ -1,10 +1,10 @@
 /* loan.c - large strings that go out from where Perl has them.
  *
- * What a client does not take at once has to wait somewhere. Of small pieces the engine makes a copy; a
- * large one would be there twice, for as long as the client likes, so the engine borrows it. We hold a
- * scalar of our own that shares the string with the application's (copy on write), or has a copy where
- * Perl cannot share it: whatever the application does with its own, the bytes stay as they are until the
- * loan comes back. */
+  * Bytes that a client does not take at once have to wait somewhere. The engine copies small pieces. A large
+  * string would be in memory twice, for as long as the client likes, so the engine borrows it. We hold a
+  * scalar of our own that shares the string with the application's (copy on write), or has a copy if Perl
+  * cannot share it: whatever the application does with its scalar, the bytes stay as they are until the loan
+  * comes back. */
 #include "bridge/bridge.h"
 
 /* Of less a copy costs no more than the books. CPU time of a whole response, lent to copied: 1.0 at 16
@@ -13,7 +13,7 @@
 /* Room behind a string: its NUL, and the count of those that share it. */
 #define PX_STRING_ROOM 10
 
-/* What Perl's own assignments ask for and those of extensions do not: that the copy shares the string. */
+/* Flags that make a copy share its string. Perl's own assignments set them, those of extensions do not. */
 #define PX_SHARE (SV_COW_SHARED_HASH_KEYS | SV_COW_OTHER_PVS)
 
 struct px_loan {

@@ -10,7 +10,7 @@ static SV *member(pTHX_ HV *loop, const char *name, I32 len) {
     return found ? *found : NULL;
 }
 
-/* What a member refers to, if that is of the type. */
+/* The thing that a member of the loop refers to, if it has that type. */
 static SV *referent(pTHX_ HV *loop, const char *name, I32 len, svtype type) {
     SV *reference = member(aTHX_ loop, name, len);
     return reference && SvROK(reference) && SvTYPE(SvRV(reference)) == type ? SvRV(reference) : NULL;

@@ -18,8 +18,8 @@
 /* For an answer to go out before the process ends. */
 #define PX_STUCK_ANSWER_MS 300
 
-/* Those of the process, or of the thread that is a worker. There is one worker, made before the signal
- * comes. */
+/* The interpreter and the worker of the process, or of the thread. The worker is made before the signal can
+ * come, and there is only one. */
 #ifdef MULTIPLICITY
 static __thread tTHX stuck_perl;
 #endif
@@ -128,7 +128,7 @@ static const SV *string_of(const HV *given, const char *key) {
     return NULL;
 }
 
-/* The same of what an exchange's application was called with, packed or not. */
+/* Adds a value of the hash that an exchange's application was called with, packed or not. */
 static bool add_value(stuck_text *text, const px_exchange *exchange, const char *key) {
     size_t len = 0;
     const SV *value = exchange->given ? string_of(exchange->given, key) : NULL;
@@ -206,11 +206,11 @@ static void on_signal(int number) {
     PERL_UNUSED_VAR(number);
     tell(": process ", (unsigned long)getpid());
     if (give_up(stuck_worker)) (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
-    /* What was interrupted, a sleep for instance, would go on, and answer a request that is given up. */
+    /* Otherwise an interrupted sleep would go on, and its code answer a request that is given up. */
     (void)kill(getpid(), SIGKILL);
 }
 
-/* The same in a thread, which may have come back meanwhile. */
+/* Tells where a thread is, unless it has come back meanwhile. */
 static void on_thread_signal(int number) {
     PERL_UNUSED_VAR(number);
     if (!stuck_worker || !stuck_worker->at) return;
@@ -225,7 +225,8 @@ int px_stuck_signal(void) {
     return SIGRTMIN + 5;
 }
 
-/* The same for one thread, so that a signal to the process never finds another one of its workers. */
+/* The signal that asks a single thread. It is another one, because the kernel may give a signal for the
+ * process to any of its threads. */
 static int thread_signal(void) {
     return SIGRTMIN + 6;
 }
@@ -263,7 +264,7 @@ void px_stuck_forget(const px_worker *worker) {
     stuck_worker = NULL;
 }
 
-/* What others call this thread; 0 where they cannot. */
+/* The thread's id, for signals from other threads; 0 if the system has none. */
 long px_stuck_thread(void) {
 #ifdef __linux__
     return syscall(SYS_gettid);

@@ -1,14 +1,14 @@
 /* turn.c - fairness: how much one exchange may send before the event loop and all others have their turn.
  *
- * What a fast client takes at once is never waited for, so an application that waits for nothing but its
- * sends would never return to the event loop. Each exchange has a budget per dispatch: when that is spent,
- * what it sends is still taken, but the Future becomes ready in a later dispatch, which the loop makes when
- * all others have had their turn. */
+  * A fast client takes all output at once, so an application that waits for nothing but its sends would never
+  * return to the event loop. Each exchange has a budget per dispatch: when that is spent, events are still
+  * taken, but their Futures become ready in a later dispatch, which the loop makes when all others have had
+  * their turn. */
 #include <signal.h>
 
 #include "bridge/bridge.h"
 
-/* So many exchanges go on in one turn; the others keep their places for the next one. */
+/* Exchanges that go on in a turn; the others keep their places for the next turn. */
 #define EXCHANGES_MAX 16
 /* Signals are looked for once in so many turns. */
 #define SIGNAL_TURNS 64

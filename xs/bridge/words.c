@@ -8,7 +8,7 @@
 #define MAP_ANONYMOUS MAP_ANON
 #endif
 
-/* So many words, all 0; NULL with errno if there is no memory. */
+/* Makes `count` shared words, all 0; NULL with errno if there is no memory. */
 px_words *px_words_new(pTHX_ size_t count) {
     PERL_UNUSED_CONTEXT;
     const int access = PROT_READ | PROT_WRITE, kind = MAP_SHARED | MAP_ANONYMOUS;
@@ -22,7 +22,7 @@ px_words *px_words_new(pTHX_ size_t count) {
     return words;
 }
 
-/* One more interpreter of this process has them. */
+/* Counts another interpreter of this process that uses the words. */
 px_words *px_words_share(px_words *words) {
     __atomic_fetch_add(&words->owners, 1, __ATOMIC_RELAXED);
     return words;

@@ -43,7 +43,7 @@ void px_worker_limits(px_worker *worker) {
     }
 }
 
-/* What a hash of settings has under a name, borrowed; NULL: nothing. */
+/* The value of a hash of settings under a name, borrowed; NULL: none. */
 SV *px_setting(pTHX_ HV *settings, const char *name) {
     SV **value = hv_fetch(settings, name, (I32)strlen(name), 0);
     return value && SvOK(*value) ? *value : NULL;
@@ -288,7 +288,7 @@ bool px_worker_left_behind(pTHX_ px_worker *worker, SV *exception) {
     return true;
 }
 
-/* What could still name them is gone. */
+/* Frees the memory of exchanges once nothing can name them any more. */
 static void free_exchanges(px_worker *worker) {
     while (worker->freed) {
         px_exchange *exchange = worker->freed;
@@ -397,7 +397,7 @@ static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* Nobody is there for a request. */
+/* Answers a request for which there is no application. */
 static void turn_away(px_worker *worker, peregrine_ticket ticket) {
     const peregrine_field type = {"Content-Type", 12, "text/plain", 10};
     const peregrine_response response = {
@@ -455,8 +455,8 @@ static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) 
     }
 }
 
-/* What the engine gives up for want of memory is free when its application has let go of it, and not behind
- * all the requests of this batch. */
+/* Ends exchanges that the engine gives up for want of memory before all other requests of the batch: their
+ * memory is free when their applications have let go of it. */
 static void end_shed(pTHX_ px_worker *worker) {
     peregrine_event event;
     while (worker->engine && peregrine_next_shed(worker->engine, &event)) {

@@ -114,7 +114,7 @@ typedef enum {
 /* The first line of a chunk, with its size, is not longer. */
 #define PSGI_SIZE_LINE_MAX 64
 
-/* Where content stands that the application has put into chunks; see chunked.c. All zeros: at its
+/* The place within content that the application has put into chunks; see chunked.c. All zeros: at its
  * beginning. */
 typedef struct psgi_chunks {
     uint8_t state, digits;

@@ -45,7 +45,7 @@ pub const Call = struct {
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 
-    /// Who has the request.
+    /// The party that has the request.
     pub const Custody = union(enum) {
         /// The server waits for the body; the handler was not told of the request.
         server,

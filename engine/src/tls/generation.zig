@@ -37,7 +37,7 @@ pub const Generation = struct {
     const Leaf = struct {
         certificate: *c.X509,
         pem: []const u8,
-        /// Where it is from, for messages.
+        /// The file's name, for messages.
         file: []const u8,
         staple: ?staples.Staple,
     };

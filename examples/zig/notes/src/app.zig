@@ -142,7 +142,7 @@ pub const App = struct {
         try app.notes.append(app.gpa, note);
         app.next_id += 1;
         var listener = app.listeners;
-        // Who is too slow misses it, and gets it when he comes back.
+        // A listener that is too slow misses the note, and gets it when it comes back.
         while (listener) |one| : (listener = one.next) announce(one.stream, note) catch {};
         return note;
     }

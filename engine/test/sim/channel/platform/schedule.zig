@@ -31,7 +31,7 @@ pub const Wait = struct {
     until: ?u64,
 };
 
-/// One of the two threads. The first is the application's.
+/// A thread. The first of the two is the application's.
 pub const Thread = struct {
     schedule: *Schedule,
     fiber: Fiber,
