@@ -8,6 +8,7 @@
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
 //!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
+//!     zig build library     these, lib/libperegrine.so.2 and lib/pkgconfig/peregrine.pc, on Linux
 //!     zig build sim         the simulated histories and the fuzz corpus alone
 //!     zig build sim-channel  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
@@ -21,6 +22,10 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = thisMachine() });
+    if (target.result.os.tag == .windows) std.process.fatal(
+        "Peregrine does not run on Windows: it waits with epoll, io_uring or kqueue.",
+        .{},
+    );
     const optimize = optimizeWanted(b);
     const with_tls = tlsWanted(b, target);
     const stripped = b.option(bool, "strip", "Leave debug information out") orelse false;
@@ -71,7 +76,7 @@ pub fn build(b: *std.Build) void {
 
     addElsewhere(b);
     addTlsTests(b, target, optimize, layers, with_tls, filters);
-    addAbi(b, target, optimize, layers);
+    addAbi(b, target, optimize, layers, with_tls);
     addPrograms(b, "examples", "Build the example servers", "example", &examples, target, optimize, layers);
     b.getInstallStep().dependOn(&b.top_level_steps.get("example-counter").?.step);
     addPrograms(
@@ -376,9 +381,13 @@ fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
 /// With OpenSSL or without: as -Dtls says, else whether this machine has the library to link with.
 fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
     const wanted = b.option(bool, "tls", "TLS by OpenSSL 3 (default: if its library is found)");
+    return wanted orelse (isHere(target) and findsLibrary(b, "libssl.so"));
+}
+
+/// What is built runs on this machine, whose libraries it can be linked with.
+fn isHere(target: std.Build.ResolvedTarget) bool {
     const query = target.query;
-    const is_here = query.cpu_arch == null and query.isNativeOs() and query.isNativeAbi();
-    return wanted orelse (is_here and findsLibrary(b, "libssl.so"));
+    return query.cpu_arch == null and query.isNativeOs() and query.isNativeAbi();
 }
 
 fn findsLibrary(b: *std.Build, name: []const u8) bool {
@@ -497,6 +506,7 @@ fn addAbi(
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     layers: Layers,
+    with_tls: bool,
 ) void {
     const module = abiModule(b, target, optimize, layers);
     module.strip = layers.peregrine.strip;
@@ -505,6 +515,46 @@ fn addAbi(
     const step = b.step("abi", "Build the static library and install peregrine.h");
     step.dependOn(&b.addInstallArtifact(library, .{}).step);
     step.dependOn(&b.addInstallHeaderFile(b.path("include/peregrine.h"), "peregrine.h").step);
+    if (target.result.os.tag == .linux) addShared(b, step, target, library, with_tls);
+}
+
+/// The shared library of the static one's object, linked as a C compiler links it, and peregrine.pc.
+fn addShared(
+    b: *std.Build,
+    abi_step: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    library: *std.Build.Step.Compile,
+    with_tls: bool,
+) void {
+    const soname = "libperegrine.so.2"; // of PEREGRINE_ABI_VERSION, as in include/peregrine.map
+    const link = b.addSystemCommand(&.{ b.graph.zig_exe, "cc", "-shared", "-Wl,-soname," ++ soname });
+    if (!isHere(target)) {
+        link.addArgs(&.{ "-target", target.query.zigTriple(b.graph.arena) catch @panic("OOM") });
+    }
+    link.addPrefixedFileArg("-Wl,--version-script=", b.path("include/peregrine.map"));
+    link.addArg("-Wl,--whole-archive");
+    link.addFileArg(library.getEmittedBin());
+    link.addArg("-Wl,--no-whole-archive");
+    if (with_tls) link.addArgs(&.{ "-lssl", "-lcrypto" });
+    link.addArg("-o");
+    const shared = link.addOutputFileArg(soname);
+
+    const texts = b.addWriteFiles();
+    // A script of the linker in place of a link, which a build step cannot install.
+    const name = texts.add("libperegrine.so", "INPUT(" ++ soname ++ ")\n");
+    var pc: []const u8 = @embedFile("include/peregrine.pc.in");
+    for ([_][2][]const u8{
+        .{ "@prefix@", "${pcfiledir}/../.." },
+        .{ "@libdir@", "${prefix}/lib" },
+        .{ "@version@", @import("build.zig.zon").version },
+        .{ "@libs@", if (with_tls) "-lssl -lcrypto" else "" },
+    }) |pair| pc = std.mem.replaceOwned(u8, b.graph.arena, pc, pair[0], pair[1]) catch @panic("OOM");
+
+    const step = b.step("library", "Build and install libperegrine.so, peregrine.pc and what `abi` does");
+    step.dependOn(abi_step);
+    step.dependOn(&b.addInstallLibFile(shared, soname).step);
+    step.dependOn(&b.addInstallLibFile(name, "libperegrine.so").step);
+    step.dependOn(&b.addInstallLibFile(texts.add("peregrine.pc", pc), "pkgconfig/peregrine.pc").step);
 }
 
 fn addPrograms(

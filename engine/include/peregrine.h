@@ -5,7 +5,7 @@
  * longjmp (a Perl `die`) while it handles the batch. Answers go in by ticket, at once or at any later
  * time. Nothing calls back. Everything that an event points to stays valid until the next peregrine_poll()
  * on the same worker. A worker belongs to one thread at a time; only peregrine_wake() may be called from
- * another one.
+ * another one. Other threads answer by peregrine_post().
  *
  * A process with workers may fork. Before fork() returns in the child, all descriptors that their engine
  * has are closed there (pthread_atfork), and what belongs to them does nothing any more: functions that
@@ -76,7 +76,8 @@ enum {
                                          * not speak TLS */
     PEREGRINE_E_FORMAT = -21,           /* not a format of the access log; peregrine_access_log_fault()
                                          * tells what is wrong */
-    PEREGRINE_E_HEAD_TOO_LARGE = -22    /* the head of a response, or its trailers, are longer than 256 KiB */
+    PEREGRINE_E_HEAD_TOO_LARGE = -22,   /* the head of a response, or its trailers, are longer than 256 KiB */
+    PEREGRINE_E_FULL = -23              /* too many bytes that were posted wait for the worker */
 };
 
 /* The version of the library, "0.3.0". Static. */
@@ -768,6 +769,24 @@ size_t peregrine_bad_field(const peregrine_worker *worker);
 const char *peregrine_error_text(int code);
 /* "client_closed" for PEREGRINE_CLIENT_CLOSED; "" for 0. */
 const char *peregrine_reason_text(uint32_t reason);
+
+/* ---- Answers from other threads ---------------------------------------------------------------- */
+
+/* What threads reach a worker by. It may outlive the worker: then everything that is posted is
+ * PEREGRINE_E_GONE. */
+typedef struct peregrine_mailbox peregrine_mailbox;
+
+/* A mailbox of this worker, to be made where that is polled; NULL: out of memory. Any number of threads may
+ * share one. Freed from any thread, when no other one uses it any more. */
+peregrine_mailbox *peregrine_mailbox_new(peregrine_worker *worker);
+void peregrine_mailbox_free(peregrine_mailbox *mailbox);
+/* From any thread: a whole answer to a request, or, with status 0, a message to a WebSocket (flags:
+ * PEREGRINE_TEXT, or 0 for binary). All is copied, the worker wakes, and the next peregrine_poll() sends it;
+ * if the ticket is gone by then, nothing is sent. Answers have at most 256 fields; one that cannot be sent,
+ * because of a field's value for instance, becomes a 500. PEREGRINE_OK; PEREGRINE_E_STATUS, PEREGRINE_E_RANGE
+ * (too many fields), PEREGRINE_E_UTF8; PEREGRINE_E_FULL: 64 MiB wait already; PEREGRINE_E_MEMORY;
+ * PEREGRINE_E_GONE: the worker was freed, or is another process's. */
+int peregrine_post(peregrine_mailbox *mailbox, peregrine_ticket ticket, const peregrine_response *response);
 
 /* ---- WebSocket ------------------------------------------------------------------------------- */
 

@@ -1,13 +1,26 @@
 /* hello.c - the engine from C: one worker, one loop, no thread, no callback.
  *
- * zig build abi --release=safe          (in engine/; or `make` at the top, which does it) cc
- * -Iengine/include examples/c/hello.c .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -o
- * hello (without -lssl -lcrypto if the engine was built without TLS) ./hello 8080
- * (and limits by name: ./hello 8080 body_bytes_max=1000 frame_bytes_max=1000000)
+ * Where the library is installed (`make install`, `zig build library`, Debian's libperegrine-dev):
  *
- * /          a greeting /echo      the request's body, sent back piece by piece as it comes, and its
- * trailers /head      what was asked: path, query, host and all fields /stream    a megabyte in pieces, no
- * faster than the client reads a WebSocket handshake anywhere: every message comes back
+ *     cc hello.c -o hello $(pkg-config --cflags --libs peregrine)
+ *
+ * In a clone, after script/build, at its top:
+ *
+ *     cc -Iengine/include examples/c/hello.c -o hello .peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lm
+ *
+ * without -lssl -lcrypto if the engine was built without TLS. Limits are given by name:
+ *
+ *     ./hello 8080 body_bytes_max=1000 frame_bytes_max=1000000
+ *
+ * - /: a greeting
+ *
+ * - /echo: the request's body, sent back piece by piece as it comes, and its trailers
+ *
+ * - /head: what was asked: path, query, host and all fields
+ *
+ * - /stream: a megabyte in pieces, no faster than the client reads
+ *
+ * - a WebSocket handshake anywhere: every message comes back
  *
  * TERM and INT stop accepting, let requests finish, and end with status 0. */
 #include "peregrine.h"

@@ -75,6 +75,9 @@ SKIP: {
         ok run($ZIG, 'build', '--list-steps', $said, '-Dtls=false'), "$said without TLS";
     }
 };
+my ($refused, $why) = output($ZIG, 'build', '--list-steps', '-Dtarget=x86_64-windows');
+isnt $refused, 0, 'for Windows the build ends at once';
+like $why, qr/Peregrine does not run on Windows: /, '... with a sentence';
 chdir "$folder/consumer" or die $!;
 forget_package();
 

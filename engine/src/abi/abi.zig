@@ -10,6 +10,7 @@ const Interpreter = @import("interpreter.zig").Interpreter;
 pub const interpreters = @import("interpreters.zig");
 const listeners = @import("listeners.zig");
 pub const loop = @import("loop.zig");
+pub const mailbox = @import("mailbox.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
 pub const file_lookup = @import("file_lookup.zig");
@@ -47,6 +48,8 @@ pub const Handle = struct {
     host_loop: ?c_int = null,
     /// Too late for a thread: C has polled already.
     polled: bool = false,
+    /// What other threads have posted; null: nobody has asked for a mailbox.
+    inbox: ?*peregrine.Inbox = null,
     /// What its listeners speak TLS with; references of our own.
     certificates: std.ArrayList(*tls.Certificates) = .empty,
     /// What the last peregrine_tls_info_of points to.
@@ -140,7 +143,7 @@ pub const Handle = struct {
 
 /// Where the functions of peregrine.h are.
 pub const files = .{
-    @This(), file_lookup, folders, interpreters, listeners, loop, opener, relay, routes, tls,
+    @This(), file_lookup, folders, interpreters, listeners, loop, mailbox, opener, relay, routes, tls,
 };
 
 comptime {
@@ -218,6 +221,7 @@ fn newHandle(config: *const peregrine.Config) !*Handle {
 pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {
     const d = handle orelse return;
     if (d.isForeign()) return;
+    mailbox.close(d);
     if (d.interpreter) |interpreter| {
         interpreter.destroy();
         return gpa.destroy(d);
@@ -600,6 +604,7 @@ fn pollChannel(channel: *Channel, timeout_ms: c_int, events: *[*]const Event) c_
 
 pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
     if (handle.isForeign()) return Code.gone;
+    mailbox.deliver(handle);
     if (handle.interpreter) |interpreter| {
         const batch = interpreter.poll(timeout_ms) catch |err| {
             errors.setErrnoOf(err);

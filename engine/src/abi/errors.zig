@@ -81,6 +81,7 @@ pub fn text(number: c_int) [*:0]const u8 {
             "headers or trailers are longer than {d} KiB",
             .{peregrine.head_bytes_max / 1024},
         ),
+        Code.full => "too many bytes wait for the worker",
         Code.format => "not a format of the access log",
         Code.tls => "TLS: the configuration cannot be used, or the connection does not speak it",
         else => "unknown error",

@@ -33,6 +33,7 @@ pub const Code = struct {
     pub const format = -21;
     pub const head_too_large = -22;
     pub const tls = -20;
+    pub const full = -23;
 };
 
 /// `peregrine_option`.

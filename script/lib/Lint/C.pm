@@ -54,4 +54,28 @@ sub _names ($source) {
     return @findings;
 }
 
+# The shared library exports what peregrine.h declares, under the version that it says.
+sub exports (@files) {
+    my ($header, $map) = map { "engine/include/peregrine.$_" } qw(h map);
+    return if !grep { $_ eq $header || $_ eq $map } @files;
+    my ($declared, $exported) = map { _slurp($_) } $header, $map;
+    $declared =~ s{/\*.*?\*/}{}gs;
+    $declared =~ s{^static inline .*?^\}$}{}gms;
+    my %declared  = map { $_ => 1 } $declared =~ /\b(peregrine_\w+)\s*\(/g;
+    my %exported  = map { $_ => 1 } $exported =~ /^\h+(peregrine_\w+);$/gm;
+    my ($version) = $declared =~ /^#define PEREGRINE_ABI_VERSION (\d+)$/m;
+    my @findings  = map { "$map:1: $_ is missing, which peregrine.h declares" }
+        grep { !$exported{$_} } sort keys %declared;
+    push @findings,
+        map { "$map:1: peregrine.h does not declare $_" } grep { !$declared{$_} } sort keys %exported;
+    push @findings, "$map:1: there is no node PEREGRINE_$version" if $exported !~ /^PEREGRINE_$version \{$/m;
+    return @findings;
+}
+
+sub _slurp ($path) {
+    open my $in, '<', $path or die "$path: $!\n";
+    local $/;
+    return readline $in;
+}
+
 1;

@@ -1,0 +1,89 @@
+# What `make install` gives to C programs: a shared library with a version, from which the lines that
+# examples/c/hello.c prints make a program, and which Python's ctypes serves with.
+use v5.36;
+use Cwd        qw(getcwd);
+use File::Temp qw(tempdir);
+use lib 't/lib';
+use Test::More;
+use TestClient;
+use TestServer;
+use TestTools qw(free_port wait_for);
+use TestWebSocket;
+
+plan skip_all => 'the shared library is for Linux' if $^O ne 'linux';
+
+my $root   = getcwd();
+my $target = tempdir(CLEANUP => 1);
+my $log    = "$target/log";
+is system("make -s install_c DESTDIR=$target PREFIX=/usr C_LIBDIR=/usr/lib >$log 2>&1 </dev/null"), 0,
+    'make install_c'
+    or BAIL_OUT(slurp($log));
+my $library = "$target/usr/lib/libperegrine.so.2";
+ok -e "$target/usr/$_", "$_ is installed"
+    for qw(include/peregrine.h lib/libperegrine.a lib/libperegrine.so lib/pkgconfig/peregrine.pc);
+
+subtest 'the library' => sub {
+    like qx(readelf -dW $library), qr/\(SONAME\).*\[libperegrine\.so\.2\]/, 'has a soname';
+    is qx(ldd -r $library 2>&1) =~ /undefined symbol.*/ ? $& : '', '', 'misses nothing';
+    my @symbols = map { (split)[-1] } grep { !/ A / } split /\n/, qx(nm -D --defined-only $library);
+    is_deeply [ grep { !/\Aperegrine_\w+\@\@PEREGRINE_2\z/ } @symbols ], [], 'exports its functions alone';
+    cmp_ok scalar @symbols, '>', 90, '... all of them';
+};
+
+# As installed at /usr, but for where that is.
+local $ENV{PKG_CONFIG_PATH}        = "$target/usr/lib/pkgconfig";
+local $ENV{PKG_CONFIG_SYSROOT_DIR} = $target;
+delete local $ENV{PKG_CONFIG_LIBDIR};
+my ($installed, $clone) = slurp('examples/c/hello.c') =~ /^ \*\h+(cc .*)$/mg;
+serves('the line for what is installed', $installed, 'examples/c', "$target/usr/lib");
+serves('the line for a clone',           $clone,     '.',          '');
+
+subtest 'Python' => sub {
+    my $port = free_port();
+    local $ENV{PEREGRINE_LIBRARY} = $library;
+    my $server = TestServer->spawn('python3', 'examples/python/hello.py', $port);
+    # Expected: refused until it listens.
+    ok wait_for(sub {
+        eval { TestClient->new($port) }
+        }),
+        'listens'
+        or diag $server->log;
+    is TestClient::exchange($port, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")->{body},
+        "Hello from Python\n", 'answers from another thread';
+    my $socket = TestWebSocket->open($port, '/');
+    $socket->text('one')->binary("\xff\x00");
+    is $socket->next, 'text one',        'sends a text back';
+    is $socket->next, "binary \xff\x00", '... and bytes';
+    $socket->close;
+    is $server->stop, 0, 'ends with status 0 on TERM' or diag $server->log;
+};
+done_testing;
+
+# Types a line in a folder; the program that it makes serves.
+sub serves ($title, $line, $folder, $libraries) {
+    subtest $title => sub {
+        my $program = "$target/hello";
+        is system("cd $folder && " . ($line =~ s/-o hello\b/-o $program/r) . " >$log 2>&1"), 0, $line
+            or diag slurp($log);
+        my $port = free_port();
+        local $ENV{LD_LIBRARY_PATH} = $libraries;
+        my $server = TestServer->spawn($program, $port);
+        # Expected: refused until it listens.
+        ok wait_for(sub {
+            eval { TestClient->new($port) }
+            }),
+            'listens'
+            or diag $server->log;
+        is TestClient::exchange($port, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")->{body},
+            "Hello from C\n", 'answers';
+        is $server->stop, 0, 'ends with status 0 on TERM';
+        unlink $program;
+    };
+    return;
+}
+
+sub slurp ($path) {
+    open my $in, '<', $path or die "$path: $!";
+    local $/;
+    return readline $in;
+}
