@@ -169,8 +169,8 @@ test "short messages that inflate to 64 KiB" {
 /// Bytes of buffers that hold what came and is not parsed yet.
 fn unread(bench: *Bench) usize {
     var bytes: usize = 0;
-    var connections = bench.simulation.worker().connections();
-    while (connections.next()) |connection| if (connection.input.buffer) |buffer| {
+    var lanes = bench.simulation.worker().lanes();
+    while (lanes.next()) |lane| if (lane.input.buffer) |buffer| {
         bytes += buffer.len;
     };
     return bytes;

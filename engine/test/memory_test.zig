@@ -368,13 +368,13 @@ test "a connection counts with all of its streams: those that have waited longes
         _ = try bench.worker.start(small, .{ .status = 200, .body = &@as([1_800_000]u8, @splat('r')) });
         const page: [200_000]u8 = @splat('p');
         const holder = try bench.connect(comptime withWindow(.nothing, 15));
-        var it = bench.worker.connections();
-        while (it.next()) |connection| connection.trusted = trusted;
+        var it = bench.worker.lanes();
+        while (it.next()) |lane| lane.transport.trusted = trusted;
         var order: [15]usize = undefined;
         var number: usize = 0;
         var exchanges = bench.worker.exchanges.iterator();
-        while (exchanges.next()) |exchange| if (exchange.connection.carrier != null) {
-            order[number] = exchange.stream;
+        while (exchanges.next()) |exchange| if (exchange.lane.isStream()) {
+            order[number] = exchange.lane.session.stream.stream;
             number += 1;
             _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
             bench.worker.io.advance(10);
@@ -448,8 +448,8 @@ test "a connection that takes nothing is given up with its streams, but not one 
         defer bench.deinit();
         const page: [200_000]u8 = @splat('p');
         _ = try bench.connect(comptime withWindow(.gigabyte, 15));
-        var it = bench.worker.connections();
-        while (it.next()) |connection| connection.trusted = trusted;
+        var it = bench.worker.lanes();
+        while (it.next()) |lane| lane.transport.trusted = trusted;
         var exchanges = bench.worker.exchanges.iterator();
         while (exchanges.next()) |exchange| {
             _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
@@ -471,7 +471,7 @@ test "a connection that takes nothing is given up with its streams, but not one 
         exchanges = bench.worker.exchanges.iterator();
         while (exchanges.next()) |_| left += 1;
         try testing.expectEqual(0, left);
-        it = bench.worker.connections();
+        it = bench.worker.lanes();
         try testing.expectEqual(trusted, it.next() != null);
     }
 }

@@ -98,7 +98,7 @@ pub const Handle = struct {
         const name: peregrine.Ticket = @fromBackingInt(ticket);
         const exchange = handle.worker.commanded(name, command) orelse return Code.gone;
         const outcome = handle.worker.applyTo(exchange, command) catch |err| {
-            handle.bad_field = exchange.connection.session.badField();
+            handle.bad_field = exchange.lane.session.badField();
             return errors.code(err);
         };
         if (flags & types.RespondFlag.flush != 0 and outcome != .done) {

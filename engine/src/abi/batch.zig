@@ -256,7 +256,7 @@ pub const Batch = struct {
         client: *const peregrine.Client,
         local: []const u8,
     ) error{OutOfMemory}!*types.Request {
-        const connection = exchange.connection;
+        const lane = exchange.lane;
         const peer = client.address;
         const spans_bytes = std.mem.sliceAsBytes(head.fields);
         // C finds every name in the text: one that the peer did not send stands behind it.
@@ -292,10 +292,10 @@ pub const Batch = struct {
             .secure = @intFromBool(client.secure),
             .has_query = @intFromBool(head.has_query),
             .peer_port = client.port,
-            .local_port = connection.local_port,
-            .connection = connection.number,
-            .number = connection.request_count,
-            .tls = @intFromBool(connection.tls() != null),
+            .local_port = lane.transport.local_port,
+            .connection = lane.transport.number,
+            .number = lane.request_count,
+            .tls = @intFromBool(lane.tls() != null),
             .peer = placeZ(&rest, peer),
             .local = placeZ(&rest, local),
             .body_length = switch (head.body) {

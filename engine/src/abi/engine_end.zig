@@ -584,7 +584,7 @@ pub const EngineEnd = struct {
                 // Output that is with the kernel already moves no more: nothing later would tell of it.
                 exchange.above_high = exchange.queuedBytes() >= end.worker.config.write_low_bytes;
                 if (!exchange.above_high) return end.host.drained(end.worker, exchange);
-                end.worker.cork(exchange.connection);
+                end.worker.cork(exchange.lane);
             },
         }
     }
@@ -602,9 +602,9 @@ pub const EngineEnd = struct {
             .err,
             &buffer,
             "the response cannot be sent: {t} - {s}",
-            .{ err, exchange.connection.endWords() },
+            .{ err, exchange.lane.endWords() },
         );
-        end.worker.fail(exchange.connection, .server_error);
+        end.worker.fail(exchange.lane, .server_error);
     }
 
     /// Asserts what always holds between two rounds.

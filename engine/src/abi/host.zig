@@ -187,8 +187,8 @@ pub const Host = struct {
 
     /// What waits on the connection of an exchange.
     pub fn outputOf(exchange: *const Exchange) slots.Output {
-        const connection = exchange.connection;
-        return .{ .bytes = connection.queuedBytes(), .stuck = connection.output != .open };
+        const lane = exchange.lane;
+        return .{ .bytes = lane.queuedBytes(), .stuck = lane.out.state != .open };
     }
 
     /// Told when a request begins.
@@ -207,7 +207,7 @@ pub const Host = struct {
         if (host.pool) |pool| return pool.request(exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
-        const local = worker.localText(exchange.connection);
+        const local = worker.localText(exchange.lane);
         host.addWithFacts(worker, exchange, head, local) catch turnAway(worker, exchange);
     }
 
@@ -226,7 +226,7 @@ pub const Host = struct {
 
     /// Lets what is known of the exchange's TLS connection go with its request, to who cannot ask for it.
     pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
-        const tunnel = exchange.connection.tls() orelse return;
+        const tunnel = exchange.lane.tls() orelse return;
         var chain: std.ArrayList(types.Text) = .empty;
         const arena = batch.arena.allocator();
         const info = try tls.infoOf(tunnel, arena, &chain);
@@ -323,7 +323,7 @@ pub const Host = struct {
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        host.addTrailers(exchange, head, worker.localText(exchange.connection)) catch
+        host.addTrailers(exchange, head, worker.localText(exchange.lane)) catch
             host.giveUp(worker, exchange);
     }
 
@@ -483,7 +483,7 @@ pub const Host = struct {
             std.fmt.allocPrint(
                 arena,
                 "{f}{f}: {s}",
-                .{ exchange.connection.requestName(), host.reading().lineOf(ticket), text },
+                .{ exchange.lane.requestName(), host.reading().lineOf(ticket), text },
             )
         else
             arena.dupe(u8, text)) catch return; // a log line, not an answer

@@ -536,7 +536,7 @@ pub const Pool = struct {
         const exchange = pool.worker.exchanges.get(offer.ticket).?;
         pool.drop(offer);
         const detail = "all of the application's interpreters are busy";
-        pool.worker.tellRefusal(exchange.connection, cause, 503, detail);
+        pool.worker.tellRefusal(exchange.lane, cause, 503, detail);
         unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
     }
 
@@ -555,7 +555,7 @@ pub const Pool = struct {
         const offer = try pool.take();
         errdefer pool.free(offer);
         offer.ticket = exchange.ticket;
-        const local = worker.localText(exchange.connection);
+        const local = worker.localText(exchange.lane);
         const event = try Host.addRequest(&offer.batch, worker, exchange, head, local, 0);
         try Host.addFacts(&offer.batch, exchange, event);
         if (event.len > body_bytes_max) try offer.keepAsFile(event);

@@ -94,7 +94,7 @@ test "routes are numbered as they are added, and choose for an exchange" {
     try testing.expectEqual(1, try routes.add("/api", "", .streamed));
     try testing.expectEqual(2, try routes.add("", "", .whole));
     const head: Head = .{ .storage = &.{}, .text = "/apple", .path = .{ .at = 0, .len = 6 } };
-    var exchange: Exchange = .{ .ticket = @fromBackingInt(0), .connection = undefined, .active_at = 0 };
+    var exchange: Exchange = .{ .ticket = @fromBackingInt(0), .lane = undefined, .active_at = 0 };
     routes.choose(&exchange, &head);
     try testing.expectEqual(2, exchange.host);
     try testing.expectEqual(.whole, exchange.demand.body);

@@ -144,7 +144,7 @@ pub export fn peregrine_tls_info_of(
         };
     } else asked: {
         const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
-        const tunnel = exchange.connection.tls() orelse return Code.tls;
+        const tunnel = exchange.lane.tls() orelse return Code.tls;
         break :asked infoOf(tunnel, gpa, &handle.client_chain) catch return Code.memory;
     };
     sized.write(types.TlsInfo, out, info);

@@ -13,10 +13,10 @@ pub fn fail(worker: *EngineWorker, exchange: *Exchange, status: u16, text: []con
     if (exchange.openWebSocket()) |websocket| {
         if (!websocket.isOpen()) return;
         if (worker.closeWebSocket(exchange, close_error, "")) return else |_| {}
-    } else if (!exchange.connection.session.responseStarted(exchange.stream)) {
+    } else if (!exchange.lane.session.responseStarted()) {
         return answer(worker, exchange, status, text);
     }
-    worker.fail(exchange.connection, .server_error);
+    worker.fail(exchange.lane, .server_error);
 }
 
 /// Answers an exchange in place of its application, which hears nothing of it any more. 503 comes with

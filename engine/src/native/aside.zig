@@ -51,8 +51,8 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
     var draft: Draft = undefined;
     draft.begin(&worker.pool, head);
     defer draft.end();
-    draft.request.peer = exchange.connection.peer_text.slice();
-    draft.request.tunnel = exchange.connection.tls();
+    draft.request.peer = exchange.lane.transport.peer_text.slice();
+    draft.request.tunnel = exchange.lane.tls();
     draft.request.secure = draft.request.tunnel != null;
     draft.request.round_us = worker.round_us;
     const response = &draft.response;
@@ -91,7 +91,7 @@ fn settle(worker: anytype, exchange: *Exchange) void {
 
 fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) !void {
     const ticket = exchange.ticket;
-    response.addLength(exchange.connection.session.asksForHead(exchange.stream));
+    response.addLength(exchange.lane.session.asksForHead());
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;
@@ -143,7 +143,7 @@ fn slow(range: engine.FileRange) engine.FileRange {
 
 fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
     const ticket = exchange.ticket;
-    response.addLength(exchange.connection.session.asksForHead(exchange.stream));
+    response.addLength(exchange.lane.session.asksForHead());
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;

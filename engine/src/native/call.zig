@@ -7,7 +7,7 @@ const Head = protocol.Head;
 const FieldSpan = protocol.http.FieldSpan;
 const Arena = @import("arena.zig").Arena;
 const Client = @import("server").Client;
-const Connection = @import("server").Connection;
+const Transport = @import("server").Transport;
 const Exchange = @import("server").Exchange;
 const Input = @import("server").Input;
 const Intake = @import("server").Intake;
@@ -41,7 +41,7 @@ pub const Call = struct {
     kept_head: Head,
     trailer_head: Head,
     /// The client's address, if a proxy has named it.
-    client_text: Connection.Text,
+    client_text: Transport.Text,
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 
@@ -78,14 +78,14 @@ pub const Call = struct {
         call.parked = .{};
         call.request.arena = call.arena.allocator();
         call.request.begin(head);
-        call.request.peer = exchange.connection.peer_text.slice();
+        call.request.peer = exchange.lane.transport.peer_text.slice();
         if (client.address.ptr != call.request.peer.ptr) {
             call.client_text.set(client.address);
             call.request.peer = call.client_text.slice();
         }
         call.request.peer_port = client.port;
         call.request.secure = client.secure;
-        call.request.tunnel = exchange.connection.tls();
+        call.request.tunnel = exchange.lane.tls();
         call.response.arena = &call.arena;
         call.response.begin();
     }

@@ -221,7 +221,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         pub fn notice(_: *Self, _: *Worker, about: ?*Exchange, level: Level, text: []const u8) void {
             var buffer: [320]u8 = undefined;
             const line = if (about) |exchange|
-                std.fmt.bufPrint(&buffer, "{f}: {s}", .{ exchange.connection.requestName(), text }) catch text
+                std.fmt.bufPrint(&buffer, "{f}: {s}", .{ exchange.lane.requestName(), text }) catch text
             else
                 text;
             switch (level) {

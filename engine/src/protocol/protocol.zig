@@ -23,6 +23,7 @@ pub const early = @import("early.zig");
 /// The operations that every protocol of a connection has, and the choice of one.
 pub const session = @import("session.zig");
 pub const Session = session.Session;
+pub const Single = session.Single;
 pub const Multiplexed = session.Multiplexed;
 pub const Head = session.Head;
 pub const Limits = session.Limits;

@@ -1,12 +1,12 @@
-//! A connection's protocol, whichever it is: bytes in, events out; responses in, bytes out. What is above
-//! names no protocol version.
+//! A conversation's protocol, whichever it is: bytes in, events out; responses in, bytes out. The layers
+//! above name no protocol version.
 //!
-//! A session numbers the exchanges of its connection by streams. With HTTP/1 there is one at a time: number
-//! 0. A connection of many streams has a session of its own kind (`Multiplexed`), and each of its streams is
-//! to an exchange what a connection with one exchange at a time is: a `Session`, too.
-//! A command of an application is planned first: that may fail, and changes nothing. When the plan's bytes
-//! are queued, the plan is applied, which cannot fail. See http1/session.zig for each function.
-const assert = @import("std").debug.assert;
+//! A connection has a session with one exchange at a time (`Single`), or one with many (`Multiplexed`), which
+//! numbers its exchanges by streams. An exchange sees a `Session`: that of its connection, or of its stream.
+//! An application's output is planned first: that may fail, and changes nothing. A plan whose bytes are
+//! queued is applied, which cannot fail. See http1/session.zig for each function. Two operations differ in
+//! kind and have no common form: the start of a response (a head of HTTP/2 cannot be taken back) and the
+//! continuation of a request.
 const http1 = @import("http1/session.zig");
 const http2 = @import("http2/session.zig");
 const frame = @import("http2/frame.zig");
@@ -25,9 +25,13 @@ pub const Stream = event.Stream;
 pub const StartError = http1.StartError;
 pub const BodyError = http1.BodyError;
 pub const EndError = http1.EndError;
+/// Upper bound of what `Single.planStart` writes for these fields, in bytes.
 pub const startSize = http1.startSize;
 pub const body_prefix_bytes_max = http1.body_prefix_bytes_max;
 pub const body_suffix_bytes_max = http1.body_suffix_bytes_max;
+
+/// The session of a connection that carries one exchange at a time.
+pub const Single = http1.Session;
 
 /// The session of a connection that carries many exchanges at a time. Its events name their streams; content
 /// waits in queues of the streams' owners, and is framed when it leaves.
@@ -70,261 +74,197 @@ pub fn endSize(trailers: []const Field) usize {
 /// Protocols that peers speak, for counters.
 pub const Family = enum { @"HTTP/1", @"HTTP/2" };
 
-/// The state of one connection's protocol, or of one stream. No deinit: it owns nothing.
+/// The state of one conversation's protocol: of a connection with one exchange at a time, or of one stream of
+/// a connection with many. Has pointers to the sessions of the connections, which outlive it; no deinit.
 pub const Session = union(enum) {
-    http1: http1.Session,
-    http2: View,
+    single: *Single,
+    stream: View,
 
-    /// For a fresh connection. `limits` must outlive it.
-    pub fn init(limits: *const Limits) Session {
-        return .{ .http1 = .init(limits) };
+    /// For a connection with one exchange at a time.
+    pub fn of(single: *Single) Session {
+        return .{ .single = single };
     }
 
-    /// For a stream that was opened on a connection of many, whose session outlives it.
+    /// For a stream that was opened on a connection of many.
     pub fn ofStream(session: *Multiplexed.Session, stream: Stream) Session {
-        return .{ .http2 = .{ .session = session, .stream = stream } };
+        return .{ .stream = .{ .session = session, .stream = stream } };
     }
 
     /// The protocol that is spoken.
     pub fn family(session: *const Session) Family {
         return switch (session.*) {
-            .http1 => .@"HTTP/1",
-            .http2 => .@"HTTP/2",
-        };
-    }
-
-    /// The stream of a session for one; of others, that of their exchange: 0.
-    pub fn number(session: *const Session) Stream {
-        return switch (session.*) {
-            .http1 => 0,
-            .http2 => |*s| s.stream,
-        };
-    }
-
-    /// For a stream: see View.noteEnd.
-    pub fn noteEnd(session: *Session, trailers: ?*const Head) void {
-        session.http2.noteEnd(trailers);
-    }
-
-    /// Whether there is something to tell without further bytes.
-    pub fn holdsEnd(session: *const Session) bool {
-        return switch (session.*) {
-            .http1 => false,
-            .http2 => |*s| s.holdsEnd(),
-        };
-    }
-
-    /// So much of what was fed is done with, for a stream: its peer may send as much again.
-    pub fn release(session: *Session, bytes: usize) void {
-        session.http2.release(bytes);
-    }
-
-    /// Reads on: `bytes` are all that were received and not consumed.
-    pub inline fn feed(session: *Session, bytes: []const u8, head: *Head) Step {
-        return switch (session.*) {
-            inline else => |*s| s.feed(bytes, head),
+            .single => .@"HTTP/1",
+            .stream => .@"HTTP/2",
         };
     }
 
     /// Whether the request asks for no content: HEAD.
-    pub fn asksForHead(session: *const Session, stream: Stream) bool {
+    pub fn asksForHead(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.asksForHead() and stream == 0,
-            .http2 => |*s| s.session.asksForHead(stream),
+            .single => |single| single.asksForHead(),
+            .stream => |*view| view.session.asksForHead(view.stream),
         };
     }
 
     /// Whether the request has been read to its end.
-    pub fn inputComplete(session: *const Session, stream: Stream) bool {
+    pub fn inputComplete(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.inputComplete() and stream == 0,
-            .http2 => |*s| s.session.inputComplete(stream),
+            .single => |single| single.inputComplete(),
+            .stream => |*view| view.session.inputComplete(view.stream),
         };
     }
 
-    /// How many of the bytes that come next are the request's content and nothing else, where that is known.
-    pub fn contentLeft(session: *const Session, stream: Stream) ?u64 {
+    /// The number of bytes that come next and are the request's content and nothing else, where that is
+    /// known.
+    pub fn contentLeft(session: *const Session) ?u64 {
         return switch (session.*) {
-            .http1 => |*s| if (stream == 0) s.contentLeft() else null,
-            .http2 => null, // frames of others come between
+            .single => |single| single.contentLeft(),
+            .stream => null, // frames of other streams come between
         };
     }
 
     /// Whether the response has begun.
-    pub fn responseStarted(session: *const Session, stream: Stream) bool {
+    pub fn responseStarted(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.responseStarted() and stream == 0,
-            .http2 => |*s| s.session.responseStarted(stream),
+            .single => |single| single.responseStarted(),
+            .stream => |*view| view.session.responseStarted(view.stream),
         };
     }
 
     /// Whether the response's head waits for the first of its content.
-    pub fn headIsOpen(session: *const Session, stream: Stream) bool {
+    pub fn headIsOpen(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.headIsOpen() and stream == 0,
-            .http2 => false,
+            .single => |single| single.headIsOpen(),
+            .stream => false,
         };
     }
 
     /// Whether content of the response is sent: not to HEAD, nor with 204 and 304.
-    pub fn sendsContent(session: *const Session, stream: Stream) bool {
+    pub fn sendsContent(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.sendsContent() and stream == 0,
-            .http2 => |*s| s.session.sendsContent(stream),
+            .single => |single| single.sendsContent(),
+            .stream => |*view| view.session.sendsContent(view.stream),
         };
     }
 
     /// Whether trailers that are given to `planEnd` are not refused.
-    pub fn takesTrailers(session: *const Session, stream: Stream) bool {
+    pub fn takesTrailers(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.takesTrailers() and stream == 0,
-            .http2 => |*s| s.session.takesTrailers(stream),
+            .single => |single| single.takesTrailers(),
+            .stream => |*view| view.session.takesTrailers(view.stream),
         };
     }
 
-    /// Whether some client waits for the rest of a response, or for its end.
+    /// Whether the client waits for the rest of a response, or for its end.
     pub fn responseOpen(session: *const Session) bool {
         return switch (session.*) {
-            inline else => |*s| s.responseOpen(),
+            .single => |single| single.responseOpen(),
+            .stream => |*view| view.responseOpen(),
         };
-    }
-
-    /// Writes a response's head and what comes with it. Not for a stream of many: its head depends on those
-    /// before it (see Multiplexed.Session.start).
-    pub inline fn planStart(
-        session: *Session,
-        stream: Stream,
-        response: Response,
-        out: []u8,
-    ) StartError!Plan {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.planStart(response, out);
-            },
-            .http2 => unreachable,
-        }
     }
 
     /// Says how to send a piece of content.
-    pub inline fn planBody(session: *const Session, stream: Stream, piece: Piece, out: []u8) BodyError!Plan {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.planBody(piece, out);
-            },
-            .http2 => |*s| return s.planBody(piece),
-        }
+    pub inline fn planBody(session: *const Session, piece: Piece, out: []u8) BodyError!Plan {
+        return switch (session.*) {
+            .single => |single| single.planBody(piece, out),
+            .stream => |*view| view.session.planBody(view.stream, piece),
+        };
     }
 
     /// Writes the end of a response and its trailers.
-    pub fn planEnd(session: *Session, stream: Stream, trailers: []const Field, out: []u8) EndError!Plan {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.planEnd(trailers, out);
-            },
-            .http2 => |*s| return s.planEnd(trailers, out),
-        }
-    }
-
-    /// Ends an open head, of whose content no length will be told.
-    pub fn planHeadEnd(session: *const Session, stream: Stream, out: []u8) Plan {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.planHeadEnd(out);
-            },
-            .http2 => unreachable, // none is open
-        }
+    pub fn planEnd(session: *Session, trailers: []const Field, out: []u8) EndError!Plan {
+        return switch (session.*) {
+            .single => |single| single.planEnd(trailers, out),
+            .stream => |*view| view.session.planEnd(view.stream, trailers, out),
+        };
     }
 
     /// Keeps what a plan has made of the session.
-    pub inline fn apply(session: *Session, stream: Stream, plan: Plan) void {
+    pub inline fn apply(session: *Session, plan: Plan) void {
         switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                s.apply(plan);
-            },
-            .http2 => |*s| s.apply(plan),
+            .single => |single| single.apply(plan),
+            .stream => |*view| view.session.apply(view.stream, plan),
         }
     }
 
     /// Writes an interim response.
     pub fn informational(
         session: *Session,
-        stream: Stream,
         status: u16,
         fields: []const Field,
         out: []u8,
     ) StartError!usize {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.informational(status, fields, out);
-            },
-            .http2 => |*s| return s.session.informational(stream, status, fields, out),
-        }
+        return switch (session.*) {
+            .single => |single| single.informational(status, fields, out),
+            .stream => |*view| view.session.informational(view.stream, status, fields, out),
+        };
     }
 
-    /// Writes the answer to a WebSocket handshake: from now on both directions of the stream are plain bytes.
-    /// HTTP/1 has no use for the date.
+    /// Writes the answer to a WebSocket handshake: from now on both directions are plain bytes. HTTP/1 has no
+    /// use for the date.
     pub fn switchProtocols(
         session: *Session,
-        stream: Stream,
         fields: []const Field,
         date: *const [29]u8,
         out: []u8,
     ) StartError!usize {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.switchProtocols(fields, out);
-            },
-            .http2 => |*s| return s.session.switchProtocols(stream, fields, date, out),
-        }
+        return switch (session.*) {
+            .single => |single| single.switchProtocols(fields, out),
+            .stream => |*view| view.session.switchProtocols(view.stream, fields, date, out),
+        };
     }
 
-    /// The response that lets a waiting client send its content; null: the client does not wait.
-    pub fn takeContinue(session: *Session, stream: Stream) ?[]const u8 {
-        switch (session.*) {
-            .http1 => |*s| {
-                assert(stream == 0);
-                return s.takeContinue();
-            },
-            .http2 => unreachable, // see Multiplexed.Session.takeContinue
-        }
+    /// The status that accepts a WebSocket handshake.
+    pub fn switchStatus(session: *const Session) u16 {
+        return switch (session.*) {
+            .single => 101,
+            .stream => 200, // to an extended CONNECT, RFC 8441
+        };
+    }
+
+    /// Upper bound of what `informational` and `switchProtocols` write for these fields, in bytes.
+    pub fn startSize(session: *const Session, fields: []const Field) usize {
+        return switch (session.*) {
+            .single => http1.startSize(fields),
+            .stream => http2.startSize(fields),
+        };
     }
 
     /// No request after the present ones is answered on this connection; responses that start later say so.
     pub fn closeAfterResponse(session: *Session) void {
         switch (session.*) {
-            .http1 => |*s| s.closeAfterResponse(),
-            .http2 => |*s| s.session.announceEnd(),
+            .single => |single| single.closeAfterResponse(),
+            .stream => |*view| view.session.announceEnd(),
+        }
+    }
+
+    /// A WebSocket handshake is about to be refused. In HTTP/1 the client may have sent frames behind it, so
+    /// that no request can follow.
+    pub fn endAfterRefusal(session: *Session) void {
+        switch (session.*) {
+            .single => |single| single.closeAfterResponse(),
+            .stream => {},
         }
     }
 
     /// Whether the connection may outlive the present responses, as far as is known.
     pub fn persists(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.persist,
-            .http2 => |*s| s.session.persists(),
+            .single => |single| single.persist,
+            .stream => |*view| view.session.persists(),
         };
     }
 
-    /// Whether the connection persists now that a response has ended.
-    pub fn disposition(session: *const Session) Disposition {
-        return switch (session.*) {
-            .http1 => |*s| s.disposition(),
-            .http2 => .close,
-        };
-    }
-
-    /// Begins the next exchange of a connection that has one at a time.
-    pub fn next(session: *Session) void {
+    /// The response has ended: what becomes of the conversation. `keep_alive`: the next exchange may begin. A
+    /// stream has one exchange.
+    pub fn conclude(session: *Session) Disposition {
         switch (session.*) {
-            .http1 => |*s| s.next(),
-            .http2 => unreachable, // a stream has one exchange
+            .single => |single| {
+                const disposition = single.disposition();
+                if (disposition == .keep_alive) single.next();
+                return disposition;
+            },
+            .stream => return .close,
         }
     }
 
@@ -332,32 +272,33 @@ pub const Session = union(enum) {
     /// InvalidContentLength was about.
     pub fn badField(session: *const Session) u16 {
         return switch (session.*) {
-            .http1 => |*s| s.bad_field,
-            .http2 => |*s| s.session.bad_field,
+            .single => |single| single.bad_field,
+            .stream => |*view| view.session.bad_field,
         };
     }
 
     /// Keeps such an index.
     pub fn noteBadField(session: *Session, index: usize) void {
         switch (session.*) {
-            .http1 => |*s| s.noteBadField(index),
-            .http2 => |*s| s.session.noteBadField(index),
+            .single => |single| single.noteBadField(index),
+            .stream => |*view| view.session.noteBadField(index),
         }
     }
 
-    /// Whether the application has sent a field of this response that is not its business, and was dropped.
-    pub fn droppedField(session: *const Session, stream: Stream) bool {
+    /// Whether the application has sent a field of this response that is the server's to send, and was left
+    /// out.
+    pub fn droppedField(session: *const Session) bool {
         return switch (session.*) {
-            .http1 => |*s| s.dropped_hop_field and stream == 0,
-            .http2 => |*s| s.session.droppedField(stream),
+            .single => |single| single.dropped_hop_field,
+            .stream => |*view| view.session.droppedField(view.stream),
         };
     }
 
     /// Asserts what always holds between calls.
     pub fn invariants(session: *const Session) void {
         switch (session.*) {
-            .http1 => |*s| s.invariants(),
-            .http2 => {}, // its connection looks after its session
+            .single => |single| single.invariants(),
+            .stream => {}, // its connection looks after its session
         }
     }
 };

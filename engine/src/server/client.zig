@@ -4,8 +4,8 @@ const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
 const io = @import("io");
-const Connection = @import("connection.zig").Connection;
 const Networks = @import("networks.zig").Networks;
+const Transport = @import("transport.zig").Transport;
 
 /// Where proxies say whom they have a request from. A proxy passes on what it does not know, so the other
 /// fields are a client's word.
@@ -30,23 +30,23 @@ pub const Client = struct {
 
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
 
-    /// The client of a request that came over a connection. `text` holds an address that a proxy has named.
+    /// The client of a request that came over a transport. `text` holds an address that a proxy has named.
     pub fn of(
-        connection: *const Connection,
+        transport: *const Transport,
         trust: *const ?Trust,
         head: *const Head,
-        text: *Connection.Text,
+        text: *Transport.Text,
     ) Client {
         var client: Client = .{
-            .address = connection.peer_text.slice(),
-            .port = connection.peer_port,
-            .secure = connection.tls() != null,
+            .address = transport.peer_text.slice(),
+            .port = transport.peer_port,
+            .secure = transport.tunnel != null,
         };
-        if (connection.trusted) if (trust.*) |*believed| client.believe(&follow(believed, head), text);
+        if (transport.trusted) if (trust.*) |*believed| client.believe(&follow(believed, head), text);
         return client;
     }
 
-    fn believe(client: *Client, trail: *const Trail, text: *Connection.Text) void {
+    fn believe(client: *Client, trail: *const Trail, text: *Transport.Text) void {
         if (trail.secure) |secure| client.secure = secure;
         const named = trail.client orelse return;
         var buffer: [io.Address.text_bytes_max]u8 = undefined;

@@ -1,10 +1,56 @@
-//! One conversation with a peer: requests and their responses, one after the other on a connection, or the
-//! single one of a stream. Does not know: sockets, TLS, and what else a connection is used for.
-const Exchange = @import("exchange.zig").Exchange;
+//! One conversation with a peer: requests and their responses, one after the other on a connection of its
+//! own, or the single one of a stream. A lane has its view of the session, received bytes that were not
+//! taken, its place for output, and its exchange. Frames responses in the session's words. Does not know:
+//! sockets, TLS, and when output is sent.
+//!
+//! A transport has one lane, embedded (transport.zig); a transport whose connection carries many streams has
+//! one more for each of them (stream.zig), and its own rests.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const session_file = protocol.session;
+const Field = protocol.http.Field;
+const Multiplexed = protocol.Multiplexed;
+const Session = protocol.Session;
+const Config = @import("config.zig").Config;
+const exchange_file = @import("exchange.zig");
+const Exchange = exchange_file.Exchange;
+const Input = @import("input.zig").Input;
+const Multiplex = @import("multiplex.zig").Multiplex;
+const Outbox = @import("outbox.zig").Outbox;
+const Output = @import("output.zig").Output;
+const Pool = @import("pool.zig").Pool;
+const Start = exchange_file.Start;
+const StartError = exchange_file.StartError;
+const Stream = @import("stream.zig").Stream;
+const Ticket = @import("slab.zig").Ticket;
+const Timer = @import("timer.zig").Timer;
+const Transport = @import("transport.zig").Transport;
+const Tunnel = @import("tunnel.zig").Tunnel;
+const WebSocket = @import("websocket.zig").WebSocket;
 
-/// The state of a conversation.
+/// One conversation: view of the session, untaken input, output, and how far it is.
 pub const Lane = struct {
+    ticket: Ticket,
+    /// The transport that carries the lane's bytes.
+    transport: *Transport,
+    session: Session,
+    /// Bytes that were received and not taken: content of a stream, or bytes of the wire.
+    input: Input = .{},
+    /// The transport's own output, or that of the stream.
+    out: *Output,
     phase: Phase,
+    timer: Timer = .{},
+    sending: PeerSide = .open,
+    /// In the worker's list of lanes with output or input to look at before it waits again.
+    corked: bool = false,
+    /// In the worker's list of lanes that go on in the next round: nothing of the lane is read or parsed
+    /// before.
+    yielded: bool = false,
+    /// All of the input was parsed, and nothing follows from it: only further bytes, or the peer's end, do.
+    needs_more: bool = false,
+    /// Requests that have come, refused ones included.
+    request_count: u32 = 0,
 
     /// Between two requests, or within one.
     pub const Phase = union(enum) {
@@ -19,12 +65,49 @@ pub const Lane = struct {
         closing,
     };
 
+    /// The peer's sending side.
+    pub const PeerSide = enum {
+        open,
+        /// The peer has ended it, and the bytes before the end are not read yet.
+        ending,
+        /// The end was read: no byte follows those in `input`.
+        ended,
+    };
+
+    // ---- State
+
+    /// Whether the lane is that of a stream, one of many on its transport.
+    pub inline fn isStream(lane: *const Lane) bool {
+        return lane.session == .stream;
+    }
+
     /// The exchange that is going on.
     pub inline fn current(lane: *const Lane) ?*Exchange {
         return switch (lane.phase) {
             .exchange => |exchange| exchange,
             .idle, .head, .draining, .closing => null,
         };
+    }
+
+    /// The open WebSocket of this lane, if it is one.
+    pub fn websocket(lane: *const Lane) ?*WebSocket {
+        const exchange = lane.current() orelse return null;
+        return exchange.openWebSocket();
+    }
+
+    /// The slot is about to be given back.
+    pub fn isClosed(lane: *const Lane) bool {
+        return if (lane.isStream()) Stream.of(lane).closed else lane.transport.phase == .closed;
+    }
+
+    /// Whether a request may come, and none is there.
+    pub fn isIdle(lane: *const Lane) bool {
+        return lane.phase == .idle and lane.isServing();
+    }
+
+    /// Whether the lane's transport carries requests, this lane's among them.
+    inline fn isServing(lane: *const Lane) bool {
+        return lane.isStream() or lane.transport.phase == .serving;
     }
 
     /// Since when a request head is incomplete; null: none is.
@@ -42,4 +125,392 @@ pub const Lane = struct {
             .head, .exchange, .draining, .closing => {},
         }
     }
+
+    /// No request is answered any more: queued output is sent, then the connection or the stream ends.
+    pub fn beginClosing(lane: *Lane) void {
+        assert(!lane.isClosed());
+        lane.phase = .closing;
+        if (!lane.isStream()) lane.transport.phase = .closing;
+    }
+
+    /// The peer's certificates, and whether it speaks TLS at all: null if not.
+    pub fn tls(lane: *const Lane) ?*Tunnel {
+        return lane.transport.tunnel;
+    }
+
+    // ---- Input
+
+    /// May bytes of this lane be parsed now?
+    pub fn wantsInput(lane: *const Lane) bool {
+        if (!lane.isServing()) return lane.transport.wantsFrames();
+        return switch (lane.phase) {
+            .idle, .head, .draining => true,
+            // A peer that asks for pongs and does not read them waits, or it could fill our memory.
+            .exchange => |exchange| exchange.wantsInput() and lane.queuedBytes() < Transport.flood_bytes,
+            .closing => false,
+        };
+    }
+
+    /// Is there something to parse, or to tell the host, without new bytes?
+    pub fn mayGoOn(lane: *const Lane) bool {
+        if (lane.yielded or !lane.wantsInput()) return false;
+        if (!lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd())) return true;
+        return lane.holdsMessage();
+    }
+
+    fn holdsEnd(lane: *const Lane) bool {
+        return lane.isStream() and Stream.of(lane).holdsEnd();
+    }
+
+    /// Is there something to tell the host of a WebSocket that was parsed already?
+    pub fn holdsMessage(lane: *const Lane) bool {
+        const open = lane.websocket() orelse return false;
+        return open.incoming.held != .nothing or open.ending != null;
+    }
+
+    // ---- Output
+
+    /// Bytes that wait in the lane's name: unframed ones of a stream, else those that wait for the kernel,
+    /// sealed or not. Those of file ranges are not counted.
+    pub fn queuedBytes(lane: *const Lane) usize {
+        return if (lane.isStream()) lane.out.queue.bytes else lane.transport.queuedBytes();
+    }
+
+    /// Has everything left the lane's output: to the wire, or to the kernel?
+    pub fn isFlushed(lane: *const Lane) bool {
+        return if (lane.isStream()) lane.out.queue.isEmpty() else lane.transport.isFlushed();
+    }
+
+    /// Has the kernel taken everything, be it framed or not?
+    pub fn isDelivered(lane: *const Lane) bool {
+        return lane.isFlushed() and (!lane.isStream() or lane.transport.isFlushed());
+    }
+
+    /// Whether the rest of a complete response cannot fail: it is with the kernel, or leaves with this round.
+    /// `with_file`: only sending its file shows whether that can be read.
+    pub fn leavesSurely(lane: *const Lane, with_file: bool) bool {
+        // Framed bytes leave with the next ones; the rest may wait for windows.
+        if (lane.isStream()) return lane.out.queue.isEmpty();
+        if (lane.out.state != .open) return false;
+        return !with_file or lane.out.queue.isEmpty();
+    }
+
+    /// The queue for heads: each depends on those before it on its connection, whichever lane's they are.
+    pub inline fn headQueue(lane: *Lane) *Outbox {
+        return &lane.transport.out.queue;
+    }
+
+    /// The largest response that is put together in one piece of memory: head, framing and body in one go.
+    pub const whole_max = 16 * 1024;
+
+    /// The most framed output that waits for the kernel before content has to wait unframed, where other
+    /// streams can overtake it, in bytes.
+    pub const framed_bytes_max = 64 * 1024;
+
+    /// Queues the start of a response. Whether it has content that is sent: not to HEAD, nor with 204 and
+    /// 304. On an error nothing has changed.
+    pub fn start(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
+        return switch (lane.session) {
+            .single => |single| startSingle(single, &lane.out.queue, pool, response, date),
+            .stream => lane.startStream(pool, response, date),
+        };
+    }
+
+    fn startSingle(
+        single: *protocol.Single,
+        outbox: *Outbox,
+        pool: *Pool,
+        response: Start,
+        date: *const [29]u8,
+    ) StartError!bool {
+        const inside = response.body.len <= whole_max;
+        const content = if (inside) response.body else "";
+        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
+        const space = try outbox.reserve(
+            pool,
+            try exchange_file.bounded(session_file.startSize(response.fields) + lines_bytes) + content.len,
+        );
+        errdefer outbox.cancel(pool);
+        const plan = try single.planStart(.{
+            .status = response.status,
+            .fields = response.fields,
+            .says_keep_alive = response.says_keep_alive,
+            .lines = response.lines,
+            .date = date,
+            .content = content,
+            .rest = response.body.len - content.len,
+            .end = response.end,
+            .close = response.close,
+            .hold = response.hold,
+        }, space);
+        var rest: Outbox = .{};
+        errdefer rest.deinit(pool);
+        if (!inside and plan.payload) {
+            try rest.append(pool, response.body);
+            try rest.append(pool, plan.suffix);
+        }
+        outbox.commit(plan.len);
+        outbox.take(&rest);
+        single.apply(plan);
+        return plan.payload;
+    }
+
+    /// Content that may leave at once goes with its head, other content waits for its turn. `close` is about
+    /// a connection that has one exchange at a time: here it is that of other streams, too.
+    fn startStream(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
+        const view = &lane.session.stream;
+        const session, const id = .{ view.session, view.stream };
+        const wire = &lane.transport.out;
+        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
+        const whole = response.body.len <= whole_max and wire.state == .open and
+            wire.queue.bytes < framed_bytes_max and session.leavesAtOnce(id, response.body.len);
+        const content = if (whole) response.body else "";
+        var rest: Outbox = .{};
+        errdefer rest.deinit(pool);
+        if (!whole) try rest.append(pool, response.body);
+        const head_bytes = Multiplexed.startSize(response.fields) + Multiplexed.startSizeOf(lines_bytes);
+        const space = try wire.queue.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
+        errdefer wire.queue.cancel(pool);
+        const started = try session.start(id, .{
+            .status = response.status,
+            .fields = response.fields,
+            .lines = response.lines,
+            .date = date,
+            .content = content,
+            .rest = response.body.len - content.len,
+            .end = response.end,
+        }, space);
+        wire.queue.commit(started.len);
+        if (started.queued) {
+            assert(!whole);
+            lane.out.queue.take(&rest);
+        } else rest.deinit(pool);
+        return started.payload;
+    }
+
+    /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
+    pub fn sayContinue(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
+        const outbox = lane.headQueue();
+        switch (lane.session) {
+            .single => |single| if (single.takeContinue()) |interim| try outbox.append(pool, interim),
+            .stream => |*view| {
+                const space = try outbox.reserve(pool, Multiplexed.continue_bytes_max);
+                const len = view.session.takeContinue(view.stream, space);
+                if (len > 0) outbox.commit(len) else outbox.cancel(pool);
+            },
+        }
+    }
+
+    /// Ends a head that waits to know how long the body is. On an error nothing has changed.
+    pub fn closeHead(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
+        const single = switch (lane.session) {
+            .single => |single| single,
+            .stream => return, // heads of streams are complete
+        };
+        if (!single.headIsOpen()) return;
+        const outbox = &lane.out.queue;
+        const plan = single.planHeadEnd(try outbox.reserve(pool, session_file.body_prefix_bytes_max));
+        outbox.commit(plan.len);
+        single.apply(plan);
+    }
+
+    // ---- Deadlines
+
+    /// The deadline of the peer's next step; `Timer.never` while nothing is expected of it.
+    pub fn deadline(lane: *const Lane, config: *const Config) u64 {
+        if (!lane.isStream()) return lane.transport.deadline(config);
+        return switch (lane.out.state) {
+            .open => lane.expectedAt(config),
+            .blocked => |blockage| @min(lane.expectedAt(config), blockage.stall.deadline(config.write_ms)),
+        };
+    }
+
+    /// The deadline of the peer's next bytes.
+    pub fn expectedAt(lane: *const Lane, config: *const Config) u64 {
+        const transport = lane.transport;
+        return switch (lane.phase) {
+            .idle => |idle| if (transport.surplus != .no or transport.retiring == .stopping)
+                idle.since + config.linger_ms
+            else if (transport.retiring == .replaced)
+                idle.since + config.retire_idle_ms
+            else
+                Timer.after(idle.since, config.idle_ms),
+            .head => |head| head.since + if (transport.surplus != .no)
+                @min(config.linger_ms, config.head_ms)
+            else
+                config.head_ms,
+            .exchange => |exchange| exchange.deadline(config),
+            .draining => |draining| Timer.after(draining.since, config.body_ms),
+            .closing => Timer.never,
+        };
+    }
+
+    /// When the worker has to look at the lane again: at its deadline, or earlier, at how much a slow peer
+    /// has taken.
+    pub fn attentionAt(lane: *const Lane, config: *const Config) u64 {
+        // A stream's content that waits is not with the kernel.
+        return if (lane.isStream()) lane.deadline(config) else lane.transport.attentionAt(config);
+    }
+
+    /// The consequence of a deadline that has passed.
+    pub const Overdue = enum {
+        not_yet,
+        /// Nothing is owed to anybody: close.
+        close,
+        /// The connection came in over the limit and has not said what for: say 503, then close.
+        turn_away,
+        /// Half a request head: say 408, then close.
+        refuse,
+        /// The request's body does not come.
+        body_stalled,
+        /// The peer does not take its response.
+        write_stalled,
+        /// Something is due on a WebSocket: see WebSocket.due.
+        websocket,
+        /// Bytes that an exchange repeats are due.
+        repeat,
+        /// The exchange was quiet for longer than its idle limit.
+        exchange_idle,
+        /// Something is due on a connection of many streams: see Multiplex.due.
+        multiplexed,
+    };
+
+    /// The consequence of `deadline`, if that has passed.
+    pub fn overdue(lane: *const Lane, now: u64, config: *const Config) Overdue {
+        if (now < lane.deadline(config)) return .not_yet;
+        switch (lane.out.state) {
+            .open => {},
+            .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
+        }
+        return if (lane.isServing()) lane.overdueServing(now, config) else lane.transport.overdue();
+    }
+
+    fn overdueServing(lane: *const Lane, now: u64, config: *const Config) Overdue {
+        const is_surplus = lane.transport.surplus != .no;
+        return switch (lane.phase) {
+            .idle => if (is_surplus) .turn_away else .close,
+            .head => if (is_surplus) .turn_away else .refuse,
+            .exchange => |exchange| overdueIn(exchange, now, config),
+            .draining, .closing => .close,
+        };
+    }
+
+    fn overdueIn(exchange: *const Exchange, now: u64, config: *const Config) Overdue {
+        if (exchange.bodyOverdue(now, config)) return .body_stalled;
+        if (exchange.openWebSocket()) |open| if (now >= open.deadline()) return .websocket;
+        return if (now >= exchange.repeatAt()) .repeat else .exchange_idle;
+    }
+
+    // ---- Logs
+
+    /// The words of the log for the end of the lane.
+    pub fn endWords(lane: *const Lane) []const u8 {
+        return if (lane.isStream()) "resetting stream" else "closing connection";
+    }
+
+    /// The last request as logs name it, "request 17-3 (192.0.2.1)": by the numbers that %L of the access log
+    /// has.
+    pub fn requestName(lane: *const Lane) RequestName {
+        return .{ .lane = lane };
+    }
+
+    const RequestName = struct {
+        lane: *const Lane,
+
+        /// Used by `{f}`.
+        pub fn format(name: RequestName, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+            const lane = name.lane;
+            const transport = lane.transport;
+            try writer.print(
+                "request {d}-{d} ({s})",
+                .{ transport.number, lane.request_count, transport.peerName() },
+            );
+        }
+    };
+
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(lane: *const Lane) void {
+        lane.session.invariants();
+        lane.out.queue.invariants();
+        if (lane.current()) |exchange| {
+            assert(exchange.lane == lane);
+            exchange.invariants();
+        }
+        // The kernel has said that it will take more, or a turn is over.
+        if (lane.out.state == .blocked) assert(!lane.isFlushed());
+        if (lane.isStream()) {
+            assert(lane.out == &Stream.of(lane).out and lane.transport.multiplex() != null);
+        } else {
+            assert(lane == &lane.transport.lane and lane.out == &lane.transport.out);
+            lane.transport.invariants();
+        }
+    }
 };
+
+const testing = std.testing;
+
+/// Answers a request that was read, in two pieces of content; the bytes that the transport has to
+/// send.
+fn answer(transport: *Transport, lane: *Lane, pool: *Pool) ![]const u8 {
+    var exchange: Exchange = .{ .ticket = .none, .lane = lane, .active_at = 0 };
+    lane.phase = .{ .exchange = &exchange };
+    try testing.expect(!lane.session.responseStarted());
+    try exchange.start(pool, .{ .status = 200, .body = "h" }, &@as([29]u8, @splat('d')));
+    try exchange.body(pool, "i", .{ .last = true });
+    try testing.expectEqual(2, exchange.body_bytes);
+    try testing.expectError(error.OutOfOrder, exchange.body(pool, "more", .{}));
+    lane.invariants();
+    try testing.expectEqual(lane.session.conclude() == .close, lane.isStream());
+    lane.phase = if (lane.isStream()) .closing else .{ .idle = .{ .since = 0 } };
+    return transport.out.queue.only().?;
+}
+
+test "a lane answers requests over plain memory: its own, and that of a stream" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    var fields: [8]protocol.http.FieldSpan = undefined;
+    var head: protocol.Head = .{ .storage = &fields };
+    const limits = @import("types.zig").limitsOf(&.{});
+    var transport: Transport = undefined;
+    transport.init(.none, .none, &limits, 1, 0, 0);
+    defer transport.out.queue.deinit(&pool);
+    for (0..2) |_| {
+        const step = transport.single.feed("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &head);
+        try testing.expectEqual(.request, std.meta.activeTag(step.event));
+        const sent = try answer(&transport, &transport.lane, &pool);
+        try testing.expectStringStartsWith(sent, "HTTP/1.1 200 ");
+        try testing.expectStringEndsWith(sent, "\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n");
+        transport.out.queue.consume(&pool, sent.len);
+    }
+
+    const allowed: Multiplexed.Config = .{};
+    const room = try testing.allocator.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&allowed));
+    defer testing.allocator.free(room);
+    const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 0);
+    defer multiplex.destroy(testing.allocator);
+    transport.leaveServing(.{ .multiplexed = multiplex });
+    const session = &multiplex.session;
+    const bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "\x00\x00\x00\x04\x00\x00\x00\x00\x00" ++
+        "\x00\x00\x06\x01\x05\x00\x00\x00\x01" ++ "\x82\x87\x84\x41\x01a";
+    var used: usize = 0;
+    var scratch: [Multiplexed.emission_bytes_max]u8 = undefined;
+    while (true) {
+        const step = session.feed(bytes[used..], &head);
+        used += step.consumed;
+        if (step.event == .request) break;
+        try testing.expectEqual(.control, std.meta.activeTag(step.event));
+        _ = session.emit(&scratch, 1).?;
+    }
+    var stream: Stream = undefined;
+    stream.init(.none, &transport, .ofStream(session, 1), 0);
+    multiplex.add(&stream);
+    session.own(1, 1);
+    // The head leaves with the first content, more of that waits to be framed.
+    const sent = try answer(&transport, &stream.lane, &pool);
+    try testing.expectEqual(1, sent[3]); // HEADERS
+    try testing.expectStringEndsWith(sent, "h");
+    try testing.expectEqualStrings("i", stream.out.queue.only().?);
+    transport.out.queue.consume(&pool, sent.len);
+    stream.out.queue.deinit(&pool);
+    multiplex.remove(&stream, 0);
+}

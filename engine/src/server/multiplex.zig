@@ -1,40 +1,40 @@
-//! What a connection has that carries many streams: the session, memory for its streams, the connections that
-//! they are for everybody else, and what its peer owes by when. Does not know: sockets, exchanges, and what
-//! is done when a deadline has passed (worker/streams.zig).
+//! The state of a transport that carries many streams: the session, memory for its streams, the list of their
+//! lanes, and the peer's next duty with its deadline. Does not know: sockets, exchanges, and the consequences
+//! of a deadline that has passed (worker/streams.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Multiplexed = @import("protocol").Multiplexed;
 const Config = @import("config.zig").Config;
-const Connection = @import("connection.zig").Connection;
 const Stream = @import("stream.zig").Stream;
 const Timer = @import("timer.zig").Timer;
+const Transport = @import("transport.zig").Transport;
 
-/// A connection's streams. Does not move: the sessions of the streams have pointers to it.
+/// A transport's streams. Does not move: the lanes of the streams have pointers to its session.
 pub const Multiplex = struct {
     session: Multiplexed.Session,
     places: []Multiplexed.Place,
-    /// Where the session keeps fields of its peer.
+    /// The session's memory for fields of its peer.
     table: []u64 = &.{},
-    /// Streams that are open for the server: their responses have not been framed to their ends, or nobody
-    /// has looked at that yet.
+    /// Streams that are open for the server: their responses have not been framed to their ends, or the
+    /// worker has not yet looked at that.
     first: ?*Stream = null,
     last: ?*Stream = null,
     count: u32 = 0,
-    /// Since when there is none.
+    /// Since when there is no stream.
     idle_since: u64,
-    /// What the peer has to send next, and since when.
+    /// The peer's next duty, and since when it has it.
     debt: Multiplexed.Debt = .opening,
     debt_since: u64,
-    /// Since when there have been streams whose requests have yet to end and that nobody waits for; 0: there
-    /// is none. It begins again when those have had their time.
+    /// Since when there have been streams whose responses are out and whose requests have yet to end; 0:
+    /// there is none. The time begins again when such streams have had theirs.
     lingering_since: u64 = 0,
-    /// Some stream's host waits until all that it has said is with the kernel (`Exchange.flushing`).
+    /// A host waits until all queued output of its stream is with the kernel (`Exchange.flushing`).
     flushing: bool = false,
-    /// Content of all streams that was framed.
+    /// Framed content of all streams, in bytes.
     framed_bytes: u64 = 0,
-    /// What of the session's tally is counted.
+    /// The part of the session's tally that is counted already.
     told: Multiplexed.Tally = .{ .resets_received = 0, .resets_sent = 0, .ending = null },
-    /// When the peer was asked to open no more streams; 0: it was not.
+    /// When the peer was asked to open no more streams; 0: never.
     announced_at: u64 = 0,
 
     /// Places for streams that every connection has; more come when they are asked for.
@@ -133,11 +133,11 @@ pub const Multiplex = struct {
         if (!lingers) multiplex.idle_since = now;
     }
 
-    /// What is due.
+    /// The event whose deadline comes first.
     pub const Due = enum {
-        /// Nobody asks for anything: the connection ends in order.
+        /// There is no stream: the connection ends in order.
         end,
-        /// The peer has not said what it owes.
+        /// The peer has not done its duty.
         debt,
         /// Streams have had their time to end their requests, whose responses are out.
         lingering,
@@ -147,15 +147,15 @@ pub const Multiplex = struct {
 
     const Deadline = struct { at: u64, due: Due };
 
-    fn next(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) Deadline {
+    fn next(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) Deadline {
         var first: Deadline = .{ .at = Timer.never, .due = .end };
         if (multiplex.lingering_since != 0) {
             const wait_ms = if (multiplex.session.persists()) config.body_ms else config.linger_ms;
-            first = .{ .at = Connection.after(multiplex.lingering_since, wait_ms), .due = .lingering };
-        } else if (multiplex.count == 0) first.at = if (connection.surplus != .no)
+            first = .{ .at = Timer.after(multiplex.lingering_since, wait_ms), .due = .lingering };
+        } else if (multiplex.count == 0) first.at = if (transport.surplus != .no)
             multiplex.idle_since + config.linger_ms
         else
-            Connection.after(multiplex.idle_since, config.idle_ms);
+            Timer.after(multiplex.idle_since, config.idle_ms);
         if (multiplex.announced_at != 0) {
             const at = multiplex.announced_at + config.linger_ms;
             first = earlier(first, .{ .at = at, .due = .last_streams });
@@ -164,7 +164,7 @@ pub const Multiplex = struct {
             // The streams look after that.
             .nothing, .content => {},
             // While it is not read, it may have said so long ago.
-            .opening, .frame, .acknowledgement => if (connection.wantsReceive()) {
+            .opening, .frame, .acknowledgement => if (transport.wantsReceive()) {
                 first = earlier(first, .{ .at = multiplex.debt_since + config.head_ms, .due = .debt });
             },
         }
@@ -176,23 +176,23 @@ pub const Multiplex = struct {
     }
 
     /// When something is due.
-    pub fn deadline(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) u64 {
-        return multiplex.next(connection, config).at;
+    pub fn deadline(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) u64 {
+        return multiplex.next(transport, config).at;
     }
 
-    /// What is due first.
-    pub fn due(multiplex: *const Multiplex, connection: *const Connection, config: *const Config) Due {
-        return multiplex.next(connection, config).due;
+    /// The event that is due first.
+    pub fn due(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) Due {
+        return multiplex.next(transport, config).due;
     }
 
     /// Asserts what always holds between two rounds.
-    pub fn invariants(multiplex: *const Multiplex, carrier: *const Connection) void {
+    pub fn invariants(multiplex: *const Multiplex, transport: *const Transport) void {
         multiplex.session.invariants();
         var count: u32 = 0;
         var previous: ?*Stream = null;
         var stream = multiplex.first;
         while (stream) |one| : (stream = one.next) {
-            assert(one.connection.carrier == carrier and one.previous == previous);
+            assert(one.lane.transport == transport and one.previous == previous);
             previous = one;
             count += 1;
         }
@@ -210,47 +210,41 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     const config: Config = .{ .idle_ms = 500, .head_ms = 100, .linger_ms = 30, .body_ms = 700 };
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
     defer multiplex.destroy(testing.allocator);
-    var connection: Connection = .{
-        .ticket = .none,
-        .session = .init(&limits),
-        .phase = .{ .multiplexed = multiplex },
-        .lane = .{ .phase = .closing },
-        .number = 1,
-        .listener = 0,
-    };
-    // It has not said what such connections begin with: saying some of it does not help.
-    try testing.expectEqual(1100, connection.deadline(&config));
+    var transport: Transport = undefined;
+    transport.init(.none, .none, &limits, 1, 0, 0);
+    transport.leaveServing(.{ .multiplexed = multiplex });
+    // The peer has not sent its preface and settings: a part of them does not help.
+    try testing.expectEqual(1100, transport.deadline(&config));
     multiplex.noteReading(10, 0, 1050);
-    try testing.expectEqual(1100, connection.deadline(&config));
-    try testing.expectEqual(.debt, multiplex.due(&connection, &config));
-    // What is not read may have come.
-    connection.yielded = true;
-    try testing.expectEqual(1500, connection.deadline(&config));
-    connection.yielded = false;
+    try testing.expectEqual(1100, transport.deadline(&config));
+    try testing.expectEqual(.debt, multiplex.due(&transport, &config));
+    // Bytes that are not read may be there.
+    transport.lane.yielded = true;
+    try testing.expectEqual(1500, transport.deadline(&config));
+    transport.lane.yielded = false;
     multiplex.debt = .nothing;
-    try testing.expectEqual(1500, connection.deadline(&config));
-    try testing.expectEqual(.end, multiplex.due(&connection, &config));
+    try testing.expectEqual(1500, transport.deadline(&config));
+    try testing.expectEqual(.end, multiplex.due(&transport, &config));
     multiplex.announced_at = 1200;
-    try testing.expectEqual(1230, connection.deadline(&config));
-    try testing.expectEqual(.last_streams, multiplex.due(&connection, &config));
+    try testing.expectEqual(1230, transport.deadline(&config));
+    try testing.expectEqual(.last_streams, multiplex.due(&transport, &config));
     multiplex.announced_at = 0;
-    // What nobody waits for has its time, too; less of it when the connection is to end.
+    // Requests whose responses are out have their time, too; less of it when the connection is to end.
     multiplex.session.lingering = 1;
     multiplex.noteLingering(1300);
     multiplex.noteLingering(1400);
-    try testing.expectEqual(1300 + 700, connection.deadline(&config));
-    try testing.expectEqual(.lingering, multiplex.due(&connection, &config));
+    try testing.expectEqual(1300 + 700, transport.deadline(&config));
+    try testing.expectEqual(.lingering, multiplex.due(&transport, &config));
     multiplex.session.announceEnd();
-    try testing.expectEqual(1330, connection.deadline(&config));
+    try testing.expectEqual(1330, transport.deadline(&config));
     multiplex.session.lingering = 0;
     multiplex.noteLingering(1500);
-    try testing.expectEqual(2000, connection.deadline(&config));
-    try testing.expectEqual(.end, multiplex.due(&connection, &config));
-    var stream: Stream = .{ .connection = connection };
-    stream.connection.phase = .serving;
-    stream.connection.lane.phase = .{ .idle = .{ .since = 0 } };
+    try testing.expectEqual(2000, transport.deadline(&config));
+    try testing.expectEqual(.end, multiplex.due(&transport, &config));
+    var stream: Stream = undefined;
+    stream.init(.none, &transport, .ofStream(&multiplex.session, 1), 0);
     multiplex.add(&stream);
-    try testing.expectEqual(Timer.never, connection.deadline(&config));
+    try testing.expectEqual(Timer.never, transport.deadline(&config));
     multiplex.remove(&stream, 2000);
-    try testing.expectEqual(2500, connection.deadline(&config));
+    try testing.expectEqual(2500, transport.deadline(&config));
 }

@@ -15,6 +15,8 @@ pub const FileRange = struct {
     shares: bool = false,
     /// Its storage may be slow: nothing is read of it but what is known to be at hand (worker/storage.zig).
     asks: bool = false,
+    /// A thread reads the next piece of it: it is at the front of its queue, and stays there.
+    reading: bool = false,
     /// Its file system does not say what is in memory.
     is_dumb: bool = false,
     /// It was slow: not even its end is the loop's business.
@@ -100,6 +102,12 @@ pub const Outbox = struct {
     /// Whether there is nothing to send.
     pub fn isEmpty(outbox: *const Outbox) bool {
         return outbox.first == null;
+    }
+
+    /// Whether a thread reads the next piece of a file, which everything behind it waits for.
+    pub fn isReading(outbox: *const Outbox) bool {
+        const node = outbox.first orelse return false;
+        return node.content == .file and node.content.file.reading;
     }
 
     /// At least `len` contiguous bytes to write to; then `commit` what was used. The slice dies with the next

@@ -15,7 +15,9 @@ pub const Config = @import("config.zig").Config;
 pub const Fault = @import("fault.zig").Fault;
 pub const Admission = @import("admission.zig").Admission;
 
-pub const Connection = @import("connection.zig").Connection;
+pub const Lane = @import("lane.zig").Lane;
+pub const Stream = @import("stream.zig").Stream;
+pub const Transport = @import("transport.zig").Transport;
 pub const Tunnel = @import("tunnel.zig").Tunnel;
 pub const Client = client.Client;
 pub const copyHead = @import("kept_head.zig").copyHead;
@@ -95,7 +97,6 @@ test {
     _ = @import("client.zig");
     _ = @import("compression.zig");
     _ = @import("config.zig");
-    _ = @import("connection.zig");
     _ = @import("counters.zig");
     _ = @import("encoded.zig");
     _ = @import("exchange.zig");
@@ -105,6 +106,7 @@ test {
     _ = @import("inbox.zig");
     _ = @import("incoming.zig");
     _ = @import("input.zig");
+    _ = @import("lane.zig");
     _ = @import("loan.zig");
     _ = @import("memory.zig");
     _ = @import("multiplex.zig");
@@ -119,6 +121,7 @@ test {
     _ = @import("spread.zig");
     _ = @import("stall.zig");
     _ = @import("timer.zig");
+    _ = @import("transport.zig");
     _ = @import("tunnel.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");

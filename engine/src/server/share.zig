@@ -14,7 +14,7 @@ pub const Share = struct {
     pub const turn_bytes = 128 * 1024;
 
     /// How much a connection has sent in a round.
-    pub const Turn = struct { round: u32 = 0, bytes: usize = 0 };
+    pub const Turn = struct { round: u32 = 0, bytes: u32 = 0 };
 
     /// A round begins.
     pub fn begin(share: *Share) void {
@@ -30,7 +30,8 @@ pub const Share = struct {
     /// A connection has sent so many.
     pub fn note(share: *Share, turn: *Turn, bytes: usize) void {
         share.bytes += bytes;
-        turn.* = .{ .round = share.round, .bytes = bytes + if (turn.round == share.round) turn.bytes else 0 };
+        const before = if (turn.round == share.round) turn.bytes else 0;
+        turn.* = .{ .round = share.round, .bytes = before +| std.math.lossyCast(u32, bytes) };
     }
 };
 

@@ -1,30 +1,79 @@
-//! One of the streams that a connection carries, as the worker holds it.
+//! One of the streams that a transport carries: its lane, and content that waits to be framed.
 const std = @import("std");
-const Connection = @import("connection.zig").Connection;
+const protocol = @import("protocol");
+const Session = protocol.Session;
 const KeptHead = @import("kept_head.zig").KeptHead;
+const Lane = @import("lane.zig").Lane;
+const Output = @import("output.zig").Output;
+const Ticket = @import("slab.zig").Ticket;
+const Transport = @import("transport.zig").Transport;
 
-/// A stream, which for hosts is a connection without a socket.
+/// A lane of a transport that carries many.
 pub const Stream = struct {
-    connection: Connection,
-    /// The neighbours in the list of its carrier's streams (multiplex.zig).
+    lane: Lane,
+    /// Content that waits to be framed.
+    out: Output = .{},
+    /// The neighbours in the list of the transport's streams (multiplex.zig).
     previous: ?*Stream = null,
     next: ?*Stream = null,
-    /// Something has come for it in the present turn of its carrier.
+    /// Something has come for the stream in the present turn of its transport.
     touched: bool = false,
-    /// A file that is part of its response is not what it was.
+    /// The stream is over; the slot is given back when the bytes that are being parsed are done with.
+    closed: bool = false,
+    /// A file that is part of the response has changed.
     file_failed: bool = false,
-    /// A trailer section of the request that the host was not told of yet.
-    trailers: ?*KeptHead = null,
+    end: End = .open,
     /// While output waits: `Multiplex.framed_bytes` at the time when that began.
     framed_before: u64 = 0,
 
-    /// Asserts that the connection is a stream.
-    pub inline fn of(connection: anytype) switch (@TypeOf(connection)) {
-        *Connection => *Stream,
-        *const Connection => *const Stream,
+    /// The state of the request's end, behind the content that has come.
+    const End = union(enum) {
+        /// More content may come.
+        open,
+        /// A trailer section, of which the host has to be told.
+        trailers: *KeptHead,
+        /// The end, of which the host has to be told.
+        here,
+        told,
+    };
+
+    /// Whether the host has to be told of the end when the content that has come is taken.
+    pub fn holdsEnd(stream: *const Stream) bool {
+        return switch (stream.end) {
+            .open, .told => false,
+            .trailers, .here => true,
+        };
+    }
+
+    /// Prepares a slot for a stream that was opened; it must not move afterwards.
+    pub fn init(stream: *Stream, ticket: Ticket, transport: *Transport, session: Session, now: u64) void {
+        stream.* = .{ .lane = .{
+            .ticket = ticket,
+            .transport = transport,
+            .session = session,
+            .out = &stream.out,
+            .phase = .{ .idle = .{ .since = now } },
+            .request_count = transport.lane.request_count,
+        } };
+    }
+
+    /// The number of the stream in its connection's session.
+    pub fn id(stream: *const Stream) protocol.Stream {
+        return stream.lane.session.stream.stream;
+    }
+
+    /// The stream of a lane that is one.
+    pub inline fn of(lane: anytype) switch (@TypeOf(lane)) {
+        *Lane => *Stream,
+        *const Lane => *const Stream,
         else => unreachable,
     } {
-        std.debug.assert(connection.carrier != null);
-        return @alignCast(@fieldParentPtr("connection", connection));
+        std.debug.assert(lane.isStream());
+        return @alignCast(@fieldParentPtr("lane", lane));
+    }
+
+    comptime {
+        // Peers open them by the hundred.
+        std.debug.assert(@sizeOf(Stream) <= 300);
     }
 };

@@ -14,6 +14,11 @@ pub const Timer = struct {
     next: ?*Timer = null,
 
     pub const never = std.math.maxInt(u64);
+
+    /// The end of a time limit; 0: there is no limit.
+    pub fn after(since: u64, limit_ms: u32) u64 {
+        return if (limit_ms == 0) never else since + limit_ms;
+    }
 };
 
 /// The timers of a worker, by the tick at which they come due.

@@ -84,7 +84,7 @@ const Client = client_file.Client;
 const Trust = client_file.Trust;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
-const Connection = @import("connection.zig").Connection;
+const Lane = @import("lane.zig").Lane;
 const Counters = @import("counters.zig").Counters;
 const counting_file = @import("worker/counting.zig");
 const Demand = @import("demand.zig").Demand;
@@ -152,14 +152,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
         head: Head,
-        /// Who asks: of the request that begins now. `client_text`: its address, if a proxy has named it.
+        /// The client of the request that begins now. `client_text`: its address, if a proxy has named it.
         client: Client = .nobody,
-        client_text: Connection.Text = .empty,
-        /// Which proxies are believed what they say about clients in header fields; null: none.
+        client_text: Transport.Text = .empty,
+        /// Proxies whose header fields about clients are believed; null: none.
         trust: ?Trust = null,
-        /// Connections to look at before the next wait: queued output, or input that may go on.
+        /// Lanes to look at before the next wait: queued output, or input that may go on.
         corked: std.ArrayList(Ticket) = .empty,
-        /// Connections that this round has no room for.
+        /// Lanes that this round has no room for.
         backlog: std.ArrayList(Ticket) = .empty,
         /// WebSockets that wait for a host which is behind.
         parked: std.ArrayList(Ticket) = .empty,
@@ -167,10 +167,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         spare: std.ArrayList(Ticket) = .empty,
         budget: Budget = .{},
         inflations: Line = .{},
-        /// The connection whose bytes are being parsed now: output it queues is sent at the end
-        /// of that, not before.
-        pumping: ?*Connection = null,
-        /// What connections of many streams share, once there was one.
+        /// The lane whose bytes are being parsed now: output that it queues is sent at the end of that, not
+        /// before.
+        pumping: ?*Lane = null,
+        /// Memory that transports with streams share; null: there has been none.
         shared: ?*streams.Shared = null,
         /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
@@ -185,32 +185,32 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Others accept at the same sockets, in other processes for instance, and get as many connections.
         spread: ?Spread = null,
         listeners: std.ArrayList(Listener),
-        /// What writes long bodies to files, once there was one.
+        /// The writer of long bodies to files; null: no body was long enough.
         spool: ?io_layer.Spool = null,
-        /// What they hold, or are about to.
+        /// Bytes that these files hold, or are about to.
         spooled_bytes: u64 = 0,
-        /// Where these files are; null: the default.
+        /// The folder of these files; null: the default.
         body_folder: ?[:0]const u8 = null,
-        /// What reads files that are not in memory, once there was one.
+        /// The reader of files that are not in memory; null: there has been none.
         storage: ?*io_layer.Storage = null,
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
-        /// What is told now and then only.
+        /// Troubles of which the log is told at most once a second.
         troubles: Troubles = .{},
         connections_max: u32,
         admission: *Admission,
         memory: Memory = .{},
         numbers: u32 = 0,
-        /// How many of the peers are applications.
+        /// The number of transports whose peers are applications.
         relays: u32 = 0,
         health: Health = .{},
         access: ?AccessLog = null,
         /// When the host was last told of trouble with the access log.
         access_told_at: u64 = 0,
         stats: Stats = .{},
-        /// Where it is counted what happens; null: nobody wants to know.
+        /// The memory that events are counted in; null: nobody asks for the numbers.
         counters: ?*Counters = null,
-        /// Somebody asks when applications take requests: a host that can tell is to note it.
+        /// The times at which applications take requests are wanted: a host that can tell notes them.
         notes_taken: bool = false,
         look: counting_file.Look = .{},
 
@@ -263,8 +263,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Closes every connection without telling its peer and frees everything.
         pub fn deinit(w: *Self) void {
-            var it = w.connections();
-            while (it.next()) |connection| w.release(connection);
+            var it = w.lanes();
+            while (it.next()) |lane| w.release(lane);
             gathering.closeSpool(w);
             storing.closeStorage(w);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
@@ -333,11 +333,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.listeners.items[listener].address;
         }
 
-        /// What a connection's peer connected to: a numeric address, or the path of a Unix socket. Valid
+        /// The place that a lane's peer connected to: a numeric address, or the path of a Unix socket. Valid
         /// until the worker listens elsewhere.
-        pub fn localText(w: *const Self, connection: *const Connection) []const u8 {
-            const text = connection.local_text.slice();
-            return if (text.len > 0) text else w.listeners.items[connection.listener].path.path();
+        pub fn localText(w: *const Self, lane: *const Lane) []const u8 {
+            const text = lane.transport.local_text.slice();
+            return if (text.len > 0) text else w.listeners.items[lane.transport.listener].path.path();
         }
 
         // ---- What hosts call
@@ -454,17 +454,20 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const expectUpload = uploading.expect;
         pub const receive = input.receive;
         pub const pump = input.pump;
-        pub const parse = input.parse;
+        pub const giveContent = input.giveContent;
+        pub const trailersCame = input.trailersCame;
+        pub const bodyComplete = input.bodyComplete;
         pub const beginRequest = input.begin;
         pub const refuseRequest = input.refuseRequest;
         pub const beginStreams = streams.beginStreams;
         pub const asksForStreams = streams.asksForStreams;
         pub const pumpStreams = streams.pump;
+        pub const pumpStream = streams.pumpStream;
         pub const flushStream = streams.flushStream;
         pub const sendStream = streams.sendStream;
         pub const cutStream = streams.cutStream;
-        pub const flushCarrier = streams.flushCarrier;
-        pub const settleCarrier = streams.settleCarrier;
+        pub const flushMultiplexed = streams.flushMultiplexed;
+        pub const settleMultiplexed = streams.settleMultiplexed;
         pub const queuedOnStream = streams.queuedOnStream;
         pub const hasWaitedForOthers = streams.hasWaitedForOthers;
         pub const withhold = streams.withhold;
@@ -494,6 +497,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const countEnd = counting.countEnd;
         pub const countEnding = counting.countEnding;
         pub const peerEnded = input.peerEnded;
+        pub const laneEnded = input.laneEnded;
         pub const hasPeerLeft = input.hasPeerLeft;
         pub const cutShort = input.cutShort;
         pub const queueRejection = accepting.queueRejection;
@@ -506,7 +510,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const readableOfStream = storing.readableOfStream;
         pub const storageStalled = storing.storageStalled;
         pub const store = storing.store;
-        pub const nextRequest = output.nextRequest;
+        pub const goOn = output.goOn;
         pub const forget = output.forget;
         pub const keepHead = output.keepHead;
         pub const flush = output.flush;
@@ -525,6 +529,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteHandshake = live.noteHandshake;
         pub const refuseHandshake = live.refuseHandshake;
         pub const feedWebSocket = live.feedWebSocket;
+        pub const goOnWithMessage = live.goOnWithMessage;
         pub const relay = relaying.relay;
         pub const relaySpeaks = relaying.hasSpoken;
         pub const relayEnded = relaying.ended;
@@ -586,8 +591,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// one: their answers then leave together.
         pub fn goesOn(w: *Self) bool {
             for (w.corked.items) |ticket| {
-                const connection = w.connectionOf(ticket) orelse continue;
-                if (connection.mayGoOn()) return true;
+                const lane = w.laneOf(ticket) orelse continue;
+                if (lane.mayGoOn()) return true;
             }
             return false;
         }
@@ -638,7 +643,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (@hasDecl(Host, "route")) w.host.route(exchange, &w.head);
         }
 
-        /// What the host of an exchange wants.
+        /// The demand of an exchange's host.
         pub inline fn demandOf(exchange: *const Exchange) Demand {
             return if (@hasDecl(Host, "demands")) exchange.demand else Host.demand;
         }
@@ -678,56 +683,61 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     accepted.peer,
                 ),
                 .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
-                .received => |received| if (w.connectionAt(received.token)) |connection| {
-                    w.noteReceived(connection, received.bytes);
+                .received => |received| if (w.transportAt(received.token)) |transport| {
+                    w.noteReceived(transport, received.bytes);
                 },
-                .arrived => |arrived| if (w.connectionAt(arrived.token)) |connection| {
-                    uploading.arrived(w, connection);
+                .arrived => |arrived| if (w.transportAt(arrived.token)) |transport| {
+                    uploading.arrived(w, transport);
                 },
-                .ending => |ending| if (w.connectionAt(ending.token)) |connection| {
-                    input.peerEnding(w, connection);
+                .ending => |ending| if (w.transportAt(ending.token)) |transport| {
+                    input.peerEnding(w, transport);
                 },
-                .ended => |ended| if (w.connectionAt(ended.token)) |connection| {
-                    input.peerEnded(w, connection, ended.how);
+                .ended => |ended| if (w.transportAt(ended.token)) |transport| {
+                    input.peerEnded(w, transport, ended.how);
                 },
-                .sent => |sent| if (w.connectionAt(sent.token)) |connection| output.writable(w, connection),
+                .sent => |sent| if (w.transportAt(sent.token)) |transport| output.writable(w, transport),
                 .woken => {},
             }
         }
 
         /// Bytes of a peer were received, which may be gone afterwards.
-        pub fn noteReceived(w: *Self, connection: *Connection, bytes: []u8) void {
+        pub fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
             w.memory.received += bytes.len;
             if (w.counters) |counters| counters.noteBytes(.in, bytes.len);
-            input.receive(w, connection, bytes);
+            input.receive(w, transport, bytes);
             shedding.attend(w);
         }
 
-        fn connectionAt(w: *Self, token: io_layer.Token) ?*Connection {
-            return w.connectionOf(@fromBackingInt(@intCast(token)));
+        fn transportAt(w: *Self, token: io_layer.Token) ?*Transport {
+            return w.transports.get(@fromBackingInt(@intCast(token)));
         }
 
-        /// The connection or stream of this name, unless it is gone.
-        pub fn connectionOf(w: *Self, ticket: Ticket) ?*Connection {
+        /// The transport of this name, unless it is gone.
+        pub fn transportOf(w: *Self, ticket: Ticket) ?*Transport {
+            return w.transports.get(ticket);
+        }
+
+        /// The lane of the transport or stream of this name, unless it is gone.
+        pub fn laneOf(w: *Self, ticket: Ticket) ?*Lane {
             return switch (ticket.kind()) {
-                .transport => if (w.transports.get(ticket)) |transport| &transport.connection else null,
-                .stream => if (w.open_streams.get(ticket)) |stream| &stream.connection else null,
+                .transport => if (w.transports.get(ticket)) |transport| &transport.lane else null,
+                .stream => if (w.open_streams.get(ticket)) |stream| &stream.lane else null,
             };
         }
 
-        /// Goes over all connections, then over all streams. Either may go on the way.
-        pub fn connections(w: *Self) Connections {
+        /// Goes over the lanes of all transports, then over those of all streams. Either may go on the way.
+        pub fn lanes(w: *Self) Lanes {
             return .{ .transports = w.transports.iterator(), .open_streams = w.open_streams.iterator() };
         }
 
-        pub const Connections = struct {
+        pub const Lanes = struct {
             transports: slab.Slab(Transport).Iterator,
             open_streams: slab.Slab(Stream).Iterator,
 
-            /// The next one, or null at the end.
-            pub fn next(it: *Connections) ?*Connection {
-                if (it.transports.next()) |transport| return &transport.connection;
-                return if (it.open_streams.next()) |stream| &stream.connection else null;
+            /// The next lane, or null at the end.
+            pub fn next(it: *Lanes) ?*Lane {
+                if (it.transports.next()) |transport| return &transport.lane;
+                return if (it.open_streams.next()) |stream| &stream.lane else null;
             }
         };
 
@@ -738,42 +748,41 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             accepting.comeBack(w);
             while (w.wheel.expire(w.now)) |due| {
-                const connection: *Connection = @fieldParentPtr("timer", due);
+                const lane: *Lane = @alignCast(@fieldParentPtr("timer", due));
                 counting.stir(w);
-                output.lookAtBlockage(w, connection);
-                switch (connection.overdue(w.now, &w.config)) {
-                    .not_yet => w.arm(connection),
-                    .close => w.close(connection),
-                    .turn_away => accepting.reject(w, connection, connection.input.unread()),
+                output.lookAtBlockage(w, lane);
+                switch (lane.overdue(w.now, &w.config)) {
+                    .not_yet => w.arm(lane),
+                    .close => w.close(lane),
+                    .turn_away => accepting.reject(w, lane.transport, lane.input.unread()),
                     .refuse => input.refuseUnread(
                         w,
-                        connection,
+                        lane,
                         .{ .status = 408, .detail = "The request head took too long." },
-                        connection.input.unread(),
+                        lane.input.unread(),
                     ),
-                    .body_stalled => w.bodyStalled(connection, connection.lane.phase.exchange),
-                    .write_stalled => output.stalled(w, connection),
-                    .websocket => live.websocketDue(w, connection, connection.lane.phase.exchange),
-                    .repeat => repeating.repeatDue(w, connection, connection.lane.phase.exchange),
-                    .exchange_idle => w.exchangeIdle(connection, connection.lane.phase.exchange),
-                    .multiplexed => streams.multiplexDue(w, connection),
+                    .body_stalled => w.bodyStalled(lane, lane.phase.exchange),
+                    .write_stalled => output.stalled(w, lane),
+                    .websocket => live.websocketDue(w, lane, lane.phase.exchange),
+                    .repeat => repeating.repeatDue(w, lane, lane.phase.exchange),
+                    .exchange_idle => w.exchangeIdle(lane, lane.phase.exchange),
+                    .multiplexed => streams.multiplexDue(w, lane.transport),
                 }
             }
         }
 
-        fn bodyStalled(w: *Self, connection: *Connection, exchange: *Exchange) void {
-            if (connection.session.responseStarted(exchange.stream)) {
-                return w.fail(connection, .client_timeout);
+        fn bodyStalled(w: *Self, lane: *Lane, exchange: *Exchange) void {
+            if (lane.session.responseStarted()) {
+                return w.fail(lane, .client_timeout);
             }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
-            const stream = exchange.stream;
-            w.tellRefused(connection, refusal, true);
+            w.tellRefused(lane, refusal, true);
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .client_timeout);
-            w.refuse(connection, stream, refusal);
+            w.refuse(lane, refusal);
         }
 
-        fn exchangeIdle(w: *Self, connection: *Connection, exchange: *Exchange) void {
+        fn exchangeIdle(w: *Self, lane: *Lane, exchange: *Exchange) void {
             if (exchange.idle_reason == .client_timeout) {
                 var buffer: [160]u8 = undefined;
                 w.sayOf(
@@ -781,21 +790,21 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .warn,
                     &buffer,
                     "Request stall timeout ({d} ms) - {s}",
-                    .{ exchange.idle_ms, connection.endWords() },
+                    .{ exchange.idle_ms, lane.endWords() },
                 );
             }
-            w.fail(connection, exchange.idle_reason);
+            w.fail(lane, exchange.idle_reason);
         }
 
-        /// Sets the connection's timer to its deadline and its socket to be read or not.
-        pub fn arm(w: *Self, connection: *Connection) void {
-            if (connection.carrier != null) return streams.armStream(w, connection);
-            w.wheel.set(&connection.timer, connection.attentionAt(&w.config));
-            const pause = !connection.wantsReceive();
-            if (pause == connection.paused) return;
-            connection.paused = pause;
-            const socket = Transport.of(connection).socket;
-            if (pause) w.io.pause(socket) else w.io.resumeReading(socket);
+        /// Sets a lane's timer to its deadline, and its socket, if it has one, to be read or not.
+        pub fn arm(w: *Self, lane: *Lane) void {
+            if (lane.isStream()) return streams.armStream(w, .of(lane));
+            w.wheel.set(&lane.timer, lane.attentionAt(&w.config));
+            const transport = lane.transport;
+            const pause = !transport.wantsReceive();
+            if (pause == transport.paused) return;
+            transport.paused = pause;
+            if (pause) w.io.pause(transport.socket) else w.io.resumeReading(transport.socket);
         }
 
         // ---- Ends
@@ -811,7 +820,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.notice(w, null, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
-        /// The same about an exchange, which the host names.
+        /// Like `say`, about an exchange, which the host names.
         pub fn sayOf(
             w: *Self,
             exchange: *Exchange,
@@ -823,19 +832,20 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.notice(w, exchange, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
-        /// The connection is lost: its exchange, if any, is aborted.
-        pub fn fail(w: *Self, connection: *Connection, reason: Reason) void {
-            if (connection.phase == .closed) return;
-            if (connection.phase == .multiplexed) {
-                streams.dissolve(w, connection, reason);
-            } else if (connection.current()) |exchange| w.endExchange(exchange, reason);
-            if (connection.carrier) |carrier| streams.resetStream(connection, carrier, reason);
-            w.close(connection);
+        /// The connection is lost, or the stream: its exchange, if any, is aborted.
+        pub fn fail(w: *Self, lane: *Lane, reason: Reason) void {
+            if (lane.isClosed()) return;
+            if (lane.current()) |exchange| w.endExchange(exchange, reason);
+            if (lane.isStream())
+                streams.resetStream(lane, reason)
+            else if (lane.transport.phase == .multiplexed)
+                streams.dissolve(w, lane.transport, reason);
+            w.close(lane);
         }
 
         /// The exchange is over without a complete response: the host is told why.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
-            exchange.connection.beginClosing();
+            exchange.lane.beginClosing();
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
@@ -846,42 +856,42 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.forget(exchange);
         }
 
-        /// Closes a connection; what it was doing is over.
-        pub fn close(w: *Self, connection: *Connection) void {
-            if (connection.phase == .closed) return;
-            assert(connection.current() == null); // an exchange ends by complete, endExchange or abort first
-            assert(connection.phase != .multiplexed); // streams end first
-            if (connection.tunnel) |tunnel| if (connection.isIdle()) {
-                _ = secure.sendCloseNotify(w, connection, tunnel);
-            };
-            const phase = connection.phase;
-            connection.leaveServing(.closed);
-            if (connection.carrier == null) w.closeSocket(connection);
-            if (phase == .relaying) relaying.leave(w, connection, phase.relaying.other);
+        /// Closes a connection or a stream that has no exchange any more.
+        pub fn close(w: *Self, lane: *Lane) void {
+            if (lane.isClosed()) return;
+            assert(lane.current() == null); // an exchange ends by complete, endExchange or abort first
+            if (lane.isStream()) streams.close(lane) else w.closeTransport(lane.transport);
             // Its bytes are being parsed further up the stack: pump releases it.
-            if (w.pumping != connection) w.release(connection);
+            if (w.pumping != lane) w.release(lane);
         }
 
-        /// Closes a connection of which the host knows nothing any more.
-        pub fn release(w: *Self, connection: *Connection) void {
-            if (connection.phase == .multiplexed) streams.drop(w, connection);
-            if (connection.current()) |exchange| w.forget(exchange);
-            if (connection.carrier == null) w.closeSocket(connection);
-            w.wheel.remove(&connection.timer);
-            connection.input.deinit(&w.pool);
-            if (connection.carrier) |carrier| connection.outbox.follow(&w.pool, &carrier.outbox);
-            w.dropOutput(&connection.outbox);
-            if (connection.carrier) |carrier| {
-                streams.leaveCarrier(w, connection, carrier);
-                return w.open_streams.remove(.of(connection));
-            }
-            if (connection.tunnel) |tunnel| {
+        fn closeTransport(w: *Self, transport: *Transport) void {
+            assert(transport.phase != .multiplexed); // streams end first
+            if (transport.tunnel) |tunnel| if (transport.lane.isIdle()) {
+                _ = secure.sendCloseNotify(w, transport, tunnel);
+            };
+            const phase = transport.phase;
+            transport.leaveServing(.closed);
+            w.closeSocket(transport);
+            if (phase == .relaying) relaying.leave(w, transport, phase.relaying.other);
+        }
+
+        /// Gives back a connection or a stream of which the host knows nothing any more.
+        pub fn release(w: *Self, lane: *Lane) void {
+            if (lane.current()) |exchange| w.forget(exchange);
+            w.wheel.remove(&lane.timer);
+            if (lane.isStream()) return streams.release(w, .of(lane));
+            const transport = lane.transport;
+            if (transport.phase == .multiplexed) streams.drop(w, transport);
+            w.closeSocket(transport);
+            lane.input.deinit(&w.pool);
+            w.dropOutput(&transport.out.queue);
+            if (transport.tunnel) |tunnel| {
                 w.handshakes.remove(&tunnel.place);
                 tunnel.destroy(&w.pool);
             }
-            const transport: *Transport = .of(connection);
             w.admission.leave(transport.entry);
-            w.relays -= @intFromBool(connection.local);
+            w.relays -= @intFromBool(transport.local);
             w.transports.remove(transport);
             if (w.spread) |*spread| spread.publish(w.connectionCount());
         }
@@ -903,29 +913,36 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
             w.stopping = .draining;
             const now = w.io.now();
-            var it = w.connections();
-            while (it.next()) |connection| switch (connection.phase) {
-                .proxy_header, .handshake => {
-                    connection.retire(now);
-                    w.arm(connection);
-                },
-                .serving => switch (connection.lane.phase) {
-                    .idle => {
-                        const first = connection.request_count == 0 and connection.surplus == .no;
-                        connection.retiring = .no;
-                        if (first or isReadable(w, connection)) connection.retire(now);
-                        w.settle(connection);
+            var it = w.lanes();
+            while (it.next()) |lane| {
+                if (lane.isStream()) {
+                    w.drainLane(lane);
+                    continue;
+                }
+                const transport = lane.transport;
+                switch (transport.phase) {
+                    .proxy_header, .handshake => {
+                        transport.retire(now);
+                        w.arm(lane);
                     },
-                    .exchange => |exchange| {
-                        connection.session.closeAfterResponse();
-                        if (exchange.websocket != null) live.goAway(w, exchange);
-                    },
-                    .head, .draining, .closing => {},
-                },
-                .relaying => relaying.goAway(w, connection),
-                .multiplexed => |multiplex| w.announceEnd(connection, multiplex),
-                .closing, .lingering, .closed => {},
-            };
+                    .serving => if (lane.phase == .idle) {
+                        const first = lane.request_count == 0 and transport.surplus == .no;
+                        transport.retiring = .no;
+                        if (first or isReadable(w, transport)) transport.retire(now);
+                        w.settle(lane);
+                    } else w.drainLane(lane),
+                    .relaying => relaying.goAway(w, transport),
+                    .multiplexed => |multiplex| w.announceEnd(transport, multiplex),
+                    .closing, .lingering, .closed => {},
+                }
+            }
+        }
+
+        /// The exchange that is going on is the last one; a WebSocket ends.
+        fn drainLane(w: *Self, lane: *Lane) void {
+            const exchange = lane.current() orelse return;
+            lane.session.closeAfterResponse();
+            if (exchange.websocket != null) live.goAway(w, exchange);
         }
 
         /// Another worker takes the place of this one, and accepts at the same sockets: this one does no
@@ -939,11 +956,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.stopping = .retiring;
             w.replaced = true;
             const now = w.io.now();
-            var it = w.connections();
-            while (it.next()) |connection| {
-                if (connection.multiplex()) |multiplex| w.announceEnd(connection, multiplex);
-                connection.replace(now);
-                if (connection.phase != .closed) w.arm(connection);
+            var it = w.transports.iterator();
+            while (it.next()) |transport| {
+                if (transport.multiplex()) |multiplex| w.announceEnd(transport, multiplex);
+                transport.replace(now);
+                if (transport.phase != .closed) w.arm(&transport.lane);
             }
         }
 
@@ -951,10 +968,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn endWebSockets(w: *Self) void {
             if (w.stopping != .retiring) return;
             w.stopping = .leaving;
-            var it = w.connections();
-            while (it.next()) |connection| {
-                if (connection.phase == .relaying) relaying.goAway(w, connection);
-                const exchange = connection.current() orelse continue;
+            var it = w.lanes();
+            while (it.next()) |lane| {
+                if (!lane.isStream() and lane.transport.phase == .relaying) {
+                    relaying.goAway(w, lane.transport);
+                }
+                const exchange = lane.current() orelse continue;
                 if (exchange.websocket != null) live.goAway(w, exchange);
             }
         }
@@ -964,15 +983,15 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.stopping != .no and w.stopping != .retiring;
         }
 
-        fn isReadable(w: *Self, connection: *const Connection) bool {
-            return @hasDecl(Io, "isReadable") and w.io.isReadable(Transport.of(connection).socket);
+        fn isReadable(w: *Self, transport: *const Transport) bool {
+            return @hasDecl(Io, "isReadable") and w.io.isReadable(transport.socket);
         }
 
         /// Cuts every connection. `stopped` follows.
         pub fn cut(w: *Self) void {
             w.drain();
-            var it = w.connections();
-            while (it.next()) |connection| w.fail(connection, .server_shutdown);
+            var it = w.lanes();
+            while (it.next()) |lane| w.fail(lane, .server_shutdown);
         }
 
         /// Whether a worker that stops has nobody left, also if what was just sent was the last of it.

@@ -36,6 +36,11 @@ my %MUST_NOT = (
     } qw(server native abi),
 );
 
+# An exchange knows its lane and nothing below, and so do those who answer it: files that name no kind of
+# session, and no transport of many.
+my $ABOVE_LANES = qr{\A\Q$SRC\E/(?:native|abi|web|server/(?:worker/)?(?:exchange|websocket)\.zig)\b};
+my $BELOW_LANES = qr/\b(?:carrier|Multiplex(?:ed)?|isStream|session\.(?:single|stream))\b/;
+
 sub findings (@sources) {
     return () unless @sources;
     return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
@@ -90,15 +95,18 @@ sub _resolve ($path) {
 }
 
 sub _ignorance ($source) {
-    my $rule = $MUST_NOT{ _layer($source) // '' } // return ();
-    my ($pattern, $what) = @$rule;
+    my @rules;
+    push @rules, $MUST_NOT{ _layer($source) // '' } // ();
+    push @rules, [ $BELOW_LANES, 'kind of session: an exchange has a lane (server/lane.zig)' ]
+        if $source->path =~ $ABOVE_LANES;
+    return () unless @rules && $source->implementation_lines;
     my ($testing, @findings);
     $source->each_line(
         sub ($line, $number) {
-            $testing ||= $line =~ /^test\b/;
-            return if $testing || $source->implementation_lines == 0;
+            return if $testing ||= $line =~ /^test\b/;
             my $code = $line =~ s{//.*}{}r;
-            push @findings, $source->at($number, "this layer knows no $what") if $code =~ $pattern;
+            push @findings, map { $source->at($number, "this layer knows no $_->[1]") }
+                grep { $code =~ $_->[0] } @rules;
         }
     );
     return @findings;

@@ -90,7 +90,7 @@ pub const Change = struct {
     connection_field: ConnectionField = .{},
     persist: bool = true,
     dropped_hop_field: bool,
-    /// Bytes of content, and of trailers, that wait to be framed: never here.
+    /// Bytes of content, and of trailers, that wait to be framed: of streams only.
     queued: u64 = 0,
     trailers: u32 = 0,
 };
@@ -188,7 +188,11 @@ pub const Session = struct {
             .head => s.feedHead(bytes, head),
             .counted => |*counted| counted.feed(bytes),
             .chunked => |*chunked| chunked.feed(bytes, s.limits, head),
-            .tunnel => feedTunnel(bytes),
+            // A WebSocket stops within a piece; the caller offers the rest again.
+            .tunnel => Step{
+                .consumed = bytes.len,
+                .event = if (bytes.len == 0) .need_more else .{ .body = bytes },
+            },
             .complete, .refused => unreachable,
         };
         assert(step.consumed <= bytes.len);
@@ -582,11 +586,6 @@ pub const Session = struct {
         assert(s.blank_lines <= blank_lines_max);
     }
 };
-
-fn feedTunnel(bytes: []const u8) Step {
-    if (bytes.len == 0) return .{ .consumed = 0, .event = .need_more };
-    return .{ .consumed = bytes.len, .event = .{ .body = bytes } };
-}
 
 fn refuse(consumed: usize, comptime detail: []const u8) Step {
     return .{ .consumed = consumed, .event = .{ .refused = .{ .status = 400, .detail = detail } } };

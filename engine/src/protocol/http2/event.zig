@@ -68,14 +68,8 @@ pub const Started = struct {
     payload: bool,
 };
 
-/// Something that `apply` does to a stream, which cannot fail.
-pub const Plan = struct {
-    /// Bytes that were written, to be queued.
-    len: usize = 0,
-    /// Whether the content is to be queued, before those.
-    payload: bool = false,
-    change: struct { order: Order, queued: u64 = 0, trailers: u32 = 0, dropped_field: bool = false },
-};
+/// Something that `apply` does to a stream, which cannot fail. The content is queued before its bytes.
+pub const Plan = @import("../http1/session.zig").Plan;
 
 /// Frames that a peer has begun, or owes without being asked.
 pub const Debt = enum {

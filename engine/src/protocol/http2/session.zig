@@ -1208,6 +1208,7 @@ pub const Session = struct {
             .payload = payload,
             .change = .{
                 .order = try stream.order.body(piece.len, piece.last),
+                .dropped_hop_field = false,
                 .queued = if (payload) piece.len else 0,
             },
         };
@@ -1217,7 +1218,10 @@ pub const Session = struct {
     /// `out` holds at least endSize(trailers) bytes. After an error nothing has changed but `bad_field`.
     pub fn planEnd(s: *Session, id: StreamId, trailers: []const Field, out: []u8) EndError!Plan {
         const stream = s.streams.find(id) orelse return error.OutOfOrder;
-        var plan: Plan = .{ .change = .{ .order = try stream.order.end(trailers.len > 0) } };
+        var plan: Plan = .{ .change = .{
+            .order = try stream.order.end(trailers.len > 0),
+            .dropped_hop_field = false,
+        } };
         var found: response_fields.Found = .{};
         for (trailers, 0..) |field, index| {
             const name, const value = .{ field.name(), field.value() };
@@ -1233,7 +1237,7 @@ pub const Session = struct {
             plan.len += encoder_file.stateless(.fromName(name), name, value, out[plan.len..]);
         }
         plan.change.trailers = @intCast(plan.len);
-        plan.change.dropped_field = found.dropped;
+        plan.change.dropped_hop_field = found.dropped;
         return plan;
     }
 
@@ -1243,7 +1247,7 @@ pub const Session = struct {
         stream.order = plan.change.order;
         stream.queued += plan.change.queued;
         stream.trailers += plan.change.trailers;
-        stream.dropped_field = stream.dropped_field or plan.change.dropped_field;
+        stream.dropped_field = stream.dropped_field or plan.change.dropped_hop_field;
         s.streams.settle(stream);
     }
 

@@ -5,7 +5,7 @@ const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const alpn = @import("../alpn.zig");
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Ticket = @import("../slab.zig").Ticket;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 const types = @import("../types.zig");
@@ -19,47 +19,47 @@ pub fn Accept(comptime W: type) type {
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
             if (w.stopping == .stopped) return w.io.close(socket);
             defer giveWay(w);
-            // Some of those over the limit get time to read their 503; the rest, in a storm, get it and are
-            // cut.
+            // A few connections over the limit get time to read their 503; in a storm, all others get it and
+            // are cut.
             const most = w.connections_max +| w.config.descriptors_reserved / 2;
             if (w.connectionCount() >= most) return rejectBluntly(w, listener, socket, &from);
-            const connection = open(w, listener, socket) catch
+            const transport = open(w, listener, socket) catch
                 return rejectBluntly(w, listener, socket, &from);
-            noteClient(w, connection, &from);
+            noteClient(w, transport, &from);
             const bound = &w.listeners.items[listener].address;
             noteServer(
                 w,
-                connection,
+                transport,
                 &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*),
             );
             if (w.listeners.items[listener].proxies) |*proxies| {
-                return w.expectHeader(connection, proxies, &from);
+                return w.expectHeader(transport, proxies, &from);
             }
-            if (admit(w, connection, &from)) begin(w, connection);
+            if (admit(w, transport, &from)) begin(w, transport);
         }
 
         /// A connection may speak.
-        pub fn begin(w: *W, connection: *Connection) void {
-            const context = w.listeners.items[connection.listener].tls;
-            const surplus: Connection.Surplus = if (w.connectionCount() > w.connections_max)
+        pub fn begin(w: *W, transport: *Transport) void {
+            const context = w.listeners.items[transport.listener].tls;
+            const surplus: Transport.Surplus = if (w.connectionCount() > w.connections_max)
                 .connections
             else if (w.memory.full) .memory else .no;
-            connection.surplus = surplus;
+            transport.surplus = surplus;
             if (context) |tls| {
                 w.refreshCertificates(tls);
                 const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch
-                    return w.close(connection);
+                    return w.close(&transport.lane);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
-                connection.tunnel = tunnel;
-                connection.phase = .{ .handshake = .{ .since = w.now } };
-            } else if (surplus != .no and !w.health.isSet()) return reject(w, connection, "");
+                transport.tunnel = tunnel;
+                transport.phase = .{ .handshake = .{ .since = w.now } };
+            } else if (surplus != .no and !w.health.isSet()) return reject(w, transport, "");
             if (surplus == .no) w.noteAccepted();
             switch (w.stopping) {
                 .no => {},
-                .retiring, .leaving => connection.replace(w.now),
-                .draining, .stopped => connection.retire(w.now),
+                .retiring, .leaving => transport.replace(w.now),
+                .draining, .stopped => transport.retire(w.now),
             }
-            w.arm(connection);
+            w.arm(&transport.lane);
         }
 
         /// A connection is served.
@@ -86,23 +86,22 @@ pub fn Accept(comptime W: type) type {
         const queue_max = 8192;
 
         /// The client is known, from the kernel or from the proxy that brings it: counts its connection.
-        /// False: its address has too many, or opens them too fast; it was told so, and `connection` may be
+        /// False: its address has too many, or opens them too fast; it was told so, and `transport` may be
         /// gone.
-        pub fn admit(w: *W, connection: *Connection, client: *const io_layer.Address) bool {
-            const transport: *Transport = .of(connection);
+        pub fn admit(w: *W, transport: *Transport, client: *const io_layer.Address) bool {
             transport.entry = w.admission.enter(client, w.now, &w.config);
             if (transport.entry.verdict == .admitted) return true;
-            noteUnwelcome(w, connection);
+            noteUnwelcome(w, transport);
             // Nothing can be said before a handshake, and to pay for one is what the limit is there to save.
-            const has_tls = w.listeners.items[connection.listener].tls != null;
-            if (has_tls) w.close(connection) else turnAway(w, connection);
+            const has_tls = w.listeners.items[transport.listener].tls != null;
+            if (has_tls) w.close(&transport.lane) else turnAway(w, transport);
             return false;
         }
 
         /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not
         /// take the server for broken.
-        fn turnAway(w: *W, connection: *Connection) void {
-            const fast = Transport.of(connection).entry.verdict == .too_fast;
+        fn turnAway(w: *W, transport: *Transport) void {
+            const fast = transport.entry.verdict == .too_fast;
             const refusal: Refusal = .{
                 .status = 429,
                 .detail = if (fast)
@@ -118,72 +117,62 @@ pub fn Accept(comptime W: type) type {
                 .{ .date = w.date.text(), .retry_after_s = wait_s },
                 &space,
             );
-            connection.outbox.append(&w.pool, space[0..len]) catch return w.close(connection);
-            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), "");
-            const answered = Transport.of(connection).entry.isCounted();
-            connection.beginClosing();
-            if (!w.flush(connection)) return;
-            if (answered) w.settle(connection) else w.close(connection);
+            transport.out.queue.append(&w.pool, space[0..len]) catch return w.close(&transport.lane);
+            w.noteRefusal(&transport.lane, refusal, early.refusalBodyBytes(refusal), "");
+            const answered = transport.entry.isCounted();
+            transport.lane.beginClosing();
+            if (!w.flush(&transport.lane)) return;
+            if (answered) w.settle(&transport.lane) else w.close(&transport.lane);
         }
 
-        fn noteUnwelcome(w: *W, connection: *const Connection) void {
+        fn noteUnwelcome(w: *W, transport: *const Transport) void {
             w.stats.rejected += 1;
             if (w.counters) |counters| {
-                counters.noteRejection(if (Transport.of(connection).entry.verdict == .too_fast)
+                counters.noteRejection(if (transport.entry.verdict == .too_fast)
                     .address_rate
                 else
                     .address_connections);
             }
             const others = w.troubles.unwelcome.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;
-            const why, const limit, const unit = switch (Transport.of(connection).entry.verdict) {
+            const why, const limit, const unit = switch (transport.entry.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
                 .too_many, .admitted => .{
                     "has too many open connections", w.config.address_connections_max, "",
                 },
             };
             w.say(.warn, &buffer, "Connection {d} rejected: {s} {s} (limit {d}{s}){f}", .{
-                connection.number, connection.peerName(), why, limit, unit, others,
+                transport.number, transport.peerName(), why, limit, unit, others,
             });
         }
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
-        pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Connection {
+        pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Transport {
             try w.reserveTurns();
             const slot = try w.transports.add();
             errdefer w.transports.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));
             w.numbers +%= 1;
-            slot.item.* = .{
-                .socket = socket,
-                .connection = .{
-                    .ticket = slot.ticket,
-                    .session = .init(&w.limits),
-                    .phase = .serving,
-                    .lane = .{ .phase = .{ .idle = .{ .since = w.now } } },
-                    .number = w.numbers,
-                    .listener = listener,
-                },
-            };
-            return &slot.item.connection;
+            slot.item.init(slot.ticket, socket, &w.limits, w.numbers, listener, w.now);
+            return slot.item;
         }
 
-        /// Whose connection it is.
-        pub fn noteClient(w: *W, connection: *Connection, client: *const io_layer.Address) void {
-            connection.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
-            note(&connection.peer_text, &connection.peer_port, client);
+        /// Notes the client's address, and whether the client is a trusted proxy.
+        pub fn noteClient(w: *W, transport: *Transport, client: *const io_layer.Address) void {
+            transport.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
+            note(&transport.peer_text, &transport.peer_port, client);
         }
 
-        /// What it was made to.
-        pub fn noteServer(_: *W, connection: *Connection, server: *const io_layer.Address) void {
-            note(&connection.local_text, &connection.local_port, server);
+        /// Notes the address that the client has connected to.
+        pub fn noteServer(_: *W, transport: *Transport, server: *const io_layer.Address) void {
+            note(&transport.local_text, &transport.local_port, server);
         }
 
-        fn note(text: *Connection.Text, number: *u16, address: *const io_layer.Address) void {
+        fn note(text: *Transport.Text, number: *u16, address: *const io_layer.Address) void {
             const port = address.port() orelse return;
             var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
             number.* = port;
-            // Nobody cares that an IPv4 peer came to a socket that serves both.
+            // An IPv4 peer is named as such, also where it came to a socket that serves IPv6, too.
             text.set(address.unmapped().hostText(&buffer));
         }
 
@@ -197,25 +186,26 @@ pub fn Accept(comptime W: type) type {
 
         /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its
         /// request.
-        pub fn reject(w: *W, connection: *Connection, raw: []const u8) void {
-            queueRejection(w, connection, raw) catch return w.close(connection);
-            if (w.flush(connection)) w.settle(connection);
+        pub fn reject(w: *W, transport: *Transport, raw: []const u8) void {
+            queueRejection(w, &transport.lane, raw) catch return w.close(&transport.lane);
+            if (w.flush(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// The connection gets a 503 and ends; the caller flushes.
-        pub fn queueRejection(w: *W, connection: *Connection, raw: []const u8) error{OutOfMemory}!void {
-            const refusal = if (connection.surplus == .memory) w.rejectedForMemory() else blk: {
-                noteRejected(w, connection.number, connection.peer_text.slice());
+        pub fn queueRejection(w: *W, lane: *Lane, raw: []const u8) error{OutOfMemory}!void {
+            const transport = lane.transport;
+            const refusal = if (transport.surplus == .memory) w.rejectedForMemory() else blk: {
+                noteRejected(w, transport.number, transport.peer_text.slice());
                 break :blk at_capacity;
             };
-            if (connection.carrier != null) {
-                w.noteRefusal(connection, refusal, w.refusedBytes(refusal), raw);
-                return w.sayRefusal(connection, refusal, .{ .retry_after_s = w.config.retry_after_s });
+            if (lane.isStream()) {
+                w.noteRefusal(lane, refusal, w.refusedBytes(refusal), raw);
+                return w.sayRefusal(lane, refusal, .{ .retry_after_s = w.config.retry_after_s });
             }
             var space: [early.response_bytes_max]u8 = undefined;
-            try connection.outbox.append(&w.pool, rejection(w, refusal, raw, &space));
-            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), raw);
-            connection.beginClosing();
+            try transport.out.queue.append(&w.pool, rejection(w, refusal, raw, &space));
+            w.noteRefusal(lane, refusal, early.refusalBodyBytes(refusal), raw);
+            lane.beginClosing();
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
@@ -396,8 +386,8 @@ pub fn Accept(comptime W: type) type {
         /// Closes the connections that have had their last answer. They are kept so that a peer that still
         /// sends can read it, which matters less than the connections that wait for their descriptors.
         fn cutLingering(w: *W) void {
-            var it = w.connections();
-            while (it.next()) |connection| if (connection.phase == .lingering) w.close(connection);
+            var it = w.transports.iterator();
+            while (it.next()) |transport| if (transport.phase == .lingering) w.close(&transport.lane);
         }
     };
 }

@@ -6,7 +6,7 @@ const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const access_log = @import("../access_log.zig");
 const AccessLog = access_log.AccessLog;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 
 /// The part for a worker type.
@@ -35,7 +35,7 @@ pub fn Access(comptime W: type) type {
         /// A request whose head is in `w.head` and whose client is `w.client` begins.
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
             const log = if (w.access) |*log| log else return;
-            const subject = subjectOf(exchange.connection, w.client.address, &w.head, "");
+            const subject = subjectOf(exchange.lane, w.client.address, &w.head, "");
             exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, &log.shared.format));
         }
 
@@ -51,10 +51,10 @@ pub fn Access(comptime W: type) type {
             const entry = exchange.log orelse return;
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
-            const connection = exchange.connection;
+            const lane = exchange.lane;
             // An exchange that is ended from outside leaves its connection closing, with what the peer did
             // not take.
-            const left = if (connection.lane.phase == .closing) connection.outbox.bytes else 0;
+            const left = if (lane.phase == .closing) lane.out.queue.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
                 (!exchange.ended or (left > 0 and !exchange.refused));
             log.end(&w.pool, entry, &.{
@@ -62,7 +62,7 @@ pub fn Access(comptime W: type) type {
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
                 .end = if (cut_short)
                     .cut_short
-                else if (connection.session.persists() and connection.lane.phase != .closing)
+                else if (lane.session.persists() and lane.phase != .closing)
                     .goes_on
                 else
                     .closes,
@@ -76,26 +76,26 @@ pub fn Access(comptime W: type) type {
         /// `w.client`.
         pub fn noteRefusal(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             refusal: Refusal,
             bytes: u64,
             raw: []const u8,
         ) void {
-            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, connection.session.family());
+            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, lane.session.family());
             const log = if (w.access) |*log| log else return;
-            connection.request_count +%= 1;
-            var subject = subjectOf(connection, connection.peer_text.slice(), null, raw);
+            lane.request_count +%= 1;
+            var subject = subjectOf(lane, lane.transport.peer_text.slice(), null, raw);
             // Of a stream, `w.head` has what is known.
-            const has_head = if (connection.carrier != null)
+            const has_head = if (lane.isStream())
                 raw.len > 0
             else
                 early.glimpse(raw, &w.limits, &w.head);
             if (has_head) {
-                w.client = .of(connection, &w.trust, &w.head, &w.client_text);
+                w.client = .of(lane.transport, &w.trust, &w.head, &w.client_text);
                 subject.peer = w.client.address;
                 subject.head = &w.head;
             }
-            const waited_ms = if (connection.lane.headSince()) |since| w.now -| since else 0;
+            const waited_ms = if (lane.headSince()) |since| w.now -| since else 0;
             const sent = if (early.asksForHead(raw)) 0 else bytes;
             writeRefusal(w, log, &subject, refusal.status, sent, waited_ms);
         }
@@ -151,19 +151,19 @@ pub fn Access(comptime W: type) type {
         }
 
         fn subjectOf(
-            connection: *const Connection,
+            lane: *const Lane,
             peer: []const u8,
             head: ?*const Head,
             raw: []const u8,
         ) access_log.Subject {
             return .{
                 .peer = peer,
-                .local_port = connection.local_port,
-                .connection = connection.number,
-                .request = connection.request_count,
+                .local_port = lane.transport.local_port,
+                .connection = lane.transport.number,
+                .request = lane.request_count,
                 .head = head,
                 .raw = raw,
-                .tunnel = connection.tls(),
+                .tunnel = lane.tls(),
             };
         }
 

@@ -21,7 +21,7 @@ pub fn Apply(comptime W: type) type {
 
         /// The exchange that a command would be for; null if it has ended.
         pub inline fn commanded(w: *W, ticket: Ticket, command: Command) ?*Exchange {
-            // What is queued of an ended response can still be flushed.
+            // The queued rest of an ended response can still be flushed.
             return if (command == .flush) w.exchanges.get(ticket) else w.find(ticket);
         }
 

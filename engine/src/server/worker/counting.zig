@@ -1,11 +1,11 @@
 //! The part of a worker that counts for whoever watches the server (counters.zig). Without somebody who does
 //! it costs a branch
 //! where something could be counted.
-const Connection = @import("../connection.zig").Connection;
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;
 const Multiplex = @import("../multiplex.zig").Multiplex;
+const Transport = @import("../transport.zig").Transport;
 
 /// When connections and requests are looked at, to tell how many there are of each kind: after a second in
 /// which something
@@ -62,15 +62,17 @@ pub fn Counting(comptime W: type) type {
             const counters = w.counters orelse return;
             w.look = .{};
             var now: Counters.Now = .{};
-            var it = w.connections();
-            while (it.next()) |connection| {
-                if (connection.local) continue;
-                if (connection.carrier == null) now.add(stateOf(connection));
-                if (connection.multiplex()) |multiplex| {
-                    now.streams += multiplex.count;
-                    noteResets(counters, multiplex);
+            var it = w.lanes();
+            while (it.next()) |lane| {
+                if (lane.transport.local) continue;
+                if (!lane.isStream()) {
+                    now.add(stateOf(lane.transport));
+                    if (lane.transport.multiplex()) |multiplex| {
+                        now.streams += multiplex.count;
+                        noteResets(counters, multiplex);
+                    }
                 }
-                const exchange = connection.current() orelse continue;
+                const exchange = lane.current() orelse continue;
                 if (exchange.openWebSocket() == null) now.addRequest(progressOf(w, exchange));
             }
             const stats = w.statistics();
@@ -89,7 +91,7 @@ pub fn Counting(comptime W: type) type {
             if (multiplex.session.tally().ending) |code| counters.noteEnding(code);
         }
 
-        /// What a session has counted since it was asked last.
+        /// Counts the resets of a session since the last call.
         fn noteResets(counters: *Counters, multiplex: *Multiplex) void {
             const tally = multiplex.session.tally();
             counters.noteResets(.in, tally.resets_received -% multiplex.told.resets_received);
@@ -97,10 +99,10 @@ pub fn Counting(comptime W: type) type {
             multiplex.told = tally;
         }
 
-        fn stateOf(connection: *const Connection) counters_file.ConnectionState {
-            return switch (connection.phase) {
+        fn stateOf(transport: *const Transport) counters_file.ConnectionState {
+            return switch (transport.phase) {
                 .proxy_header, .handshake => .handshake,
-                .serving => switch (connection.lane.phase) {
+                .serving => switch (transport.lane.phase) {
                     .idle => .idle,
                     .head => .reading,
                     .exchange => |exchange| if (exchange.openWebSocket() != null) .websocket else .serving,
@@ -130,7 +132,7 @@ pub fn Counting(comptime W: type) type {
         /// An exchange is over.
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             counters.noteStatus(exchange.status);
-            counters.noteRequestBy(exchange.connection.session.family());
+            counters.noteRequestBy(exchange.lane.session.family());
             if (exchange.refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as
             // its peers like.

@@ -11,16 +11,17 @@ const Refusal = @import("protocol").Refusal;
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
 const Client = @import("../client.zig").Client;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Intake = @import("../intake.zig").Intake;
 const memory = @import("../memory.zig");
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that gathers bodies.
 pub fn Gathering(comptime W: type) type {
     return struct {
         const Job = io_layer.SpoolJob;
 
-        /// What is collected for a file while the writer has the part before it, in bytes.
+        /// Bytes that are collected for a file while the writer has the part before them.
         const turn_bytes = 256 * 1024;
 
         /// A body counts for its client's address in steps of so many bytes. The first step is free: what is
@@ -43,25 +44,25 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// A request has begun whose body is on its way.
-        pub fn gather(w: *W, connection: *Connection, exchange: *Exchange) void {
+        pub fn gather(w: *W, lane: *Lane, exchange: *Exchange) void {
             exchange.unannounced = true;
             exchange.intake = Intake.create(&w.pool, exchange.ticket, &w.head) catch
-                return giveUp(w, connection, exchange, out_of_memory);
+                return giveUp(w, lane, exchange, out_of_memory);
             // Says 100 Continue if the client waits for it.
-            w.read(exchange) catch giveUp(w, connection, exchange, out_of_memory);
+            w.read(exchange) catch giveUp(w, lane, exchange, out_of_memory);
         }
 
         /// The next piece of a body.
         pub fn gatherPiece(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             exchange: *Exchange,
             intake: *Intake,
             piece: []const u8,
         ) void {
-            intake.append(&w.pool, piece) catch return giveUp(w, connection, exchange, out_of_memory);
-            if (!charge(w, exchange, intake)) return giveUp(w, connection, exchange, too_many);
-            spill(w, connection, exchange, intake);
+            intake.append(&w.pool, piece) catch return giveUp(w, lane, exchange, out_of_memory);
+            if (!charge(w, exchange, intake)) return giveUp(w, lane, exchange, too_many);
+            spill(w, lane, exchange, intake);
         }
 
         /// Counts what has come for the client's address. False: that has more than it may, and the log says
@@ -70,7 +71,7 @@ pub fn Gathering(comptime W: type) type {
             const most = w.config.address_upload_bytes_max;
             const came = intake.bytesCame();
             if (most == 0 or came <= @max(intake.upload.bytes, step_bytes)) return true;
-            var text: Connection.Text = undefined;
+            var text: Transport.Text = undefined;
             const client = addressOf(w, exchange, intake, &text) orelse return true;
             const bytes = came + step_bytes - came % step_bytes - intake.upload.bytes;
             if (w.admission.charge(&intake.upload, &client, bytes, most, w.now)) return true;
@@ -79,7 +80,7 @@ pub fn Gathering(comptime W: type) type {
             const detail = std.fmt.bufPrint(&buffer, "{s} has too many unfinished request bodies", .{
                 client.hostText(&name),
             }) catch unreachable;
-            w.tellOf(exchange.connection, .address_upload_bytes_max, too_many.status, detail);
+            w.tellOf(exchange.lane, .address_upload_bytes_max, too_many.status, detail);
             return false;
         }
 
@@ -89,25 +90,25 @@ pub fn Gathering(comptime W: type) type {
             w: *W,
             exchange: *const Exchange,
             intake: *const Intake,
-            text: *Connection.Text,
+            text: *Transport.Text,
         ) ?io_layer.Address {
-            const connection = exchange.connection;
-            const client: Client = .of(connection, &w.trust, &intake.head, text);
-            if (connection.trusted and std.mem.eql(u8, client.address, connection.peer_text.slice()))
+            const lane = exchange.lane;
+            const client: Client = .of(lane.transport, &w.trust, &intake.head, text);
+            if (lane.transport.trusted and std.mem.eql(u8, client.address, lane.transport.peer_text.slice()))
                 return null;
             return io_layer.Address.parse(client.address, client.port) catch null;
         }
 
         /// The fields behind it.
-        pub fn gatherTrailers(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
-            intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, connection, exchange, out_of_memory);
+        pub fn gatherTrailers(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
+            intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, lane, exchange, out_of_memory);
         }
 
         /// Nothing more comes.
-        pub fn gathered(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
+        pub fn gathered(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             if (intake.isWriting()) return; // it goes on when that is done
             if (intake.isLong() and intake.pendingBytes() > 0) {
-                return handOver(w, connection, exchange, intake);
+                return handOver(w, lane, exchange, intake);
             }
             present(w, exchange, intake);
         }
@@ -119,14 +120,14 @@ pub fn Gathering(comptime W: type) type {
             exchange.unannounced = false;
             exchange.given_bytes = 0;
             w.admission.discharge(&intake.upload);
-            w.client = .of(exchange.connection, &w.trust, &intake.head, &w.client_text);
+            w.client = .of(exchange.lane.transport, &w.trust, &intake.head, &w.client_text);
             w.host.request(w, exchange, &intake.head);
             const left = w.find(ticket) orelse return;
             if (half_closed and !left.unannounced) w.host.halfClosed(w, left);
         }
 
         /// Hands what there is to the writer if it is long; the peer waits if the writer is not ready.
-        fn spill(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
+        fn spill(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             exchange.given_bytes = intake.heldBytes();
             const most = if (intake.isLong())
                 @min(w.config.body_memory_bytes_max, turn_bytes)
@@ -134,19 +135,19 @@ pub fn Gathering(comptime W: type) type {
                 w.config.body_memory_bytes_max;
             if (intake.pendingBytes() <= most) return;
             if (intake.isWriting()) return exchange.pauseInput(w.now);
-            handOver(w, connection, exchange, intake);
+            handOver(w, lane, exchange, intake);
         }
 
-        fn handOver(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
+        fn handOver(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             const bytes = intake.pendingBytes();
             const most = w.config.body_file_bytes_max;
             if (most != 0 and w.spooled_bytes + bytes > most) {
-                return lackRoom(w, connection, exchange, intake);
+                return lackRoom(w, lane, exchange, intake);
             }
             intake.beginWriting();
             spoolOf(w).submit(&intake.job) catch {
                 intake.endWriting(&w.pool);
-                return giveUp(w, connection, exchange, out_of_memory);
+                return giveUp(w, lane, exchange, out_of_memory);
             };
             intake.file_bytes += bytes;
             w.spooled_bytes += bytes;
@@ -183,17 +184,17 @@ pub fn Gathering(comptime W: type) type {
                     drop(w, intake); // it has ended meanwhile
                     continue;
                 };
-                goOn(w, exchange.connection, exchange, intake);
+                goOn(w, exchange.lane, exchange, intake);
             }
         }
 
-        fn goOn(w: *W, connection: *Connection, exchange: *Exchange, intake: *Intake) void {
-            if (intake.job.errno != 0) return lackRoom(w, connection, exchange, intake);
-            if (exchange.input == .complete) return gathered(w, connection, exchange, intake);
+        fn goOn(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
+            if (intake.job.errno != 0) return lackRoom(w, lane, exchange, intake);
+            if (exchange.input == .complete) return gathered(w, lane, exchange, intake);
             exchange.given_bytes = intake.heldBytes();
             _ = exchange.want(w.io.now());
             // The end of a body comes behind its last piece, without a further byte.
-            if (!connection.yielded) w.pump(connection, null);
+            if (!lane.yielded) w.pump(lane, null);
         }
 
         /// An intake is of no use any more: one that its host has taken, or whose exchange has ended.
@@ -213,7 +214,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         /// Files have taken all that they may, their folder is nearly full, or it fails.
-        fn lackRoom(w: *W, connection: *Connection, exchange: *Exchange, intake: *const Intake) void {
+        fn lackRoom(w: *W, lane: *Lane, exchange: *Exchange, intake: *const Intake) void {
             if (w.troubles.files.add(w.now)) |others| {
                 var why_buffer: [128]u8 = undefined;
                 var buffer: [512]u8 = undefined;
@@ -231,16 +232,15 @@ pub fn Gathering(comptime W: type) type {
                 const text = "A request body is not kept in a temporary file in {s}: {s}{f}";
                 w.sayOf(exchange, .err, &buffer, text, .{ w.body_folder orelse default_folder, why, others });
             }
-            giveUp(w, connection, exchange, no_room);
+            giveUp(w, lane, exchange, no_room);
         }
 
-        fn giveUp(w: *W, connection: *Connection, exchange: *Exchange, refusal: Refusal) void {
-            const stream = exchange.stream;
+        fn giveUp(w: *W, lane: *Lane, exchange: *Exchange, refusal: Refusal) void {
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
-            w.sayRefusal(connection, refusal, .{
+            w.sayRefusal(lane, refusal, .{
                 .retry_after_s = if (refusal.status == too_many.status) w.config.retry_after_s else null,
-                .with_content = !connection.session.asksForHead(stream),
+                .with_content = !lane.session.asksForHead(),
             });
         }
     };

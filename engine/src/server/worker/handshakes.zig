@@ -1,32 +1,32 @@
 //! The part of a worker that negotiates TLS when established connections have had their turn
 //! (../handshakes.zig says who is next).
 const Tunnel = @import("../tunnel.zig").Tunnel;
-const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that shake hands.
 pub fn Shaking(comptime W: type) type {
     return struct {
         /// Bytes of a handshake have come: they wait for their turn.
-        pub fn receive(w: *W, connection: *Connection, tunnel: *Tunnel, ciphertext: []const u8) void {
-            connection.input.append(&w.pool, ciphertext) catch return w.close(connection);
-            w.handshakes.add(&tunnel.place, connection.ticket);
-            w.arm(connection);
+        pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
+            transport.lane.input.append(&w.pool, ciphertext) catch return w.close(&transport.lane);
+            w.handshakes.add(&tunnel.place, transport.lane.ticket);
+            w.arm(&transport.lane);
         }
 
         /// Once a round, after everything else that came: as many steps as one round may take.
         pub fn advance(w: *W) void {
             if (w.handshakes.isEmpty()) return;
             var round = w.handshakes.begin(w.io.micros(), &w.config);
-            while (round.next(&w.handshakes, w.io.micros())) |ticket| step(w, w.connectionOf(ticket).?);
+            while (round.next(&w.handshakes, w.io.micros())) |ticket| step(w, w.transportOf(ticket).?);
             w.handshakes.end(w.io.micros());
         }
 
-        fn step(w: *W, connection: *Connection) void {
+        fn step(w: *W, transport: *Transport) void {
             // Requests may lie behind the handshake, and what is not parsed of them is input as well.
-            var flight = connection.input;
-            connection.input = .{};
+            var flight = transport.lane.input;
+            transport.lane.input = .{};
             defer flight.deinit(&w.pool);
-            w.unseal(connection, connection.tunnel.?, flight.unread());
+            w.unseal(transport, transport.tunnel.?, flight.unread());
         }
     };
 }

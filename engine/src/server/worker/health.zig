@@ -1,8 +1,7 @@
 //! The part of a worker that answers the health path.
-const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Health = @import("../health.zig").Health;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that has a health path.
 pub fn HealthPart(comptime W: type) type {
@@ -15,26 +14,25 @@ pub fn HealthPart(comptime W: type) type {
         }
 
         /// A request has come that no host is told of; true: it is answered.
-        pub fn intercept(w: *W, connection: *Connection, stream: Stream) bool {
+        pub fn intercept(w: *W, lane: *Lane) bool {
             if (w.health.matches(&w.head)) {
-                answer(w, connection, stream);
+                answer(w, lane);
                 return true;
             }
-            if (connection.surplus == .no) return false;
-            w.queueRejection(connection, w.head.text) catch w.close(connection);
+            if (lane.transport.surplus == .no) return false;
+            w.queueRejection(lane, w.head.text) catch w.close(lane);
             return true;
         }
 
-        fn answer(w: *W, connection: *Connection, stream: Stream) void {
+        fn answer(w: *W, lane: *Lane) void {
             if (w.stopping == .draining) return w.refuse(
-                connection,
-                stream,
+                lane,
                 .{ .status = 503, .detail = "The server is stopping." },
             );
-            if (connection.carrier) |carrier| return w.sayAlive(connection, carrier);
+            if (lane.isStream()) return w.sayAlive(lane);
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
-            w.sayLast(connection, space[0..len]);
+            w.sayLast(lane, space[0..len]);
         }
     };
 }

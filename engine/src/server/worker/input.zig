@@ -3,10 +3,9 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
-const Stream = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Budget = @import("../budget.zig").Budget;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 const Field = @import("protocol").http.Field;
 const io_layer = @import("io");
@@ -16,181 +15,216 @@ const Transport = @import("../transport.zig").Transport;
 pub fn Input(comptime W: type) type {
     return struct {
         /// Bytes came.
-        pub fn receive(w: *W, connection: *Connection, bytes: []u8) void {
-            if (connection.tunnel) |tunnel| return w.receiveSecure(connection, tunnel, bytes);
-            switch (connection.phase) {
+        pub fn receive(w: *W, transport: *Transport, bytes: []u8) void {
+            if (transport.tunnel) |tunnel| return w.receiveSecure(transport, tunnel, bytes);
+            switch (transport.phase) {
                 .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
-                .serving, .multiplexed => w.pump(connection, bytes),
-                .relaying => w.relay(connection, bytes),
-                .proxy_header => w.receiveHeader(connection, bytes),
+                .serving => pumpLane(w, &transport.lane, bytes),
+                .multiplexed => w.pumpStreams(transport, bytes),
+                .relaying => w.relay(transport, bytes),
+                .proxy_header => w.receiveHeader(transport, bytes),
                 .handshake, .closed => unreachable,
             }
         }
 
-        /// Parses what is unread and hands events to the host until more bytes, the host or fairness are
-        /// needed. `received`: bytes that are not yet part of the connection's input.
-        pub fn pump(w: *W, connection: *Connection, received: ?[]u8) void {
-            if (connection.carrier != null or connection.phase == .multiplexed) {
-                return w.pumpStreams(connection, received);
-            }
+        /// Parses unread bytes of a lane, or frames of a transport, and hands events to the host until more
+        /// bytes, the host or fairness are needed. `received`: bytes that are not yet part of the input.
+        pub fn pump(w: *W, lane: *Lane, received: ?[]u8) void {
+            if (lane.isStream()) return w.pumpStream(.of(lane), received);
+            if (lane.transport.phase == .multiplexed) return w.pumpStreams(lane.transport, received);
+            pumpLane(w, lane, received);
+        }
+
+        fn pumpLane(w: *W, lane: *Lane, received: ?[]u8) void {
             assert(w.pumping == null);
-            if (connection.discards and received != null) return;
-            if (received != null and connection.yielded) {
-                return connection.input.append(&w.pool, received.?) catch w.fail(connection, .server_error);
+            if (lane.transport.discards and received != null) return;
+            if (received != null and lane.yielded) {
+                return lane.input.append(&w.pool, received.?) catch w.fail(lane, .server_error);
             }
-            var unread = received orelse connection.input.unread();
-            const held = received == null or !connection.input.isEmpty();
+            var unread = received orelse lane.input.unread();
+            const held = received == null or !lane.input.isEmpty();
             if (received != null and held) {
-                connection.input.append(&w.pool, received.?) catch return w.fail(connection, .server_error);
-                unread = connection.input.unread();
+                lane.input.append(&w.pool, received.?) catch return w.fail(lane, .server_error);
+                unread = lane.input.unread();
             }
-            w.pumping = connection;
-            const used = parse(w, connection, unread);
-            if (connection.sending != .open) noteHalfClose(w, connection, used == unread.len);
+            w.pumping = lane;
+            const used = parse(w, lane, unread);
+            if (lane.sending != .open) noteHalfClose(w, lane, used == unread.len);
             w.pumping = null;
-            if (connection.phase == .closed) return w.release(connection);
+            if (lane.isClosed()) return w.release(lane);
             if (held) {
-                connection.input.consume(&w.pool, used);
+                lane.input.consume(&w.pool, used);
             } else if (used < unread.len) {
-                connection.input.append(&w.pool, unread[used..]) catch
-                    return w.fail(connection, .server_error);
+                lane.input.append(&w.pool, unread[used..]) catch
+                    return w.fail(lane, .server_error);
             }
-            if (connection.current()) |exchange| {
+            if (lane.current()) |exchange| {
                 const demand = W.demandOf(exchange);
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; what it answers goes out together with what is queued.
-                    if (!connection.outbox.isEmpty()) w.cork(connection);
-                    return w.arm(connection);
+                    if (!lane.out.queue.isEmpty()) w.cork(lane);
+                    return w.arm(lane);
                 }
-            } else if (W.has_pushing and connection.isIdle() and !connection.outbox.isEmpty()) {
-                return w.cork(connection); // a whole answer goes out with a few others'
+            } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {
+                return w.cork(lane); // a whole answer goes out with a few others'
             }
-            if (w.flush(connection)) w.settle(connection);
+            if (w.flush(lane)) w.settle(lane);
         }
 
-        /// The number of bytes that were consumed.
-        pub fn parse(w: *W, connection: *Connection, unread: []u8) usize {
+        /// Reads requests of a connection with one exchange at a time; the number of bytes that were
+        /// consumed.
+        fn parse(w: *W, lane: *Lane, unread: []u8) usize {
+            const single = lane.session.single;
             var used: usize = 0;
             var rounds: u32 = 0;
             const turn = w.budget.turn(w.config.round_bytes);
-            connection.needs_more = false;
-            while (connection.wantsInput()) {
-                if (connection.isIdle()) {
+            lane.needs_more = false;
+            while (lane.wantsInput()) {
+                if (lane.phase == .idle) {
                     if (used == unread.len) break;
                     rounds += 1;
                     if (rounds > w.config.pipeline_pass_max) {
-                        w.yield(connection);
+                        w.yield(lane);
                         break;
                     }
                 }
                 // An end without further bytes is told at once: nothing would bring us back to it.
-                const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
-                if (is_over and (used < unread.len or connection.holdsMessage())) {
-                    w.yield(connection);
+                if (isOver(w, turn) and (used < unread.len or lane.holdsMessage())) {
+                    w.yield(lane);
                     break;
                 }
-                if (connection.websocket()) |websocket| {
-                    if (!w.feedWebSocket(connection, websocket, unread[used..], &used)) break;
+                // A message that was held goes before further bytes.
+                if (lane.holdsMessage()) {
+                    if (!w.goOnWithMessage(lane)) break;
                     continue;
                 }
-                const step = connection.session.feed(unread[used..], &w.head);
+                const step = single.feed(unread[used..], &w.head);
                 assert(step.consumed <= unread.len - used);
                 used += step.consumed;
                 switch (step.event) {
                     .need_more => {
-                        connection.needs_more = true;
-                        if (connection.isIdle()) {
-                            connection.lane.phase = .{ .head = .{ .since = w.now } };
-                        }
-                        cutShort(w, connection);
+                        lane.needs_more = true;
+                        if (lane.phase == .idle) lane.phase = .{ .head = .{ .since = w.now } };
+                        cutShort(w, lane);
                         break;
                     },
-                    .request => begin(w, connection, step.stream),
-                    .body => |piece| bodyPiece(w, connection, piece),
-                    .trailers => if (connection.current()) |exchange| trailersCame(w, connection, exchange),
-                    .end => bodyComplete(w, connection),
+                    .request => begin(w, lane),
+                    .body => |piece| {
+                        const content = unread[used - piece.len .. used];
+                        assert(content.ptr == piece.ptr);
+                        const left = piece.len - giveContent(w, lane, content, turn);
+                        used -= left;
+                        if (left > 0) break;
+                    },
+                    .trailers => trailersCame(w, lane),
+                    .end => bodyComplete(w, lane),
                     .refused => |refusal| {
-                        refuseRequest(w, connection, refusal, unread[used..]);
+                        refuseRequest(w, lane, refusal, unread[used..]);
                         break;
                     },
                 }
             }
-            return switch (connection.phase) {
-                .closing, .lingering, .closed => unread.len, // the rest is not parsed any more
-                .serving => if (connection.lane.phase == .closing) unread.len else used,
-                .multiplexed => used,
-                .proxy_header, .handshake, .relaying => unreachable,
-            };
+            // Of a lane that is closing the rest is not parsed any more; frames of streams are.
+            const is_over = lane.phase == .closing and lane.transport.phase != .multiplexed;
+            return if (is_over) unread.len else used;
+        }
+
+        /// Whether a lane has had its turn in this round.
+        fn isOver(w: *W, turn: i64) bool {
+            return w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
+        }
+
+        /// Offers content of a request to its exchange; the number of bytes that were taken. A body is taken
+        /// whole. A WebSocket stops where its host has to have its turn first.
+        pub fn giveContent(w: *W, lane: *Lane, content: []u8, turn: i64) usize {
+            if (lane.websocket() == null) {
+                if (content.len == 0 or !lane.wantsInput()) return 0;
+                if (lane.isStream() and isOver(w, turn)) {
+                    w.yield(lane);
+                    return 0;
+                }
+                bodyPiece(w, lane, content);
+                return content.len;
+            }
+            var taken: usize = 0;
+            while (lane.wantsInput()) {
+                if (isOver(w, turn) and (taken < content.len or lane.holdsMessage())) {
+                    w.yield(lane);
+                    break;
+                }
+                const websocket = lane.websocket() orelse break;
+                if (!w.feedWebSocket(lane, websocket, content[taken..], &taken)) break;
+            }
+            return taken;
         }
 
         /// A request has come, whose head is in `w.head`.
-        pub fn begin(w: *W, connection: *Connection, stream: Stream) void {
-            if (w.intercept(connection, stream)) return;
-            if (w.head.https and !mayBringHttps(w, connection)) {
+        pub fn begin(w: *W, lane: *Lane) void {
+            if (w.intercept(lane)) return;
+            if (w.head.https and !mayBringHttps(w, lane)) {
                 w.stats.refused += 1;
                 return refuseUnread(
                     w,
-                    connection,
+                    lane,
                     .{ .status = 421, .detail = "an https target needs TLS" },
                     w.head.text,
                 );
             }
-            if (w.memory.full) return w.turnAwayForMemory(connection, w.head.text);
+            if (w.memory.full) return w.turnAwayForMemory(lane, w.head.text);
             const slot = w.exchanges.add() catch {
                 const refusal: Refusal = .{ .status = 503, .detail = "Out of memory." };
-                return refuseUnread(w, connection, refusal, w.head.text);
+                return refuseUnread(w, lane, refusal, w.head.text);
             };
             const exchange = slot.item;
             exchange.* = .{
                 .ticket = slot.ticket,
-                .connection = connection,
-                .stream = stream,
+                .lane = lane,
                 .active_at = w.now,
                 .begun_us = w.round_us,
                 .idle_ms = w.config.request_idle_ms,
             };
-            if (!connection.session.inputComplete(exchange.stream)) {
+            if (!lane.session.inputComplete()) {
                 exchange.input = .{ .wanted = .begin(w.now) };
             }
-            connection.lane.phase = .{ .exchange = exchange };
-            if (connection.request_count == 0 and connection.carrier == null) {
-                if (w.counters) |counters| counters.noteConnectionBy(connection.session.family());
+            lane.phase = .{ .exchange = exchange };
+            if (lane.request_count == 0 and !lane.isStream()) {
+                if (w.counters) |counters| counters.noteConnectionBy(lane.session.family());
             }
-            connection.request_count +%= 1;
+            lane.request_count +%= 1;
             w.stats.requests += 1;
-            w.client = .of(connection, &w.trust, &w.head, &w.client_text);
+            w.client = .of(lane.transport, &w.trust, &w.head, &w.client_text);
             w.noteBegin(exchange);
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| {
-                    return w.refuseHandshake(connection, exchange, refusal);
+                    return w.refuseHandshake(lane, exchange, refusal);
                 }
             }
             w.route(exchange);
-            if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, connection)))
-                connection.session.closeAfterResponse();
+            if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, lane)))
+                lane.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
-            w.expectUpload(connection, exchange);
+            w.expectUpload(exchange);
             const whole = W.demandOf(exchange).body == .whole;
-            if (whole and exchange.input != .complete) return w.gather(connection, exchange);
+            if (whole and exchange.input != .complete) return w.gather(lane, exchange);
             w.host.request(w, exchange, &w.head);
         }
 
         /// Whether the connection may bring no further request.
-        fn isLastRequest(w: *const W, connection: *const Connection) bool {
+        fn isLastRequest(w: *const W, lane: *const Lane) bool {
             const most = w.config.connection_requests_max;
-            return most != 0 and connection.request_count >= most;
+            return most != 0 and lane.request_count >= most;
         }
 
         /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC
         /// 9110 section 7.4).
-        fn mayBringHttps(w: *const W, connection: *Connection) bool {
-            return connection.transport().tunnel != null or connection.trusted or
-                w.listeners.items[connection.listener].proxies != null;
+        fn mayBringHttps(w: *const W, lane: *Lane) bool {
+            return lane.transport.tunnel != null or lane.transport.trusted or
+                w.listeners.items[lane.transport.listener].proxies != null;
         }
 
-        fn bodyPiece(w: *W, connection: *Connection, piece: []const u8) void {
-            switch (connection.lane.phase) {
+        fn bodyPiece(w: *W, lane: *Lane, piece: []const u8) void {
+            switch (lane.phase) {
                 .exchange => |exchange| {
                     exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
                     exchange.active_at = w.now;
@@ -198,89 +232,89 @@ pub fn Input(comptime W: type) type {
                     exchange.given_bytes += piece.len;
                     w.budget.charge(Budget.piece_bytes + piece.len);
                     if (W.intakeOf(exchange)) |intake| {
-                        return w.gatherPiece(connection, exchange, intake, piece);
+                        return w.gatherPiece(lane, exchange, intake, piece);
                     }
                     w.host.body(w, exchange, piece);
                 },
                 .draining => |*draining| {
-                    if (piece.len > draining.bytes_left) return beginClosing(w, connection);
+                    if (piece.len > draining.bytes_left) return beginClosing(w, lane);
                     draining.bytes_left -= piece.len;
                 },
                 .idle, .head, .closing => unreachable,
             }
         }
 
-        fn trailersCame(w: *W, connection: *Connection, exchange: *Exchange) void {
-            if (W.intakeOf(exchange)) |intake| return w.gatherTrailers(connection, exchange, intake);
+        /// A trailer section has come, which is in `w.head`.
+        pub fn trailersCame(w: *W, lane: *Lane) void {
+            const exchange = lane.current() orelse return;
+            if (W.intakeOf(exchange)) |intake| return w.gatherTrailers(lane, exchange, intake);
             w.host.trailers(w, exchange, &w.head);
         }
 
-        fn bodyComplete(w: *W, connection: *Connection) void {
-            switch (connection.lane.phase) {
+        /// The request has been read to its end.
+        pub fn bodyComplete(w: *W, lane: *Lane) void {
+            switch (lane.phase) {
                 .exchange => |exchange| {
                     exchange.input = .complete;
-                    if (W.intakeOf(exchange)) |intake| return w.gathered(connection, exchange, intake);
+                    if (W.intakeOf(exchange)) |intake| return w.gathered(lane, exchange, intake);
                     w.host.bodyEnd(w, exchange);
                 },
-                .draining => w.nextRequest(connection),
+                .draining => w.goOn(lane),
                 .idle, .head, .closing => unreachable,
             }
         }
 
         /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
-        pub fn refuseRequest(w: *W, connection: *Connection, refusal: Refusal, unread: []const u8) void {
-            if (w.asksForStreams(connection, unread)) {
-                return w.beginStreams(connection) catch w.close(connection);
+        pub fn refuseRequest(w: *W, lane: *Lane, refusal: Refusal, unread: []const u8) void {
+            if (w.asksForStreams(lane, unread)) {
+                return w.beginStreams(lane.transport) catch w.close(lane);
             }
             // The request has its response, whose end waits for a window: there is nothing left to refuse.
-            if (connection.lane.phase == .closing) return;
+            if (lane.phase == .closing) return;
             w.stats.refused += 1;
-            switch (connection.lane.phase) {
+            switch (lane.phase) {
                 .exchange => |exchange| {
-                    const started = connection.session.responseStarted(exchange.stream);
-                    w.tellRefused(connection, refusal, true);
+                    const started = lane.session.responseStarted();
+                    w.tellRefused(lane, refusal, true);
                     if (!started) exchange.noteRefusal(refusal, refusedBytes(w, refusal));
-                    const stream = exchange.stream;
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
-                    return if (started) w.close(connection) else w.refuse(connection, stream, refusal);
+                    return if (started) w.close(lane) else w.refuse(lane, refusal);
                 },
-                .draining => return beginClosing(w, connection),
-                .idle, .head => return refuseUnread(w, connection, refusal, unread),
+                .draining => return beginClosing(w, lane),
+                .idle, .head => return refuseUnread(w, lane, refusal, unread),
                 .closing => unreachable,
             }
         }
 
         /// Refuses what no host was told of; `unread` begins with its head.
-        pub fn refuseUnread(w: *W, connection: *Connection, refusal: Refusal, unread: []const u8) void {
-            w.tellRefused(connection, refusal, false);
-            w.noteRefusal(connection, refusal, refusedBytes(w, refusal), unread);
-            sayRefusal(w, connection, refusal, .{ .with_content = !early.asksForHead(unread) });
+        pub fn refuseUnread(w: *W, lane: *Lane, refusal: Refusal, unread: []const u8) void {
+            w.tellRefused(lane, refusal, false);
+            w.noteRefusal(lane, refusal, refusedBytes(w, refusal), unread);
+            sayRefusal(w, lane, refusal, .{ .with_content = !early.asksForHead(unread) });
         }
 
         /// Answers a request that was read and that no host answers, and closes the connection in order.
-        pub fn refuse(w: *W, connection: *Connection, stream: Stream, refusal: Refusal) void {
-            sayRefusal(w, connection, refusal, .{ .with_content = !connection.session.asksForHead(stream) });
+        pub fn refuse(w: *W, lane: *Lane, refusal: Refusal) void {
+            sayRefusal(w, lane, refusal, .{ .with_content = !lane.session.asksForHead() });
         }
 
         /// The answer itself, dated, and the end of the connection.
         pub fn sayRefusal(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             refusal: Refusal,
             extras: early.RefusalExtras,
         ) void {
-            if (connection.carrier) |carrier| {
-                return sayRefusalOnStream(w, connection, carrier, refusal, extras);
-            }
+            if (lane.isStream()) return sayRefusalOnStream(w, lane, refusal, extras);
             var dated = extras;
             dated.date = w.date.text();
             dated.page = pageOf(w, refusal);
             var space: [early.response_bytes_max]u8 = undefined;
             const head = space[0..early.refusalResponse(refusal, dated, &space)];
             const page = if (dated.with_content) dated.page else null;
-            if (page == null) return w.sayLast(connection, head);
-            connection.outbox.append(&w.pool, head) catch return w.close(connection);
-            w.sayLast(connection, page.?.body);
+            if (page == null) return w.sayLast(lane, head);
+            lane.out.queue.append(&w.pool, head) catch return w.close(lane);
+            w.sayLast(lane, page.?.body);
         }
 
         /// The host's words for a refusal, if it has any.
@@ -288,15 +322,14 @@ pub fn Input(comptime W: type) type {
             return if (@hasDecl(W.HostType, "refusalPage")) w.host.refusalPage(refusal.status) else null;
         }
 
-        /// What the answer's content has, unless the method is HEAD.
+        /// Bytes of the answer's content, which HEAD does not get.
         pub fn refusedBytes(w: *W, refusal: Refusal) u64 {
             return if (pageOf(w, refusal)) |page| page.body.len else early.refusalBodyBytes(refusal);
         }
 
         fn sayRefusalOnStream(
             w: *W,
-            connection: *Connection,
-            carrier: *Connection,
+            lane: *Lane,
             refusal: Refusal,
             extras: early.RefusalExtras,
         ) void {
@@ -311,8 +344,7 @@ pub fn Input(comptime W: type) type {
                     ""),
             };
             const said = w.sayOnStream(
-                connection,
-                carrier,
+                lane,
                 refusal.status,
                 fields[0 .. 1 + @as(usize, @intFromBool(extras.retry_after_s != null))],
                 if (page) |own|
@@ -320,118 +352,128 @@ pub fn Input(comptime W: type) type {
                 else
                     std.fmt.bufPrint(&body, "{s}\n", .{refusal.detail}) catch unreachable,
             );
-            if (said) beginClosing(w, connection);
+            if (said) beginClosing(w, lane);
         }
 
         /// Answers the health path on a stream.
-        pub fn sayAlive(w: *W, connection: *Connection, carrier: *Connection) void {
+        pub fn sayAlive(w: *W, lane: *Lane) void {
             const fields = [_]Field{
                 .init("content-type", "text/plain"),
                 .init("cache-control", "no-store"),
             };
-            if (w.sayOnStream(connection, carrier, 200, &fields, "ok\n")) beginClosing(w, connection);
+            if (w.sayOnStream(lane, 200, &fields, "ok\n")) beginClosing(w, lane);
         }
 
         /// Queues a whole response of the engine's own, and closes the connection in order.
-        pub fn sayLast(w: *W, connection: *Connection, response: []const u8) void {
-            connection.outbox.append(&w.pool, response) catch return w.close(connection);
-            beginClosing(w, connection);
+        pub fn sayLast(w: *W, lane: *Lane, response: []const u8) void {
+            lane.out.queue.append(&w.pool, response) catch return w.close(lane);
+            beginClosing(w, lane);
         }
 
-        fn beginClosing(w: *W, connection: *Connection) void {
-            connection.beginClosing();
+        fn beginClosing(w: *W, lane: *Lane) void {
+            lane.beginClosing();
             // Its input is in use, and its output goes out at the end of that.
-            if (w.pumping == connection) return;
-            connection.input.deinit(&w.pool);
-            if (w.flush(connection)) w.settle(connection);
+            if (w.pumping == lane) return;
+            lane.input.deinit(&w.pool);
+            if (w.flush(lane)) w.settle(lane);
         }
 
         /// More bytes are needed than there are. If the peer's end was read, it has left a request
         /// unfinished, or nothing to throw away.
-        pub fn cutShort(w: *W, connection: *Connection) void {
-            if (connection.sending == .ended) breakOff(w, connection);
+        pub fn cutShort(w: *W, lane: *Lane) void {
+            if (lane.sending == .ended) breakOff(w, lane);
         }
 
         /// The peer will not send what is missing. Answers to requests before that still go out.
-        fn breakOff(w: *W, connection: *Connection) void {
-            if (connection.current()) |exchange| {
-                // Nobody misses it, and the response is on its way.
+        fn breakOff(w: *W, lane: *Lane) void {
+            if (lane.current()) |exchange| {
+                // The rest of the request is not needed: the response is on its way.
                 if (exchange.ended) return;
-                if (connection.session.responseStarted(exchange.stream)) {
-                    return w.fail(connection, .client_closed);
+                if (lane.session.responseStarted()) {
+                    return w.fail(lane, .client_closed);
                 }
                 w.endExchange(exchange, .client_closed);
             }
-            beginClosing(w, connection);
+            beginClosing(w, lane);
         }
 
         /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever
         /// answers is told; a request that came together with the end comes first.
-        fn noteHalfClose(w: *W, connection: *Connection, is_last: bool) void {
-            const exchange = connection.current() orelse return;
+        fn noteHalfClose(w: *W, lane: *Lane, is_last: bool) void {
+            const exchange = lane.current() orelse return;
             // A WebSocket needs both directions: it ends with what its peer sent before.
             if (exchange.websocket != null) return;
-            if (connection.sending == .ended and is_last) connection.session.closeAfterResponse();
+            if (lane.sending == .ended and is_last) lane.session.closeAfterResponse();
             if (exchange.half_closed) return;
             exchange.half_closed = true;
-            // It may have closed only its sending side, and gets its answer then. Probes tell if it
-            // is gone altogether.
-            w.io.probe(Transport.of(connection).socket);
+            // The peer may have closed only its sending side, and gets its answer then. Probes tell if it is
+            // gone altogether.
+            w.io.probe(lane.transport.socket);
             if (!exchange.unannounced) w.host.halfClosed(w, exchange);
         }
 
         /// Whether the peer of an exchange has closed its connection, or its sending side, as far as the
         /// kernel knows now: no event may have told of it yet.
         pub fn hasPeerLeft(w: *W, exchange: *const Exchange) bool {
-            const connection = exchange.connection.transport();
-            if (connection.sending != .open) return true;
-            return w.io.hasPeerShut(Transport.of(connection).socket);
+            const transport = exchange.lane.transport;
+            if (transport.lane.sending != .open) return true;
+            return w.io.hasPeerShut(transport.socket);
         }
 
         /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a
         /// request, further requests.
-        pub fn peerEnding(w: *W, connection: *Connection) void {
-            if (connection.sending != .open) return;
-            connection.sending = .ending;
-            noteHalfClose(w, connection, false);
+        pub fn peerEnding(w: *W, transport: *Transport) void {
+            const lane = &transport.lane;
+            if (lane.sending != .open) return;
+            lane.sending = .ending;
+            noteHalfClose(w, lane, false);
         }
 
         /// The peer ended its sending side, or the connection died.
-        pub fn peerEnded(w: *W, connection: *Connection, how: io_layer.Ended) void {
+        pub fn peerEnded(w: *W, transport: *Transport, how: io_layer.Ended) void {
+            const lane = &transport.lane;
             if (how == .reset) {
-                return w.fail(connection, if (connection.sending == .open) .read_error else .client_closed);
+                return w.fail(lane, if (lane.sending == .open) .read_error else .client_closed);
             }
             // Over TLS the end of the session comes first.
-            if (connection.sending == .ended) return;
-            connection.sending = .ended;
-            connection.needs_more = false;
-            switch (connection.phase) {
-                .multiplexed => w.fail(connection, .client_closed),
-                .proxy_header, .handshake, .lingering => w.close(connection),
-                .closing => w.settle(connection),
-                .relaying => w.relayEnded(connection),
-                .serving => inputEnded(w, connection),
-                .closed => unreachable,
+            if (lane.sending == .ended) return;
+            if (transport.phase == .serving) return laneEnded(w, lane);
+            lane.sending = .ended;
+            lane.needs_more = false;
+            switch (transport.phase) {
+                .multiplexed => w.fail(lane, .client_closed),
+                .proxy_header, .handshake, .lingering => w.close(lane),
+                .closing => w.settle(lane),
+                .relaying => w.relayEnded(transport),
+                .serving, .closed => unreachable,
             }
         }
 
-        fn inputEnded(w: *W, connection: *Connection) void {
-            switch (connection.lane.phase) {
-                .draining => breakOff(w, connection),
-                .idle, .closing => w.settle(connection),
+        /// No bytes follow on a lane.
+        pub fn laneEnded(w: *W, lane: *Lane) void {
+            if (lane.sending == .ended) return;
+            lane.sending = .ended;
+            lane.needs_more = false;
+            inputEnded(w, lane);
+        }
+
+        fn inputEnded(w: *W, lane: *Lane) void {
+            switch (lane.phase) {
+                .draining => breakOff(w, lane),
+                .idle, .closing => w.settle(lane),
                 // The rest of a head may be there, waiting for its turn.
-                .head => if (!connection.yielded) breakOff(w, connection),
+                .head => if (!lane.yielded) breakOff(w, lane),
                 .exchange => |exchange| {
                     // Its last word was read, and its answer comes with the next round.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
-                    const all_read = connection.input.isEmpty() and !connection.holdsMessage();
+                    const all_read = lane.input.isEmpty() and !lane.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
                     const lacks_input = all_read and !exchange.inputComplete() and !exchange.ended;
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
-                    if (awaits_accept or lacks_input) return breakOff(w, connection);
-                    // What is there may be all that is missing: the next look at it tells.
-                    if (!all_read and connection.wantsInput()) w.cork(connection);
-                    noteHalfClose(w, connection, all_read);
+                    if (awaits_accept or lacks_input) return breakOff(w, lane);
+                    // The unread bytes may complete the request: the next look at them tells.
+                    if (!all_read and lane.wantsInput()) w.cork(lane);
+                    noteHalfClose(w, lane, all_read);
                 },
             }
         }

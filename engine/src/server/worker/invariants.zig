@@ -1,4 +1,4 @@
-//! What must hold of a worker between two rounds. Looks at every connection: for simulations and tests.
+//! The invariants of a worker between two rounds. Looks at every lane: for simulations and tests.
 const std = @import("std");
 const assert = std.debug.assert;
 const Ticket = @import("../slab.zig").Ticket;
@@ -11,13 +11,13 @@ pub fn Invariants(comptime W: type) type {
             assert(w.pumping == null);
             var exchanges: u32 = 0;
             var websockets: u32 = 0;
-            var it = w.connections();
-            while (it.next()) |connection| {
-                connection.invariants();
-                assert(connection.phase != .closed);
-                assert(connection.corked == contains(w.corked.items, connection.ticket));
-                assert(connection.yielded == contains(w.backlog.items, connection.ticket));
-                const exchange = connection.current() orelse continue;
+            var it = w.lanes();
+            while (it.next()) |lane| {
+                lane.invariants();
+                assert(!lane.isClosed());
+                assert(lane.corked == contains(w.corked.items, lane.ticket));
+                assert(lane.yielded == contains(w.backlog.items, lane.ticket));
+                const exchange = lane.current() orelse continue;
                 assert(w.exchanges.get(exchange.ticket) == exchange);
                 exchanges += 1;
                 websockets += @intFromBool(exchange.websocket != null);

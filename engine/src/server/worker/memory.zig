@@ -1,20 +1,18 @@
 //! The part of a worker that gives memory back before the process runs out of it: ends what its peers have
 //! not finished or do not read.
 //!
-//! What counts is what a peer's connection makes the process hold, with all of its streams: buffers, output
-//! that is not read, what the kernel has of it. The largest goes first, of connections that are about as
-//! large
-//! one whose address has more of them, then the newest. It gives up requests that are not complete, with 503,
-//! or 413 for a body that is on its way; WebSockets that hold messages which their applications have not
-//! taken
-//! (close code 1013); what came behind a request that is being answered; and responses that are not read. Of
-//! a connection with many streams the one that has waited longest for its peer goes first, and the connection
-//! itself only if that is what is left and its peer is no trusted proxy. Whoever is complete and fits the
-//! application is served as ever.
+//! A peer's connection counts with all of its streams, by the memory that the process holds for it: buffers,
+//! output that is not read, and output in the kernel. The largest connection goes first; of connections that
+//! are about as large, first one whose address has more of them, then the newest. Given up are requests that
+//! are not complete (503, or 413 for a body that is on its way), WebSockets that hold messages which their
+//! applications have not taken (close code 1013), bytes behind a request that is being answered, and
+//! responses that are not read. Of a connection with many streams the one that has waited longest for its
+//! peer goes first, and the connection itself only if it has no such stream and its peer is no trusted proxy.
+//! Requests that are complete are served as ever.
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 const Memory = @import("../memory.zig").Memory;
 const Multiplex = @import("../multiplex.zig").Multiplex;
@@ -30,7 +28,7 @@ const Candidate = struct {
     number: u32,
     bytes: u64,
     address: []const u8 = "",
-    /// How many candidates come from the same address.
+    /// The number of candidates from the same address.
     of_address: u8 = 0,
 
     /// Connections of the same number of bits are about as large.
@@ -86,8 +84,8 @@ const Ranking = struct {
 /// The methods of a worker that shed load for want of memory.
 pub fn Shedding(comptime W: type) type {
     return struct {
-        /// What a TLS session, and an application's request, are taken to hold beside the buffers: nobody can
-        /// count it.
+        /// Estimates of the memory that a TLS session, and an application's request, hold beside the buffers:
+        /// it cannot be counted.
         const tunnel_bytes = 32 * 1024;
         const exchange_bytes = 16 * 1024;
 
@@ -109,7 +107,7 @@ pub fn Shedding(comptime W: type) type {
             relieve(w, finding);
         }
 
-        /// What was given up.
+        /// The sum of all that was given up.
         const Shed = struct {
             bytes: u64 = 0,
             /// The part of it that hosts hold until they are told.
@@ -159,97 +157,105 @@ pub fn Shedding(comptime W: type) type {
             var at: usize = 0;
             const count = w.corked.items.len;
             while (at < count) : (at += 1) {
-                const connection = w.connectionOf(w.corked.items[at]) orelse continue;
-                if (connection.multiplex() != null and connection.output == .open) _ = w.flush(connection);
+                const lane = w.laneOf(w.corked.items[at]) orelse continue;
+                const carries_streams = !lane.isStream() and lane.transport.phase == .multiplexed;
+                if (carries_streams and lane.out.state == .open) _ = w.flush(lane);
             }
         }
 
         // ---- What is held
 
-        /// Ranks whom to take from; what all connections hold.
+        /// Ranks connections by the memory that can be taken from them; returns the bytes that all
+        /// connections hold.
         fn rank(w: *W, ranking: *Ranking, shares: *Shares) u64 {
-            var it = w.connections();
-            if (w.pool.loans.bytes > 0) while (it.next()) |connection| shares.note(&connection.outbox);
+            var it = w.lanes();
+            if (w.pool.loans.bytes > 0) while (it.next()) |lane| shares.note(&lane.out.queue);
             var held: u64 = 0;
-            it = w.connections();
-            while (it.next()) |connection| {
-                held += ownBytes(connection, shares);
-                if (connection.tunnel != null) held += tunnel_bytes;
-                if (connection.current() != null) held += exchange_bytes;
-                if (connection.carrier != null) continue;
-                var bytes = takeableBytes(connection, shares);
-                if (connection.multiplex()) |multiplex| {
+            it = w.lanes();
+            while (it.next()) |lane| {
+                held += ownBytes(lane, shares);
+                if (lane.current() != null) held += exchange_bytes;
+                if (lane.isStream()) continue;
+                const transport = lane.transport;
+                if (transport.tunnel != null) held += tunnel_bytes;
+                var bytes = takeableBytes(lane, shares);
+                if (transport.multiplex()) |multiplex| {
                     held += multiplex.memoryBytes();
-                    if (connection.trusted) bytes = 0;
+                    if (transport.trusted) bytes = 0;
                     var stream = multiplex.first;
                     while (stream) |one| : (stream = one.next) {
-                        bytes += takeableBytes(&one.connection, shares);
+                        bytes += takeableBytes(&one.lane, shares);
                     }
                 }
                 if (bytes > 0) ranking.add(.{
-                    .ticket = connection.ticket,
-                    .number = connection.number,
-                    .bytes = bytes + kernelBytes(connection),
-                    .address = connection.peer_text.slice(),
+                    .ticket = lane.ticket,
+                    .number = transport.number,
+                    .bytes = bytes + kernelBytes(lane),
+                    .address = transport.peer_text.slice(),
                 });
             }
             ranking.breakTies();
             return held;
         }
 
-        /// What a connection, or a stream, holds by itself.
-        fn ownBytes(connection: *const Connection, shares: *const Shares) u64 {
-            return unfinishedBytes(connection) + unsentBytes(connection, shares);
+        /// Bytes that a connection, or a stream, holds by itself.
+        fn ownBytes(lane: *const Lane, shares: *const Shares) u64 {
+            return unfinishedBytes(lane) + unsentBytes(lane, shares);
         }
 
         /// The part of it that is held for its peer's sake.
-        fn takeableBytes(connection: *const Connection, shares: *const Shares) u64 {
-            const unread = if (waitsForPeer(connection)) unsentBytes(connection, shares) else 0;
-            return unfinishedBytes(connection) + unread;
+        fn takeableBytes(lane: *const Lane, shares: *const Shares) u64 {
+            const unread = if (waitsForPeer(lane)) unsentBytes(lane, shares) else 0;
+            return unfinishedBytes(lane) + unread;
         }
 
-        /// What the kernel had of it when somebody looked last. Ending the connection frees it, but for
-        /// others than this process.
-        fn kernelBytes(connection: *const Connection) u64 {
-            return switch (connection.output) {
+        /// Bytes that the kernel held for a connection at the last look. The end of the connection frees
+        /// them, for other processes.
+        fn kernelBytes(lane: *const Lane) u64 {
+            return switch (lane.out.state) {
                 .open => 0,
                 .blocked => |blockage| blockage.held,
             };
         }
 
         /// Output that nobody has sent: what is lent by its owner is shared by all who send it.
-        fn unsentBytes(connection: *const Connection, shares: *const Shares) u64 {
-            if (connection.phase == .closed) return 0;
-            const unsent: i64 = @intCast(connection.queuedBytes());
-            return @intCast(unsent + shares.surcharge(&connection.outbox));
+        fn unsentBytes(lane: *const Lane, shares: *const Shares) u64 {
+            if (lane.isClosed()) return 0;
+            const unsent: i64 = @intCast(lane.queuedBytes());
+            return @intCast(unsent + shares.surcharge(&lane.out.queue));
         }
 
         /// Whether output stays because the peer does not take it.
-        fn waitsForPeer(connection: *const Connection) bool {
-            const carrier = connection.carrier orelse return connection.output == .blocked;
-            if (connection.outbox.bytes == 0) return false;
-            if (carrier.output == .blocked) return true;
-            return carrier.phase.multiplexed.session.lacks(connection.session.number()) != .nothing;
+        fn waitsForPeer(lane: *const Lane) bool {
+            switch (lane.session) {
+                .single => return lane.out.state == .blocked,
+                .stream => |*view| {
+                    if (lane.out.queue.bytes == 0) return false;
+                    if (lane.transport.out.state == .blocked) return true;
+                    return view.session.lacks(view.stream) != .nothing;
+                },
+            }
         }
 
         /// Since when a stream has waited for its peer.
-        fn waitsSince(connection: *const Connection) u64 {
-            if (connection.output == .blocked) return connection.output.blocked.stall.since;
-            const exchange = connection.current() orelse return 0;
+        fn waitsSince(lane: *const Lane) u64 {
+            if (lane.out.state == .blocked) return lane.out.state.blocked.stall.since;
+            const exchange = lane.current() orelse return 0;
             return exchange.active_at;
         }
 
-        /// What a connection holds of what its peer has not finished, or nobody has taken.
-        fn unfinishedBytes(connection: *const Connection) u64 {
-            const input = if (connection.input.buffer) |buffer| buffer.len else 0;
-            const exchange = switch (connection.phase) {
+        /// Bytes of requests and messages that the peer has not finished, or no host has taken.
+        fn unfinishedBytes(lane: *const Lane) u64 {
+            const input = if (lane.input.buffer) |buffer| buffer.len else 0;
+            if (!lane.isStream()) switch (lane.transport.phase) {
                 .proxy_header, .handshake, .multiplexed => return input,
-                .serving => switch (connection.lane.phase) {
-                    .idle, .head => return input,
-                    .exchange => |exchange| exchange,
-                    .draining, .closing => return 0,
-                },
+                .serving => {},
                 .relaying, .closing, .lingering, .closed => return 0,
+            };
+            const exchange = switch (lane.phase) {
+                .idle, .head => return input,
+                .exchange => |exchange| exchange,
+                .draining, .closing => return 0,
             };
             if (exchange.openWebSocket()) |websocket| {
                 if (!websocket.isOpen()) return 0;
@@ -264,86 +270,86 @@ pub fn Shedding(comptime W: type) type {
 
         // ---- What is given up
 
-        /// Gives up a part of what a peer's connection holds; how much. 0: there is nothing.
+        /// Gives up a part of the memory that is held for a peer; the number of bytes. 0: there is nothing to
+        /// give up.
         fn giveUp(w: *W, ticket: Ticket, shares: *const Shares, shed: *Shed) u64 {
-            const connection = w.connectionOf(ticket) orelse return 0;
-            const multiplex = connection.multiplex() orelse return end(w, connection, shares, shed);
+            const transport = w.transportOf(ticket) orelse return 0;
+            const multiplex = transport.multiplex() orelse return end(w, &transport.lane, shares, shed);
             if (longestWaiting(multiplex, shares)) |stream| return end(w, stream, shares, shed);
-            return if (connection.trusted) 0 else end(w, connection, shares, shed);
+            return if (transport.trusted) 0 else end(w, &transport.lane, shares, shed);
         }
 
-        fn longestWaiting(multiplex: *const Multiplex, shares: *const Shares) ?*Connection {
-            var first: ?*Connection = null;
+        fn longestWaiting(multiplex: *const Multiplex, shares: *const Shares) ?*Lane {
+            var first: ?*Lane = null;
             var next = multiplex.first;
             while (next) |stream| : (next = stream.next) {
-                const connection = &stream.connection;
-                if (takeableBytes(connection, shares) == 0) continue;
-                if (first) |longest| if (waitsSince(connection) >= waitsSince(longest)) continue;
-                first = connection;
+                const lane = &stream.lane;
+                if (takeableBytes(lane, shares) == 0) continue;
+                if (first) |longest| if (waitsSince(lane) >= waitsSince(longest)) continue;
+                first = lane;
             }
             return first;
         }
 
-        /// Ends what a connection, or a stream, is at.
-        fn end(w: *W, connection: *Connection, shares: *const Shares, shed: *Shed) u64 {
-            const bytes = takeableBytes(connection, shares);
+        /// Ends the present request of a connection, or of a stream.
+        fn end(w: *W, lane: *Lane, shares: *const Shares, shed: *Shed) u64 {
+            const bytes = takeableBytes(lane, shares);
             if (bytes == 0) return 0;
             shed.bytes += bytes;
             // A stream that was refused, and does not even read that, counts once.
-            if (connection.carrier == null or connection.lane.phase != .closing) shed.count += 1;
-            if (connection.current()) |exchange| shed.given += exchange.given_bytes;
-            if (connection.phase == .multiplexed) {
-                w.calmStreams(connection);
-            } else if (waitsForPeer(connection)) {
-                cut(w, connection);
-            } else switch (connection.phase) {
-                .proxy_header, .handshake => w.close(connection),
-                .serving => switch (connection.lane.phase) {
-                    .idle, .head => refuse(w, connection, connection.input.unread()),
-                    .exchange => |exchange| endExchange(w, connection, exchange),
-                    .draining, .closing => unreachable, // takeableBytes is 0
-                },
-                .multiplexed, .relaying, .closing, .lingering, .closed => unreachable, // takeableBytes is 0
+            if (!lane.isStream() or lane.phase != .closing) shed.count += 1;
+            if (lane.current()) |exchange| shed.given += exchange.given_bytes;
+            if (!lane.isStream() and lane.transport.phase == .multiplexed) {
+                w.calmStreams(lane.transport);
+            } else if (waitsForPeer(lane)) {
+                cut(w, lane);
+            } else if (!lane.isStream() and lane.transport.phase != .serving) {
+                w.close(lane); // neither its address nor its keys are known yet
+            } else switch (lane.phase) {
+                .idle, .head => refuse(w, lane, lane.input.unread()),
+                .exchange => |exchange| endExchange(w, lane, exchange),
+                .draining, .closing => unreachable, // takeableBytes is 0
             }
             return bytes;
         }
 
         /// A peer does not read: its stream is reset, or its connection.
-        fn cut(w: *W, connection: *Connection) void {
-            if (connection.carrier) |carrier| {
-                carrier.phase.multiplexed.session.reset(connection.session.number(), .enhance_your_calm);
+        fn cut(w: *W, lane: *Lane) void {
+            switch (lane.session) {
+                .single => {},
+                .stream => |*view| view.session.reset(view.stream, .enhance_your_calm),
             }
-            w.sever(connection, .server_error);
+            w.sever(lane, .server_error);
         }
 
-        fn endExchange(w: *W, connection: *Connection, exchange: *Exchange) void {
+        fn endExchange(w: *W, lane: *Lane, exchange: *Exchange) void {
             if (exchange.openWebSocket() != null) {
                 w.closeWebSocket(exchange, try_again_later, "") catch
-                    return w.fail(connection, .server_error);
+                    return w.fail(lane, .server_error);
                 w.endExchange(exchange, .server_error);
-                connection.input.deinit(&w.pool);
-                if (w.flush(connection)) w.settle(connection);
+                lane.input.deinit(&w.pool);
+                if (w.flush(lane)) w.settle(lane);
                 return;
             }
             if (exchange.input == .complete and exchange.websocket == null) {
-                connection.input.deinit(&w.pool);
-                connection.discards = true;
-                connection.session.closeAfterResponse();
-                return w.arm(connection);
+                lane.input.deinit(&w.pool);
+                lane.transport.discards = true;
+                lane.session.closeAfterResponse();
+                return w.arm(lane);
             }
-            if (connection.session.responseStarted(exchange.stream)) return w.fail(connection, .server_error);
+            if (lane.session.responseStarted()) return w.fail(lane, .server_error);
             const refusal = if (exchange.input == .complete) short else short_for_body;
-            const with_content = !connection.session.asksForHead(exchange.stream);
+            const with_content = !lane.session.asksForHead();
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
-            answer(w, connection, refusal, with_content);
+            answer(w, lane, refusal, with_content);
         }
 
         /// Turns a new request away, of which no host was told, because there is nothing left to shed. `raw`
         /// begins with its head.
-        pub fn turnAway(w: *W, connection: *Connection, raw: []const u8) void {
+        pub fn turnAway(w: *W, lane: *Lane, raw: []const u8) void {
             _ = rejected(w);
-            refuse(w, connection, raw);
+            refuse(w, lane, raw);
         }
 
         /// A connection that came when there was nothing left to shed is turned away: what it is told.
@@ -354,15 +360,15 @@ pub fn Shedding(comptime W: type) type {
             return short;
         }
 
-        fn refuse(w: *W, connection: *Connection, raw: []const u8) void {
-            w.noteRefusal(connection, short, w.refusedBytes(short), raw);
-            answer(w, connection, short, !early.asksForHead(raw));
+        fn refuse(w: *W, lane: *Lane, raw: []const u8) void {
+            w.noteRefusal(lane, short, w.refusedBytes(short), raw);
+            answer(w, lane, short, !early.asksForHead(raw));
         }
 
         /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
-        fn answer(w: *W, connection: *Connection, refusal: Refusal, with_content: bool) void {
+        fn answer(w: *W, lane: *Lane, refusal: Refusal, with_content: bool) void {
             w.sayRefusal(
-                connection,
+                lane,
                 refusal,
                 .{ .retry_after_s = w.config.retry_after_s, .with_content = with_content },
             );

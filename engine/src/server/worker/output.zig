@@ -4,7 +4,7 @@
 //! unless `pumping` keeps the connection: it looks them up again by ticket.
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
@@ -41,7 +41,7 @@ pub fn Output(comptime W: type) type {
         ) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.date.text());
             w.noteAnswer(exchange);
-            if (exchange.connection.session.droppedField(exchange.stream)) noteDropped(w, exchange);
+            if (exchange.lane.session.droppedField()) noteDropped(w, exchange);
             return w.queued(exchange);
         }
 
@@ -64,7 +64,7 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// The same with bytes that are not copied: they stay as they are until their loan comes back
+        /// Like `write`, with bytes that are not copied: they must not change until their loan comes back
         /// (`Pool.loans`), which may be at once.
         pub fn writeLent(
             w: *W,
@@ -77,8 +77,8 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// The same with bytes that somebody holds until they were sent, or will not be. On an error they are
-        /// the caller's to release.
+        /// Like `write`, with bytes that their owner holds until they were sent or dropped. On an error the
+        /// caller releases them.
         pub fn writeHeld(
             w: *W,
             exchange: *Exchange,
@@ -89,8 +89,7 @@ pub fn Output(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// The same with bytes that lie in blocks of this worker's pool already: they are
-        /// taken over, not copied.
+        /// Like `write`, with bytes in blocks of this worker's pool: the blocks are taken over, not copied.
         pub fn writeBlocks(
             w: *W,
             exchange: *Exchange,
@@ -114,7 +113,8 @@ pub fn Output(comptime W: type) type {
             });
         }
 
-        /// The same with a descriptor that is the worker's from then on; on an error it is the caller's.
+        /// Like `writeFile`, with a descriptor that is the worker's from then on; on an error it stays the
+        /// caller's.
         pub fn writeOwnFile(
             w: *W,
             exchange: *Exchange,
@@ -130,8 +130,7 @@ pub fn Output(comptime W: type) type {
             });
         }
 
-        /// The same with a range that is known to be there, and whose descriptor is the worker's from then
-        /// on; on an error it is the caller's.
+        /// Like `writeOwnFile`, with a range that is known to be there.
         pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
             var asking = range;
             asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
@@ -174,27 +173,27 @@ pub fn Output(comptime W: type) type {
             w.flushNow(exchange);
         }
 
-        /// Hands what is queued to the kernel; a stream's at the end of the round (`sendStream`).
+        /// Hands queued output to the kernel; a stream's at the end of the round (`sendStream`).
         pub fn flushNow(w: *W, exchange: *Exchange) void {
-            const connection = exchange.connection;
-            if (connection.carrier) |carrier| {
-                w.cork(carrier);
-                return w.cork(connection);
+            const lane = exchange.lane;
+            if (lane.isStream()) {
+                w.cork(&lane.transport.lane);
+                return w.cork(lane);
             }
-            if (w.pumping == connection) return w.cork(connection);
-            if (connection.output == .open and !w.flush(connection)) return;
-            w.settle(connection);
+            if (w.pumping == lane) return w.cork(lane);
+            if (lane.out.state == .open and !w.flush(lane)) return;
+            w.settle(lane);
         }
 
-        /// The same; true if the kernel took everything, or the exchange is over. Otherwise `flushed`
-        /// or its end follows.
+        /// Like `flushNow`; true if the kernel took everything, or the exchange is over. Otherwise the host's
+        /// `flushed` follows, or the end of the exchange.
         pub fn flushWhole(w: *W, exchange: *Exchange) bool {
             const ticket = exchange.ticket;
             w.flushNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
             if (left.isFlushed()) return true;
             left.flushing = .waits;
-            if (left.connection.carrier) |carrier| carrier.phase.multiplexed.flushing = true;
+            if (left.lane.transport.multiplex()) |multiplex| multiplex.flushing = true;
             return false;
         }
 
@@ -202,12 +201,12 @@ pub fn Output(comptime W: type) type {
         /// (`Incoming.Flow.demand`). Says `100 Continue` when the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             if (exchange.openWebSocket()) |websocket| return w.ask(exchange, websocket);
-            const connection = exchange.connection;
+            const lane = exchange.lane;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
             try exchange.sayContinue(&w.pool);
-            if (connection.carrier) |carrier| w.cork(carrier);
-            w.cork(connection);
+            w.cork(&lane.transport.lane);
+            w.cork(lane);
         }
 
         /// Bytes queued and not yet with the kernel.
@@ -218,71 +217,70 @@ pub fn Output(comptime W: type) type {
         /// Ends the exchange by cutting the connection, or the stream, so that the peer sees a truncated
         /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
-            const connection = exchange.connection;
-            if (connection.carrier) |carrier| return w.cutStream(connection, carrier, exchange);
-            // What the peer sees is a response cut short, not half a head; without memory it sees that.
+            const lane = exchange.lane;
+            if (lane.isStream()) return w.cutStream(exchange);
+            // The peer sees a response that is cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
-            connection.beginClosing();
-            if (connection.tunnel) |tunnel| tunnel.silent = true;
-            if (connection.output == .open and !w.flush(connection)) return;
-            sever(w, connection, .server_error);
+            lane.beginClosing();
+            if (lane.transport.tunnel) |tunnel| tunnel.silent = true;
+            if (lane.out.state == .open and !w.flush(lane)) return;
+            sever(w, lane, .server_error);
         }
 
-        /// Gives a connection up with a reset: what the kernel holds for it is thrown away, or a peer that
-        /// does not read would keep megabytes of it for as long as it likes.
-        pub fn sever(w: *W, connection: *Connection, reason: Reason) void {
-            if (connection.tunnel) |tunnel| tunnel.silent = true;
-            if (connection.carrier == null) {
-                const transport: *Transport = .of(connection);
+        /// Gives a connection or a stream up. A connection ends with a reset: the kernel throws its output
+        /// away, or a peer that does not read would keep megabytes of it for as long as it likes.
+        pub fn sever(w: *W, lane: *Lane, reason: Reason) void {
+            if (!lane.isStream()) {
+                const transport = lane.transport;
+                if (transport.tunnel) |tunnel| tunnel.silent = true;
                 if (transport.socket != .none) w.io.reset(transport.socket);
                 transport.socket = .none;
             }
-            w.fail(connection, reason);
+            w.fail(lane, reason);
         }
 
         /// A peer does not take its response.
-        pub fn stalled(w: *W, connection: *Connection) void {
-            if (connection.reading) return w.storageStalled(connection);
-            if (connection.carrier) |carrier| if (w.hasWaitedForOthers(connection, carrier)) {
-                connection.output = .open; // it begins anew
-                return w.arm(connection);
-            };
-            sever(w, connection, .write_timeout);
+        pub fn stalled(w: *W, lane: *Lane) void {
+            if (lane.out.queue.isReading()) return w.storageStalled(lane);
+            if (lane.isStream() and w.hasWaitedForOthers(.of(lane))) {
+                lane.out.state = .open; // it begins anew
+                return w.arm(lane);
+            }
+            sever(w, lane, .write_timeout);
         }
 
-        /// Closes the socket of a connection: with a reset if its peer might take a part of a response for
-        /// the whole, as it would where the end of the connection is the end of the response.
-        pub fn closeSocket(w: *W, connection: *Connection) void {
-            const transport: *Transport = .of(connection);
+        /// Closes a socket: with a reset if its peer might take a part of a response for the whole, as it
+        /// would where the end of the connection is the end of the response.
+        pub fn closeSocket(w: *W, transport: *Transport) void {
             if (transport.socket == .none) return;
-            if (connection.owesOutput()) w.io.reset(transport.socket) else w.io.close(transport.socket);
+            if (transport.owesOutput()) w.io.reset(transport.socket) else w.io.close(transport.socket);
             transport.socket = .none;
         }
 
-        /// What happens after output was queued: much of it goes out now, the rest at the end of the round.
-        /// One send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
+        /// Acts on output that was queued: much of it goes out now, the rest at the end of the round. One
+        /// send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
         /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
-            const connection = exchange.connection;
+            const lane = exchange.lane;
             exchange.active_at = w.now;
-            if (connection.carrier) |carrier| return w.queuedOnStream(connection, carrier, exchange);
-            const much = connection.outbox.bytes >= flush_bytes;
-            if (connection.output == .open and much) {
-                if (!w.flush(connection)) return .accepted; // the peer is gone, which the host was told
+            if (lane.isStream()) return w.queuedOnStream(exchange);
+            const much = lane.out.queue.bytes >= flush_bytes;
+            if (lane.out.state == .open and much) {
+                if (!w.flush(lane)) return .accepted; // the peer is gone, which the host was told
             }
             if (exchange.isSettled()) {
-                complete(w, connection, exchange);
-                if (w.pumping != connection) {
-                    if (connection.input.isEmpty() and connection.isFlushed()) {
-                        w.settle(connection);
+                complete(w, lane, exchange);
+                if (w.pumping != lane) {
+                    if (lane.input.isEmpty() and lane.isFlushed()) {
+                        w.settle(lane);
                     } else {
-                        w.cork(connection);
+                        w.cork(lane);
                     }
                 }
                 return .done;
             }
-            if (connection.output == .open) w.cork(connection);
+            if (lane.out.state == .open) w.cork(lane);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -294,25 +292,24 @@ pub fn Output(comptime W: type) type {
         const flush_bytes = 16 * 1024;
 
         /// The response is out of our hands: the connection goes on to whatever comes next.
-        pub fn complete(w: *W, connection: *Connection, exchange: *Exchange) void {
+        pub fn complete(w: *W, lane: *Lane, exchange: *Exchange) void {
             w.forget(exchange);
-            switch (connection.session.disposition()) {
-                .keep_alive => w.nextRequest(connection),
-                .drain => connection.lane.phase = .{ .draining = .{
+            goOn(w, lane);
+        }
+
+        /// A response has ended: goes on to the next request, or to the end.
+        pub fn goOn(w: *W, lane: *Lane) void {
+            switch (lane.session.conclude()) {
+                .keep_alive => lane.transport.awaitRequest(w.now),
+                .drain => lane.phase = .{ .draining = .{
                     .since = w.now,
                     .bytes_left = w.config.drain_bytes_max,
                 } },
-                .close => connection.beginClosing(),
+                .close => lane.beginClosing(),
             }
         }
 
-        /// Goes on to what the connection may do after a response.
-        pub fn nextRequest(w: *W, connection: *Connection) void {
-            connection.session.next();
-            connection.awaitRequest(w.now);
-        }
-
-        /// Gives the slots of an exchange back; its ticket names nothing from now on.
+        /// Gives the slots of an exchange back; its ticket is stale from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
             if (exchange.websocket) |websocket| {
@@ -326,51 +323,51 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The kernel has room again.
-        pub fn writable(w: *W, connection: *Connection) void {
-            if (connection.output == .open) return;
-            if (w.flush(connection)) w.settle(connection);
+        pub fn writable(w: *W, transport: *Transport) void {
+            if (transport.out.state == .open) return;
+            if (w.flush(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// Whether an open head stays when output leaves.
         pub fn keepHead(w: *W, exchange: *Exchange, keeps: bool) void {
             exchange.keeps_head = keeps;
-            if (!keeps) w.cork(exchange.connection);
+            if (!keeps) w.cork(exchange.lane);
         }
 
         /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the
-        /// connection is lost, and `connection` with it.
-        pub fn flush(w: *W, connection: *Connection) bool {
-            if (connection.current()) |exchange| {
-                if (connection.output == .open and exchange.keepsHead()) return true;
+        /// connection is lost, and its lane with it.
+        pub fn flush(w: *W, lane: *Lane) bool {
+            if (lane.current()) |exchange| {
+                if (lane.out.state == .open and exchange.keepsHead()) return true;
                 exchange.closeHead(&w.pool) catch {
-                    w.fail(connection, .server_error);
+                    w.fail(lane, .server_error);
                     return false;
                 };
                 w.noteOutput(exchange);
             }
-            if (connection.carrier) |carrier| {
-                w.flushStream(connection, carrier);
+            if (lane.isStream()) {
+                w.flushStream(lane);
                 return true;
             }
-            if (connection.multiplex()) |multiplex| return w.flushCarrier(connection, multiplex);
-            return flushFramed(w, connection);
+            const transport = lane.transport;
+            if (transport.multiplex()) |multiplex| return w.flushMultiplexed(transport, multiplex);
+            return flushFramed(w, transport);
         }
 
-        /// The same for what is in the outbox.
-        pub fn flushFramed(w: *W, connection: *Connection) bool {
-            if (connection.tunnel) |tunnel| return w.flushSecure(connection, tunnel);
-            return flushPlain(w, connection);
+        /// Hands framed output to the kernel, over TLS if the transport speaks it.
+        pub fn flushFramed(w: *W, transport: *Transport) bool {
+            if (transport.tunnel) |tunnel| return w.flushSecure(transport, tunnel);
+            return flushPlain(w, transport);
         }
 
-        /// The same without a look at TLS.
-        pub fn flushPlain(w: *W, connection: *Connection) bool {
-            const outbox = &connection.outbox;
+        /// Hands framed output to the kernel as it is.
+        pub fn flushPlain(w: *W, transport: *Transport) bool {
             // Nearly every response is one block: no need to gather slices.
-            const bytes = outbox.only() orelse return flushBlocks(w, connection);
-            if (bytes.len > w.share.left(&connection.turn)) return flushBlocks(w, connection);
-            switch (sendSlices(w, connection, &.{io_layer.slice(bytes)}, bytes.len)) {
+            const bytes = transport.out.queue.only() orelse return flushBlocks(w, transport);
+            if (bytes.len > w.share.left(&transport.turn)) return flushBlocks(w, transport);
+            switch (sendSlices(w, transport, &.{io_layer.slice(bytes)}, bytes.len)) {
                 .sent => {
-                    connection.output = .open;
+                    transport.out.state = .open;
                     return true;
                 },
                 .waits => return true,
@@ -378,19 +375,19 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// The same for any number of blocks, and for files.
-        fn flushBlocks(w: *W, connection: *Connection) bool {
-            const outbox = &connection.outbox;
+        /// Like `flushPlain`, for any number of blocks, and for files.
+        fn flushBlocks(w: *W, transport: *Transport) bool {
+            const outbox = &transport.out.queue;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (outbox.front(&slices)) {
                 .nothing => break,
                 .bytes => |count| {
-                    const left = w.share.left(&connection.turn);
+                    const left = w.share.left(&transport.turn);
                     if (left == 0) {
-                        // It goes on in the next round, when the others had their turn.
-                        block(w, connection);
-                        w.cork(connection);
+                        // The rest goes out in the next round, when the others had their turn.
+                        block(w, transport);
+                        w.cork(&transport.lane);
                         return true;
                     }
                     var total: usize = 0;
@@ -400,41 +397,41 @@ pub fn Output(comptime W: type) type {
                         borrowed[taken] = io_layer.slice(bytes);
                         total += bytes.len;
                     }
-                    switch (sendSlices(w, connection, borrowed[0..taken], total)) {
+                    switch (sendSlices(w, transport, borrowed[0..taken], total)) {
                         .sent => {},
                         .waits => return true,
                         .lost => return false,
                     }
                 },
-                .file => |range| switch (flushFile(w, connection, range)) {
+                .file => |range| switch (flushFile(w, transport, range)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
                 },
             };
-            connection.output = .open;
+            transport.out.state = .open;
             return true;
         }
 
         const Progress = enum { sent, waits, lost };
 
         /// Sends the bytes at the front, `total` of them.
-        fn sendSlices(w: *W, connection: *Connection, slices: []const io_layer.Slice, total: usize) Progress {
-            switch (w.io.send(Transport.of(connection).socket, slices, false)) {
+        fn sendSlices(w: *W, transport: *Transport, slices: []const io_layer.Slice, total: usize) Progress {
+            switch (w.io.send(transport.socket, slices, false)) {
                 .sent => |len| {
-                    took(w, connection, len);
-                    w.share.note(&connection.turn, len);
-                    connection.outbox.consume(&w.pool, len);
+                    took(w, transport, len);
+                    w.share.note(&transport.turn, len);
+                    transport.out.queue.consume(&w.pool, len);
                     if (len == total) return .sent;
-                    block(w, connection);
+                    block(w, transport);
                     return .waits;
                 },
                 .blocked => {
-                    block(w, connection);
+                    block(w, transport);
                     return .waits;
                 },
                 .failed => {
-                    _ = sendFailed(w, connection);
+                    _ = sendFailed(w, transport);
                     return .lost;
                 },
                 .end_of_file, .file_failed => unreachable,
@@ -442,29 +439,30 @@ pub fn Output(comptime W: type) type {
         }
 
         /// Sends from the file at the front.
-        fn flushFile(w: *W, connection: *Connection, range: *FileRange) Progress {
-            const readable = w.readable(connection, range);
+        fn flushFile(w: *W, transport: *Transport, range: *FileRange) Progress {
+            const lane = &transport.lane;
+            const readable = w.readable(lane, range);
             if (readable == 0) return .waits;
-            switch (w.io.sendFile(Transport.of(connection).socket, range.fd, range.offset, readable)) {
+            switch (w.io.sendFile(transport.socket, range.fd, range.offset, readable)) {
                 .sent => |len| {
-                    took(w, connection, len);
+                    took(w, transport, len);
                     range.advance(len);
                     if (range.len == 0) {
-                        if (connection.outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
+                        if (transport.out.queue.popFile(&w.pool)) |whole| w.closeFile(whole);
                         return .sent;
                     }
-                    block(w, connection);
+                    block(w, transport);
                     // The kernel has room, and tells of none.
-                    if (len == readable) w.cork(connection);
+                    if (len == readable) w.cork(lane);
                     return .waits;
                 },
                 .blocked => {
-                    block(w, connection);
+                    block(w, transport);
                     return .waits;
                 },
-                .failed => _ = sendFailed(w, connection),
-                .end_of_file => fileFailed(w, connection, range, "ended before all of its bytes were sent"),
-                .file_failed => fileFailed(w, connection, range, "could not be read"),
+                .failed => _ = sendFailed(w, transport),
+                .end_of_file => fileFailed(w, lane, range, "ended before all of its bytes were sent"),
+                .file_failed => fileFailed(w, lane, range, "could not be read"),
             }
             return .lost;
         }
@@ -472,127 +470,149 @@ pub fn Output(comptime W: type) type {
         /// The rest of a response is not to be had: the peer sees it cut short.
         pub fn fileFailed(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             range: *const FileRange,
             comptime what: []const u8,
         ) void {
             var buffer: [192]u8 = undefined;
             const text = "The file of a response " ++ what ++ ": {d} bytes are missing - {s}";
-            const words = connection.endWords();
-            if (connection.current()) |exchange| {
+            const words = lane.endWords();
+            if (lane.current()) |exchange| {
                 w.sayOf(exchange, .err, &buffer, text, .{ range.len, words });
                 exchange.body_bytes -|= range.len;
             } else w.say(
                 .err,
                 &buffer,
                 "connection {d} ({s}): " ++ text,
-                .{ connection.number, connection.peerName(), range.len, words },
+                .{ lane.transport.number, lane.transport.peerName(), range.len, words },
             );
-            w.fail(connection, .server_error);
+            w.fail(lane, .server_error);
         }
 
-        /// The kernel took so many bytes of the outbox.
-        pub fn took(w: *W, connection: *Connection, len: usize) void {
+        /// The kernel took `len` bytes of a transport's output.
+        pub fn took(w: *W, transport: *Transport, len: usize) void {
             if (w.counters) |counters| counters.noteBytes(.out, len);
-            switch (connection.output) {
+            switch (transport.out.state) {
                 .open => {},
                 .blocked => |*blockage| blockage.took(len),
             }
-            noteProgress(w, connection);
+            noteProgress(w, transport);
         }
 
         /// The kernel took less than it was given. The peer has its time from now on: a handler may have
         /// taken its own since the round began.
-        pub fn block(w: *W, connection: *Connection) void {
-            if (connection.output == .open) {
-                const held = w.io.held(Transport.of(connection).socket);
-                connection.output = .{ .blocked = .begin(held, w.io.now()) };
+        pub fn block(w: *W, transport: *Transport) void {
+            if (transport.out.state == .open) {
+                const held = w.io.held(transport.socket);
+                transport.out.state = .{ .blocked = .begin(held, w.io.now()) };
             }
         }
 
-        /// Notes what a slow peer took out of the kernel's hands.
-        pub fn lookAtBlockage(w: *W, connection: *Connection) void {
-            switch (connection.output) {
+        /// Notes how much a slow peer took out of the kernel's hands.
+        pub fn lookAtBlockage(w: *W, lane: *Lane) void {
+            if (lane.isStream()) return;
+            const transport = lane.transport;
+            switch (transport.out.state) {
                 .open => {},
-                .blocked => |*blockage| if (connection.carrier == null and blockage.look(
-                    w.io.held(Transport.of(connection).socket),
+                .blocked => |*blockage| if (blockage.look(
+                    w.io.held(transport.socket),
                     w.config.write_rate_min,
                     w.now,
-                ) > 0) noteProgress(w, connection),
+                ) > 0) noteProgress(w, transport),
             }
         }
 
-        fn noteProgress(w: *W, connection: *Connection) void {
-            if (connection.current()) |exchange| exchange.active_at = w.now;
+        fn noteProgress(w: *W, transport: *Transport) void {
+            if (transport.lane.current()) |exchange| exchange.active_at = w.now;
         }
 
         /// The connection died under a send; false, for `flush`.
-        pub fn sendFailed(w: *W, connection: *Connection) bool {
-            w.fail(connection, if (connection.sending == .open) .write_error else .client_closed);
+        pub fn sendFailed(w: *W, transport: *Transport) bool {
+            const lane = &transport.lane;
+            w.fail(lane, if (lane.sending == .open) .write_error else .client_closed);
             return false;
         }
 
         /// After output moved or a phase changed: tells the host, takes the next step, sets
         /// timer and reading.
-        pub fn settle(w: *W, connection: *Connection) void {
-            switch (connection.phase) {
-                .closed => return,
-                .serving => if (!settleLane(w, connection)) return,
-                .multiplexed => |multiplex| if (!w.settleCarrier(connection, multiplex)) return,
-                .closing => if (connection.isFlushed()) {
-                    const tunnel = connection.tunnel orelse return linger(w, connection);
-                    if (w.sendCloseNotify(connection, tunnel)) return linger(w, connection);
+        pub fn settle(w: *W, lane: *Lane) void {
+            if (!(if (lane.isStream()) settleStream(w, lane) else settleTransport(w, lane.transport))) return;
+            w.arm(lane);
+        }
+
+        /// False: the stream is gone, or its timer is set already.
+        fn settleStream(w: *W, lane: *Lane) bool {
+            const stream: *Stream = .of(lane);
+            if (stream.closed) return false;
+            if (stream.file_failed and lane.current() != null) {
+                const range = stream.out.queue.first.?.fileRange();
+                fileFailed(w, lane, range, "is shorter than it was, or could not be read");
+                return false;
+            }
+            return settleLane(w, lane);
+        }
+
+        /// False: the transport is gone, or its timer is set already.
+        fn settleTransport(w: *W, transport: *Transport) bool {
+            switch (transport.phase) {
+                .closed => return false,
+                .serving => return settleLane(w, &transport.lane),
+                .multiplexed => |multiplex| return w.settleMultiplexed(transport, multiplex),
+                .closing => if (transport.isFlushed()) {
+                    const all_said = if (transport.tunnel) |tunnel|
+                        w.sendCloseNotify(transport, tunnel)
+                    else
+                        true;
+                    if (all_said) {
+                        linger(w, transport);
+                        return false;
+                    }
                 },
-                .relaying => w.settleRelay(connection),
+                .relaying => w.settleRelay(transport),
                 .proxy_header, .handshake, .lingering => {},
             }
-            w.arm(connection);
+            return true;
         }
 
         /// Like `settle`, for a connection or a stream that serves requests. False: it is gone, or its timer
         /// is set already.
-        fn settleLane(w: *W, connection: *Connection) bool {
-            switch (connection.lane.phase) {
+        fn settleLane(w: *W, lane: *Lane) bool {
+            switch (lane.phase) {
                 .exchange => |exchange| {
-                    if (connection.carrier != null and Stream.of(connection).file_failed) {
-                        const range = connection.outbox.first.?.fileRange();
-                        fileFailed(w, connection, range, "is shorter than it was, or could not be read");
-                        return false;
-                    }
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
                             if (!exchange.unannounced) w.host.finished(w, exchange);
-                            complete(w, connection, exchange);
-                            if (connection.mayGoOn()) w.cork(connection);
-                            w.settle(connection);
+                            complete(w, lane, exchange);
+                            if (lane.mayGoOn()) w.cork(lane);
+                            w.settle(lane);
                             return false;
                         }
                     } else if (!tellProgress(w, exchange)) return false;
-                    if (connection.mayGoOn()) w.cork(connection);
+                    if (lane.mayGoOn()) w.cork(lane);
                 },
-                .idle => if (((w.stopping != .no and connection.retiring == .no) or
-                    connection.sending == .ended) and connection.input.isEmpty() and connection.isFlushed())
+                .idle => if (((w.stopping != .no and lane.transport.retiring == .no) or
+                    lane.sending == .ended) and lane.input.isEmpty() and lane.isFlushed())
                 {
-                    const all_said = if (connection.tunnel) |tunnel|
-                        w.sendCloseNotify(connection, tunnel)
+                    const all_said = if (lane.transport.tunnel) |tunnel|
+                        w.sendCloseNotify(lane.transport, tunnel)
                     else
                         true;
                     if (all_said) {
-                        w.close(connection);
+                        w.close(lane);
                         return false;
                     }
-                    connection.beginClosing();
+                    lane.beginClosing();
                 },
-                .head => if (connection.sending == .ended) {
-                    connection.beginClosing();
-                    w.settle(connection);
+                .head => if (lane.sending == .ended) {
+                    lane.beginClosing();
+                    w.settle(lane);
                     return false;
                 },
                 .draining => {},
                 // Only of a stream, whose end may have to be framed yet.
-                .closing => if (connection.isFlushed() and !connection.session.responseOpen()) {
-                    w.close(connection);
+                .closing => if (lane.isFlushed() and !lane.session.responseOpen()) {
+                    w.close(lane);
                     return false;
                 },
             }
@@ -602,8 +622,8 @@ pub fn Output(comptime W: type) type {
         /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
         /// False: the connection is, since the host sent more and the peer was gone.
         fn tellProgress(w: *W, exchange: *Exchange) bool {
-            const connection = exchange.connection;
-            const name = connection.ticket;
+            const lane = exchange.lane;
+            const name = lane.ticket;
             if (exchange.flushing == .due or exchange.flushing == .waits and exchange.isFlushed()) {
                 exchange.flushing = .no;
                 if (@hasDecl(W.HostType, "flushed")) {
@@ -621,20 +641,21 @@ pub fn Output(comptime W: type) type {
         }
 
         fn isOpen(w: *W, name: Ticket) bool {
-            const connection = w.connectionOf(name) orelse return false;
-            return connection.phase != .closed;
+            const lane = w.laneOf(name) orelse return false;
+            return !lane.isClosed();
         }
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
-        fn linger(w: *W, connection: *Connection) void {
-            connection.input.deinit(&w.pool);
-            if (connection.sending == .ended) return w.close(connection);
-            // Where the kernel makes TLS records, the end would overtake one that waits for room;
+        fn linger(w: *W, transport: *Transport) void {
+            const lane = &transport.lane;
+            lane.input.deinit(&w.pool);
+            if (lane.sending == .ended) return w.close(lane);
+            // A kernel that makes TLS records would let the end overtake a record that waits for room;
             // close_notify has said it already.
-            const by_kernel = if (connection.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
-            if (!by_kernel) w.io.shutdownSend(Transport.of(connection).socket);
-            connection.phase = .{ .lingering = .{ .since = w.io.now() } };
-            w.arm(connection);
+            const by_kernel = if (transport.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
+            if (!by_kernel) w.io.shutdownSend(transport.socket);
+            transport.phase = .{ .lingering = .{ .since = w.io.now() } };
+            w.arm(lane);
         }
     };
 }

@@ -6,7 +6,7 @@ const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
 const Trust = @import("../client.zig").Trust;
 const Networks = @import("../networks.zig").Networks;
-const Connection = @import("../connection.zig").Connection;
+const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that serve connections with a header before them.
 pub fn Proxied(comptime W: type) type {
@@ -30,40 +30,41 @@ pub fn Proxied(comptime W: type) type {
         /// A connection has come in from such a place.
         pub fn expectHeader(
             w: *W,
-            connection: *Connection,
+            transport: *Transport,
             proxies: *const Networks,
             from: *const io_layer.Address,
         ) void {
             if (!proxies.contains(from)) {
-                return cut(w, connection, "the peer is none of the trusted proxies");
+                return cut(w, transport, "the peer is none of the trusted proxies");
             }
-            connection.phase = .{ .proxy_header = .{ .since = w.now } };
-            w.arm(connection);
+            transport.phase = .{ .proxy_header = .{ .since = w.now } };
+            w.arm(&transport.lane);
         }
 
         /// Bytes came of a connection whose header is not complete.
-        pub fn receiveHeader(w: *W, connection: *Connection, bytes: []u8) void {
-            const phase = &connection.phase.proxy_header;
+        pub fn receiveHeader(w: *W, transport: *Transport, bytes: []u8) void {
+            const phase = &transport.phase.proxy_header;
             var unread = bytes;
             if (phase.rest == null) {
-                const held = connection.input.unread();
+                const held = transport.lane.input.unread();
                 var space: [proxy.bytes_max]u8 = undefined;
                 const added = @min(bytes.len, space.len - held.len);
                 @memcpy(space[0..held.len], held);
                 @memcpy(space[held.len..][0..added], bytes[0..added]);
                 switch (proxy.parse(space[0 .. held.len + added])) {
                     // Had there been more bytes than room, it would not need more.
-                    .need_more => return connection.input.append(&w.pool, bytes) catch w.close(connection),
-                    .malformed => |why| return cut(w, connection, why),
+                    .need_more => return transport.lane.input.append(&w.pool, bytes) catch
+                        w.close(&transport.lane),
+                    .malformed => |why| return cut(w, transport, why),
                     .header => |header| {
                         unread = bytes[header.len - held.len ..];
-                        connection.input.deinit(&w.pool);
+                        transport.lane.input.deinit(&w.pool);
                         phase.rest = header.rest;
                         if (header.ends) |ends| {
                             const client = addressOf(ends.source);
-                            w.noteClient(connection, &client);
-                            w.noteServer(connection, &addressOf(ends.destination));
-                            if (!w.admit(connection, &client)) return;
+                            w.noteClient(transport, &client);
+                            w.noteServer(transport, &addressOf(ends.destination));
+                            if (!w.admit(transport, &client)) return;
                         }
                     },
                 }
@@ -71,25 +72,25 @@ pub fn Proxied(comptime W: type) type {
             const skipped = @min(unread.len, phase.rest.?);
             phase.rest.? -= @intCast(skipped);
             if (phase.rest.? > 0) return;
-            const ticket = connection.ticket;
-            connection.awaitRequest(w.now);
-            w.begin(connection);
+            const ticket = transport.lane.ticket;
+            transport.awaitRequest(w.now);
+            w.begin(transport);
             if (skipped == unread.len) return;
-            // It may have been one too many.
-            if (w.connectionOf(ticket)) |still| w.receive(still, unread[skipped..]);
+            // The connection may have been one too many.
+            if (w.transportOf(ticket)) |still| w.receive(still, unread[skipped..]);
         }
 
         /// Nothing can be answered before a header. One line a second, with the number of those that it
         /// stands for.
-        fn cut(w: *W, connection: *Connection, reason: []const u8) void {
+        fn cut(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
                 w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {f}){f}", .{
-                    reason, connection.number, connection.peerPlace(), others,
+                    reason, transport.number, transport.peerPlace(), others,
                 });
             }
-            w.close(connection);
+            w.close(&transport.lane);
         }
     };
 }

@@ -2,7 +2,7 @@
 //! with the limit that would have to change.
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Cause = @import("../tally.zig").Cause;
 
 /// The methods of a worker that tell of refusals.
@@ -10,29 +10,30 @@ pub fn Refusals(comptime W: type) type {
     return struct {
         /// A request is refused, perhaps in the middle of its body. Want of memory, too many connections and
         /// a server that stops have lines of their own.
-        pub fn tellRefused(w: *W, connection: *const Connection, refusal: Refusal, in_body: bool) void {
+        pub fn tellRefused(w: *W, lane: *const Lane, refusal: Refusal, in_body: bool) void {
             const cause: Cause = switch (refusal.status) {
                 408 => if (in_body) .body_ms else .head_ms,
                 413 => .body_bytes_max,
                 414 => .request_line_bytes_max,
-                431 => causeOfSize(connection, refusal, in_body),
+                431 => causeOfSize(lane, refusal, in_body),
                 429, 503, 507 => return,
                 else => .request,
             };
-            tellOf(w, connection, cause, refusal.status, refusal.detail);
+            tellOf(w, lane, cause, refusal.status, refusal.detail);
         }
 
-        fn causeOfSize(connection: *const Connection, refusal: Refusal, in_body: bool) Cause {
+        fn causeOfSize(lane: *const Lane, refusal: Refusal, in_body: bool) Cause {
             if (in_body) return .trailer_bytes_max;
-            if (connection.carrier != null) return .h2_list_bytes_max;
+            if (lane.isStream()) return .h2_list_bytes_max;
             const is_count = std.mem.eql(u8, refusal.detail, "too many fields");
             return if (is_count) .header_count_max else .head_bytes_max;
         }
 
-        /// The same with the cause; `status`: or the close code of a WebSocket.
+        /// Like `tellRefused`, with the cause; `status`: that of a response, or the close code of a
+        /// WebSocket.
         pub fn tellOf(
             w: *W,
-            connection: *const Connection,
+            lane: *const Lane,
             cause: Cause,
             status: u16,
             detail: []const u8,
@@ -41,7 +42,7 @@ pub fn Refusals(comptime W: type) type {
             var buffer: [256]u8 = undefined;
             const limit, const see = if (cause == .request) .{ "", "" } else .{ @tagName(cause), ", see " };
             w.say(.info, &buffer, "Refused with {d} (connection {d}, {s}): {s}{s}{s}{f}", .{
-                status, connection.number, connection.peerName(), detail, see, limit, others,
+                status, lane.transport.number, lane.transport.peerName(), detail, see, limit, others,
             });
         }
     };

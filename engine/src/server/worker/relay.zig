@@ -10,7 +10,6 @@ const std = @import("std");
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
-const Connection = @import("../connection.zig").Connection;
 const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that relay.
@@ -27,25 +26,22 @@ pub fn Relaying(comptime W: type) type {
         /// Offers the connection of an exchange to the application at the other end of this descriptor, which
         /// is the worker's from now on; after an error it is the caller's. Counts as a connection.
         pub fn offer(w: *W, exchange: *Exchange, fd: i32) RelayError!void {
-            const connection = exchange.connection;
+            const lane = exchange.lane;
             if (exchange.websocket == null) return error.NotWebSocket;
-            const is_free = connection.carrier == null and connection.current() == exchange and
+            const is_free = !lane.isStream() and lane.current() == exchange and
                 exchange.relay == .none and !exchange.relay_only and
-                !connection.session.responseStarted(exchange.stream);
+                !lane.session.responseStarted();
             if (!is_free) return error.OutOfOrder;
             if (w.connectionCount() >= w.connections_max) return error.OutOfMemory;
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
-            const local = w.openConnection(connection.listener, socket) catch return error.OutOfMemory;
+            const local = w.openConnection(lane.transport.listener, socket) catch return error.OutOfMemory;
             w.relays += 1;
             w.numbers -%= 1; // logs know it as its client
-            local.number = connection.number;
+            local.number = lane.transport.number;
             local.local = true;
-            local.leaveServing(.{ .relaying = .{
-                .other = connection.ticket,
-                .active_at = w.now,
-            } });
-            exchange.relay = local.ticket;
-            w.arm(local);
+            local.leaveServing(.{ .relaying = .begin(lane.ticket, w.now) });
+            exchange.relay = local.lane.ticket;
+            w.arm(&local.lane);
         }
 
         /// The application answers by its end of the stream alone: if that is closed there is no answer.
@@ -57,46 +53,45 @@ pub fn Relaying(comptime W: type) type {
         /// Whether the application has sent something already, of which no event has told: then the exchange
         /// is over.
         pub fn hasSpoken(w: *W, exchange: *Exchange) bool {
-            const connection = w.connectionOf(exchange.relay) orelse return false;
+            const local = w.transportOf(exchange.relay) orelse return false;
             var line: [status_line.len + 3]u8 = undefined;
-            const len = io_layer.streams.peek(Transport.of(connection).socket, &line);
-            return len > 0 and begin(w, connection, line[0..len]);
+            const len = io_layer.streams.peek(local.socket, &line);
+            return len > 0 and begin(w, local, line[0..len]);
         }
 
-        /// Bytes have come: they go on to the other connection. `connection` may be gone afterwards.
-        pub fn relay(w: *W, connection: *Connection, bytes: []const u8) void {
-            const other = w.connectionOf(connection.phase.relaying.other) orelse return w.close(connection);
-            if (other.phase != .relaying and !begin(w, connection, bytes)) return w.close(connection);
-            for ([_]*Connection{ connection, other }) |one| one.phase.relaying.active_at = w.now;
-            other.outbox.append(&w.pool, bytes) catch return w.fail(connection, .server_error);
-            connection.phase.relaying.full = other.queuedBytes() >= w.config.write_high_bytes;
-            if (other.output == .open) w.cork(other);
-            w.arm(connection);
+        /// Bytes have come: they go on to the other transport. `transport` may be gone afterwards.
+        pub fn relay(w: *W, transport: *Transport, bytes: []const u8) void {
+            const lane = &transport.lane;
+            const other = w.transportOf(transport.phase.relaying.other) orelse return w.close(lane);
+            if (other.phase != .relaying and !begin(w, transport, bytes)) return w.close(lane);
+            for ([_]*Transport{ transport, other }) |one| one.phase.relaying.flow.active_at = @intCast(w.now);
+            other.out.queue.append(&w.pool, bytes) catch return w.fail(lane, .server_error);
+            transport.phase.relaying.flow.full = other.queuedBytes() >= w.config.write_high_bytes;
+            if (other.out.state == .open) w.cork(&other.lane);
+            w.arm(lane);
         }
 
-        /// The first bytes of the application: its exchange is over, and both connections relay. False: the
+        /// The first bytes of the application: its exchange is over, and both transports relay. False: the
         /// exchange is answered otherwise, or gone.
-        fn begin(w: *W, local: *Connection, first: []const u8) bool {
-            const connection = w.connectionOf(local.phase.relaying.other) orelse return false;
-            const exchange = connection.current() orelse return false;
-            if (exchange.relay != local.ticket or exchange.ended) return false;
-            if (connection.session.responseStarted(exchange.stream)) return false;
-            local.outbox.append(&w.pool, connection.input.unread()) catch return false;
-            connection.input.deinit(&w.pool);
+        fn begin(w: *W, local: *Transport, first: []const u8) bool {
+            const client = w.transportOf(local.phase.relaying.other) orelse return false;
+            const lane = &client.lane;
+            const exchange = lane.current() orelse return false;
+            if (exchange.relay != local.lane.ticket or exchange.ended) return false;
+            if (lane.session.responseStarted()) return false;
+            local.out.queue.append(&w.pool, lane.input.unread()) catch return false;
+            lane.input.deinit(&w.pool);
             exchange.relay = .none;
             exchange.status = statusOf(first);
             exchange.ended = true;
             w.noteAnswer(exchange);
-            connection.session.closeAfterResponse();
+            lane.session.closeAfterResponse();
             if (!exchange.unannounced) w.host.finished(w, exchange);
             w.forget(exchange);
-            connection.leaveServing(.{ .relaying = .{
-                .other = local.ticket,
-                .active_at = w.now,
-            } });
-            if (connection.sending == .ended) endOther(w, connection);
-            w.arm(connection);
-            w.cork(local);
+            client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.now) });
+            if (lane.sending == .ended) endOther(w, client);
+            w.arm(lane);
+            w.cork(&local.lane);
             return true;
         }
 
@@ -110,54 +105,54 @@ pub fn Relaying(comptime W: type) type {
         const status_line = "HTTP/1.1 ";
 
         /// A peer has ended its sending side.
-        pub fn ended(w: *W, connection: *Connection) void {
-            const relaying = &connection.phase.relaying;
-            const other = w.connectionOf(relaying.other) orelse return w.close(connection);
-            if (!connection.local) return endOther(w, connection);
+        pub fn ended(w: *W, transport: *Transport) void {
+            const other = w.transportOf(transport.phase.relaying.other) orelse
+                return w.close(&transport.lane);
+            if (!transport.local) return endOther(w, transport);
             // The application has, and reads no more.
             if (other.phase == .relaying) closeClient(w, other);
-            w.close(connection);
+            w.close(&transport.lane);
         }
 
         /// The client sends no more: the application reads that when it has read the rest.
-        fn endOther(w: *W, client: *Connection) void {
-            const other = w.connectionOf(client.phase.relaying.other) orelse return;
-            if (other.phase.relaying.ending != .no) return;
-            other.phase.relaying.ending = .due;
-            w.cork(other);
+        fn endOther(w: *W, client: *Transport) void {
+            const other = w.transportOf(client.phase.relaying.other) orelse return;
+            if (other.phase.relaying.flow.ending != .no) return;
+            other.phase.relaying.flow.ending = .due;
+            w.cork(&other.lane);
         }
 
         /// The server stops: the application gets to end its connection in order.
-        pub fn goAway(w: *W, connection: *Connection) void {
-            if (!connection.local) endOther(w, connection);
+        pub fn goAway(w: *W, transport: *Transport) void {
+            if (!transport.local) endOther(w, transport);
         }
 
-        /// What is queued for the client is sent, then the connection closes.
-        fn closeClient(w: *W, client: *Connection) void {
-            client.beginClosing();
-            w.cork(client);
+        /// Queued output for the client is sent, then the connection closes.
+        fn closeClient(w: *W, client: *Transport) void {
+            client.lane.beginClosing();
+            w.cork(&client.lane);
         }
 
         /// Output has moved.
-        pub fn settle(w: *W, connection: *Connection) void {
-            const relaying = &connection.phase.relaying;
-            if (relaying.ending == .due and connection.isFlushed()) {
-                relaying.ending = .done;
-                w.io.shutdownSend(Transport.of(connection).socket);
+        pub fn settle(w: *W, transport: *Transport) void {
+            const relaying = &transport.phase.relaying;
+            if (relaying.flow.ending == .due and transport.isFlushed()) {
+                relaying.flow.ending = .done;
+                w.io.shutdownSend(transport.socket);
             }
-            if (connection.queuedBytes() >= w.config.write_low_bytes) return;
-            const other = w.connectionOf(relaying.other) orelse return;
-            if (other.phase != .relaying or !other.phase.relaying.full) return;
-            other.phase.relaying.full = false;
-            w.arm(other);
+            if (transport.queuedBytes() >= w.config.write_low_bytes) return;
+            const other = w.transportOf(relaying.other) orelse return;
+            if (other.phase != .relaying or !other.phase.relaying.flow.full) return;
+            other.phase.relaying.flow.full = false;
+            w.arm(&other.lane);
         }
 
-        /// A connection of a relay carries nothing more: the other one comes to its end, too.
-        pub fn leave(w: *W, connection: *Connection, name: Ticket) void {
-            const other = w.connectionOf(name) orelse return;
+        /// A transport of a relay carries nothing more: the other one comes to its end, too.
+        pub fn leave(w: *W, transport: *const Transport, name: Ticket) void {
+            const other = w.transportOf(name) orelse return;
             if (other.phase == .relaying) {
-                if (other.local) w.close(other) else closeClient(w, other);
-            } else if (other.current()) |exchange| if (exchange.relay == connection.ticket) {
+                if (other.local) w.close(&other.lane) else closeClient(w, other);
+            } else if (other.lane.current()) |exchange| if (exchange.relay == transport.lane.ticket) {
                 exchange.relay = .none;
                 if (exchange.relay_only) lackAnswer(w, exchange);
             };
@@ -165,9 +160,9 @@ pub fn Relaying(comptime W: type) type {
 
         /// The exchange ends otherwise.
         pub fn drop(w: *W, exchange: *Exchange) void {
-            const connection = w.connectionOf(exchange.relay);
+            const local = w.transportOf(exchange.relay);
             exchange.relay = .none;
-            if (connection) |one| w.close(one);
+            if (local) |one| w.close(&one.lane);
         }
 
         /// The application has neither answered nor spoken, and will not.

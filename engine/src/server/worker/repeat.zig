@@ -1,7 +1,7 @@
 //! The part of a worker that sends the same bytes again and again on a response that has nothing to say.
 const Exchange = @import("../exchange.zig").Exchange;
 const Repeat = @import("../repeat.zig").Repeat;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that repeat bytes.
 pub fn Repeating(comptime W: type) type {
@@ -14,22 +14,22 @@ pub fn Repeating(comptime W: type) type {
             bytes: []const u8,
             interval_ms: u32,
         ) error{ OutOfMemory, OutOfOrder }!void {
-            if (!exchange.connection.session.responseStarted(exchange.stream)) return error.OutOfOrder;
+            if (!exchange.lane.session.responseStarted()) return error.OutOfOrder;
             const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, w.now) else null;
             if (exchange.repeat) |old| old.destroy(w.gpa);
             exchange.repeat = repeat;
-            if (w.pumping != exchange.connection) w.arm(exchange.connection);
+            if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
         /// Sends them once more.
-        pub fn repeatDue(w: *W, connection: *Connection, exchange: *Exchange) void {
+        pub fn repeatDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);
-            if (connection.output == .open) {
-                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(connection, .server_error);
-                if (!w.flush(connection)) return;
+            if (lane.out.state == .open) {
+                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(lane, .server_error);
+                if (!w.flush(lane)) return;
             }
-            w.settle(connection);
+            w.settle(lane);
         }
     };
 }

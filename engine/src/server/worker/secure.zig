@@ -10,7 +10,6 @@ const alpn = @import("../alpn.zig");
 const Outbox = @import("../outbox.zig").Outbox;
 const Pool = @import("../pool.zig").Pool;
 const Tunnel = @import("../tunnel.zig").Tunnel;
-const Connection = @import("../connection.zig").Connection;
 const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that serve connections over TLS.
@@ -21,7 +20,8 @@ pub fn Secure(comptime W: type) type {
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
         /// little more.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
-        /// What one connection may send before others get their turn, if its peer takes everything at once.
+        /// Bytes that one connection may send before others get their turn, if its peer takes everything at
+        /// once.
         const turn_bytes_max = 1024 * 1024;
 
         /// Buffers that all TLS connections of a worker share; taken with the first TLS listener.
@@ -94,63 +94,63 @@ pub fn Secure(comptime W: type) type {
         // ---- In
 
         /// Ciphertext has come.
-        pub fn receive(w: *W, connection: *Connection, tunnel: *Tunnel, ciphertext: []const u8) void {
-            if (connection.phase == .handshake) return w.receiveHandshake(connection, tunnel, ciphertext);
-            unseal(w, connection, tunnel, ciphertext);
+        pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
+            if (transport.phase == .handshake) return w.receiveHandshake(transport, tunnel, ciphertext);
+            unseal(w, transport, tunnel, ciphertext);
         }
 
         /// Gives ciphertext to the session, and acts on what it says.
-        pub fn unseal(w: *W, connection: *Connection, tunnel: *Tunnel, ciphertext: []const u8) void {
-            switch (connection.phase) {
+        pub fn unseal(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
+            switch (transport.phase) {
                 .closing, .lingering => return, // see Input.receive
                 .handshake, .serving, .multiplexed, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
-            const ticket = connection.ticket;
+            const ticket = transport.lane.ticket;
             var rest = ciphertext;
             while (true) {
-                var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
+                var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
                 const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
                 rest = rest[received.consumed..];
-                if (connection.phase == .handshake and tunnel.session.isHandshakeDone()) {
-                    established(w, connection) catch return w.close(connection);
+                if (transport.phase == .handshake and tunnel.session.isHandshakeDone()) {
+                    established(w, transport) catch return w.close(&transport.lane);
                 }
                 switch (received.event) {
                     .plaintext => |len| {
-                        switch (connection.phase) {
-                            .serving, .multiplexed => w.pump(connection, w.scratch.opened[0..len]),
-                            .relaying => w.relay(connection, w.scratch.opened[0..len]),
+                        switch (transport.phase) {
+                            .serving, .multiplexed => w.pump(&transport.lane, w.scratch.opened[0..len]),
+                            .relaying => w.relay(transport, w.scratch.opened[0..len]),
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
                         // Whatever the host did with it, the connection may be gone.
-                        if (w.connectionOf(ticket) == null) return;
+                        if (w.transportOf(ticket) == null) return;
                     },
                     .want_more => break,
-                    .closed => return w.peerEnded(connection, .eof),
-                    .plain_http => return answerPlain(w, connection, tunnel, ciphertext),
-                    .failed => |reason| return failed(w, connection, tunnel, reason),
+                    .closed => return w.peerEnded(transport, .eof),
+                    .plain_http => return answerPlain(w, transport, tunnel, ciphertext),
+                    .failed => |reason| return failed(w, transport, tunnel, reason),
                 }
             }
-            if (connection.output != .open or (tunnel.wire.isEmpty() and connection.outbox.isEmpty())) {
-                return w.arm(connection);
+            if (transport.out.state != .open or (tunnel.wire.isEmpty() and transport.out.queue.isEmpty())) {
+                return w.arm(&transport.lane);
             }
             // An answer will follow at once, and what the session has to say (tickets) goes with it.
-            if (connection.current() != null) return w.cork(connection);
-            if (w.flush(connection)) w.settle(connection);
+            if (transport.lane.current() != null) return w.cork(&transport.lane);
+            if (w.flush(&transport.lane)) w.settle(&transport.lane);
         }
 
-        fn established(w: *W, connection: *Connection) error{OutOfMemory}!void {
-            connection.awaitRequest(w.now);
-            const agreed = connection.tunnel.?.session.protocol();
-            // Those over the limit are told so on each of their streams.
-            if (alpn.isMultiplexed(agreed)) return w.beginStreams(connection);
-            if (connection.surplus != .no and !w.health.isSet()) try w.queueRejection(connection, "");
+        fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
+            transport.awaitRequest(w.now);
+            const agreed = transport.tunnel.?.session.protocol();
+            // A connection over the limit gets a 503 on each of its streams.
+            if (alpn.isMultiplexed(agreed)) return w.beginStreams(transport);
+            if (transport.surplus != .no and !w.health.isSet()) try w.queueRejection(&transport.lane, "");
         }
 
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first
         /// byte shows that, so that `plaintext` begins with its request.
-        fn answerPlain(w: *W, connection: *Connection, tunnel: *Tunnel, plaintext: []const u8) void {
+        fn answerPlain(w: *W, transport: *Transport, tunnel: *Tunnel, plaintext: []const u8) void {
             var space: [early.response_bytes_max]u8 = undefined;
             const refusal: Refusal = .{
                 .status = 400,
@@ -162,92 +162,93 @@ pub fn Secure(comptime W: type) type {
                 &space,
             );
             w.stats.refused += 1;
-            tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(connection);
-            w.noteRefusal(connection, refusal, early.refusalBodyBytes(refusal), plaintext);
-            beginClosing(w, connection, tunnel);
+            tunnel.wire.append(&w.pool, space[0..len]) catch return w.close(&transport.lane);
+            w.noteRefusal(&transport.lane, refusal, early.refusalBodyBytes(refusal), plaintext);
+            beginClosing(w, transport, tunnel);
         }
 
         /// The session is over: the alert that it may have left in the wire is sent, nothing else.
-        fn failed(w: *W, connection: *Connection, tunnel: *Tunnel, reason: []const u8) void {
-            switch (connection.phase) {
-                .handshake => noteFailure(w, connection, reason),
-                .serving => if (connection.current()) |exchange| w.endExchange(exchange, .protocol_error),
-                .relaying => |relaying| w.leaveRelay(connection, relaying.other),
-                .multiplexed => w.dissolveStreams(connection, .protocol_error),
+        fn failed(w: *W, transport: *Transport, tunnel: *Tunnel, reason: []const u8) void {
+            switch (transport.phase) {
+                .handshake => noteFailure(w, transport, reason),
+                .serving => if (transport.lane.current()) |exchange| w.endExchange(exchange, .protocol_error),
+                .relaying => |relaying| w.leaveRelay(transport, relaying.other),
+                .multiplexed => w.dissolveStreams(transport, .protocol_error),
                 else => {},
             }
-            beginClosing(w, connection, tunnel);
+            beginClosing(w, transport, tunnel);
         }
 
-        fn beginClosing(w: *W, connection: *Connection, tunnel: *Tunnel) void {
+        fn beginClosing(w: *W, transport: *Transport, tunnel: *Tunnel) void {
             tunnel.silent = true;
-            connection.beginClosing();
-            connection.input.deinit(&w.pool);
-            w.dropOutput(&connection.outbox);
-            if (w.flush(connection)) w.settle(connection);
+            transport.lane.beginClosing();
+            transport.lane.input.deinit(&w.pool);
+            w.dropOutput(&transport.out.queue);
+            if (w.flush(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
-        fn noteFailure(w: *W, connection: *Connection, reason: []const u8) void {
+        fn noteFailure(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counters) |counters| counters.noteRejection(.tls_handshake);
             const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{
-                reason, connection.number, connection.peerPlace(), others,
+                reason, transport.number, transport.peerPlace(), others,
             });
         }
 
         // ---- Out
 
         /// As `flush` of a connection without a tunnel, sealing on the way.
-        pub fn flush(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
-            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, connection, tunnel);
+        pub fn flush(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, transport, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
-                // What is due goes in one system call: the end of a response, and the close_notify behind it.
+                // The end of a response and the close_notify behind it go in one system call.
                 while (left > 0 and tunnel.wire.bytes < seal_bytes) {
-                    const sealed = seal(w, connection, tunnel) catch |err| {
-                        w.fail(connection, if (err == error.TlsFailed) .write_error else .server_error);
+                    const sealed = seal(w, transport, tunnel) catch |err| {
+                        w.fail(&transport.lane, if (err == error.TlsFailed) .write_error else .server_error);
                         return false;
                     };
                     left -|= sealed orelse break;
                 }
                 if (tunnel.wire.isEmpty()) {
-                    if (connection.reading) return true;
+                    if (transport.out.queue.isReading()) return true;
                     break;
                 }
-                switch (sendWire(w, connection, tunnel)) {
+                switch (sendWire(w, transport, tunnel)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
                 }
-                if (left > 0 and !connection.reading) continue;
-                if (connection.reading) return true;
-                // It goes on in the next round, when the others had their turn.
-                w.block(connection);
-                w.cork(connection);
+                if (left > 0 and !transport.out.queue.isReading()) continue;
+                if (transport.out.queue.isReading()) return true;
+                // The rest goes out in the next round, when the others had their turn.
+                w.block(transport);
+                w.cork(&transport.lane);
                 return true;
             }
-            connection.output = .open;
+            transport.out.state = .open;
             return true;
         }
 
         const Progress = enum { sent, waits, lost };
 
         /// Hands ciphertext to the kernel.
-        fn sendWire(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
-            const progress = drainWire(w, connection, tunnel);
+        fn sendWire(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
+            const progress = drainWire(w, transport, tunnel);
             switch (progress) {
                 .sent => {},
-                .waits => w.block(connection),
-                .lost => _ = w.sendFailed(connection),
+                .waits => w.block(transport),
+                .lost => _ = w.sendFailed(transport),
             }
             return progress;
         }
 
-        /// The same without acting on how it goes, for the middle of a session's work.
-        fn drainWire(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
-            const socket = Transport.of(connection).socket;
+        /// Like `sendWire`, but leaves it to the caller to act on the result: for the middle of a session's
+        /// work.
+        fn drainWire(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
+            const socket = transport.socket;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
@@ -265,7 +266,7 @@ pub fn Secure(comptime W: type) type {
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     };
-                    w.took(connection, sent);
+                    w.took(transport, sent);
                     tunnel.wire.consume(&w.pool, sent);
                     if (sent < total) return .waits;
                 },
@@ -276,35 +277,35 @@ pub fn Secure(comptime W: type) type {
 
         /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as
         /// records of their kinds.
-        fn flushThroughKernel(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
-            switch (sendRecords(w, connection, tunnel)) {
+        fn flushThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            switch (sendRecords(w, transport, tunnel)) {
                 .sent => {},
                 .waits => return true,
-                .lost => return w.sendFailed(connection),
+                .lost => return w.sendFailed(transport),
             }
             if (!tunnel.session.isHandshakeDone()) {
-                connection.output = .open;
+                transport.out.state = .open;
                 return true;
             }
-            if (!w.flushPlain(connection)) return false;
-            if (connection.output != .open or connection.phase != .closing or tunnel.silent) return true;
+            if (!w.flushPlain(transport)) return false;
+            if (transport.out.state != .open or transport.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
-            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch |err| {
-                w.fail(connection, if (err == error.TlsFailed) .write_error else .server_error);
+                w.fail(&transport.lane, if (err == error.TlsFailed) .write_error else .server_error);
                 return false;
             };
-            return switch (sendRecords(w, connection, tunnel)) {
+            return switch (sendRecords(w, transport, tunnel)) {
                 .sent, .waits => true,
-                .lost => w.sendFailed(connection),
+                .lost => w.sendFailed(transport),
             };
         }
 
         /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that
         /// is the caller's to act upon.
-        fn sendRecords(w: *W, connection: *Connection, tunnel: *Tunnel) Progress {
+        fn sendRecords(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             if (!kernel_may_seal) unreachable;
-            const socket = Transport.of(connection).socket;
+            const socket = transport.socket;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
@@ -315,20 +316,20 @@ pub fn Secure(comptime W: type) type {
                     switch (w.io.sendRecord(socket, bytes[0], bytes[record_head_bytes..end])) {
                         .sent => {},
                         .blocked => {
-                            w.block(connection);
+                            w.block(transport);
                             return .waits;
                         },
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     }
-                    w.took(connection, end);
+                    w.took(transport, end);
                     tunnel.wire.consume(&w.pool, end);
                 },
             };
         }
 
-        /// How a record stands in the wire where the kernel seals: its kind, the length of its plaintext, and
-        /// that.
+        /// The form of a record in the wire where the kernel seals: its kind, the length of its plaintext,
+        /// the plaintext.
         const record_head_bytes = 3;
 
         // ---- Sealing
@@ -337,14 +338,14 @@ pub fn Secure(comptime W: type) type {
 
         /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none
         /// is left. While it closes the last piece is close_notify.
-        fn seal(w: *W, connection: *Connection, tunnel: *Tunnel) SealError!?usize {
-            const outbox = &connection.outbox;
+        fn seal(w: *W, transport: *Transport, tunnel: *Tunnel) SealError!?usize {
+            const outbox = &transport.out.queue;
             if (!tunnel.session.isHandshakeDone()) return null;
             var slices: [io_layer.slices_max][]const u8 = undefined;
-            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
             switch (outbox.front(&slices)) {
                 .nothing => {
-                    if (connection.phase != .closing or tunnel.silent) return null;
+                    if (transport.phase != .closing or tunnel.silent) return null;
                     tunnel.silent = true;
                     try tunnel.session.shutdown(sink.interface());
                     return 0;
@@ -356,7 +357,7 @@ pub fn Secure(comptime W: type) type {
                     return plaintext.len;
                 },
                 .file => |range| {
-                    const readable = w.readable(connection, range);
+                    const readable = w.readable(&transport.lane, range);
                     if (readable == 0) return null;
                     const wanted: usize = @intCast(@min(readable, w.scratch.gathered.len));
                     const len = io_layer.file.read(
@@ -364,7 +365,7 @@ pub fn Secure(comptime W: type) type {
                         w.scratch.gathered[0..wanted],
                         range.offset,
                     ) catch return error.FileFailed;
-                    // It was longer when the response began, and its length has been promised.
+                    // The file was longer when the response began, and its length has been promised.
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
                     range.advance(len);
@@ -374,7 +375,7 @@ pub fn Secure(comptime W: type) type {
             }
         }
 
-        /// One piece as it lies there, or several copied together: every record costs its own 22 to 29 bytes
+        /// Gives a single piece back as it is, and copies several together: every record costs 22 to 29 bytes
         /// and a seal.
         fn gather(space: []u8, slices: []const []const u8) []const u8 {
             if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(
@@ -392,20 +393,20 @@ pub fn Secure(comptime W: type) type {
 
         /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
         /// has no room for it now.
-        pub fn sendCloseNotify(w: *W, connection: *Connection, tunnel: *Tunnel) bool {
-            if (tunnel.silent or connection.output != .open or !tunnel.session.isHandshakeDone()) {
+        pub fn sendCloseNotify(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            if (tunnel.silent or transport.out.state != .open or !tunnel.session.isHandshakeDone()) {
                 return true;
             }
             tunnel.silent = true;
-            var sink: WireSink = .{ .w = w, .connection = connection, .tunnel = tunnel };
+            var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
             tunnel.session.shutdown(sink.interface()) catch return true;
-            if (tunnel.session.isSealedByKernel()) return sendRecords(w, connection, tunnel) != .waits;
+            if (tunnel.session.isSealedByKernel()) return sendRecords(w, transport, tunnel) != .waits;
             var slices: [1][]const u8 = undefined;
             const close_notify = switch (tunnel.wire.front(&slices)) {
                 .bytes => slices[0],
                 .nothing, .file => return true,
             };
-            const socket = Transport.of(connection).socket;
+            const socket = transport.socket;
             const sent = switch (w.io.send(socket, &.{io_layer.slice(close_notify)}, false)) {
                 .sent => |len| len,
                 .blocked => 0,
@@ -413,14 +414,14 @@ pub fn Secure(comptime W: type) type {
             };
             tunnel.wire.consume(&w.pool, sent);
             if (tunnel.wire.isEmpty()) return true;
-            w.block(connection);
+            w.block(transport);
             return false;
         }
 
         /// Appends to a tunnel's wire for the length of one call into its session.
         const WireSink = struct {
             w: *W,
-            connection: *Connection,
+            transport: *Transport,
             tunnel: *Tunnel,
 
             const kernel: tls.Sink.Kernel = .{ .takeKeys = takeKeys, .record = record };
@@ -444,9 +445,9 @@ pub fn Secure(comptime W: type) type {
                 const sink: *WireSink = @ptrCast(@alignCast(context));
                 return drainWire(
                     sink.w,
-                    sink.connection,
+                    sink.transport,
                     sink.tunnel,
-                ) == .sent and sink.w.io.sealInKernel(Transport.of(sink.connection).socket, keys);
+                ) == .sent and sink.w.io.sealInKernel(sink.transport.socket, keys);
             }
 
             fn record(context: *anyopaque, kind: u8, plaintext: []const u8) tls.Sink.Error!void {

@@ -11,32 +11,31 @@ const assert = std.debug.assert;
 const io_layer = @import("io");
 const FileRange = @import("../outbox.zig").FileRange;
 const Ticket = @import("../slab.zig").Ticket;
-const Connection = @import("../connection.zig").Connection;
-const Transport = @import("../transport.zig").Transport;
+const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that ask storage.
 pub fn Storing(comptime W: type) type {
     return struct {
-        /// What a thread reads at a time.
+        /// Bytes that a thread reads at a time.
         const piece_bytes = 128 * 1024;
-        /// What the kernel is told then to read ahead.
+        /// Bytes that the kernel is told to read ahead with each piece.
         const ahead_bytes = 1024 * 1024;
-        /// How far is looked at a time, and in which steps: no farther apart than the kernel reads ahead. So
-        /// much would be sent at once.
+        /// The part of a file that is looked at in one go, all of which would be sent at once, and the
+        /// distance between two looks: no more than the kernel reads ahead.
         const look_bytes = 1024 * 1024;
         const step_bytes = 128 * 1024;
 
-        /// How many bytes of the file at the front of a connection can be read without waiting; 0: it goes on
-        /// when they are there.
-        pub fn readable(w: *W, connection: *Connection, range: *FileRange) u64 {
+        /// The number of bytes of the file at the front of a queue that can be read without waiting; 0:
+        /// sending goes on when a thread has read them.
+        pub fn readable(w: *W, lane: *Lane, range: *FileRange) u64 {
             if (!range.asks) return range.len;
-            if (connection.reading) return 0;
+            if (range.reading) return 0;
             if (range.ready == 0) range.ready = look(w, range);
-            if (range.ready == 0 and !begin(w, connection, range)) range.ready = piece_bytes; // as ever, then
+            if (range.ready == 0 and !begin(w, lane, range)) range.ready = piece_bytes; // as ever, then
             return @min(range.ready, range.len);
         }
 
-        /// How much of a file is in memory.
+        /// The number of bytes at the front of a file that are in memory.
         fn look(w: *W, range: *FileRange) u32 {
             if (range.is_dumb) return 0;
             if (@hasDecl(W.IoType, "isFileSlow") and w.io.isFileSlow()) return 0;
@@ -63,29 +62,29 @@ pub fn Storing(comptime W: type) type {
         }
 
         /// Has the next piece read. False: that cannot be had.
-        fn begin(w: *W, connection: *Connection, range: *FileRange) bool {
+        fn begin(w: *W, lane: *Lane, range: *FileRange) bool {
             const storage = storageOf(w) orelse return false;
             const read = io_layer.StorageRead.create(
-                @intCast(@backingInt(connection.ticket)),
+                @intCast(@backingInt(lane.ticket)),
                 range.fd,
                 range.offset,
                 @intCast(@min(range.len, piece_bytes)),
                 if (range.is_dumb) 0 else @min(range.len, ahead_bytes),
             ) catch return false;
-            connection.reading = true;
-            connection.output = .{ .blocked = .begin(heldByKernel(w, connection), w.io.now()) };
-            connection.outbox.noteSlow(range.fd);
+            range.reading = true;
+            lane.out.state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
+            lane.out.queue.noteSlow(range.fd);
             storage.submit(&read.task) catch {
-                connection.reading = false;
+                range.reading = false;
                 read.destroy();
                 return false;
             };
             return true;
         }
 
-        fn heldByKernel(w: *W, connection: *const Connection) usize {
-            if (connection.carrier != null) return 0;
-            const socket = Transport.of(connection).socket;
+        fn heldByKernel(w: *W, lane: *const Lane) usize {
+            if (lane.isStream()) return 0;
+            const socket = lane.transport.socket;
             return if (socket == .none) 0 else w.io.held(socket);
         }
 
@@ -125,32 +124,32 @@ pub fn Storing(comptime W: type) type {
                 const read: *io_layer.StorageRead = @fieldParentPtr("task", task);
                 defer read.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(read.owner));
-                const connection = w.connectionOf(ticket) orelse continue; // it has gone meanwhile
-                arrived(w, connection, read);
+                const lane = w.laneOf(ticket) orelse continue; // it has gone meanwhile
+                arrived(w, lane, read);
             }
         }
 
-        fn arrived(w: *W, connection: *Connection, read: *const io_layer.StorageRead) void {
-            const outbox = &connection.outbox;
-            assert(connection.reading);
-            connection.reading = false;
+        fn arrived(w: *W, lane: *Lane, read: *const io_layer.StorageRead) void {
+            const outbox = &lane.out.queue;
             const range = outbox.first.?.fileRange();
-            if (read.errno != 0) return w.fileFailed(connection, range, "could not be read");
+            assert(range.reading);
+            range.reading = false;
+            if (read.errno != 0) return w.fileFailed(lane, range, "could not be read");
             const bytes = read.bytes();
             if (bytes.len == 0) {
-                return w.fileFailed(connection, range, "ended before all of its bytes were sent");
+                return w.fileFailed(lane, range, "ended before all of its bytes were sent");
             }
             // The peer has its time from now on.
-            connection.output = .{ .blocked = .begin(heldByKernel(w, connection), w.io.now()) };
+            lane.out.state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
             range.advance(bytes.len);
             if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| closeFile(w, whole);
-            outbox.prepend(&w.pool, bytes) catch return w.fail(connection, .server_error);
-            if (w.flush(connection)) w.settle(connection);
+            outbox.prepend(&w.pool, bytes) catch return w.fail(lane, .server_error);
+            if (w.flush(lane)) w.settle(lane);
         }
 
         /// Storage has not answered for as long as a peer has to take something.
-        pub fn storageStalled(w: *W, connection: *Connection) void {
-            w.fileFailed(connection, connection.outbox.first.?.fileRange(), "was not read within write_ms");
+        pub fn storageStalled(w: *W, lane: *Lane) void {
+            w.fileFailed(lane, lane.out.queue.first.?.fileRange(), "was not read within write_ms");
         }
 
         /// Gives back the descriptor of a file; where that may take long, a thread does.
@@ -171,10 +170,11 @@ pub fn Storing(comptime W: type) type {
 
         // ---- Streams
 
-        /// How much of what a stream has queued can be framed. 0: it goes on when there is something.
-        pub fn readableOfStream(w: *W, connection: *Connection) u64 {
+        /// The number of bytes of a stream's queue that can be framed. 0: framing goes on when a thread has
+        /// read some.
+        pub fn readableOfStream(w: *W, lane: *Lane) u64 {
             var bytes: u64 = 0;
-            var node = connection.outbox.first;
+            var node = lane.out.queue.first;
             while (node) |one| : (node = one.next) {
                 if (one.unsent()) |unsent| {
                     bytes += unsent.len;
@@ -182,7 +182,7 @@ pub fn Storing(comptime W: type) type {
                 }
                 const range = one.fileRange();
                 if (range.asks and bytes > 0) return bytes + @min(range.ready, range.len);
-                const ready = readable(w, connection, range);
+                const ready = readable(w, lane, range);
                 bytes += ready;
                 if (ready < range.len) return bytes;
             }

@@ -1,9 +1,9 @@
-//! The part of a worker that serves connections of many streams (../multiplex.zig). Each stream is a
-//! connection of its own for hosts and for the other parts, without a socket: this part hands it what has
-//! come for it, and frames what it has queued when there is room on the wire and in the windows.
+//! The part of a worker that serves transports which carry many streams (../multiplex.zig). It hands each
+//! stream the content that has come for it, and frames the stream's queued output when there is room on the
+//! wire and in the windows.
 //!
-//! No host is called while frames are made: what concerns a stream's host is done when that stream has its
-//! turn (turns.zig), so that a carrier does not go while one of its streams is at work.
+//! No host is called while frames are made: a stream's host is told when that stream has its turn
+//! (turns.zig), so that a transport does not go while one of its streams is at work.
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
@@ -12,10 +12,10 @@ const Refusal = @import("protocol").Refusal;
 const StreamId = @import("protocol").Stream;
 const early = @import("protocol").early;
 const Field = @import("protocol").http.Field;
-const Head = @import("protocol").Head;
 const Budget = @import("../budget.zig").Budget;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
+const KeptHead = @import("../kept_head.zig").KeptHead;
 const Multiplex = @import("../multiplex.zig").Multiplex;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
@@ -26,10 +26,10 @@ const Stream = @import("../stream.zig").Stream;
 /// The methods of a worker that serve streams.
 pub fn Streams(comptime W: type) type {
     return struct {
-        /// What all such connections of a worker share; made with the first of them.
+        /// Memory that all transports with streams share; made with the first of them.
         pub const Shared = struct {
             config: Multiplexed.Config,
-            /// What the last header block has said.
+            /// The fields of the last header block.
             room: Multiplexed.Room,
             /// Memory that connections hold for their streams, in bytes.
             held_bytes: usize = 0,
@@ -51,139 +51,129 @@ pub fn Streams(comptime W: type) type {
         // ---- Beginning
 
         /// A connection carries many streams from now on. What has come of them is its input.
-        pub fn beginStreams(w: *W, connection: *Connection) error{OutOfMemory}!void {
+        pub fn beginStreams(w: *W, transport: *Transport) error{OutOfMemory}!void {
             if (w.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
             const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
             shared.held_bytes += multiplex.memoryBytes();
-            connection.leaveServing(.{ .multiplexed = multiplex });
-            connection.needs_more = false;
-            w.io.limitUnsent(Transport.of(connection).socket, unsent_bytes_max);
-            if (w.stopping != .no or connection.retiring != .no) announceEnd(w, connection, multiplex);
-            w.cork(connection);
+            transport.leaveServing(.{ .multiplexed = multiplex });
+            transport.lane.needs_more = false;
+            w.io.limitUnsent(transport.socket, unsent_bytes_max);
+            if (w.stopping != .no or transport.retiring != .no) announceEnd(w, transport, multiplex);
+            w.cork(&transport.lane);
         }
 
-        /// What the kernel holds of a connection, unsent: all of it goes before what matters more. Enough for
-        /// 100 us, in which this process looks at the socket again, at 10 Gbit/s.
+        /// The most unsent bytes that the kernel holds of a connection: they cannot be overtaken by content
+        /// that matters more. Enough for 100 us at 10 Gbit/s, in which this process looks at the socket
+        /// again.
         const unsent_bytes_max = 128 * 1024;
 
-        /// Whether what a connection begins with says that it carries many streams, and it may.
-        pub fn asksForStreams(w: *const W, connection: *const Connection, unread: []const u8) bool {
-            return w.config.http2 == .everywhere and connection.request_count == 0 and
-                connection.carrier == null and connection.tunnel == null and
+        /// Whether the first bytes of a connection say that it carries many streams, and it may.
+        pub fn asksForStreams(w: *const W, lane: *const Lane, unread: []const u8) bool {
+            return w.config.http2 == .everywhere and lane.request_count == 0 and
+                !lane.isStream() and lane.transport.tunnel == null and
                 unread.len > 0 and Multiplexed.begins(unread);
         }
 
-        fn open(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) ?*Connection {
-            const stream = take(w, carrier, id) catch {
+        fn open(w: *W, transport: *Transport, multiplex: *Multiplex, id: StreamId) ?*Stream {
+            const stream = take(w, transport, &multiplex.session, id) catch {
                 multiplex.session.reset(id, .refused_stream);
                 return null;
             };
-            multiplex.session.own(id, @backingInt(stream.connection.ticket));
+            multiplex.session.own(id, @backingInt(stream.lane.ticket));
             multiplex.add(stream);
-            return &stream.connection;
+            return stream;
         }
 
-        fn take(w: *W, carrier: *Connection, id: StreamId) error{OutOfMemory}!*Stream {
+        fn take(
+            w: *W,
+            transport: *Transport,
+            session: *Multiplexed.Session,
+            id: StreamId,
+        ) error{OutOfMemory}!*Stream {
             try w.reserveTurns();
             const slot = try w.open_streams.add();
-            slot.item.* = .{
-                .connection = .{
-                    .ticket = slot.ticket,
-                    .session = .ofStream(&carrier.phase.multiplexed.session, id),
-                    .phase = .serving,
-                    .lane = .{ .phase = .{ .idle = .{ .since = w.now } } },
-                    .carrier = carrier,
-                    .surplus = carrier.surplus,
-                    .number = carrier.number,
-                    .request_count = carrier.request_count,
-                    .listener = carrier.listener,
-                    .trusted = carrier.trusted,
-                    .peer_port = carrier.peer_port,
-                    .local_port = carrier.local_port,
-                    .peer_text = carrier.peer_text,
-                    .local_text = carrier.local_text,
-                },
-            };
-            carrier.request_count +%= 1;
+            slot.item.init(slot.ticket, transport, .ofStream(session, id), w.now);
+            transport.lane.request_count +%= 1;
             return slot.item;
         }
 
         // ---- In
 
-        /// As `pump` of a connection with one exchange at a time.
-        pub fn pump(w: *W, connection: *Connection, received: ?[]u8) void {
-            if (connection.multiplex()) |multiplex| return pumpCarrier(w, connection, multiplex, received);
-            pumpStream(w, connection, received);
-        }
-
-        fn pumpCarrier(w: *W, connection: *Connection, multiplex: *Multiplex, received: ?[]u8) void {
+        /// Like `Input.pump`, for a transport that carries streams.
+        pub fn pump(w: *W, transport: *Transport, received: ?[]u8) void {
+            const multiplex = transport.phase.multiplexed;
+            const lane = &transport.lane;
             assert(w.pumping == null);
-            if (received != null and (connection.yielded or !connection.input.isEmpty())) {
-                connection.input.append(&w.pool, received.?) catch return w.fail(connection, .server_error);
-                if (connection.yielded) return;
+            if (received != null and (lane.yielded or !lane.input.isEmpty())) {
+                lane.input.append(&w.pool, received.?) catch return w.fail(lane, .server_error);
+                if (lane.yielded) return;
             }
-            const held = received == null or !connection.input.isEmpty();
-            const unread = if (held) connection.input.unread() else received.?;
-            w.pumping = connection;
-            const used = read(w, connection, multiplex, unread);
+            const held = received == null or !lane.input.isEmpty();
+            const unread = if (held) lane.input.unread() else received.?;
+            w.pumping = lane;
+            const used = read(w, transport, multiplex, unread);
             w.pumping = null;
-            if (connection.phase == .closed) return w.release(connection);
-            if (connection.phase != .multiplexed) {
-                connection.input.deinit(&w.pool);
-                if (w.flush(connection)) w.settle(connection);
-                return;
+            switch (transport.phase) {
+                .closed => return w.release(lane),
+                .multiplexed => {},
+                else => {
+                    lane.input.deinit(&w.pool);
+                    if (w.flush(lane)) w.settle(lane);
+                    return;
+                },
             }
             if (held) {
-                connection.input.consume(&w.pool, used);
+                lane.input.consume(&w.pool, used);
             } else if (used < unread.len) {
-                connection.input.append(&w.pool, unread[used..]) catch
-                    return w.fail(connection, .server_error);
+                lane.input.append(&w.pool, unread[used..]) catch
+                    return w.fail(lane, .server_error);
             }
             multiplex.noteReading(used, unread.len - used, w.now);
             multiplex.noteLingering(w.now);
             settleTouched(w, multiplex);
-            w.cork(connection);
-            w.arm(connection);
+            w.cork(lane);
+            w.arm(lane);
         }
 
         /// Acts on frames until more bytes are needed, or others have their turn; the number of bytes that
         /// are done with.
-        fn read(w: *W, connection: *Connection, multiplex: *Multiplex, unread: []u8) usize {
+        fn read(w: *W, transport: *Transport, multiplex: *Multiplex, unread: []u8) usize {
             const session = &multiplex.session;
+            const lane = &transport.lane;
             const turn = w.budget.turn(w.config.round_bytes);
             var used: usize = 0;
-            connection.needs_more = false;
+            lane.needs_more = false;
             session.wait(w.now);
-            while (connection.wantsInput()) {
+            while (transport.wantsFrames()) {
                 const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
                 if (is_over and used < unread.len) {
-                    w.yield(connection);
+                    w.yield(lane);
                     break;
                 }
                 const step = session.feed(unread[used..], &w.head);
                 used += step.consumed;
                 if (session.outgrows()) growTable(w, multiplex) catch {
-                    w.fail(connection, .server_error);
+                    w.fail(lane, .server_error);
                     return unread.len;
                 };
                 switch (step.event) {
                     .need_more => {
-                        connection.needs_more = true;
+                        lane.needs_more = true;
                         break;
                     },
-                    .control => if (!sayControl(w, connection, multiplex)) return unread.len,
+                    .control => if (!sayControl(w, transport, multiplex)) return unread.len,
                     .places => grow(w, multiplex) catch {}, // the stream is refused then
-                    .request => beginRequest(w, connection, multiplex, step.stream),
+                    .request => beginRequest(w, transport, multiplex, step.stream),
                     .body => |piece| hand(w, multiplex, step.stream, piece),
                     .trailers => noteEnd(w, multiplex, step.stream, true),
                     .end => noteEnd(w, multiplex, step.stream, false),
-                    .refused => |refusal| refuse(w, connection, multiplex, step.stream, refusal),
+                    .refused => |refusal| refuse(w, transport, multiplex, step.stream, refusal),
                     .reset => |reset| wasReset(w, reset.owner, reset.by == .peer),
                     .failed => |failure| {
                         w.stats.refused += 1;
-                        fail(w, connection, multiplex, failure.detail);
+                        fail(w, transport, multiplex, failure.detail);
                         return unread.len;
                     },
                 }
@@ -203,17 +193,17 @@ pub fn Streams(comptime W: type) type {
             w.shared.?.held_bytes += multiplex.memoryBytes() - before;
         }
 
-        fn beginRequest(w: *W, carrier: *Connection, multiplex: *Multiplex, id: StreamId) void {
-            const stream = open(w, carrier, multiplex, id) orelse return;
-            Stream.of(stream).touched = true;
-            w.beginRequest(stream, id);
-            // Its last request, or one too many: the second word has its time, whatever the peer answers.
-            const is_last = carrier.surplus != .no or !multiplex.session.persists();
-            if (is_last) announceEnd(w, carrier, multiplex);
+        fn beginRequest(w: *W, transport: *Transport, multiplex: *Multiplex, id: StreamId) void {
+            const stream = open(w, transport, multiplex, id) orelse return;
+            stream.touched = true;
+            w.beginRequest(&stream.lane);
+            // Its last request, or one too many: the second GOAWAY has its time, whatever the peer answers.
+            const is_last = transport.surplus != .no or !multiplex.session.persists();
+            if (is_last) announceEnd(w, transport, multiplex);
         }
 
-        fn streamOf(w: *W, owner: u64) ?*Connection {
-            return if (owner == 0) null else w.connectionOf(@fromBackingInt(owner));
+        fn streamOf(w: *W, owner: u64) ?*Stream {
+            return if (owner == 0) null else w.open_streams.get(@fromBackingInt(owner));
         }
 
         /// Content of a stream has come.
@@ -223,158 +213,188 @@ pub fn Streams(comptime W: type) type {
             pumpStream(w, stream, @constCast(piece));
         }
 
-        /// No more content follows. What `w.head` holds of a trailer section is told when the content is.
+        /// No more content follows. A trailer section in `w.head` is told when the content is.
         fn noteEnd(w: *W, multiplex: *Multiplex, id: StreamId, with_trailers: bool) void {
             const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse return;
-            const connection = stream;
+            const lane = &stream.lane;
             // A WebSocket needs both directions.
-            if (connection.current()) |exchange| if (exchange.websocket != null) {
-                return w.peerEnded(stream, .eof);
+            if (lane.current()) |exchange| if (exchange.websocket != null) {
+                return w.laneEnded(lane);
             };
             if (with_trailers) {
-                const kept = KeptHead.create(&w.pool, &w.head) catch return w.fail(stream, .server_error);
-                Stream.of(connection).trailers = kept;
-                return connection.session.noteEnd(&kept.head);
-            }
-            // Trailers have told it.
-            if (!connection.session.holdsEnd() and Stream.of(connection).trailers == null) {
-                connection.session.noteEnd(null);
-            }
-            connection.needs_more = false;
-            if (connection.mayGoOn()) pumpStream(w, stream, null);
-        }
-
-        /// A trailer section until it is told.
-        pub const KeptHead = @import("../kept_head.zig").KeptHead;
-
-        /// Hands a stream what has come for it, and what it holds. See `Input.pump`.
-        fn pumpStream(w: *W, connection: *Connection, received: ?[]u8) void {
-            if (received) |bytes| {
-                if (connection.lane.phase == .closing) return connection.session.release(bytes.len);
-                if (connection.yielded or !connection.input.isEmpty() or !connection.wantsInput()) {
-                    connection.needs_more = false;
-                    return connection.input.append(&w.pool, bytes) catch w.fail(connection, .server_error);
-                }
-            }
-            const carrier_pumps = w.pumping;
-            const unread = received orelse connection.input.unread();
-            w.pumping = connection;
-            const used = w.parse(connection, unread);
-            w.pumping = carrier_pumps;
-            connection.session.release(used);
-            if (connection.phase == .closed) return w.release(connection);
-            if (received == null) {
-                connection.input.consume(&w.pool, used);
-            } else if (used < unread.len) {
-                connection.input.append(&w.pool, unread[used..]) catch
-                    return w.fail(connection, .server_error);
-            }
-            if (carrier_pumps != null and connection.lane.phase != .closing) {
-                // More of it may come at once.
-                Stream.of(connection).touched = true;
+                assert(stream.end == .open);
+                stream.end = .{ .trailers = KeptHead.create(&w.pool, &w.head) catch
+                    return w.fail(lane, .server_error) };
                 return;
             }
-            pauseIfPulled(w, connection);
-            if (w.flush(connection)) w.settle(connection);
+            // The end comes behind trailers, too.
+            if (stream.end == .open) stream.end = .here;
+            lane.needs_more = false;
+            if (lane.mayGoOn()) pumpStream(w, stream, null);
         }
 
-        /// A carrier's turn is over: hosts that ask for content get no more until they do.
+        /// Hands a stream content that has come for it, or that it holds. See `Input.pump`.
+        pub fn pumpStream(w: *W, stream: *Stream, received: ?[]u8) void {
+            const lane = &stream.lane;
+            const view = &lane.session.stream;
+            if (received) |bytes| {
+                if (lane.phase == .closing) return view.release(bytes.len);
+                if (lane.yielded or !lane.input.isEmpty() or !lane.wantsInput()) {
+                    lane.needs_more = false;
+                    return lane.input.append(&w.pool, bytes) catch w.fail(lane, .server_error);
+                }
+            }
+            const transport_pumps = w.pumping;
+            const unread = received orelse lane.input.unread();
+            w.pumping = lane;
+            const used = takeContent(w, stream, unread);
+            w.pumping = transport_pumps;
+            view.release(used);
+            if (stream.closed) return w.release(lane);
+            if (received == null) {
+                lane.input.consume(&w.pool, used);
+            } else if (used < unread.len) {
+                lane.input.append(&w.pool, unread[used..]) catch
+                    return w.fail(lane, .server_error);
+            }
+            if (transport_pumps != null and lane.phase != .closing) {
+                // More of it may come at once.
+                stream.touched = true;
+                return;
+            }
+            pauseIfPulled(w, lane);
+            if (w.flush(lane)) w.settle(lane);
+        }
+
+        /// Gives content to the stream's exchange, and tells of the end when all of it was taken; the number
+        /// of bytes that were taken.
+        fn takeContent(w: *W, stream: *Stream, content: []u8) usize {
+            const lane = &stream.lane;
+            lane.needs_more = false;
+            const taken = w.giveContent(lane, content, w.budget.turn(w.config.round_bytes));
+            if (taken == content.len and !lane.yielded) tellEnd(w, stream);
+            // Of a lane that is closing nobody takes the rest.
+            return if (lane.phase == .closing) content.len else taken;
+        }
+
+        fn tellEnd(w: *W, stream: *Stream) void {
+            const lane = &stream.lane;
+            while (lane.wantsInput() and lane.websocket() == null) switch (stream.end) {
+                .open, .told => {
+                    lane.needs_more = true;
+                    return w.cutShort(lane);
+                },
+                .trailers => |kept| {
+                    stream.end = .here;
+                    defer kept.destroy(&w.pool);
+                    const storage = w.head.storage;
+                    w.head = kept.head;
+                    w.head.storage = storage;
+                    w.trailersCame(lane);
+                },
+                .here => {
+                    stream.end = .told;
+                    w.bodyComplete(lane);
+                },
+            };
+        }
+
+        /// A transport's turn is over: hosts that ask for content get no more until they do.
         fn settleTouched(w: *W, multiplex: *Multiplex) void {
             var next = multiplex.first;
             while (next) |stream| {
                 next = stream.next;
                 if (!stream.touched) continue;
                 stream.touched = false;
-                const connection = &stream.connection;
-                pauseIfPulled(w, connection);
-                pour(connection, multiplex);
-                w.cork(connection);
+                pauseIfPulled(w, &stream.lane);
+                pour(&stream.lane);
+                w.cork(&stream.lane);
             }
         }
 
-        fn pauseIfPulled(w: *W, connection: *Connection) void {
-            const exchange = connection.current() orelse return;
+        fn pauseIfPulled(w: *W, lane: *Lane) void {
+            const exchange = lane.current() orelse return;
             const demand = W.demandOf(exchange);
             if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
         }
 
         fn refuse(
             w: *W,
-            carrier: *Connection,
+            transport: *Transport,
             multiplex: *Multiplex,
             id: StreamId,
             refusal: Refusal,
         ) void {
             const known = streamOf(w, multiplex.session.ownerOf(id));
-            if (known) |stream| return w.refuseRequest(stream, refusal, "");
-            const stream = open(w, carrier, multiplex, id) orelse return;
-            w.refuseRequest(stream, refusal, w.head.text);
+            if (known) |stream| return w.refuseRequest(&stream.lane, refusal, "");
+            const stream = open(w, transport, multiplex, id) orelse return;
+            w.refuseRequest(&stream.lane, refusal, w.head.text);
         }
 
         /// A stream is over before its response.
         fn wasReset(w: *W, owner: u64, by_peer: bool) void {
             const stream = streamOf(w, owner) orelse return;
-            if (stream.current()) |exchange| {
+            if (stream.lane.current()) |exchange| {
                 w.endExchange(exchange, if (by_peer) .client_closed else .protocol_error);
             }
-            w.close(stream);
+            w.close(&stream.lane);
         }
 
         // ---- Out
 
-        /// A stream has something to send, or may have: its carrier sends it at the end of the round.
-        pub fn flushStream(w: *W, stream: *Connection, carrier: *Connection) void {
-            const multiplex = carrier.multiplex() orelse return;
-            pour(stream, multiplex);
-            revealFile(w, stream, multiplex);
-            if (carrier.output == .open and multiplex.session.wantsToEmit()) w.cork(carrier);
+        /// A stream has something to send, or may have: its transport sends it at the end of the round.
+        pub fn flushStream(w: *W, lane: *Lane) void {
+            const transport = lane.transport;
+            const multiplex = transport.multiplex() orelse return;
+            pour(lane);
+            revealFile(w, .of(lane));
+            if (transport.out.state == .open and multiplex.session.wantsToEmit()) w.cork(&transport.lane);
         }
 
-        /// Hands what is queued for an exchange's stream to the kernel at once, as far as its turn has come
-        /// and windows allow. Nothing of the worker's or a host's may be on the stack: the carrier may turn
-        /// out to be gone, and all of its streams with it.
+        /// Hands queued output of an exchange's stream to the kernel at once, as far as its turn has come and
+        /// windows allow. Nothing of the worker's or a host's may be on the stack: the transport may turn out
+        /// to be gone, and all of its streams with it.
         pub fn sendStream(w: *W, exchange: *Exchange) void {
             assert(w.pumping == null);
-            const stream = exchange.connection;
-            const carrier = stream.carrier orelse return;
-            if (carrier.output != .open or !w.flush(stream)) return;
-            const connection = carrier;
-            if (w.flush(connection)) w.settle(connection);
+            if (!exchange.lane.isStream()) return;
+            const wire = &exchange.lane.transport.lane;
+            if (wire.out.state != .open or !w.flush(exchange.lane)) return;
+            if (w.flush(wire)) w.settle(wire);
         }
 
-        /// What a WebSocket has queued is its session's business: the stream's has to know how much it is.
-        fn pour(stream: *Connection, multiplex: *Multiplex) void {
-            const is_last = stream.lane.phase == .closing;
-            multiplex.session.pourAll(stream.session.number(), stream.outbox.bytes, is_last);
+        /// The content of a WebSocket is its own business: the stream's session has to know how much of it
+        /// waits.
+        fn pour(lane: *Lane) void {
+            const is_last = lane.phase == .closing;
+            const view = &lane.session.stream;
+            view.session.pourAll(view.stream, lane.out.queue.bytes, is_last);
         }
 
         /// A response is queued whose file may be on slow storage: its content is framed as it is revealed.
         pub fn withhold(_: *W, exchange: *Exchange, len: u64) void {
-            const carrier = exchange.connection.carrier orelse return;
-            carrier.phase.multiplexed.session.withhold(exchange.stream, len);
+            switch (exchange.lane.session) {
+                .single => {},
+                .stream => |*view| view.session.withhold(view.stream, len),
+            }
         }
 
-        fn revealFile(w: *W, stream: *Connection, multiplex: *Multiplex) void {
-            const id = stream.session.number();
-            if (stream.reading or multiplex.session.withheld(id) == 0) return;
-            multiplex.session.reveal(id, w.readableOfStream(stream));
+        fn revealFile(w: *W, stream: *Stream) void {
+            const view = &stream.lane.session.stream;
+            if (view.session.withheld(view.stream) == 0 or stream.out.queue.isReading()) return;
+            view.session.reveal(view.stream, w.readableOfStream(&stream.lane));
         }
 
-        /// What happens after output of a stream was queued: as `queued`.
-        pub fn queuedOnStream(
-            w: *W,
-            connection: *Connection,
-            carrier: *Connection,
-            exchange: *Exchange,
-        ) W.Outcome {
-            w.cork(carrier);
+        /// Acts on output of a stream that was queued, like `queued`.
+        pub fn queuedOnStream(w: *W, exchange: *Exchange) W.Outcome {
+            const lane = exchange.lane;
+            w.cork(&lane.transport.lane);
             if (exchange.isSettled()) {
-                w.complete(connection, exchange);
-                if (w.pumping != connection) w.settle(connection);
+                w.complete(lane, exchange);
+                if (w.pumping != lane) w.settle(lane);
                 return .done;
             }
-            pour(connection, carrier.phase.multiplexed);
-            w.cork(connection);
+            pour(lane);
+            w.cork(lane);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -382,183 +402,180 @@ pub fn Streams(comptime W: type) type {
             return .blocked;
         }
 
-        /// Frames what may leave, and hands it to the kernel until that has had enough. False: the connection
-        /// is lost, and `connection` with it.
-        pub fn flushCarrier(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
+        /// Frames content that may leave, and hands it to the kernel until the kernel has had enough. False:
+        /// the connection is lost, and `transport` with it.
+        pub fn flushMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             while (true) {
-                const more = frame(w, connection, multiplex) catch {
-                    w.fail(connection, .server_error);
+                const more = frame(w, transport, multiplex) catch {
+                    w.fail(&transport.lane, .server_error);
                     return false;
                 };
-                if (!w.flushFramed(connection)) return false;
-                if (connection.output != .open) return true;
-                noteFlushed(w, connection, multiplex);
+                if (!w.flushFramed(transport)) return false;
+                if (transport.out.state != .open) return true;
+                noteFlushed(w, transport, multiplex);
                 if (!more) return true;
             }
         }
 
-        /// The kernel has all that was framed: hosts that have waited for that are told in the turns of their
+        /// The kernel has all framed output: hosts that have waited for that are told in the turns of their
         /// streams.
-        fn noteFlushed(w: *W, connection: *Connection, multiplex: *Multiplex) void {
-            if (!multiplex.flushing or !connection.isFlushed()) return;
+        fn noteFlushed(w: *W, transport: *Transport, multiplex: *Multiplex) void {
+            if (!multiplex.flushing or !transport.isFlushed()) return;
             multiplex.flushing = false;
             var next = multiplex.first;
             while (next) |stream| : (next = stream.next) {
                 const exchange = flushingOf(stream) orelse continue;
-                if (stream.connection.isFlushed()) {
+                if (stream.lane.isFlushed()) {
                     exchange.flushing = .due;
-                    w.cork(&stream.connection);
+                    w.cork(&stream.lane);
                 } else multiplex.flushing = true;
             }
         }
 
         fn flushingOf(stream: *const Stream) ?*Exchange {
-            const exchange = stream.connection.current() orelse return null;
+            const exchange = stream.lane.current() orelse return null;
             return if (exchange.flushing == .waits) exchange else null;
         }
 
-        /// Whether the kernel has to take what was framed before there is more: some host waits for that, and
-        /// others' content would keep it waiting for as long as there is any.
-        fn isFlushing(connection: *const Connection, multiplex: *const Multiplex) bool {
-            if (!multiplex.flushing or connection.isFlushed()) return false;
+        /// Whether the kernel has to take framed output before more is framed: some host waits for that, and
+        /// content of other streams would keep it waiting for as long as there is any.
+        fn isFlushing(transport: *const Transport, multiplex: *const Multiplex) bool {
+            if (!multiplex.flushing or transport.isFlushed()) return false;
             var next = multiplex.first;
             while (next) |stream| : (next = stream.next) {
-                if (flushingOf(stream) != null and stream.connection.isFlushed()) return true;
+                if (flushingOf(stream) != null and stream.lane.isFlushed()) return true;
             }
             return false;
         }
 
         /// Frames content as long as not too much waits for the kernel; whether there is more.
-        fn frame(w: *W, connection: *Connection, multiplex: *Multiplex) error{OutOfMemory}!bool {
+        fn frame(w: *W, transport: *Transport, multiplex: *Multiplex) error{OutOfMemory}!bool {
             const session = &multiplex.session;
+            const wire = &transport.out.queue;
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
-            while (connection.outbox.bytes < Exchange.framed_bytes_max or session.isContinuing()) {
-                if (!session.isContinuing() and isFlushing(connection, multiplex)) break;
+            while (wire.bytes < Lane.framed_bytes_max or session.isContinuing()) {
+                if (!session.isContinuing() and isFlushing(transport, multiplex)) break;
                 const emission = session.emit(&head, content_bytes_max) orelse return false;
                 if (emission.content == 0) {
-                    try connection.outbox.append(&w.pool, head[0..emission.head]);
-                    if (streamOf(w, emission.owner)) |stream| w.cork(stream);
+                    try wire.append(&w.pool, head[0..emission.head]);
+                    if (streamOf(w, emission.owner)) |stream| w.cork(&stream.lane);
                     continue;
                 }
                 const stream = streamOf(w, emission.owner).?;
-                try frameContent(w, connection, multiplex, stream, head[0..emission.head], emission);
+                try frameContent(w, wire, multiplex, stream, head[0..emission.head], emission);
             }
             return session.wantsToEmit();
         }
 
         /// Content of one frame, if its peer takes such long ones.
-        const content_bytes_max = Exchange.framed_bytes_max;
+        const content_bytes_max = Lane.framed_bytes_max;
 
         fn frameContent(
             w: *W,
-            carrier: *Connection,
+            wire: *Outbox,
             multiplex: *Multiplex,
-            stream: *Connection,
+            stream: *Stream,
             head: []const u8,
             emission: Multiplexed.Emission,
         ) error{OutOfMemory}!void {
             const len = emission.content;
             multiplex.framed_bytes += len;
-            const connection = stream;
-            if (connection.outbox.isInMemory(len)) {
-                try carrier.outbox.move(&w.pool, head, &connection.outbox, len);
+            const content = &stream.out.queue;
+            if (content.isInMemory(len)) {
+                try wire.move(&w.pool, head, content, len);
             } else {
                 var copy: Outbox = .{};
                 defer copy.deinit(&w.pool);
-                copyContent(w, stream, (try copy.reserve(&w.pool, len))[0..len], &carrier.outbox) catch {
+                copyContent(w, content, (try copy.reserve(&w.pool, len))[0..len], wire) catch {
                     copy.cancel(&w.pool);
                     multiplex.session.takeBack(emission);
-                    Stream.of(stream).file_failed = true;
-                    return w.cork(stream);
+                    stream.file_failed = true;
+                    return w.cork(&stream.lane);
                 };
                 copy.commit(len);
-                try carrier.outbox.move(&w.pool, head, &copy, len);
+                try wire.move(&w.pool, head, &copy, len);
             }
-            switch (connection.output) {
+            switch (stream.out.state) {
                 .open => {},
-                .blocked => |*blockage| if (connection.outbox.isEmpty()) {
-                    connection.output = .open;
+                .blocked => |*blockage| if (content.isEmpty()) {
+                    stream.out.state = .open;
                 } else blockage.stall.progress(len, w.config.write_rate_min, w.now),
             }
-            if (connection.current()) |exchange| {
+            if (stream.lane.current()) |exchange| {
                 exchange.active_at = w.now;
                 w.noteOutput(exchange);
             }
-            w.cork(stream);
+            w.cork(&stream.lane);
         }
 
         /// Copies the first bytes of a stream's queue, which are in files, or some of them.
-        fn copyContent(w: *W, stream: *Connection, out: []u8, framed: *Outbox) error{FileFailed}!void {
-            const outbox = &stream.outbox;
+        fn copyContent(w: *W, content: *Outbox, out: []u8, framed: *Outbox) error{FileFailed}!void {
             var filled: usize = 0;
-            while (true) switch (outbox.fill(&w.pool, out[filled..], framed)) {
+            while (true) switch (content.fill(&w.pool, out[filled..], framed)) {
                 .done => return,
                 .file => |bytes| {
                     filled += bytes;
-                    const range = outbox.first.?.fileRange();
+                    const range = content.first.?.fileRange();
                     const wanted: usize = @intCast(@min(range.len, out.len - filled));
                     const len = io_layer.file.read(range.fd, out[filled..][0..wanted], range.offset) catch
                         return error.FileFailed;
-                    // It was longer when the response began, and its length has been promised.
+                    // The file was longer when the response began, and its length has been promised.
                     if (len == 0) return error.FileFailed;
                     range.advance(len);
                     filled += len;
-                    if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
+                    if (range.len == 0) if (content.popFile(&w.pool)) |whole| w.closeFile(whole);
                 },
             };
         }
 
-        /// What the session owes its peer goes before anything more is read. False: the connection is lost.
-        fn sayControl(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
+        /// Frames that the session owes its peer go before anything more is read. False: the connection is
+        /// lost.
+        fn sayControl(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
             const emission = multiplex.session.emit(&head, content_bytes_max).?;
             assert(emission.content == 0);
-            connection.outbox.append(&w.pool, head[0..emission.head]) catch {
-                w.fail(connection, .server_error);
+            transport.out.queue.append(&w.pool, head[0..emission.head]) catch {
+                w.fail(&transport.lane, .server_error);
                 return false;
             };
             return true;
         }
 
-        /// After output moved: goes on with what waited for that, or ends the connection when it is over.
-        /// False: it was, and nothing is to be armed.
-        pub fn settleCarrier(w: *W, connection: *Connection, multiplex: *Multiplex) bool {
-            noteFlushed(w, connection, multiplex);
+        /// After output moved: tells hosts that wait for that, or ends the connection when it is over. False:
+        /// it was, and nothing is to be armed.
+        pub fn settleMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
+            noteFlushed(w, transport, multiplex);
             multiplex.noteLingering(w.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
-                leave(w, connection, multiplex);
-                w.settle(connection);
+                leave(w, transport, multiplex);
+                w.settle(&transport.lane);
                 return false;
             }
-            if (connection.mayGoOn()) w.cork(connection);
+            if (transport.lane.mayGoOn()) w.cork(&transport.lane);
             return true;
         }
 
         /// Sets a stream's timer. Its peer has its time from the end of the round on in which output waits.
-        pub fn armStream(w: *W, connection: *Connection) void {
-            if (connection.outbox.isEmpty()) {
-                connection.output = .open;
-            } else if (connection.output == .open) {
-                connection.output = .{ .blocked = .begin(0, w.now) };
-                Stream.of(connection).framed_before = connection.carrier.?.phase.multiplexed.framed_bytes;
+        pub fn armStream(w: *W, stream: *Stream) void {
+            if (stream.out.queue.isEmpty()) {
+                stream.out.state = .open;
+            } else if (stream.out.state == .open) {
+                stream.out.state = .{ .blocked = .begin(0, w.now) };
+                stream.framed_before = stream.lane.transport.phase.multiplexed.framed_bytes;
             }
-            w.wheel.set(&connection.timer, connection.attentionAt(&w.config));
+            w.wheel.set(&stream.lane.timer, stream.lane.attentionAt(&w.config));
         }
 
-        /// Whether a stream that nothing was framed of in time has waited for others, and not for its peer:
-        /// where all that it lacks is the window of the connection, that has to have moved as much meanwhile
-        /// as each of its streams would have to by itself.
-        pub fn hasWaitedForOthers(
-            w: *const W,
-            connection: *const Connection,
-            carrier: *const Connection,
-        ) bool {
-            const multiplex = carrier.phase.multiplexed;
-            switch (multiplex.session.lacks(connection.session.number())) {
+        /// Whether a stream of which nothing was framed in time has waited for others, and not for its peer:
+        /// where it lacks nothing but the connection's window, that has to have moved as much meanwhile as
+        /// each of its streams would have to by itself.
+        pub fn hasWaitedForOthers(w: *const W, stream: *const Stream) bool {
+            const multiplex = stream.lane.transport.phase.multiplexed;
+            switch (multiplex.session.lacks(stream.id())) {
                 .nothing => return true,
                 .window => return false,
                 .common_window => {
-                    const moved = multiplex.framed_bytes - Stream.of(connection).framed_before;
+                    const moved = multiplex.framed_bytes - stream.framed_before;
                     const due = @as(u64, w.config.write_ms) * w.config.write_rate_min / 1000;
                     return moved >= due * multiplex.count;
                 },
@@ -566,43 +583,48 @@ pub fn Streams(comptime W: type) type {
         }
 
         /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
-        pub fn sayOnStream(
-            w: *W,
-            connection: *Connection,
-            carrier: *Connection,
-            status: u16,
-            fields: []const Field,
-            body: []const u8,
-        ) bool {
-            _ = Exchange.startStream(connection, carrier, &w.pool, .{
+        pub fn sayOnStream(w: *W, lane: *Lane, status: u16, fields: []const Field, body: []const u8) bool {
+            _ = lane.start(&w.pool, .{
                 .status = status,
                 .fields = fields,
                 .body = body,
                 .end = true,
             }, w.date.text()) catch {
-                w.close(connection);
+                w.close(lane);
                 return false;
             };
-            w.cork(carrier);
+            w.cork(&lane.transport.lane);
             return true;
         }
 
         // ---- Ends
 
-        /// A stream's slot is about to be given back.
-        pub fn leaveCarrier(w: *W, connection: *Connection, carrier: *Connection) void {
-            const multiplex = carrier.phase.multiplexed;
-            assert(connection.outbox.isEmpty());
-            if (Stream.of(connection).trailers) |kept| kept.destroy(&w.pool);
-            multiplex.session.reset(connection.session.number(), .internal_error);
-            multiplex.remove(.of(connection), w.now);
-            w.cork(carrier);
+        /// A stream is over; its slot is given back when nobody uses it any more (`Worker.close`).
+        pub fn close(lane: *Lane) void {
+            lane.phase = .closing;
+            Stream.of(lane).closed = true;
+        }
+
+        /// Gives a stream's slot back.
+        pub fn release(w: *W, stream: *Stream) void {
+            const lane = &stream.lane;
+            const transport = lane.transport;
+            const multiplex = transport.phase.multiplexed;
+            lane.input.deinit(&w.pool);
+            stream.out.queue.follow(&w.pool, &transport.out.queue);
+            w.dropOutput(&stream.out.queue);
+            assert(stream.out.queue.isEmpty());
+            if (stream.end == .trailers) stream.end.trailers.destroy(&w.pool);
+            multiplex.session.reset(stream.id(), .internal_error);
+            multiplex.remove(stream, w.now);
+            w.open_streams.remove(stream);
+            w.cork(&transport.lane);
         }
 
         /// A stream ends before its response does, and its peer is told why.
-        pub fn resetStream(connection: *Connection, carrier: *Connection, reason: Reason) void {
-            const multiplex = carrier.multiplex() orelse return;
-            multiplex.session.reset(connection.session.number(), switch (reason) {
+        pub fn resetStream(lane: *Lane, reason: Reason) void {
+            const view = &lane.session.stream;
+            view.session.reset(view.stream, switch (reason) {
                 .client_closed, .client_timeout, .idle_timeout, .keepalive_timeout, .write_timeout => .cancel,
                 .body_too_large, .queue_overflow => .cancel,
                 .server_shutdown => .refused_stream,
@@ -611,117 +633,120 @@ pub fn Streams(comptime W: type) type {
             });
         }
 
-        /// An application ends a stream in the midst of its response. What it has said goes out as far as the
+        /// An application ends a stream in the midst of its response. Queued output goes out as far as the
         /// peer takes it in time, then the peer is told.
-        pub fn cutStream(w: *W, connection: *Connection, carrier: *Connection, exchange: *Exchange) void {
-            const multiplex = carrier.multiplex() orelse return w.fail(connection, .server_error);
-            pour(connection, multiplex);
-            multiplex.session.cut(connection.session.number(), .internal_error);
+        pub fn cutStream(w: *W, exchange: *Exchange) void {
+            const lane = exchange.lane;
+            const view = &lane.session.stream;
+            pour(lane);
+            view.session.cut(view.stream, .internal_error);
             w.forget(exchange);
-            connection.beginClosing();
-            w.cork(carrier);
-            w.cork(connection);
-            if (w.pumping == connection) return; // its input is in use
-            connection.session.release(connection.input.unread().len);
-            connection.input.deinit(&w.pool);
+            lane.beginClosing();
+            w.cork(&lane.transport.lane);
+            w.cork(lane);
+            if (w.pumping == lane) return; // its input is in use
+            view.release(lane.input.unread().len);
+            lane.input.deinit(&w.pool);
         }
 
-        /// All streams of a connection end, and it is none of many any more.
-        pub fn dissolve(w: *W, connection: *Connection, reason: Reason) void {
-            const multiplex = connection.phase.multiplexed;
+        /// All streams of a connection end, and it carries none any more.
+        pub fn dissolve(w: *W, transport: *Transport, reason: Reason) void {
+            const multiplex = transport.phase.multiplexed;
             while (multiplex.first) |stream| {
-                assert(w.pumping != &stream.connection);
-                if (stream.connection.current()) |exchange| w.endExchange(exchange, reason);
+                assert(w.pumping != &stream.lane);
+                if (stream.lane.current()) |exchange| w.endExchange(exchange, reason);
                 // Its host may have ended it.
-                if (multiplex.first == stream) w.close(&stream.connection);
+                if (multiplex.first == stream) w.close(&stream.lane);
             }
-            forget(w, connection);
+            forget(w, transport);
         }
 
-        /// The same when the worker goes: no host is told.
-        pub fn drop(w: *W, connection: *Connection) void {
-            const multiplex = connection.phase.multiplexed;
-            while (multiplex.first) |stream| w.release(&stream.connection);
-            forget(w, connection);
+        /// Like `dissolve`, when the worker goes: no host is told.
+        pub fn drop(w: *W, transport: *Transport) void {
+            const multiplex = transport.phase.multiplexed;
+            while (multiplex.first) |stream| w.release(&stream.lane);
+            forget(w, transport);
         }
 
-        fn forget(w: *W, connection: *Connection) void {
-            const multiplex = connection.phase.multiplexed;
+        fn forget(w: *W, transport: *Transport) void {
+            const multiplex = transport.phase.multiplexed;
             w.countEnding(multiplex);
             w.shared.?.held_bytes -= multiplex.memoryBytes();
-            connection.beginClosing();
+            transport.lane.beginClosing();
             multiplex.destroy(w.gpa);
         }
 
         /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
-        fn fail(w: *W, connection: *Connection, multiplex: *Multiplex, detail: []const u8) void {
+        fn fail(w: *W, transport: *Transport, multiplex: *Multiplex, detail: []const u8) void {
             if (w.troubles.frames.add(w.now)) |others| {
                 var buffer: [192]u8 = undefined;
                 const is_long = std.mem.eql(u8, detail, "frame too long");
                 const see = if (is_long) ", see h2_frame_bytes_max" else "";
                 w.say(.info, &buffer, "Connection {d} ({s}) ends, its peer broke the protocol: {s}{s}{f}", .{
-                    connection.number, connection.peerName(), detail, see, others,
+                    transport.number, transport.peerName(), detail, see, others,
                 });
             }
-            const ticket = connection.ticket;
-            _ = frame(w, connection, multiplex) catch {};
-            dissolve(w, connection, .protocol_error);
-            assert(w.connectionOf(ticket) != null);
+            const ticket = transport.lane.ticket;
+            _ = frame(w, transport, multiplex) catch {};
+            dissolve(w, transport, .protocol_error);
+            assert(w.transportOf(ticket) != null);
         }
 
-        /// A peer makes the process hold too much: its connection ends. One that does not read is not told.
-        pub fn calm(w: *W, connection: *Connection) void {
-            const multiplex = connection.phase.multiplexed;
+        /// A peer makes the process hold too much: its connection ends. A peer that does not read is not
+        /// told.
+        pub fn calm(w: *W, transport: *Transport) void {
+            const multiplex = transport.phase.multiplexed;
             multiplex.session.abandon(.enhance_your_calm, "the server is short of memory");
-            _ = frame(w, connection, multiplex) catch {};
-            dissolve(w, connection, .server_error);
-            if (connection.output == .blocked) return w.sever(connection, .server_error);
-            if (w.flush(connection)) w.settle(connection);
+            _ = frame(w, transport, multiplex) catch {};
+            dissolve(w, transport, .server_error);
+            if (transport.out.state == .blocked) return w.sever(&transport.lane, .server_error);
+            if (w.flush(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// No stream is open: the connection ends in order.
-        fn leave(w: *W, connection: *Connection, multiplex: *Multiplex) void {
+        fn leave(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             assert(multiplex.count == 0);
-            _ = frame(w, connection, multiplex) catch {};
-            forget(w, connection);
-            connection.input.deinit(&w.pool);
+            _ = frame(w, transport, multiplex) catch {};
+            forget(w, transport);
+            transport.lane.input.deinit(&w.pool);
         }
 
         /// The peer is asked to open no further streams; those that it has opened meanwhile are served.
-        pub fn announceEnd(w: *W, connection: *Connection, multiplex: *Multiplex) void {
+        pub fn announceEnd(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
             if (multiplex.announced_at == 0) multiplex.announced_at = w.now;
-            w.cork(connection);
+            w.cork(&transport.lane);
         }
 
-        /// A deadline of a connection of many streams has passed.
-        pub fn multiplexDue(w: *W, connection: *Connection) void {
-            const multiplex = connection.phase.multiplexed;
-            switch (multiplex.due(connection, &w.config)) {
+        /// A deadline of a transport that carries streams has passed.
+        pub fn multiplexDue(w: *W, transport: *Transport) void {
+            const multiplex = transport.phase.multiplexed;
+            const lane = &transport.lane;
+            switch (multiplex.due(transport, &w.config)) {
                 .lingering => {
                     multiplex.session.endLingering();
                     multiplex.lingering_since = 0;
                     multiplex.noteLingering(w.now);
-                    w.cork(connection);
-                    return w.arm(connection);
+                    w.cork(lane);
+                    return w.arm(lane);
                 },
                 .last_streams => {
                     multiplex.announced_at = 0;
-                    // The second word, if the peer has not answered the first one.
+                    // The second GOAWAY, if the peer has not answered the first one.
                     if (!multiplex.session.persists()) multiplex.session.drain();
-                    w.cork(connection);
-                    return w.arm(connection);
+                    w.cork(lane);
+                    return w.arm(lane);
                 },
                 .end => {
                     for (0..2) |_| multiplex.session.drain();
-                    leave(w, connection, multiplex);
+                    leave(w, transport, multiplex);
                 },
                 .debt => {
                     multiplex.session.abandon(.protocol_error, "too slow");
-                    fail(w, connection, multiplex, "a frame, or an answer to settings, took too long");
+                    fail(w, transport, multiplex, "a frame, or an answer to settings, took too long");
                 },
             }
-            if (w.flush(connection)) w.settle(connection);
+            if (w.flush(lane)) w.settle(lane);
         }
     };
 }

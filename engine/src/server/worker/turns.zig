@@ -2,13 +2,12 @@
 //! what is left over comes first in the next one.
 const std = @import("std");
 const Ticket = @import("../slab.zig").Ticket;
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that share out a round.
 pub fn Turns(comptime W: type) type {
     return struct {
-        /// Makes room for one more connection in the lists below. Those that are gone since
-        /// may still be in them.
+        /// Makes room for one more lane in the lists below. Lanes that are gone may still be in them.
         pub fn reserve(w: *W) error{OutOfMemory}!void {
             const listed = @max(w.corked.items.len, w.backlog.items.len, w.parked.items.len);
             const room = listed + w.transports.count + w.open_streams.count + 1;
@@ -17,35 +16,35 @@ pub fn Turns(comptime W: type) type {
             }
         }
 
-        /// Looks at a connection once more before the next wait.
-        pub fn cork(w: *W, connection: *Connection) void {
-            if (connection.corked) return;
-            connection.corked = true;
-            w.corked.appendAssumeCapacity(connection.ticket);
+        /// Has a lane looked at once more before the next wait.
+        pub fn cork(w: *W, lane: *Lane) void {
+            if (lane.corked) return;
+            lane.corked = true;
+            w.corked.appendAssumeCapacity(lane.ticket);
         }
 
-        /// A connection has had its turn, or the round has no room for it: it goes on in the next one.
-        pub fn yield(w: *W, connection: *Connection) void {
-            if (connection.yielded) return;
-            connection.yielded = true;
-            w.backlog.appendAssumeCapacity(connection.ticket);
+        /// A lane has had its turn, or the round has no room for it: it goes on in the next one.
+        pub fn yield(w: *W, lane: *Lane) void {
+            if (lane.yielded) return;
+            lane.yielded = true;
+            w.backlog.appendAssumeCapacity(lane.ticket);
         }
 
         /// The host has more to read than it should: a WebSocket waits until that has changed.
-        pub fn park(w: *W, connection: *Connection) void {
-            const incoming = &connection.websocket().?.incoming;
+        pub fn park(w: *W, lane: *Lane) void {
+            const incoming = &lane.websocket().?.incoming;
             if (incoming.parked) return;
             incoming.parked = true;
-            w.parked.appendAssumeCapacity(connection.ticket);
+            w.parked.appendAssumeCapacity(lane.ticket);
         }
 
-        /// Lets them go on.
+        /// Lets parked WebSockets go on.
         pub fn unpark(w: *W) void {
             for (w.parked.items) |ticket| {
-                const connection = w.connectionOf(ticket) orelse continue;
-                const websocket = connection.websocket() orelse continue;
+                const lane = w.laneOf(ticket) orelse continue;
+                const websocket = lane.websocket() orelse continue;
                 websocket.incoming.parked = false;
-                cork(w, connection);
+                cork(w, lane);
             }
             w.parked.clearRetainingCapacity();
         }
@@ -58,32 +57,32 @@ pub fn Turns(comptime W: type) type {
             // The list may move: streams are opened meanwhile.
             while (served < w.spare.items.len and !w.budget.isSpent()) {
                 served += 1;
-                const connection = w.connectionOf(w.spare.items[served - 1]) orelse continue;
-                connection.yielded = false;
-                if (connection.wantsInput()) {
-                    w.pump(connection, null);
-                } else if (w.flush(connection)) w.settle(connection);
+                const lane = w.laneOf(w.spare.items[served - 1]) orelse continue;
+                lane.yielded = false;
+                if (lane.wantsInput()) {
+                    w.pump(lane, null);
+                } else if (w.flush(lane)) w.settle(lane);
             }
-            // Those that had their turn, and yielded again, come behind those that had none.
+            // Lanes that had their turn, and yielded again, come behind lanes that had none.
             const rest = w.spare.items[served..];
             w.backlog.appendSliceAssumeCapacity(rest);
             std.mem.rotate(Ticket, w.backlog.items, w.backlog.items.len - rest.len);
             w.spare.clearRetainingCapacity();
         }
 
-        /// Looks at every corked connection once: goes on with its input, unless that waits for its turn,
-        /// then sends its output.
+        /// Looks at every corked lane once: goes on with its input, unless that waits for its turn, then
+        /// sends its output.
         pub fn uncork(w: *W) void {
             if (w.corked.items.len == 0) return;
             std.mem.swap(std.ArrayList(Ticket), &w.corked, &w.spare);
             // The list may move: streams are opened meanwhile.
             var at: usize = 0;
             while (at < w.spare.items.len) : (at += 1) {
-                const connection = w.connectionOf(w.spare.items[at]) orelse continue;
-                connection.corked = false;
-                if (connection.mayGoOn()) {
-                    w.pump(connection, null);
-                } else if (w.flush(connection)) w.settle(connection);
+                const lane = w.laneOf(w.spare.items[at]) orelse continue;
+                lane.corked = false;
+                if (lane.mayGoOn()) {
+                    w.pump(lane, null);
+                } else if (w.flush(lane)) w.settle(lane);
             }
             w.spare.clearRetainingCapacity();
         }

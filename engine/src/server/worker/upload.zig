@@ -3,7 +3,6 @@
 //! body whose length is known, so that nothing behind it comes along.
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
-const Connection = @import("../connection.zig").Connection;
 const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that receive long bodies.
@@ -19,43 +18,43 @@ pub fn Upload(comptime W: type) type {
         const part_min = 4;
 
         /// A request has begun. If its body is long, the worker is asked before bytes of it are received.
-        pub inline fn expect(w: *W, connection: *Connection, exchange: *Exchange) void {
+        pub inline fn expect(w: *W, exchange: *Exchange) void {
             if (!is_possible or exchange.input == .complete) return;
-            if (leftOf(connection, exchange) < w.config.receive_bytes) return;
-            w.io.askFirst(Transport.of(connection).socket);
+            if (leftOf(exchange) < w.config.receive_bytes) return;
+            w.io.askFirst(exchange.lane.transport.socket);
         }
 
-        /// What is certain to come of a body, in bytes.
-        fn leftOf(connection: *const Connection, exchange: *const Exchange) u64 {
-            if (connection.tunnel != null) return 0;
-            return connection.session.contentLeft(exchange.stream) orelse 0;
+        /// Bytes of a body that are certain to come, in the clear.
+        fn leftOf(exchange: *const Exchange) u64 {
+            if (exchange.lane.tls() != null) return 0;
+            return exchange.lane.session.contentLeft() orelse 0;
         }
 
         /// There is something to be received. What is not taken comes as any other bytes do.
-        pub fn arrived(w: *W, connection: *Connection) void {
+        pub fn arrived(w: *W, transport: *Transport) void {
             if (!is_possible) unreachable;
-            const exchange = exchangeOf(connection) orelse return;
-            if (w.budget.isSpent()) return w.io.postpone(Transport.of(connection).socket);
-            const left = leftOf(connection, exchange);
+            const exchange = exchangeOf(transport) orelse return;
+            if (w.budget.isSpent()) return w.io.postpone(transport.socket);
+            const left = leftOf(exchange);
             const least = w.config.receive_bytes / part_min;
             if (left < @max(least, 1)) return;
             const most = buffers_max * @as(u64, w.config.receive_bytes);
             const space = spaceFor(w, exchange, @intCast(@min(left, most))) orelse return;
-            const bytes = w.io.receiveTo(Transport.of(connection).socket, space) orelse return;
-            if (left - bytes.len >= least) w.io.askFirst(Transport.of(connection).socket);
-            w.noteReceived(connection, bytes);
+            const bytes = w.io.receiveTo(transport.socket, space) orelse return;
+            if (left - bytes.len >= least) w.io.askFirst(transport.socket);
+            w.noteReceived(transport, bytes);
         }
 
         /// The exchange whose body the next bytes belong to.
-        fn exchangeOf(connection: *Connection) ?*Exchange {
-            if (connection.yielded or connection.discards or !connection.input.isEmpty()) return null;
-            const exchange = connection.current() orelse return null;
+        fn exchangeOf(transport: *Transport) ?*Exchange {
+            if (transport.lane.yielded or transport.discards or !transport.lane.input.isEmpty()) return null;
+            const exchange = transport.lane.current() orelse return null;
             return if (exchange.input == .wanted) exchange else null;
         }
 
         fn spaceFor(w: *W, exchange: *Exchange, most: usize) ?[]u8 {
             if (W.intakeOf(exchange)) |intake| {
-                // One that goes to a file is handed on in parts of about this size.
+                // A body that goes to a file is handed on in parts of about this size.
                 const part = if (intake.isLong()) @min(most, w.config.receive_bytes) else most;
                 return intake.room(&w.pool, part) catch null;
             }

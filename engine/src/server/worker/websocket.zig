@@ -11,7 +11,7 @@ const Incoming = @import("../incoming.zig").Incoming;
 const Line = @import("../inflation.zig").Line;
 const Loan = @import("../loan.zig").Loan;
 const websocket_file = @import("../websocket.zig");
-const Connection = @import("../connection.zig").Connection;
+const Lane = @import("../lane.zig").Lane;
 const WebSocket = websocket_file.WebSocket;
 
 /// The methods of a worker that serve WebSockets.
@@ -21,15 +21,16 @@ pub fn Live(comptime W: type) type {
         /// accept. An upgrade to something else is served as a plain request.
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
             const head = &w.head;
+            const is_connect = exchange.lane.session.switchStatus() == 200;
             const verdict = handshake.check(.{
                 .method = head.method_text.of(head.text),
-                .way = if (exchange.connection.carrier != null)
+                .way = if (is_connect)
                     .connect
                 else if (head.version == .http_1_1) .upgrade else .none,
                 .carries_frames = switch (head.body) {
-                    .none => exchange.connection.carrier == null,
-                    .counted => |length| length == 0 and exchange.connection.carrier == null,
-                    .chunked => exchange.connection.carrier != null,
+                    .none => !is_connect,
+                    .counted => |length| length == 0 and !is_connect,
+                    .chunked => is_connect,
                 },
                 .text = head.text,
                 .fields = head.fields,
@@ -42,7 +43,7 @@ pub fn Live(comptime W: type) type {
                     const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
-                    // What follows on a stream are frames already.
+                    // The bytes that follow on a stream are frames already.
                     exchange.input = .complete;
                     head.body = .none;
                     return null;
@@ -56,15 +57,15 @@ pub fn Live(comptime W: type) type {
         /// frames.
         pub fn refuseHandshake(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             exchange: *Exchange,
             refusal: handshake.Refusal,
         ) void {
             w.stats.refused += 1;
             if (w.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.unannounced = true;
-            if (connection.carrier == null) connection.session.closeAfterResponse();
-            w.tellOf(connection, .request, refusal.status, refusal.reason);
+            lane.session.endAfterRefusal();
+            w.tellOf(lane, .request, refusal.status, refusal.reason);
             _ = w.start(exchange, .{
                 .status = refusal.status,
                 .fields = refusal.fields,
@@ -88,12 +89,12 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields, w.date.text());
             w.noteAnswer(exchange);
             websocket.state = .open;
-            if (exchange.connection.carrier) |carrier| w.cork(carrier);
+            w.cork(&exchange.lane.transport.lane);
             if (w.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            w.cork(exchange.connection);
+            w.cork(exchange.lane);
             // Without memory for the close frame the WebSocket stays open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
@@ -105,7 +106,7 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse
                 return if (w.replaced) {} else turnDown(w, exchange);
             if (!websocket.isOpen()) return;
-            closeForStop(w, exchange) catch w.fail(exchange.connection, .server_shutdown);
+            closeForStop(w, exchange) catch w.fail(exchange.lane, .server_shutdown);
         }
 
         fn closeForStop(w: *W, exchange: *Exchange) CloseError!void {
@@ -118,13 +119,12 @@ pub fn Live(comptime W: type) type {
 
         fn turnDown(w: *W, exchange: *Exchange) void {
             // The host is about to refuse it in its own words.
-            if (exchange.connection.session.responseStarted(exchange.stream)) return;
-            const connection = exchange.connection;
+            if (exchange.lane.session.responseStarted()) return;
+            const lane = exchange.lane;
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
-            const stream = exchange.stream;
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_shutdown);
-            w.refuse(connection, stream, refusal);
+            w.refuse(lane, refusal);
         }
 
         pub const SendError = websocket_file.SendError;
@@ -139,7 +139,8 @@ pub fn Live(comptime W: type) type {
             return sendLent(w, exchange, kind, bytes, null);
         }
 
-        /// The same; with a loan, and unless it is compressed, without a copy: as `writeLent`.
+        /// Like `sendMessage`; with a loan, and unless the message is compressed, its bytes are not copied
+        /// (`writeLent`).
         pub fn sendLent(
             w: *W,
             exchange: *Exchange,
@@ -162,14 +163,14 @@ pub fn Live(comptime W: type) type {
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             try websocket.close(code, reason, w.now + w.config.close_ms, exchange.out(), &w.pool);
-            // What still comes is not for the host, but for the peer's close frame.
+            // Messages that still come are dropped: only the peer's close frame is of interest.
             if (websocket.incoming.held != .nothing) {
                 websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
             }
             websocket.incoming.setFlow(.all);
-            const connection = exchange.connection;
-            w.cork(connection);
-            if (w.pumping != connection) w.arm(connection);
+            const lane = exchange.lane;
+            w.cork(lane);
+            if (w.pumping != lane) w.arm(lane);
         }
 
         /// Sets when pings are sent and what a missing pong means.
@@ -181,22 +182,22 @@ pub fn Live(comptime W: type) type {
         ) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             websocket.setKeepalive(interval_ms, timeout_ms, w.now);
-            if (w.pumping != exchange.connection) w.arm(exchange.connection);
+            if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Which messages the host takes from now on.
+        /// Sets which messages the host takes from now on.
         pub fn setFlow(w: *W, exchange: *Exchange, flow: Incoming.Flow) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
             websocket.setFlow(flow);
-            w.cork(exchange.connection);
+            w.cork(exchange.lane);
         }
 
         /// The host of an open WebSocket asks for its next message.
         pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
             websocket.incoming.ask();
             exchange.given_bytes = 0;
-            if (websocket.isReady()) w.cork(exchange.connection);
+            if (websocket.isReady()) w.cork(exchange.lane);
         }
 
         /// Ends the exchange when no byte moved in either direction for so long; 0: never.
@@ -204,59 +205,66 @@ pub fn Live(comptime W: type) type {
             exchange.idle_ms = idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            if (w.pumping != exchange.connection) w.arm(exchange.connection);
+            if (w.pumping != exchange.lane) w.arm(exchange.lane);
+        }
+
+        /// Goes on with a message that was held, or with the end; false: not in this round.
+        pub fn goOnWithMessage(w: *W, lane: *Lane) bool {
+            const websocket = lane.websocket().?;
+            if (websocket.incoming.held == .nothing) {
+                return act(w, lane, websocket, .ending) catch giveUp(w, lane);
+            }
+            return goOn(w, lane, websocket) catch giveUp(w, lane);
         }
 
         /// Hands one event of the WebSocket to the host; false when there is nothing more to parse for now.
         pub fn feedWebSocket(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             websocket: *WebSocket,
             unread: []u8,
             used: *usize,
         ) bool {
-            if (websocket.incoming.held != .nothing) {
-                return goOn(w, connection, websocket) catch giveUp(w, connection);
-            }
-            if (unread.len == 0 and websocket.ending == null) {
-                w.cutShort(connection);
+            if (lane.holdsMessage()) return goOnWithMessage(w, lane);
+            if (unread.len == 0) {
+                w.cutShort(lane);
                 return false;
             }
-            connection.lane.phase.exchange.active_at = w.now;
-            const step = websocket.feed(unread, &connection.outbox, &w.pool) catch
-                return giveUp(w, connection);
-            const goes_on = act(w, connection, websocket, step.event) catch return giveUp(w, connection);
+            lane.phase.exchange.active_at = w.now;
+            const step = websocket.feed(unread, &lane.out.queue, &w.pool) catch
+                return giveUp(w, lane);
+            const goes_on = act(w, lane, websocket, step.event) catch return giveUp(w, lane);
             used.* += if (goes_on) step.consumed else 0;
             return goes_on and step.event != .need_more;
         }
 
-        /// What becomes of an event; false: it comes again in the next round.
+        /// Acts on an event; false: the event comes again in the next round.
         fn act(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             websocket: *WebSocket,
             event: WebSocket.Event,
         ) error{OutOfMemory}!bool {
             switch (event) {
-                .need_more => w.cutShort(connection),
+                .need_more => w.cutShort(lane),
                 .handled => {},
-                .message => |message| try offer(w, connection, websocket, message),
-                .compressed => |message| return inflate(w, connection, websocket, message),
+                .message => |message| try offer(w, lane, websocket, message),
+                .compressed => |message| return inflate(w, lane, websocket, message),
                 .ending => {
-                    const exchange = connection.lane.phase.exchange;
+                    const exchange = lane.phase.exchange;
                     if (hostOwesMessages(w, exchange)) {
-                        // It gets to answer them, and we look again when it has read on.
-                        w.park(connection);
+                        // The host gets to answer them, and the end comes again when it has read on.
+                        w.park(lane);
                         return false;
                     }
                     if (!websocket.postponed and w.isHostAtWork(exchange)) {
                         // Messages that came before it may not have been seen yet: the host gets to answer
                         // them, in this one round. What is left unread brings us back here.
                         websocket.postponed = true;
-                        w.yield(connection);
+                        w.yield(lane);
                         return false;
                     }
-                    endWebSocket(w, connection, websocket);
+                    endWebSocket(w, lane, websocket);
                 },
             }
             return true;
@@ -266,38 +274,38 @@ pub fn Live(comptime W: type) type {
             return if (@hasDecl(W.HostType, "owesMessages")) w.host.owesMessages(exchange) else false;
         }
 
-        fn giveUp(w: *W, connection: *Connection) bool {
-            w.fail(connection, .server_error);
+        fn giveUp(w: *W, lane: *Lane) bool {
+            w.fail(lane, .server_error);
             return false;
         }
 
         /// Delivers a message, or holds it back.
         fn offer(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!void {
-            const is_behind = w.isHostBehind(connection.lane.phase.exchange);
+            const is_behind = w.isHostBehind(lane.phase.exchange);
             const takes = websocket.incoming.takes(message.bytes.len) and
                 w.budget.takesMessage(message.bytes.len);
-            if (takes and !is_behind) return deliver(w, connection, websocket, message, false);
+            if (takes and !is_behind) return deliver(w, lane, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
-            if (is_behind) w.park(connection);
+            if (is_behind) w.park(lane);
             websocket.excusePong();
         }
 
         /// Inflates and delivers a message if that takes no time; otherwise it is held.
         fn inflate(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
-            if (w.isHostBehind(connection.lane.phase.exchange)) {
+            if (w.isHostBehind(lane.phase.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
-                w.park(connection);
+                w.park(lane);
                 websocket.excusePong();
                 return true;
             }
@@ -305,14 +313,14 @@ pub fn Live(comptime W: type) type {
                 w.budget.charge(message.bytes.len * Budget.compressed_factor);
                 if (try websocket.inflateAtOnce(message, &w.pool, &w.compression)) |event| switch (event) {
                     .message => |inflated| {
-                        deliver(w, connection, websocket, inflated, true);
+                        deliver(w, lane, websocket, inflated, true);
                         return true;
                     },
-                    else => return act(w, connection, websocket, event),
+                    else => return act(w, lane, websocket, event),
                 };
             }
             if (incoming.inflates()) {
-                const ticket = connection.ticket;
+                const ticket = lane.ticket;
                 try incoming.lineUp(
                     message.kind,
                     message.bytes,
@@ -327,48 +335,48 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Goes on with a message that was held; false: not in this round.
-        fn goOn(w: *W, connection: *Connection, websocket: *WebSocket) error{OutOfMemory}!bool {
+        fn goOn(w: *W, lane: *Lane, websocket: *WebSocket) error{OutOfMemory}!bool {
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
-            if (w.isHostBehind(connection.lane.phase.exchange)) {
-                w.park(connection);
+            if (w.isHostBehind(lane.phase.exchange)) {
+                w.park(lane);
                 return false;
             }
             switch (held) {
                 .nothing, .inflating => unreachable, // nothing is there to go on with
                 .message => |kind| {
                     if (!w.budget.takesMessage(bytes.len)) {
-                        w.yield(connection);
+                        w.yield(lane);
                         return false;
                     }
                     incoming.held = .nothing;
-                    deliver(w, connection, websocket, .{ .kind = kind, .bytes = bytes }, false);
+                    deliver(w, lane, websocket, .{ .kind = kind, .bytes = bytes }, false);
                     return true;
                 },
                 .compressed => |kind| {
                     incoming.held = .nothing;
-                    return inflate(w, connection, websocket, .{ .kind = kind, .bytes = bytes });
+                    return inflate(w, lane, websocket, .{ .kind = kind, .bytes = bytes });
                 },
             }
         }
 
         fn deliver(
             w: *W,
-            connection: *Connection,
+            lane: *Lane,
             websocket: *WebSocket,
             message: WebSocket.Message,
             inflated: bool,
         ) void {
-            const exchange = connection.lane.phase.exchange;
+            const exchange = lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
             if (w.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
-            // Who takes every message is done with it.
+            // A host that takes every message is done with it.
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
             w.host.message(w, exchange, message.kind, message.bytes);
             // Unless the host has ended it.
-            if (connection.websocket() == websocket) websocket.incoming.forget(&w.pool);
+            if (lane.websocket() == websocket) websocket.incoming.forget(&w.pool);
         }
 
         /// Once a round: goes on inflating large messages. One that is complete is delivered in the next
@@ -377,55 +385,55 @@ pub fn Live(comptime W: type) type {
             var cost: usize = 0;
             while (cost < Line.round_cost) {
                 const inflation = w.inflations.first() orelse return;
-                const connection = w.connectionOf(inflation.ticket).?;
-                const exchange = connection.lane.phase.exchange;
+                const lane = w.laneOf(inflation.ticket).?;
+                const exchange = lane.phase.exchange;
                 const websocket = exchange.openWebSocket().?;
                 if (!inflation.begun and w.isHostBehind(exchange)) {
-                    // Those behind it may have another host.
+                    // Messages behind it may have another host.
                     websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
-                    w.park(connection);
+                    w.park(lane);
                     continue;
                 }
                 exchange.active_at = w.now;
                 cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
-                    w.fail(connection, .server_error);
+                    w.fail(lane, .server_error);
                     continue;
                 };
-                if (websocket.incoming.held != .inflating) return w.cork(connection);
+                if (websocket.incoming.held != .inflating) return w.cork(lane);
             }
         }
 
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
         /// the connection ends.
-        fn endWebSocket(w: *W, connection: *Connection, websocket: *WebSocket) void {
-            const exchange = connection.lane.phase.exchange;
-            if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, connection, ending.failed);
-            websocket.end(exchange.out(), &w.pool) catch return w.fail(connection, .server_error);
+        fn endWebSocket(w: *W, lane: *Lane, websocket: *WebSocket) void {
+            const exchange = lane.phase.exchange;
+            if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, lane, ending.failed);
+            websocket.end(exchange.out(), &w.pool) catch return w.fail(lane, .server_error);
             w.endExchange(exchange, .client_closed);
         }
 
-        fn noteFailure(w: *W, connection: *Connection, failure: WebSocket.Failure) void {
+        fn noteFailure(w: *W, lane: *Lane, failure: WebSocket.Failure) void {
             const is_frame = std.mem.eql(u8, failure.reason, "frame too big");
             const cause: Cause = if (failure.code != websocket_file.code_too_big)
                 .request
             else if (is_frame) .frame_bytes_max else .message_bytes_max;
-            w.tellRefusal(connection, cause, failure.code, failure.reason);
+            w.tellRefusal(lane, cause, failure.code, failure.reason);
         }
 
         /// A deadline of a WebSocket has come.
-        pub fn websocketDue(w: *W, connection: *Connection, exchange: *Exchange) void {
+        pub fn websocketDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const websocket = exchange.openWebSocket().?;
             switch (websocket.due(w.now)) {
-                .nothing => w.arm(connection),
-                .pong_missed => w.fail(connection, .keepalive_timeout),
+                .nothing => w.arm(lane),
+                .pong_missed => w.fail(lane, .keepalive_timeout),
                 .close_unanswered => w.fail(
-                    connection,
+                    lane,
                     if (!w.endsWebSockets()) .client_timeout else .server_shutdown,
                 ),
                 .ping => {
                     websocket.ping(exchange.out(), &w.pool, w.now) catch
-                        return w.fail(connection, .server_error);
-                    if (connection.output != .open or w.flush(connection)) w.settle(connection);
+                        return w.fail(lane, .server_error);
+                    if (lane.out.state != .open or w.flush(lane)) w.settle(lane);
                 },
             }
         }

@@ -240,12 +240,13 @@ const World = struct {
                 visitor.records[0].id, visitor.kind, client.sent, all, client.got.items.len, client.done,
             });
         }
-        var it = world.handle.worker.connections();
-        while (it.next()) |connection| {
-            print("connection {d}: {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
-                connection.number, connection.phase,
-                connection.output, connection.outbox.bytes,
-                connection.paused, connection.input.unread().len,
+        var it = world.handle.worker.lanes();
+        while (it.next()) |lane| {
+            const transport = lane.transport;
+            print("connection {d}: {t}, {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
+                transport.number,        transport.phase,      lane.phase,
+                lane.out.state,          lane.out.queue.bytes, transport.paused,
+                lane.input.unread().len,
             });
         }
         for (world.schedule.threads[0..world.schedule.count]) |*thread| {
