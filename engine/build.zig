@@ -497,7 +497,6 @@ fn addAbiTests(
     module.addImport("abi", abi);
     module.addImport("c", header.createModule());
     module.addImport("peregrine", layers.peregrine);
-    module.addImport("protocol", layers.protocol); // for the WebSocket client
     step.dependOn(&runOf(b, addTest(b, "abi-whole", module, filters)).step);
 }
 

@@ -56,9 +56,10 @@ pub const util = struct {
 // For embedding the engine into something else than a Zig handler, as the C API does.
 /// One thread's loop over an io and a host; see server/worker.zig for the host's contract.
 pub const Worker = server.Worker;
-/// What a host wants; several hosts as one, and which of them a request is for.
+/// A piece of a response's body, for `Worker.write`.
+pub const Content = server.Content;
+/// The demand of a host, and routes by which a host has several.
 pub const Demand = server.Demand;
-pub const Hosts = server.Hosts;
 pub const Route = server.Route;
 pub const findRoute = server.findRoute;
 /// The host for a Zig handler, and the mailbox that it needs.

@@ -8,5 +8,4 @@ test {
     _ = @import("abi_memory_test.zig");
     _ = @import("abi_test.zig");
     _ = @import("abi_thread_test.zig");
-    _ = @import("hosts_test.zig");
 }

@@ -126,7 +126,7 @@ fn filesOpen() usize {
 fn expectNothingLeft(bench: *Bench) !void {
     bench.worker().invariants();
     try testing.expectEqual(0, bench.worker().exchanges.count);
-    try testing.expectEqual(0, bench.worker().spooled_bytes);
+    try testing.expectEqual(0, bench.worker().bodies.held_bytes);
     try testing.expectEqual(0, bench.worker().pool.taken_bytes);
     try testing.expectEqual(0, filesOpen());
 }

@@ -302,7 +302,7 @@ test "a response that nobody reads counts as what is unread; when all is given u
     const exchange = bench.worker.find(bench.host.waiting_ticket.?).?;
     // The simulated network takes a mebibyte.
     _ = try bench.worker.start(exchange, .{ .status = 200, .body = page });
-    bench.worker.flushNow(exchange);
+    bench.worker.sendNow(exchange);
     for (0..10) |_| {
         try bench.worker.poll(0);
         bench.worker.io.advance(50);
@@ -416,7 +416,7 @@ test "a string that is lent to many readers counts once, in equal parts" {
         for (&exchanges) |*exchange| exchange.* = try bench.ask();
         for (&loans, exchanges[0..readers]) |*loan, exchange| {
             _ = try bench.worker.start(exchange, .{ .status = 200 });
-            _ = try bench.worker.writeLent(exchange, page, loan, .{});
+            _ = try bench.worker.write(exchange, .{ .lent = .{ .bytes = page, .loan = loan } }, .{});
         }
         // Has less than the string, and more than a reader's part of it.
         if (with_other) {

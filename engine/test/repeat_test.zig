@@ -135,7 +135,7 @@ test "what is repeated counts as activity, and ends with the response" {
     bench.got.clearRetainingCapacity();
     try testing.expectEqual(
         .done,
-        try bench.worker.write(bench.exchange(), "", .{ .last = true, .close = true }),
+        try bench.worker.write(bench.exchange(), .{ .bytes = "" }, .{ .last = true, .close = true }),
     );
     try bench.pass(5_000, .reading);
     try testing.expectEqualStrings("0\r\n\r\n", bench.got.items);

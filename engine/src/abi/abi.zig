@@ -102,7 +102,7 @@ pub const Handle = struct {
             return errors.code(err);
         };
         if (flags & types.RespondFlag.flush != 0 and outcome != .done) {
-            if (handle.worker.find(name)) |same| handle.worker.flushNow(same);
+            if (handle.worker.find(name)) |same| handle.worker.sendNow(same);
             if (handle.worker.find(name)) |same| handle.worker.sendStream(same);
         }
         // C answers a whole batch before it polls again.
@@ -542,7 +542,7 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
         if (is_asked) ledger.slots.begun(ticket, peregrine.io.micros());
         return Code.ok;
     }
-    const counts = handle.worker.notes_taken;
+    const counts = handle.worker.counting.wants_taken;
     if (handle.channel) |channel| {
         if (!channel.application.ledger.begin(ticket)) return Code.gone;
         if (counts) channel.slots.begun(ticket, handle.worker.io.micros());

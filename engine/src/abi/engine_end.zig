@@ -526,7 +526,7 @@ pub const EngineEnd = struct {
             return end.fail(ticket, err);
         };
         if (said.flushes and outcome != .done) {
-            if (worker.find(ticket)) |same| worker.flushNow(same);
+            if (worker.find(ticket)) |same| worker.sendNow(same);
         }
         const left = worker.exchanges.get(ticket);
         if (left) |same| {
@@ -544,13 +544,13 @@ pub const EngineEnd = struct {
     ) EngineWorker.CommandError!peregrine.Outcome {
         return switch (command.*) {
             // The application's end has opened it for us, and has seen how long it is.
-            .file => |file| end.worker.writeRange(exchange, .{
+            .file => |file| end.worker.write(exchange, .{ .file = .{
                 .fd = file.fd,
                 .offset = file.offset,
                 .len = file.length.?,
                 .asks = file.is_slow,
                 .was_slow = file.is_slow,
-            }),
+            } }, .{ .last = true }),
             .relay => {
                 // Without one its application reads the end of it, and answers or does not.
                 _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);

@@ -271,7 +271,7 @@ pub const Host = struct {
         reserved: usize,
     ) error{OutOfMemory}!*types.Event {
         const kept = try batch.keepHead(head, exchange, &worker.client, local);
-        kept.route = exchange.host;
+        kept.route = exchange.route;
         kept.complete_us = worker.round_us;
         exchange.given_us = worker.round_us;
         const wants_events = exchange.websocket == null and head.method != .HEAD and

@@ -139,7 +139,8 @@ pub const Pool = struct {
 
     /// Counters or an access log have come, or gone.
     pub fn noteWishes(pool: *const Pool) void {
-        for (pool.places()) |place| if (place) |seat| seat.shared.noteCounting(pool.worker.notes_taken);
+        const wants_taken = pool.worker.counting.wants_taken;
+        for (pool.places()) |place| if (place) |seat| seat.shared.noteCounting(wants_taken);
     }
 
     /// Whether an interpreter is to be told something, and has room for it.
@@ -161,8 +162,8 @@ pub const Pool = struct {
 
     /// Interpreters come and go without a round of counting: readiness must not wait for the next one.
     fn publishStates(pool: *Pool) void {
-        pool.worker.stirCounting();
-        if (pool.worker.counters) |counters| counters.publishInterpreters(&pool.countStates());
+        pool.worker.counting.stir(pool.worker.now);
+        if (pool.worker.counting.counters) |counters| counters.publishInterpreters(&pool.countStates());
     }
 
     /// Those behind it are empty.

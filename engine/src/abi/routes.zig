@@ -56,8 +56,8 @@ pub const Routes = struct {
     /// Notes the number of its route on an exchange, 0 for none, and what follows from it.
     pub inline fn choose(routes: *const Routes, exchange: *Exchange, head: *const Head) void {
         if (routes.list.items.len == 0) return;
-        exchange.host = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);
-        exchange.demand = routes.demands.items[exchange.host];
+        exchange.route = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);
+        exchange.demand = routes.demands.items[exchange.route];
     }
 };
 
@@ -96,7 +96,7 @@ test "routes are numbered as they are added, and choose for an exchange" {
     const head: Head = .{ .storage = &.{}, .text = "/apple", .path = .{ .at = 0, .len = 6 } };
     var exchange: Exchange = .{ .ticket = @fromBackingInt(0), .lane = undefined, .active_at = 0 };
     routes.choose(&exchange, &head);
-    try testing.expectEqual(2, exchange.host);
+    try testing.expectEqual(2, exchange.route);
     try testing.expectEqual(.whole, exchange.demand.body);
     for (3..Routes.count_max + 1) |number| try testing.expectEqual(number, try routes.add("/x", "", .whole));
     try testing.expectError(error.TooMany, routes.add("/x", "", .whole));

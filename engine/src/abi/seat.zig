@@ -84,7 +84,7 @@ pub const Seat = struct {
         errdefer if (seat.process) |process| io.file.close(process);
         errdefer seat.host.abandon();
         const shared = &seat.shared;
-        shared.putLimits(&worker.config, worker.notes_taken);
+        shared.putLimits(&worker.config, worker.counting.wants_taken);
         seat.end = try .init(
             gpa,
             worker,

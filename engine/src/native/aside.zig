@@ -100,7 +100,7 @@ fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *en
     var chain: Outbox = .{};
     defer worker.dropOutput(&chain);
     try moveBody(response, pool, &worker.pool, &chain);
-    _ = try worker.writeParts(same, &chain, len);
+    _ = try worker.write(same, .{ .parts = .{ .chain = &chain, .len = len } }, .{ .last = true });
 }
 
 /// Moves a file, or parts of it, to a chain of another pool. On an error some of it is in either place.
@@ -149,17 +149,20 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
     if (beginning.end) return;
     const same = worker.find(ticket) orelse return; // its peer has gone
     switch (response.body) {
-        .blocks => |*blocks| _ = try worker.writeBlocks(same, blocks, .{ .last = true }),
-        .request => |bytes| _ = try worker.write(same, bytes, .{ .last = true }),
-        .parts => |*parts| _ = try worker.writeParts(same, &parts.chain, parts.len),
+        .blocks => |*blocks| _ = try worker.write(same, .{ .blocks = blocks }, .{ .last = true }),
+        .request => |bytes| _ = try worker.write(same, .{ .bytes = bytes }, .{ .last = true }),
+        .parts => |*parts| _ = try worker.write(same, .{
+            .parts = .{ .chain = &parts.chain, .len = parts.len },
+        }, .{ .last = true }),
         .file => |file| if (file.ownership == .owned) {
-            _ = try worker.writeOwnFile(same, file.fd, file.offset, file.len);
+            const range = try @TypeOf(worker.*).rangeOf(file.fd, file.offset, file.len);
+            _ = try worker.write(same, .{ .file = range }, .{ .last = true });
             response.body = .none; // it is the worker's now
         } else {
-            _ = try worker.writeFile(same, file.fd, file.offset, file.len);
+            _ = try worker.writeCopy(same, file.fd, file.offset, file.len);
         },
         .shared => |shared| {
-            _ = try worker.writeHeld(same, shared, .{ .last = true });
+            _ = try worker.write(same, .{ .held = shared }, .{ .last = true });
             response.body = .none; // the same
         },
         .none, .bytes => unreachable,

@@ -441,20 +441,24 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             }
             _ = switch (last) {
                 .start => |start| try worker.start(exchange, start.*),
-                .bytes => |bytes| try worker.write(exchange, bytes, .{ .last = true }),
+                .bytes => |bytes| try worker.write(exchange, .{ .bytes = bytes }, .{ .last = true }),
                 .body => switch (call.response.body) {
-                    .blocks => |*blocks| try worker.writeBlocks(exchange, blocks, .{ .last = true }),
+                    .blocks => |*blocks| try worker.write(exchange, .{ .blocks = blocks }, .{ .last = true }),
                     .request => |bytes| try host.sendBack(call, exchange, bytes),
                     .file => |file| if (file.ownership == .owned) taken: {
-                        const outcome = worker.writeOwnFile(exchange, file.fd, file.offset, file.len) catch
+                        const range = Worker.rangeOf(file.fd, file.offset, file.len) catch
+                            return error.TooShort;
+                        const outcome = worker.write(exchange, .{ .file = range }, .{ .last = true }) catch
                             return error.TooShort;
                         call.response.body = .none;
                         break :taken outcome;
-                    } else worker.writeFile(exchange, file.fd, file.offset, file.len) catch
+                    } else worker.writeCopy(exchange, file.fd, file.offset, file.len) catch
                         return error.TooShort,
-                    .parts => |*parts| try worker.writeParts(exchange, &parts.chain, parts.len),
+                    .parts => |*parts| try worker.write(exchange, .{
+                        .parts = .{ .chain = &parts.chain, .len = parts.len },
+                    }, .{ .last = true }),
                     .shared => |shared| taken: {
-                        const outcome = try worker.writeHeld(exchange, shared, .{ .last = true });
+                        const outcome = try worker.write(exchange, .{ .held = shared }, .{ .last = true });
                         call.response.body = .none;
                         break :taken outcome;
                     },
@@ -478,7 +482,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             try chain.appendBuffer(pool, intake.memory.buffer.?, bytes);
             _ = intake.surrenderMemory();
             call.request.body = "";
-            return host.worker.writeBlocks(exchange, &chain, .{ .last = true });
+            return host.worker.write(exchange, .{ .blocks = &chain }, .{ .last = true });
         }
 
         /// Answers with a status and its text or page, and nothing else, whatever was prepared.
@@ -580,7 +584,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             if (bytes.len > host.response_bytes_max -| host.worker.buffered(exchange)) {
                 return error.ResponseBodyBufferTooSmall;
             }
-            const outcome = try host.worker.write(exchange, bytes, .{});
+            const outcome = try host.worker.write(exchange, .{ .bytes = bytes }, .{});
             response.lacks_piece = false;
             return host.noteFlow(call, outcome);
         }
@@ -606,7 +610,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             _ = host.noteFlow(call, try host.worker.start(exchange, start));
             switch (response.body) {
                 .blocks => |*blocks| if (call.exchange) |same| {
-                    _ = host.noteFlow(call, try host.worker.writeBlocks(same, blocks, .{}));
+                    _ = host.noteFlow(call, try host.worker.write(same, .{ .blocks = blocks }, .{}));
                 },
                 .none, .bytes, .request, .shared, .file, .parts => {},
             }
@@ -745,7 +749,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .body => |part| if (part.last)
                     try host.finish(call, .{ .bytes = part.bytes })
                 else {
-                    _ = host.noteFlow(call, try host.worker.write(exchange, part.bytes, .{}));
+                    _ = host.noteFlow(call, try host.worker.write(exchange, .{ .bytes = part.bytes }, .{}));
                 },
                 .inform => |said| try host.worker.inform(exchange, said.status, said.fields),
                 .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),

@@ -1,8 +1,8 @@
 //! The access log of one worker: one line for each request that was answered, written when it ends.
 //!
-//! What is known of a request is kept as text when it begins, in a buffer of the worker's pool; its end adds
-//! the rest. Lines go to a file by a thread of its own (io.LogFile), or are gathered for a host that has a
-//! place for them which is no file. Does not know: connections and exchanges (worker/access.zig).
+//! The fields that a request's head gives are kept as text when it begins, in a buffer of the worker's pool;
+//! its end adds the rest. Lines go to a file by a thread of its own (io.LogFile), or are gathered for a host
+//! that has a place for them which is no file. Does not know: connections and exchanges (worker/access.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -16,14 +16,14 @@ pub const Fault = format_file.Fault;
 pub const Format = format_file.Format;
 pub const Subject = line.Subject;
 
-/// Where lines go.
+/// The destination of the lines.
 pub const Target = union(enum) {
     file: io.LogTarget,
     /// To the host, after each round.
     host,
 };
 
-/// How to open a log.
+/// The settings of a log.
 pub const Options = struct {
     target: Target,
     /// A preset's name or a format, see access_log/format.zig.
@@ -49,15 +49,15 @@ pub const Entry = struct {
     shared: *Shared,
     wall_seconds: u64,
     micros: u64,
-    /// When its answer began, by the same clock; 0: not yet, or nobody asks.
+    /// When its answer began, by the same clock; 0: not yet, or the format has no use for it.
     answered_us: u64 = 0,
 
-    /// What is to be looked at when it ends.
+    /// The format that the line is written in.
     pub fn format(entry: *const Entry) *const Format {
         return &entry.shared.format;
     }
 
-    /// Gives back what it holds: nobody wants its line any more.
+    /// Gives back its memory; no line is written.
     pub fn discard(entry: *const Entry, pool: *Pool) void {
         pool.give(entry.kept.buffer);
         entry.shared.leave();
@@ -85,7 +85,7 @@ const Shared = struct {
     }
 };
 
-/// How a request ended.
+/// The end of a request, for its line.
 pub const Outcome = struct {
     /// 0: it was not answered.
     status: u16,
@@ -93,7 +93,8 @@ pub const Outcome = struct {
     end: enum { cut_short, goes_on, closes },
     /// When, by the clock of Entry.micros. Looked at if the format is timed.
     micros: u64 = 0,
-    /// For how long it waited for the application; null: that never had it, or nobody asks.
+    /// The time that it waited for the application; null: the application never had it, or the format has no
+    /// use for it.
     queue_us: ?u64 = null,
 };
 
@@ -106,6 +107,11 @@ pub const AccessLog = struct {
     stamp: Stamp = .{},
     /// Lines that found no room with the host, since it was told.
     host_dropped: u64 = 0,
+    /// When the server's own log was last told of trouble; 0: never.
+    told_at: u64 = 0,
+
+    /// Between two reports of trouble.
+    const news_ms = 1000;
 
     const Sink = union(enum) {
         file: *io.LogFile,
@@ -299,7 +305,7 @@ pub const AccessLog = struct {
         log.sink.host.lines.clearRetainingCapacity();
     }
 
-    /// Somebody has moved the file away.
+    /// The file was moved away.
     pub fn reopen(log: *AccessLog) void {
         switch (log.sink) {
             .file => |file| file.reopen(),
@@ -307,7 +313,15 @@ pub const AccessLog = struct {
         }
     }
 
-    /// What the server's own log should say about the file, or null.
+    /// Like `news`, at most once a second.
+    pub fn newsWhenDue(log: *AccessLog, now: u64, buffer: []u8) ?[]const u8 {
+        if (log.told_at != 0 and now -| log.told_at < news_ms) return null;
+        const text = log.news(buffer) orelse return null;
+        log.told_at = now;
+        return text;
+    }
+
+    /// A line about the file for the server's own log, or null.
     pub fn news(log: *AccessLog, buffer: []u8) ?[]const u8 {
         return switch (log.sink) {
             .file => |file| log.newsText(file.news() orelse .{}, buffer, tail(file.path)),

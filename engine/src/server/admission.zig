@@ -1,12 +1,12 @@
-//! What one client address may take: how many connections it has open, how fast it opens new ones, and how
-//! many bytes of request bodies that are not complete are kept for it. An
-//! address is an IPv4 address, or the first 64 bits of an IPv6 address: that is what one subscriber gets, and
-//! can choose from freely. Does not know: sockets, what a refused client is told.
+//! Limits per client address: the number of open connections, the rate of new ones, and the bytes that are
+//! kept of request bodies which are not complete. An address is an IPv4 address, or the first 64 bits of an
+//! IPv6 address: a subscriber gets these, and can choose the rest freely. Does not know: sockets, and the
+//! answer to a refused client.
 //!
-//! One table may serve several workers, so it has a lock; nobody takes it while the limits are off. Every
-//! connection that was counted in has a record in the table, and so has an address without one until its rate
-//! allowance is full again, at most a second; of these there are no more than `idle_max`, the oldest are
-//! forgotten; an address with unfinished bodies has a record, too. 56 bytes a record.
+//! A table may serve several workers, so it has a lock, which is not taken while the limits are off. A record
+//! of 56 bytes stands for an address with connections that count, or with unfinished bodies. The record of
+//! any other address stays until its rate allowance is full again, at most a second; there are no more than
+//! `idle_max` of these, and the oldest are forgotten.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -17,8 +17,8 @@ pub const Entry = struct {
     record: u32 = none,
     verdict: Verdict = .admitted,
 
-    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that nobody
-    /// waits for them.
+    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that their
+    /// ends are not waited for.
     pub fn isCounted(entry: Entry) bool {
         return entry.record != none;
     }
@@ -30,7 +30,7 @@ pub const Upload = struct {
     bytes: u64 = 0,
 };
 
-/// What a new connection may expect.
+/// The decision about a new connection.
 pub const Verdict = enum {
     admitted,
     /// Its address has as many connections open as it may.
@@ -56,7 +56,7 @@ pub const Admission = struct {
     oldest: u32 = none,
     newest: u32 = none,
     idle_count: u32 = 0,
-    /// Nobody outside can choose addresses that fall into one chain.
+    /// Random, so that clients cannot choose addresses that fall into one chain.
     seed: u64,
 
     /// Addresses without a connection that are remembered: 2.5 MiB.
@@ -96,13 +96,13 @@ pub const Admission = struct {
         return admission;
     }
 
-    /// One more worker uses it.
+    /// Another worker uses the table.
     pub fn retain(admission: *Admission) *Admission {
         _ = admission.holders.fetchAdd(1, .monotonic);
         return admission;
     }
 
-    /// One less; the last one frees it.
+    /// A worker uses the table no longer; the last one frees it.
     pub fn release(admission: *Admission) void {
         if (admission.holders.fetchSub(1, .acq_rel) > 1) return;
         admission.records.deinit(admission.gpa);
@@ -123,7 +123,7 @@ pub const Admission = struct {
         defer admission.lock.store(false, .release);
         const now = now_ms * std.time.us_per_ms;
         admission.forget(now);
-        // Out of memory: letting somebody in uncounted is better than letting nobody in.
+        // Out of memory: a connection that does not count is better than none.
         const index = admission.find(key) orelse admission.add(key) catch return .{};
         const record = &admission.records.items[index];
         const verdict = judge(record, now, config);
@@ -212,7 +212,7 @@ pub const Admission = struct {
         return .admitted;
     }
 
-    /// IPv4 gets the part of the space where IPv6 has multicast, from which nobody connects.
+    /// IPv4 gets the part of the space where IPv6 has multicast, from which no client connects.
     fn keyOf(address: *const io.Address) ?u64 {
         return switch (address.unmapped()) {
             .v4 => |v4| 0xFFFF_FFFF_0000_0000 | @as(u64, std.mem.readInt(u32, &v4.bytes, .big)),
@@ -332,7 +332,7 @@ pub const Admission = struct {
     fn acquire(admission: *Admission) void {
         var tries: u32 = 0;
         while (admission.lock.swap(true, .acquire)) : (tries +%= 1) {
-            // It is held for some hundred nanoseconds, unless its holder was interrupted.
+            // The lock is held for some hundred nanoseconds, unless its holder was interrupted.
             if (tries % 64 == 63) std.Thread.yield() catch {};
             std.atomic.spinLoopHint();
         }
@@ -532,7 +532,7 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
         var bytes: [16]u8 = @splat(0x20);
         std.mem.writeInt(u32, bytes[4..8], @intCast(n), .big);
         const address: io.Address = .{ .v6 = .{ .bytes = bytes, .port = 1 } };
-        // So many within a second that time alone forgets none.
+        // All within a second, so that time alone forgets no record.
         admission.leave(admission.enter(&address, n / 1_000_000, &config));
     }
     try testing.expectEqual(Admission.idle_max + 1, admission.idle_count);

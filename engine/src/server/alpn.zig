@@ -1,4 +1,4 @@
-//! What connections may speak, by the names that TLS agrees on (ALPN, RFC 7301).
+//! The protocols of connections, by the names that TLS agrees on (ALPN, RFC 7301).
 const std = @import("std");
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
@@ -9,7 +9,7 @@ const all = [_]tls.Protocol{
     .{ .name = "http/1.0" },
 };
 
-/// What is offered, in order of preference. Static.
+/// The protocols that are offered, in order of preference. Static.
 pub fn offered(config: *const Config) []const tls.Protocol {
     return all[@intFromBool(config.http2 == .off)..];
 }

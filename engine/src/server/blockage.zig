@@ -9,7 +9,7 @@ const Timer = @import("timer.zig").Timer;
 /// A peer that is waited for.
 pub const Blockage = struct {
     stall: Stall,
-    /// Bytes that the kernel held when somebody looked last, and those that it took since.
+    /// Bytes that the kernel held at the last look, and those that it took since.
     held: u64,
     looked_at: u64,
 
@@ -17,18 +17,18 @@ pub const Blockage = struct {
     /// is not to count as late.
     const looks = 32;
 
-    /// The kernel holds so many bytes, and takes no more.
+    /// The kernel holds `held` bytes, and takes no more.
     pub fn begin(held: u64, now: u64) Blockage {
         return .{ .stall = .begin(now), .held = held, .looked_at = now };
     }
 
-    /// The kernel took so many bytes more.
+    /// The kernel took further bytes.
     pub fn took(blockage: *Blockage, bytes: u64) void {
         blockage.held += bytes;
     }
 
-    /// The kernel holds so many bytes now: what is missing was taken by the peer, and pays. How much that is.
-    /// `rate` as in `Stall.progress`.
+    /// The kernel holds `held` bytes now: the peer has taken the rest, which moves its deadline. The number
+    /// of bytes that the peer has taken. `rate` as in `Stall.progress`.
     pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
         const taken = blockage.held -| held;
         blockage.held = held;

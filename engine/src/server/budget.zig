@@ -1,10 +1,9 @@
-//! What a worker hands to its host in one round of its loop, counted after decoding: heads, bodies without
-//! their chunks, messages inflated. It bounds the memory of a batch of events, and how long those wait
-//! whose turn comes next.
-//! Does not know: who sends, and what a host does with it.
+//! The bytes that a worker hands to its host in one round of its loop, counted after decoding: heads, bodies
+//! without their chunks, messages inflated. The budget bounds the memory of a batch of events, and the time
+//! that other connections wait. Does not know: connections, and what a host does with the bytes.
 const std = @import("std");
 
-/// What is left of a round.
+/// The rest of a round.
 pub const Budget = struct {
     /// Below 0 once the last thing that was handed over cost more than there was.
     left: i64 = 0,
@@ -13,12 +12,12 @@ pub const Budget = struct {
 
     /// Added to the bytes of each event: what an empty one costs a host, in time as much as in memory.
     pub const event_bytes = 512;
-    /// The same for each piece of a body, which become one event where they can.
+    /// Like `event_bytes`, for each piece of a body: several become one event where they can.
     pub const piece_bytes = 64;
     /// Messages of more bytes are large: one a round.
     pub const large_bytes = 64 * 1024;
-    /// What reading one byte of compressed input may cost, in bytes of output: a block that says how to read
-    /// itself takes long, and need not put out anything.
+    /// The cost of a byte of compressed input, in bytes of output: a block that describes its own codes takes
+    /// long to read, and need not put out anything.
     pub const compressed_factor = 16;
 
     /// A round begins, with half of it for what the rounds before have left over.
@@ -36,8 +35,8 @@ pub const Budget = struct {
         return budget.left <= 0;
     }
 
-    /// Where one connection's turn ends that begins now: when it has had a part of the round, or
-    /// the round is spent.
+    /// The end of a connection's turn that begins now: when it has had a part of the round, or the round is
+    /// spent.
     pub fn turn(budget: *const Budget, round_bytes: u32) i64 {
         return @max(budget.left - round_bytes / turns, 0);
     }
@@ -54,7 +53,7 @@ pub const Budget = struct {
         budget.left -= std.math.lossyCast(i32, bytes);
     }
 
-    /// Whether a message of so many bytes may be handed over in this round.
+    /// Whether a message of this length may be handed over in this round.
     pub fn takesMessage(budget: *const Budget, bytes: usize) bool {
         return !budget.isSpent() and (bytes <= large_bytes or budget.large_left);
     }

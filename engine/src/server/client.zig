@@ -1,5 +1,5 @@
-//! Whose request it is: that of the connection's peer, or of whom a trusted proxy names.
-//! Does not know: who asks for it, and where it is kept.
+//! The client of a request: the connection's peer, or the client that a trusted proxy names. Does not know:
+//! what the client's address is used for.
 const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
@@ -7,8 +7,8 @@ const io = @import("io");
 const Networks = @import("networks.zig").Networks;
 const Transport = @import("transport.zig").Transport;
 
-/// Where proxies say whom they have a request from. A proxy passes on what it does not know, so the other
-/// fields are a client's word.
+/// The header fields in which proxies name the client of a request. A proxy passes on what it does not know,
+/// so the other fields are a client's word.
 pub const ForwardedHeader = enum {
     /// X-Forwarded-For and X-Forwarded-Proto.
     x_forwarded,
@@ -16,16 +16,16 @@ pub const ForwardedHeader = enum {
     forwarded,
 };
 
-/// Which proxies are believed, and where they say it.
+/// The proxies that are believed, and the header fields that are.
 pub const Trust = struct { networks: Networks, header: ForwardedHeader };
 
-/// Who asks.
+/// The address of a request's client.
 pub const Client = struct {
     /// Numeric; empty if the peer is on a Unix socket. With a NUL behind it for C.
     address: [:0]const u8,
     /// 0: a Unix socket, or a proxy that does not tell.
     port: u16,
-    /// It speaks TLS, with us or with a proxy that says so.
+    /// The client speaks TLS, with the server or with a proxy that says so.
     secure: bool,
 
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
@@ -58,7 +58,7 @@ pub const Client = struct {
 
 const Trail = proxy.forwarded.Trail;
 
-/// What the fields of a request say; several fields of a name are one list (RFC 9110 section 5.3).
+/// Reads the header fields of a request; several fields of a name are one list (RFC 9110 section 5.3).
 fn follow(trust: *const Trust, head: *const Head) Trail {
     var trail: Trail = .{};
     var secure: ?bool = null;

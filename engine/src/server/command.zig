@@ -1,6 +1,6 @@
-//! What an application wants done to an exchange, as a value: the C API, the mailbox and Zig handlers say it
-//! in these words, and `Worker.apply` does it. `encoded.zig` has its form without pointers, for whatever
-//! crosses a thread or a process.
+//! Commands of an application to an exchange, as values: the C API, the mailbox and Zig handlers make them,
+//! and `Worker.apply` carries them out. `encoded.zig` has their form without pointers, for threads and
+//! processes.
 const Field = @import("protocol").http.Field;
 const exchange = @import("exchange.zig");
 const Flow = @import("incoming.zig").Incoming.Flow;
@@ -8,7 +8,7 @@ const Loan = @import("loan.zig").Loan;
 const Outbox = @import("outbox.zig").Outbox;
 const WebSocketKind = @import("websocket.zig").Kind;
 
-/// One thing to be done to an exchange. Slices are read during `Worker.apply` only.
+/// A command to an exchange. Slices are read during `Worker.apply` only.
 pub const Command = union(enum) {
     /// Begins the response, with as much of its body as is at hand.
     start: exchange.Start,
@@ -36,7 +36,7 @@ pub const Command = union(enum) {
     keepalive: Keepalive,
     /// Says which messages of a WebSocket are taken.
     flow: Flow,
-    /// How many milliseconds without a byte in either direction end the exchange; 0: no limit.
+    /// Milliseconds without a byte in either direction that end the exchange; 0: no limit.
     idle_limit: u32,
     /// Whether a head that waits for the first piece of the body waits on when output leaves (`Start.hold`).
     keep_head: bool,
@@ -83,18 +83,19 @@ pub const Command = union(enum) {
 
     /// See worker/relay.zig.
     pub const Relay = union(enum) {
-        /// One end of a stream, the engine's from then on: from the first byte on that comes from there, it
-        /// and the connection are one. Until then the exchange can be answered as any other.
+        /// An end of a socket pair, the engine's from then on. From the first byte that comes from there, its
+        /// bytes go to the client, and the client's to it. Until then the exchange can be answered as any
+        /// other.
         offer: i32,
         /// The application answers by that alone.
         only,
     };
 
-    /// Every so many milliseconds; 0: no longer.
+    /// The interval in milliseconds; 0: no longer.
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };
 };
 
-/// What became of a command.
+/// The result of a command.
 pub const Outcome = enum {
     /// Done, or queued; more may follow.
     accepted,

@@ -34,7 +34,7 @@ const Pool = @import("pool.zig").Pool;
 /// The largest window of RFC 7692.
 const window_bits_max = 15;
 
-/// What one WebSocket has agreed on, and what it keeps from message to message.
+/// The agreement of one WebSocket, and its histories from message to message.
 pub const Context = struct {
     agreement: Agreement,
     receiver: ?*Receiver = null,
@@ -98,13 +98,13 @@ const Sender = struct {
     }
 };
 
-/// One for each worker.
+/// Deflates and inflates the messages of a worker's WebSockets.
 pub const Compression = struct {
     gpa: std.mem.Allocator,
-    /// For messages that are inflated at once; and for WebSockets without a history of their own, one.
+    /// For messages that are inflated at once, with a history for WebSockets without one of their own.
     inflater: ?*Inflater = null,
     receiver: ?*Receiver = null,
-    /// The same for the message that is inflated slice by slice.
+    /// Like `inflater`, for the message that is inflated slice by slice.
     slicer: ?*Inflater = null,
     slice_receiver: ?*Receiver = null,
     /// For WebSockets without a history of their own.
@@ -165,9 +165,9 @@ pub const Compression = struct {
         return .{ .buffer = buffer, .end = @intCast(len) };
     }
 
-    /// One turn of a message that is inflated slice by slice.
+    /// The result of a turn of a message that is inflated slice by slice.
     pub const Slice = struct {
-        /// What came out in it; valid as long as `Inflation.out` does not change.
+        /// The inflated bytes; valid as long as `Inflation.out` does not change.
         bytes: []const u8,
         /// In the unit of `Line.round_cost`.
         cost: usize,
@@ -195,8 +195,8 @@ pub const Compression = struct {
         const in = message[inflation.consumed..][0..@min(slice_in, message.len - inflation.consumed)];
         const last = inflation.consumed + in.len == message.len;
         const before = inflation.out.unread().len;
-        // One byte more than may come out, or a message of just that size could not be told
-        // from a longer one.
+        // A byte more than may come out: otherwise a message of just that size could not be told from a
+        // longer one.
         const most: usize = @intCast(@min(limit, Input.bytes_max - 1) + 1);
         const space = try inflation.out.reserveWithin(pool, @min(slice_out, most - before), most);
         const step = try slicer.inflate(in, last, space[0..@min(slice_out, space.len)]);
@@ -218,7 +218,7 @@ pub const Compression = struct {
         return inflater;
     }
 
-    /// What the next message of the peer may refer to: its own history, or none of `shared`.
+    /// The history that the peer's next message may refer to: its own, or the empty one of `shared`.
     fn historyOf(c: *Compression, context: *Context, shared: *?*Receiver) error{OutOfMemory}!*History {
         const own = context.agreement.client_takeover;
         const place = if (own) &context.receiver else shared;
@@ -249,7 +249,8 @@ pub const Compression = struct {
 
 const testing = std.testing;
 
-/// What a client with its own history of both directions makes of our messages, and we of its.
+/// A client with its own history of both directions, and a server, each of which inflates the messages of the
+/// other.
 const Pair = struct {
     pool: Pool,
     compression: Compression,

@@ -3,7 +3,7 @@
 //! against this file.
 const std = @import("std");
 
-/// One worker's limits. Times are milliseconds, sizes are bytes.
+/// A worker's limits. Times are milliseconds, sizes are bytes.
 pub const Config = struct {
     /// Connections open at once; 0: what the descriptor limit (RLIMIT_NOFILE) leaves beside
     /// `descriptors_reserved`.
@@ -24,13 +24,14 @@ pub const Config = struct {
     header_count_max: u16 = 100,
     /// Trailer section of a chunked request.
     trailer_bytes_max: u32 = 4096,
-    /// One chunk-size line with its extensions, which nobody uses and attackers stretch (CVE-2023-39326). All
-    /// extensions of a body may have 64 times as many bytes (16 KiB), and one for each byte of content.
+    /// The length of a chunk-size line with its extensions, which clients do not use and attackers stretch
+    /// (CVE-2023-39326). All extensions of a body may have 64 times as many bytes (16 KiB), and one for each
+    /// byte of content.
     chunk_line_bytes_max: u32 = 256,
     /// A request body; 0: no limit.
     body_bytes_max: u64 = 10_000_000,
-    /// What a body that is gathered for its host holds of memory; a longer one is in a temporary file. What
-    /// forms and JSON need; uploads of pictures go to the disk.
+    /// Memory that a body which is gathered for its host may hold; a longer one is in a temporary file.
+    /// Enough for forms and JSON; uploads of pictures go to the disk.
     body_memory_bytes_max: u32 = 1024 * 1024,
     /// Bytes in all such files of a worker (507); 0: no limit but the disk's. Default: a hundred of the
     /// largest bodies.
@@ -40,7 +41,7 @@ pub const Config = struct {
     /// longer. 0: no limit. Default: a quarter of all files, so that a client cannot fill the folder alone,
     /// and 25 of the largest bodies.
     address_upload_bytes_max: u64 = 250_000_000,
-    /// Body that nobody read, discarded after the response so that the connection can go on; beyond it the
+    /// Unread body that is discarded after the response so that the connection can go on; beyond it the
     /// connection closes.
     drain_bytes_max: u32 = 256 * 1024,
     /// Pipelined requests answered in one pass before other connections get their turn.
@@ -48,17 +49,17 @@ pub const Config = struct {
     /// Bytes received from one connection before other connections get their turn; of a long body four times
     /// as many.
     receive_bytes: u32 = 64 * 1024,
-    /// What the host gets in one round: heads, bodies and messages, inflated ones as they come out, and 512
-    /// bytes for each. It bounds a batch of events, and how long everybody waits for everybody else: a few
-    /// milliseconds. A message above 64 KiB counts as that, and is the only one.
+    /// Bytes that the host gets in one round: heads, bodies and messages, inflated ones as they come out, and
+    /// 512 bytes for each. The limit bounds a batch of events, and the time that connections wait for each
+    /// other: a few milliseconds. A message above 64 KiB counts as that, and is the only one.
     round_bytes: u32 = 1024 * 1024,
     /// Queued output at which a sender is told to wait.
     write_high_bytes: u32 = 64 * 1024,
     /// Queued output below which a waiting sender may go on.
     write_low_bytes: u32 = 16 * 1024,
-    /// Files of responses of up to so many bytes are read in the worker's loop, wherever they are; of longer
-    /// ones only what is in memory, the rest by other threads. A disk has read so much nearly as soon as
-    /// anything. 0: all of them.
+    /// Files of responses up to this size are read in the worker's loop, wherever they are; of longer files
+    /// only the parts that are in memory, the rest by other threads. A disk has read so much nearly as soon
+    /// as anything. 0: all of them.
     file_loop_bytes_max: u32 = 65_536,
     /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost
     /// packet is sent again within 3 s.
@@ -85,9 +86,9 @@ pub const Config = struct {
     /// A worker whose place another one takes answers once more on each connection that is open; how long it
     /// waits for that request.
     retire_idle_ms: u32 = 5_000,
-    /// How long an application behind a thread may be at one event before its worker accepts no more: others
-    /// do at the same sockets, and serve who comes there. 0: there are no others, because a server of one
-    /// worker has none; whoever starts several sets it.
+    /// The time that an application behind a thread may be at one event before its worker accepts no more:
+    /// other workers at the same sockets accept and serve meanwhile. 0: there are no other workers; a program
+    /// that starts several sets it.
     accept_yield_ms: u32 = 0,
     /// Accepting pauses so long when descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
@@ -104,13 +105,13 @@ pub const Config = struct {
     /// Requests that wait for an interpreter while all are busy; one more is refused (503). About as many as
     /// there may be connections: what a user notices is how long one waits.
     queue_max: u32 = 20_000,
-    /// How long a request may wait so (503). A browser's user has given up by then.
+    /// The time that a request may wait so (503). A browser's user has given up by then.
     queue_ms: u32 = 30_000,
-    /// One WebSocket frame's payload.
+    /// The payload of a WebSocket frame.
     frame_bytes_max: u32 = 65_536,
-    /// One WebSocket message, after inflation.
+    /// A WebSocket message, after inflation.
     message_bytes_max: u32 = 16 * 1024 * 1024,
-    /// How long the peer may take to answer a WebSocket close frame.
+    /// The time that the peer has to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
     /// Requests that one connection may bring; the answer to the last one closes it. 0: no limit, since a
     /// connection costs little, and a new one a handshake.
@@ -147,8 +148,8 @@ pub const Config = struct {
     /// 10,000 of them would hold 1.6 GB. It also keeps a secret in one message from being guessed by the size
     /// of the next (CRIME).
     deflate_server_takeover: bool = false,
-    /// The same for what clients send: up to 32 KiB for each WebSocket that sent a compressed message. Off:
-    /// the client is told so.
+    /// Like `deflate_server_takeover`, for messages of clients: up to 32 KiB for each WebSocket that sent a
+    /// compressed message. Off: the client is told so.
     deflate_client_takeover: bool = false,
     /// log2 of the window for what is sent. Matters with context takeover only: 12 is 24 KiB instead of 160,
     /// and for short messages as good.
@@ -166,8 +167,8 @@ pub const Config = struct {
     /// Content of a stream's request that may be on its way or wait for the application: what everybody
     /// begins with.
     h2_window_bytes: u32 = 65_535,
-    /// The same for all streams of a connection together: enough for an upload that is as fast as 100 ms and
-    /// 80 Mbit/s let it be.
+    /// Like `h2_window_bytes`, for all streams of a connection together: enough for an upload at 80 Mbit/s
+    /// and 100 ms.
     h2_connection_window_bytes: u32 = 1 << 20,
     /// The payload of a frame of such content. The least that RFC 9113 allows; more saves some work with
     /// large uploads.
@@ -183,11 +184,11 @@ pub const Config = struct {
     /// ...and per second. One more ends the connection (CVE-2023-44487).
     h2_resets_rate: u32 = 33,
 
-    /// Where connections may carry many requests at a time: where HTTP/2 is spoken (RFC 9113 section 3).
+    /// The connections that may carry many requests at a time, by HTTP/2 (RFC 9113 section 3).
     pub const Multiplexing = enum(i8) {
         /// With clients that offer it over TLS (ALPN).
         over_tls = -1,
-        /// With nobody.
+        /// With no client.
         off = 0,
         /// Over TLS, and in the clear with clients that begin with its preface (prior knowledge).
         everywhere = 1,
@@ -195,7 +196,7 @@ pub const Config = struct {
 
     /// Range, unit and one line for a manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
-    /// What an option counts.
+    /// The unit of an option.
     pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second, bits, boolean };
 
     const day_ms = 24 * 60 * 60 * 1000;
@@ -557,7 +558,7 @@ pub const Config = struct {
         },
     };
 
-    /// What a manual or another language needs to know about one option.
+    /// An option's description, for manuals and other languages.
     pub const Option = struct {
         name: []const u8,
         rule: Rule,

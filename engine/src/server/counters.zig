@@ -1,8 +1,7 @@
-//! What a worker counts for whoever watches the server: words in memory that other processes may map.
-//! Only the worker writes them, one at a time and whole; others read at any time. Words that were read
-//! together may be of
-//! different moments. `table` describes each word, so that a reader needs no names of its own.
-//! Does not know: who reads them, and how many workers there are.
+//! A worker's counters for monitoring: words in memory that other processes may map. Only the worker writes
+//! them, one at a time and whole; other processes read at any time. Words that were read together may be of
+//! different moments. `table` describes each word, so that a reader needs no names of its own. Does not know:
+//! readers, and the number of workers.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -31,9 +30,9 @@ const bounds = [_]Bound{
     .{ .us = 30_000_000, .seconds = "30" },
 };
 
-/// How long something took, and how often.
+/// Durations of events.
 const Duration = extern struct {
-    /// By duration, each counted once.
+    /// The number of events by duration, each counted once.
     buckets: [bounds.len + 1]u64,
     sum_us: u64,
 
@@ -63,14 +62,15 @@ pub const Refused = enum {
 /// Why a connection was closed before its first request.
 pub const Rejected = enum { capacity, address_connections, address_rate, proxy_header, tls_handshake };
 
-/// What a connection is at.
+/// The activity of a connection.
 pub const ConnectionState = enum { handshake, idle, reading, serving, websocket, closing };
 
-/// How far a request is: nobody has begun with it, its response has not begun, or that is on its way.
+/// The stage of a request: no application works on it, its response has not begun, or its response is on its
+/// way.
 pub const RequestState = enum { waiting, working, answering };
 
-/// What an interpreter is at: nothing that waits for it, something, or one thing for so long that a request
-/// would not be served.
+/// The activity of an interpreter. `stuck`: it has been at one event for so long that a request would not be
+/// served.
 pub const InterpreterState = enum { idle, busy, stuck };
 
 pub const Direction = enum { in, out };
@@ -123,7 +123,7 @@ pub const Counters = extern struct {
     connections_by_protocol: [count(Spoken)]u64,
     stream_resets: [count(Direction)]u64,
     goaways: [count(Ending)]u64,
-    // What is now, as of the last second in which something happened.
+    // Gauges, as of the last second in which something happened.
     connections: [count(ConnectionState)]u64,
     connections_max: u64,
     requests_open: [count(RequestState)]u64,
@@ -139,12 +139,12 @@ pub const Counters = extern struct {
         bump(&counters.requests_by_protocol[@backingInt(family)], 1);
     }
 
-    /// It is known what a connection speaks.
+    /// A connection's protocol is known.
     pub fn noteConnectionBy(counters: *Counters, family: Spoken) void {
         bump(&counters.connections_by_protocol[@backingInt(family)], 1);
     }
 
-    /// So many streams more were reset.
+    /// Counts streams that were reset.
     pub fn noteResets(counters: *Counters, direction: Direction, resets: u32) void {
         if (resets > 0) bump(&counters.stream_resets[@backingInt(direction)], resets);
     }
@@ -224,17 +224,17 @@ pub const Counters = extern struct {
         counters.write_time.add(ended - answered);
     }
 
-    /// So many requests were refused or cut for want of memory.
+    /// Counts requests that were refused or cut for want of memory.
     pub fn noteShed(counters: *Counters, requests: u32) void {
         bump(&counters.requests_shed, requests);
     }
 
-    /// One more.
+    /// Adds 1 to a word.
     pub fn note(counters: *Counters, comptime field: []const u8) void {
         bump(&@field(counters, field), 1);
     }
 
-    /// What is now, gathered while a worker looks at its connections.
+    /// Gauges that are summed up while a worker looks at its connections.
     pub const Now = struct {
         connections: [count(ConnectionState)]u64 = @splat(0),
         requests: [count(RequestState)]u64 = @splat(0),
@@ -257,7 +257,7 @@ pub const Counters = extern struct {
         }
     };
 
-    /// What is now takes the place of what was then.
+    /// Replaces the gauges.
     pub fn publish(counters: *Counters, now: *const Now, connections_max: u64, memory_bytes: u64) void {
         for (&counters.connections, now.connections) |*word, value| put(word, value);
         for (&counters.requests_open, now.requests) |*word, value| put(word, value);
@@ -266,7 +266,7 @@ pub const Counters = extern struct {
         put(&counters.memory_bytes, memory_bytes);
     }
 
-    /// How many interpreters are in each state now.
+    /// Replaces the numbers of interpreters in each state.
     pub fn publishInterpreters(counters: *Counters, now: *const [count(InterpreterState)]u32) void {
         for (&counters.interpreters, now) |*word, value| put(word, value);
     }
@@ -285,24 +285,24 @@ fn count(comptime E: type) usize {
     return @typeInfo(E).@"enum".field_names.len;
 }
 
-/// What a word is. The numbers are part of the C contract: append only.
+/// The kind of a word. The numbers are part of the C contract: append only.
 pub const Kind = enum(u32) {
     /// Grows as long as the worker lives.
     counter = 1,
-    /// What is now.
+    /// A value that goes up and down.
     gauge = 2,
-    /// A bucket of a histogram: how many took no longer than `value` seconds, and longer than the bucket
-    /// before.
+    /// A bucket of a histogram: the number of events that took no longer than `value` seconds, and longer
+    /// than the bucket before.
     bucket = 3,
     /// The microseconds that all of a histogram's together took.
     sum = 4,
 };
 
-/// One word of `Counters`.
+/// The description of a word of `Counters`.
 pub const Word = struct {
     name: [:0]const u8,
     kind: Kind,
-    /// What tells it from the other words of that name; empty: there is one.
+    /// The label that tells the word from others of its name; empty: there is no other.
     label: [:0]const u8 = "",
     value: [:0]const u8 = "",
     summary: [:0]const u8,
@@ -428,7 +428,7 @@ const families = [_]Family{
     },
 };
 
-/// One description for each word of `Counters`, in order.
+/// The descriptions of all words of `Counters`, in order.
 pub const table: [Counters.words]Word = table: {
     @setEvalBranchQuota(20_000);
     var list: [Counters.words]Word = undefined;
@@ -502,7 +502,7 @@ test "times are split where the host took and answered, in whatever order they a
     try testing.expectEqual(20_000, counters.write_time.sum_us);
     try testing.expectEqual(1, counters.request_time.buckets[6]);
     try testing.expectEqual(1, counters.queue_time.buckets[2]);
-    // Nobody took it; the answer came as one; a late clock.
+    // No application took the request; the answer came in one piece; a clock was late.
     counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 0, .answered_us = 0, .ended_us = 1500 });
     counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 9000, .answered_us = 500, .ended_us = 900 });
     try testing.expectEqual(29_500, counters.request_time.sum_us);

@@ -1,6 +1,6 @@
-//! How a host takes requests.
+//! The forms in which hosts take requests.
 
-/// What an exchange's host wants of it: decided when its request is dispatched.
+/// The demand of an exchange's host: decided when the request is dispatched.
 pub const Demand = struct {
     pace: Pace,
     body: Body = .streamed,

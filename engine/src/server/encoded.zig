@@ -41,10 +41,10 @@ const flag = struct {
 
 const Tag = std.meta.Tag(Command);
 
-/// How many bytes `encode` writes for a command without fields, names and bytes.
+/// Bytes that `encode` writes for a command without fields, names and bytes.
 pub const size_min = @sizeOf(Head);
 
-/// How many bytes `encode` writes.
+/// Bytes that `encode` writes.
 pub fn size(command: *const Command) usize {
     const list = fieldsOf(command);
     var len = @sizeOf(Head) + list.len * @sizeOf(FieldLengths) + bytesOf(command).len + nameOf(command).len;
@@ -100,7 +100,7 @@ pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
     const head = try reader.value(Head);
     const command = try commandOf(head, &reader, space);
     if (reader.rest.len > 0) return error.Malformed;
-    // What a kind has no use for is zero, and what it uses is in its one form.
+    // Fields that a kind does not use are zero, and the others have one form each.
     const again = headOf(&command);
     if (!isSame(head, again)) return error.Malformed;
     return command;
@@ -299,7 +299,7 @@ pub const Reader = struct {
 
 const testing = std.testing;
 
-/// One of each, and those with more than one form in all of them.
+/// A command of each kind, and of each form where a kind has several.
 const samples = [_]Command{
     .{ .start = .{ .status = 200 } },
     .{ .start = .{

@@ -1,5 +1,5 @@
-//! One request and its response. Turns commands (start, body, end) into bytes in its lane's
-//! output; framing is the session's business. Does not know: sockets, when output is sent, and who answers.
+//! One request and its response. Turns commands (start, body, end) into bytes in its lane's output; framing
+//! is the session's business. Does not know: sockets, when output is sent, and hosts.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -9,13 +9,12 @@ const Field = protocol.http.Field;
 const AccessEntry = @import("access_log.zig").Entry;
 const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
+const Content = @import("content.zig").Content;
 const Lane = @import("lane.zig").Lane;
 const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
 const Intake = @import("intake.zig").Intake;
 const Outbox = @import("outbox.zig").Outbox;
-const Held = @import("loan.zig").Held;
-const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
 const Reason = @import("types.zig").Reason;
@@ -50,7 +49,7 @@ pub const EndError = session_file.EndError || error{ OutOfMemory, HeadTooLarge }
 pub const BodyError = session_file.BodyError || error{OutOfMemory};
 
 /// The longest head of a response, and the longest trailer section, in bytes, what the engine adds included.
-/// Browsers take 256 KiB, most clients and proxies less: nobody would read a longer one, and it lies in
+/// Browsers take 256 KiB, most clients and proxies less: a longer one would not be read, and it lies in
 /// memory in one piece.
 pub const head_bytes_max = 256 * 1024;
 
@@ -62,8 +61,9 @@ pub fn bounded(head_bytes: usize) error{HeadTooLarge}!usize {
 pub const Exchange = struct {
     ticket: Ticket,
     lane: *Lane,
-    /// The number of the host that answers the exchange, and that host's demand, where a worker has several.
-    host: u8 = 0,
+    /// The number of the route that its request has taken, and the demand that follows from it, where a host
+    /// has several demands (abi/routes.zig).
+    route: u8 = 0,
     demand: Demand = .pull,
     /// The host's own pointer.
     user: ?*anyopaque = null,
@@ -115,7 +115,7 @@ pub const Exchange = struct {
     given_us: u64 = 0,
     /// When a host that tells it began to work on it; 0: not yet.
     taken_us: u64 = 0,
-    /// When output of its response was handed to the kernel first, while somebody counts; 0: not yet.
+    /// When output of its response was handed to the kernel first, while counters are on; 0: not yet.
     sent_us: u64 = 0,
     /// Bytes that are sent again and again.
     repeat: ?*Repeat = null,
@@ -127,9 +127,9 @@ pub const Exchange = struct {
 
     /// The request's body.
     pub const Body = union(enum) {
-        /// Bytes are on their way and somebody waits for them.
+        /// Bytes are on their way and the host waits for them.
         wanted: Stall,
-        /// Bytes are on their way and nobody asked for them: the peer waits.
+        /// Bytes are on their way and the host has not asked for them: the peer waits.
         unwanted: Stall.Paused,
         complete,
     };
@@ -304,8 +304,31 @@ pub const Exchange = struct {
         }
     };
 
-    /// Queues body bytes. On an error nothing has changed.
-    pub fn body(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
+    /// Queues a piece of the body. Whether it was taken: files are not where no content is sent. On an error
+    /// nothing has changed.
+    pub inline fn write(exchange: *Exchange, pool: *Pool, content: Content, place: Place) BodyError!bool {
+        switch (content) {
+            .bytes => |bytes| try exchange.copy(pool, bytes, place),
+            .lent => |lent| {
+                var chain: Outbox = .{};
+                try chain.lend(pool, lent.bytes, lent.loan);
+                errdefer chain.cancelLoan(pool);
+                try exchange.take(pool, &chain, lent.bytes.len, place);
+            },
+            .held => |held| {
+                var chain: Outbox = .{};
+                try chain.hold(pool, held);
+                errdefer chain.cancelLoan(pool);
+                try exchange.take(pool, &chain, held.bytes.len, place);
+            },
+            .blocks => |chain| try exchange.take(pool, chain, chain.bytes, place),
+            .file => |range| return exchange.takeFile(pool, range),
+            .parts => |parts| return exchange.takeParts(pool, parts.chain, parts.len),
+        }
+        return true;
+    }
+
+    fn copy(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
         const session = &exchange.lane.session;
         const outbox = exchange.out();
         if (bytes.len > Lane.whole_max) {
@@ -314,8 +337,8 @@ pub const Exchange = struct {
             if (session.sendsContent()) try chain.append(pool, bytes);
             return exchange.take(pool, &chain, bytes.len, place);
         }
-        const around = session_file.body_prefix_bytes_max + session_file.body_suffix_bytes_max;
-        const space = try outbox.reserve(pool, bytes.len + around);
+        const framing_max = session_file.body_prefix_bytes_max + session_file.body_suffix_bytes_max;
+        const space = try outbox.reserve(pool, bytes.len + framing_max);
         errdefer outbox.cancel(pool);
         const plan = try session.planBody(place.piece(bytes.len), space);
         var len = plan.len;
@@ -327,82 +350,33 @@ pub const Exchange = struct {
         exchange.noteBody(plan, bytes.len, place);
     }
 
-    /// Queues body bytes that stay where they are until their loan comes back. On an error nothing has
-    /// changed, and it is not taken.
-    pub fn lent(
-        exchange: *Exchange,
-        pool: *Pool,
-        bytes: []const u8,
-        loan: *Loan,
-        place: Place,
-    ) BodyError!void {
-        var chain: Outbox = .{};
-        try chain.lend(pool, bytes, loan);
-        errdefer chain.cancelLoan(pool);
-        try exchange.blocks(pool, &chain, place);
-    }
-
-    /// Like `lent`, with bytes that their owner holds (`Held`); on an error the caller releases them.
-    pub fn held(exchange: *Exchange, pool: *Pool, what: Held, place: Place) BodyError!void {
-        var chain: Outbox = .{};
-        try chain.hold(pool, what);
-        errdefer chain.cancelLoan(pool);
-        try exchange.blocks(pool, &chain, place);
-    }
-
-    /// Queues body bytes that lie in blocks of the pool already: they are taken over, not copied, and `chain`
-    /// is empty afterwards. On an error nothing has changed.
-    pub fn blocks(exchange: *Exchange, pool: *Pool, chain: *Outbox, place: Place) BodyError!void {
-        return exchange.take(pool, chain, chain.bytes, place);
-    }
-
-    /// Like `blocks`, for `len` bytes of body, which the chain does not hold if no content is sent.
+    /// Queues blocks, which stand for `len` bytes of body, unless no content is sent. The chain is empty
+    /// afterwards.
     fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, place: Place) BodyError!void {
-        const session = &exchange.lane.session;
-        const outbox = exchange.out();
-        var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.planBody(place.piece(len), &prefix);
-        var tail: Outbox = .{};
-        errdefer tail.deinit(pool);
-        try tail.append(pool, plan.suffix);
-        try outbox.append(pool, prefix[0..plan.len]);
-        if (plan.payload) outbox.take(chain) else chain.deinit(pool);
-        outbox.take(&tail);
-        exchange.noteBody(plan, len, place);
+        if (!try exchange.around(pool, chain, len, place)) chain.deinit(pool);
     }
 
-    /// Queues a file range as the last piece of the body. Owns the descriptor from then on; on an error
-    /// nothing has changed.
-    pub fn file(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!enum { queued, not_needed } {
-        const session = &exchange.lane.session;
-        const outbox = exchange.out();
-        const place: Place = .{ .last = true };
-        var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
-        const plan = try session.planBody(place.piece(range.len), &prefix);
-        var tail: Outbox = .{};
-        errdefer tail.deinit(pool);
-        try tail.append(pool, plan.suffix);
-        var content: Outbox = .{};
-        if (plan.payload) try content.appendFile(pool, range);
-        errdefer if (plan.payload) {
-            _ = content.popFile(pool); // its owner's
-        };
-        try outbox.append(pool, prefix[0..plan.len]);
-        outbox.take(&content);
-        outbox.take(&tail);
-        exchange.noteBody(plan, range.len, place);
-        exchange.ends_with_file = plan.payload;
-        return if (plan.payload) .queued else .not_needed;
+    fn takeFile(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!bool {
+        var chain: Outbox = .{};
+        try chain.appendFile(pool, range);
+        // The descriptor is its owner's.
+        errdefer _ = chain.popFile(pool);
+        const taken = try exchange.takeParts(pool, &chain, range.len);
+        if (!taken) _ = chain.popFile(pool);
+        return taken;
     }
 
-    /// Queues bytes and file ranges, `len` bytes in all, as the last piece of the body. `chain` keeps them if
-    /// no content is sent, and is empty otherwise; on an error nothing has changed.
-    pub fn parts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!void {
+    /// The chain keeps its blocks if no content is sent, and is empty otherwise.
+    fn takeParts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!bool {
+        exchange.ends_with_file = try exchange.around(pool, chain, len, .{ .last = true });
+        return exchange.ends_with_file;
+    }
+
+    /// Queues a chain with the framing around it; false: no content is sent.
+    fn around(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64, place: Place) BodyError!bool {
         const outbox = exchange.out();
-        const place: Place = .{ .last = true };
         var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
-        const session = &exchange.lane.session;
-        const plan = try session.planBody(place.piece(len), &prefix);
+        const plan = try exchange.lane.session.planBody(place.piece(len), &prefix);
         var tail: Outbox = .{};
         errdefer tail.deinit(pool);
         try tail.append(pool, plan.suffix);
@@ -410,7 +384,7 @@ pub const Exchange = struct {
         if (plan.payload) outbox.take(chain);
         outbox.take(&tail);
         exchange.noteBody(plan, len, place);
-        exchange.ends_with_file = plan.payload;
+        return plan.payload;
     }
 
     /// A piece of the body is queued as planned.

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration, in words. Does not know: who reads them.
+//! A fault of a configuration, in words. Does not know: readers.
 const std = @import("std");
 
-/// One sentence, filled in by whoever finds the fault. Cut where it is longer than anybody would read.
+/// A sentence, filled in where the fault is found. Cut at its buffer's end.
 pub const Fault = struct {
     buffer: [320]u8 = undefined,
     len: usize = 0,

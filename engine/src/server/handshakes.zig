@@ -14,7 +14,7 @@ pub const Handshakes = struct {
     /// The oldest first.
     line: std.DoublyLinkedList = .{},
     from_the_end: bool = false,
-    /// When the last round left somebody waiting, in microseconds.
+    /// When the last round left connections waiting, in microseconds.
     left_at: ?u64 = null,
 
     /// A place in the line, part of what waits.
@@ -24,12 +24,12 @@ pub const Handshakes = struct {
         waits: bool = false,
     };
 
-    /// Whether nobody waits.
+    /// Whether no connection waits.
     pub fn isEmpty(handshakes: *const Handshakes) bool {
         return handshakes.line.first == null;
     }
 
-    /// Lines up; who waits already keeps its place.
+    /// Lines up; a connection that waits already keeps its place.
     pub fn add(handshakes: *Handshakes, place: *Place, ticket: Ticket) void {
         if (place.waits) return assert(place.ticket == ticket);
         place.ticket = ticket;
@@ -44,8 +44,8 @@ pub const Handshakes = struct {
         handshakes.line.remove(&place.node);
     }
 
-    /// Whose turn it is, taken out of the line. By turns the newest and the oldest: behind a flood a newcomer
-    /// would wait for all of it, and yet nobody waits for ever.
+    /// The connection whose turn it is, taken out of the line. The newest and the oldest by turns: behind a
+    /// flood a newcomer would otherwise wait for all of it, and yet no connection waits for ever.
     fn next(handshakes: *Handshakes) ?Ticket {
         const newest = handshakes.from_the_end;
         const node = (if (newest) handshakes.line.last else handshakes.line.first) orelse return null;
@@ -55,7 +55,7 @@ pub const Handshakes = struct {
         return place.ticket;
     }
 
-    /// What one round may do.
+    /// The steps that a round may make.
     pub const Round = struct {
         steps_left: u32,
         ends_at: u64,
@@ -63,7 +63,7 @@ pub const Handshakes = struct {
         /// Longer than any round is lengthened by handshakes: a tenth of what people notice.
         const longest_us = 10_000;
 
-        /// Whose turn it is; null when the round has done its part.
+        /// The connection whose turn it is; null when the round has done its part.
         pub fn next(round: *Round, handshakes: *Handshakes, now_us: u64) ?Ticket {
             if (round.steps_left == 0 and now_us >= round.ends_at) return null;
             round.steps_left -|= 1;
@@ -122,7 +122,7 @@ test "a round takes a few, and more if everything else takes long" {
     for ([_]u64{ 2400, 2500, 2700 }) |now_us| try std.testing.expect(round.next(&handshakes, now_us) != null);
     try std.testing.expectEqual(null, round.next(&handshakes, 2800));
     handshakes.end(2800);
-    // However long a host was busy, those who are established do not wait long for the others.
+    // However long a host was busy, established connections do not wait long for handshakes.
     round = handshakes.begin(9_000_000, &config);
     for (0..3) |_| try std.testing.expect(round.next(&handshakes, 9_009_999) != null);
     try std.testing.expectEqual(null, round.next(&handshakes, 9_010_000));

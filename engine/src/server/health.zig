@@ -1,5 +1,5 @@
-//! The health path: a request target that the engine answers by itself, for whoever asks whether the process
-//! is alive. Does not know: connections, sockets.
+//! The health path: a request target that the engine answers by itself, for probes that ask whether the
+//! process is alive. Does not know: connections, sockets.
 const std = @import("std");
 const Head = @import("protocol").Head;
 
@@ -13,8 +13,8 @@ pub const Health = struct {
 
     /// Why a path is not set.
     pub const SetError = error{
-        /// It does not begin with "/", is too long, or holds something else than the visible ASCII characters
-        /// of a path.
+        /// The path does not begin with "/", is too long, or holds other characters than the visible ASCII
+        /// characters of a path.
         BadPath,
     };
 

@@ -21,7 +21,7 @@ pub const Message = struct {
 
     const alignment = 16;
 
-    /// What it is about.
+    /// The content of a message.
     pub const Content = union(enum) {
         /// A connection that was accepted elsewhere.
         connection: Connection,
@@ -77,7 +77,7 @@ pub const Inbox = struct {
     /// Senders between their look at `closed` and the end of their wake.
     posting: std.atomic.Value(u32) = .init(0),
 
-    /// How to wake the worker.
+    /// Wakes the worker.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
@@ -91,13 +91,13 @@ pub const Inbox = struct {
         return inbox;
     }
 
-    /// One more holder.
+    /// Counts another holder.
     pub fn retain(inbox: *Inbox) void {
         const before = inbox.references.fetchAdd(1, .monotonic);
         assert(before > 0);
     }
 
-    /// One holder less; the last one frees the mailbox.
+    /// Takes a holder out; the last one frees the mailbox.
     pub fn release(inbox: *Inbox) void {
         const before = inbox.references.fetchSub(1, .acq_rel);
         assert(before > 0);
@@ -269,7 +269,7 @@ test "a full mailbox and a closed one refuse, and keep nothing" {
     try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = &large } }));
     try testing.expectEqual(0, inbox.bytes.load(.monotonic));
     try testing.expectEqual(0, counting.wakes.load(.monotonic));
-    // What only ends something has its place.
+    // A message that ends something has its place in any case.
     try inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } });
     try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } }));
     for (0..20) |i| try inbox.tell(.none, if (i % 2 == 0) .{ .body = .{ .last = true } } else .abort);

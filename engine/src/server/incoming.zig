@@ -1,7 +1,7 @@
 //! A WebSocket's messages on their way to its host: put together, held back while the host does not take
 //! them, inflated when it does. A peer is not read while one of its messages is held, and a held one is held
-//! as it came: compressed, if it is. So nobody holds more of our memory than they have sent.
-//! Does not know: frames, hosts, whose turn it is to be inflated (inflation.zig).
+//! as it came: compressed, if it is. So a peer occupies no more memory than it has sent bytes. Does not know:
+//! frames, hosts, whose turn it is to be inflated (inflation.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Budget = @import("budget.zig").Budget;
@@ -25,20 +25,20 @@ pub const Incoming = struct {
     /// The host is behind: nothing is read before the worker says so (`Turns.unpark`).
     parked: bool = false,
 
-    /// Which messages the host takes. The numbers are part of the C contract.
+    /// The messages that the host takes. The numbers are part of the C contract.
     pub const Flow = enum(u32) {
-        /// Every one, as it comes.
+        /// Every message, as it comes.
         all = 0,
         /// None for now.
         none = 1,
-        /// Those that it asks for, and small ones ahead of that.
+        /// Messages that the host asks for, and small ones ahead of that.
         on_demand = 2,
     };
 
     const Demand = struct {
         /// The next message is taken whatever its size.
         asked: bool = false,
-        /// What compressed ones may still inflate to before the host asks: their peer pays a
+        /// Bytes that compressed messages may still inflate to before the host asks: their peer pays a
         /// thousandth of that.
         ahead: u32 = ahead_bytes_max,
     };
@@ -52,9 +52,9 @@ pub const Incoming = struct {
     pub const Held = union(enum) {
         nothing,
         message: Kind,
-        /// It is to be inflated when the host takes it.
+        /// A message to be inflated when the host takes it.
         compressed: Kind,
-        /// It is being inflated, or waits for its turn to be.
+        /// A message that is being inflated, or waits for its turn.
         inflating: *Inflation,
     };
 
@@ -86,7 +86,7 @@ pub const Incoming = struct {
         return incoming.held != .nothing and !incoming.isStalled();
     }
 
-    /// Whether the host takes a message of so many bytes.
+    /// Whether the host takes a message of this length.
     pub fn takes(incoming: *const Incoming, bytes: usize) bool {
         return switch (incoming.flow) {
             .all => true,
@@ -95,7 +95,7 @@ pub const Incoming = struct {
         };
     }
 
-    /// What a compressed message may inflate to if it is to be delivered at once.
+    /// Bytes that a compressed message may inflate to if it is to be delivered at once.
     pub fn roomAtOnce(incoming: *const Incoming) u32 {
         return switch (incoming.flow) {
             .all => Budget.large_bytes,
@@ -245,7 +245,7 @@ test "messages ahead of being asked for are small, and few" {
     var count: usize = 0;
     while (incoming.roomAtOnce() > 0) : (count += 1) incoming.noteDelivery(0, true);
     try testing.expectEqual(ahead / 128, count);
-    // What came as it is has cost its peer as much.
+    // A message that was not compressed has cost its peer as much.
     incoming.noteDelivery(Budget.large_bytes, false);
     try testing.expect(!incoming.takes(Budget.large_bytes + 1));
     incoming.ask();

@@ -10,7 +10,7 @@ const Kind = @import("protocol").websocket.Kind;
 const Pool = @import("pool.zig").Pool;
 const Ticket = @import("slab.zig").Ticket;
 
-/// One such message. What came of it over the wire stays with its WebSocket until it is inflated.
+/// A message that is inflated slice by slice. Its compressed bytes stay with its WebSocket meanwhile.
 pub const Inflation = struct {
     node: std.DoublyLinkedList.Node = .{},
     /// Its connection.
@@ -21,7 +21,7 @@ pub const Inflation = struct {
     begun: bool = false,
     /// Compressed bytes that are behind.
     consumed: usize = 0,
-    /// What has come out.
+    /// The inflated bytes so far.
     out: Input = .{},
     validator: utf8.Validator = .{},
 
@@ -40,15 +40,15 @@ pub const Inflation = struct {
     }
 };
 
-/// Those that may be inflated, the oldest first. The first one is under way.
+/// Messages that may be inflated, the oldest first. The first one is under way.
 pub const Line = struct {
     list: std.DoublyLinkedList = .{},
 
-    /// What one round inflates, in bytes that come out and `Budget.compressed_factor` times those that go in:
-    /// a millisecond or two.
+    /// The cost that a round may have: bytes that come out, and `Budget.compressed_factor` times those that
+    /// go in. A millisecond or two.
     pub const round_cost = 1024 * 1024;
 
-    /// Lines up; who waits already keeps its place.
+    /// Lines up; a message that waits already keeps its place.
     pub fn add(line: *Line, inflation: *Inflation) void {
         if (inflation.waits) return;
         inflation.waits = true;
@@ -62,7 +62,7 @@ pub const Line = struct {
         line.list.remove(&inflation.node);
     }
 
-    /// Whose turn it is; it stays in the line.
+    /// The message whose turn it is; it stays in the line.
     pub fn first(line: *const Line) ?*Inflation {
         const node = line.list.first orelse return null;
         return @fieldParentPtr("node", node);

@@ -1,5 +1,5 @@
-//! The bytes of a connection that were received and not yet consumed: part of a head, a body that nobody
-//! asked for, a pipelined request. Holds memory only while there are such bytes.
+//! Bytes that were received and not yet consumed: part of a head, a body that the host has not asked for, a
+//! pipelined request. Holds memory only while there are such bytes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Pool = @import("pool.zig").Pool;
@@ -42,7 +42,8 @@ pub const Input = struct {
         return input.reserveWithin(pool, len, std.math.maxInt(usize));
     }
 
-    /// The same where no more than `most` bytes will ever be unread: no more memory than that is taken ahead.
+    /// Like `reserve`, where no more than `most` bytes will ever be unread: no more memory than that is taken
+    /// ahead.
     pub fn reserveWithin(input: *Input, pool: *Pool, len: usize, most: usize) error{OutOfMemory}![]u8 {
         const kept = input.end - input.start;
         const buffer = input.buffer orelse {

@@ -12,18 +12,18 @@ const kept_head = @import("kept_head.zig");
 const Ticket = @import("slab.zig").Ticket;
 const Upload = @import("admission.zig").Upload;
 
-/// One such request. Lies in a buffer of the worker's pool, its head behind it.
+/// A request with its body. Lies in a buffer of the worker's pool, its head behind it.
 pub const Intake = struct {
-    /// Its file, and what the writer has of the body.
+    /// The body's file, and the bytes that the writer has.
     job: io.SpoolJob = .{},
     /// Its exchange.
     ticket: Ticket,
     head: Head,
     /// Fields behind a chunked body; null: there are none.
     trailers: ?Head = null,
-    /// What of the body is not with the writer.
+    /// The part of the body that is not with the writer.
     memory: Input = .{},
-    /// What is.
+    /// The part that is.
     writing: Input = .{},
     /// Room in files that was set aside for it, in bytes.
     file_bytes: u64 = 0,
@@ -77,7 +77,7 @@ pub const Intake = struct {
         intake.trailers = kept_head.copyHead(trailers, buffer);
     }
 
-    /// Room for the next piece of the body, at most so many bytes, to which it may be received before it is
+    /// Room for the next piece of the body, at most `most` bytes, to which it may be received before it is
     /// appended. As long as nothing else is.
     pub fn room(intake: *Intake, pool: *Pool, most: usize) error{OutOfMemory}![]u8 {
         const least = @min(most, trusted_bytes_max);
@@ -93,8 +93,9 @@ pub const Intake = struct {
         try intake.memory.append(pool, piece);
     }
 
-    /// How much room is made for so many bytes and what may follow: that of a body whose length is announced
-    /// is there soon, without a copy each time that it doubles. No more than four times what has come.
+    /// The room that is made for `len` bytes and those that may follow: a body whose length is announced gets
+    /// room early, without a copy each time that it doubles. No more than four times the bytes that have
+    /// come.
     fn wanted(intake: *const Intake, len: usize) usize {
         const announced = switch (intake.head.body) {
             .counted => |length| length,

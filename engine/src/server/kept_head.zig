@@ -11,7 +11,8 @@ pub fn copySize(head: *const Head) usize {
     return head.fields.len * @sizeOf(FieldSpan) + head.text.len;
 }
 
-/// The same head, with text and fields in `space`, which is aligned for fields and has copySize(head) bytes.
+/// A copy of a head, with text and fields in `space`, which is aligned for fields and has copySize(head)
+/// bytes.
 pub fn copyHead(head: *const Head, space: []u8) Head {
     const fields: []FieldSpan = @as([*]FieldSpan, @ptrCast(@alignCast(space.ptr)))[0..head.fields.len];
     @memcpy(fields, head.fields);
@@ -24,7 +25,7 @@ pub fn copyHead(head: *const Head, space: []u8) Head {
     return same;
 }
 
-/// One such copy, in a buffer of the worker's pool.
+/// A copy of a head in a buffer of the worker's pool.
 pub const KeptHead = struct {
     head: Head,
     buffer: Pool.Buffer,

@@ -6,12 +6,12 @@ const Networks = @import("networks.zig").Networks;
 
 /// A place where connections come in.
 pub const Listener = struct {
-    /// The io's name for it; null if somebody else accepts there.
+    /// The io's name for it; null if the worker does not accept there.
     id: ?u32,
     address: io.Address,
-    /// What its connections speak TLS with.
+    /// The TLS context of its connections.
     tls: ?*tls.Context = null,
-    /// Who brings connections, with a header before them.
+    /// The proxies that bring connections, with a header before them.
     proxies: ?Networks = null,
     /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
     path: io.Address.Unix = .{ .buffer = undefined, .length = 0 },

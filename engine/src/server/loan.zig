@@ -1,18 +1,18 @@
-//! Bytes that are sent from where their owner has them, who may have them back when they were sent or will
-//! not be. Does not know: who owns them, and what a connection is.
+//! Bytes that are sent from their owner's memory. The owner gets them back when they were sent or dropped.
+//! Does not know: owners, and connections.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// The owner's mark for bytes that he lends. It lies in his memory, and is the engine's until it comes back.
+/// An owner's mark for lent bytes. It lies in the owner's memory, and is the engine's until it comes back.
 pub const Loan = extern struct { next: ?*Loan = null };
 
-/// Bytes that several may send at a time, kept unchanged by somebody who is told when one of them has no more
-/// use for them.
+/// Bytes that several connections may send at a time. Their owner keeps them unchanged, and is told when a
+/// connection has no more use for them.
 pub const Held = struct {
     bytes: []const u8,
     holder: *anyopaque,
-    /// Called once for each use, by the worker's thread, in the midst of its work: it answers to nobody, and
-    /// asks nothing of the server.
+    /// Called once for each use, by the worker's thread, in the midst of its work: the function returns
+    /// nothing, and asks nothing of the server.
     release: *const fn (holder: *anyopaque) void,
 
     /// Bytes that stay as they are for as long as the server runs.
@@ -26,29 +26,29 @@ pub const Held = struct {
 
 /// The loans of a worker.
 pub const Loans = struct {
-    /// Those that have come back, the last one first.
+    /// Loans that have come back, the last one first.
     returned: ?*Loan = null,
-    /// Bytes that have not.
+    /// Bytes of loans that have not.
     bytes: usize = 0,
 
-    /// Somebody lends so many bytes.
+    /// An owner lends bytes.
     pub fn begin(loans: *Loans, bytes: usize) void {
         loans.bytes += bytes;
     }
 
-    /// They are his again, and he will be told.
+    /// The bytes are their owner's again, who will be told.
     pub fn end(loans: *Loans, loan: *Loan, bytes: usize) void {
         loans.cancel(bytes);
         loans.decline(loan);
     }
 
-    /// The same for one who knows.
+    /// Like `end`, for an owner that needs no notice.
     pub fn cancel(loans: *Loans, bytes: usize) void {
         assert(bytes <= loans.bytes);
         loans.bytes -= bytes;
     }
 
-    /// Nothing was lent after all: a copy was made.
+    /// The loan is not needed, because the bytes were copied.
     pub fn decline(loans: *Loans, loan: *Loan) void {
         loan.next = loans.returned;
         loans.returned = loan;

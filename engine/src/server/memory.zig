@@ -1,6 +1,6 @@
 //! Whether the process holds more memory than it may, by how much, and when to ask again. What counts is the
 //! process, not what the engine can count of itself: most of a body that an application collects is the
-//! application's. Does not know: connections, who has to give memory back, and how.
+//! application's. Does not know: connections, and how memory is given back.
 const std = @import("std");
 const io = @import("io");
 const Config = @import("config.zig").Config;
@@ -22,22 +22,22 @@ pub fn forgetFiles(bytes: u64) void {
     _ = files.fetchSub(bytes, .monotonic);
 }
 
-/// One worker's view of its process's memory.
+/// A worker's view of its process's memory.
 pub const Memory = struct {
     /// In force, in bytes of physical memory; `none`: no limit.
     resident_max: u64 = none,
-    /// The same for address space (RLIMIT_AS), where malloc fails.
+    /// Like `resident_max`, for address space (RLIMIT_AS), where malloc fails.
     address_max: u64 = none,
     /// Asks the system; tests have answers of their own.
     gauge: *const fn () ?io.memory.Usage = io.memory.usage,
     heap: *const fn () ?io.memory.Heap = io.memory.heap,
-    /// What is in physical memory beside the heap, and mapped beside it, when the worker was made.
+    /// Physical memory and mappings beside the heap, when the worker was made.
     base: Beside = .{},
-    /// What was received since the last look.
+    /// Bytes that were received since the last look.
     received: u64 = 0,
-    /// What was queued for peers at the last look.
+    /// Bytes that were queued for peers at the last look.
     queued: u64 = 0,
-    /// A look is due after so much of it, or at that time.
+    /// A look is due after this number of bytes, or at that time.
     step: u64 = none,
     look_at: u64 = none,
     /// Was shed, and may not be free yet: the host has it, and is told when the round is over.
@@ -45,9 +45,9 @@ pub const Memory = struct {
     pending_rounds: u8 = 0,
     /// The limit is reached and there is nothing left to shed: nothing new is let in.
     full: bool = false,
-    /// What ends now is given up for want of memory.
+    /// Requests that end now are given up for want of memory.
     sheds: bool = false,
-    /// It is one of `workers`.
+    /// The worker counts among `workers`.
     counts: bool = false,
 
     pub const none = std.math.maxInt(u64);
@@ -58,8 +58,8 @@ pub const Memory = struct {
     /// The least that is received or queued between two looks, which cost some microseconds, and up to a
     /// millisecond at the limit: part of a limit.
     const part_of_step = 64;
-    /// What a byte that is received may cost at once: an application that decodes it takes many times its
-    /// size.
+    /// Bytes of memory that a received byte may cost at once: an application that decodes it takes many times
+    /// its size.
     const cost_factor = 16;
     /// Part of a limit that connections may hold even when the rest of the process takes all: or a large
     /// application, whose memory nobody can shed, would refuse everybody.
@@ -70,7 +70,7 @@ pub const Memory = struct {
     /// Part of a limit by which shedding goes below it, so that it is not reached again at once.
     const part_of_room = 16;
 
-    /// One more worker of this process. It does not count if it has no limit.
+    /// Counts another worker of this process, if it has a limit.
     pub fn join(memory: *Memory, config: *const Config) void {
         memory.counts = config.memory_bytes_max != 0;
         if (memory.counts) _ = workers.fetchAdd(1, .monotonic);
@@ -78,7 +78,7 @@ pub const Memory = struct {
         memory.rebase();
     }
 
-    /// One less.
+    /// Takes the worker out of that count.
     pub fn leave(memory: *Memory) void {
         if (memory.counts) _ = workers.fetchSub(1, .monotonic);
     }
@@ -117,7 +117,7 @@ pub const Memory = struct {
         return memory.leastMax() == none;
     }
 
-    /// The smaller of the two limits, for those who want one number; 0: none.
+    /// The smaller of the two limits; 0: none.
     pub fn limit(memory: *const Memory) u64 {
         return if (memory.isOff()) 0 else memory.leastMax();
     }
@@ -139,12 +139,12 @@ pub const Memory = struct {
         return memory.received +| (queued -| memory.queued) >= memory.step or now >= memory.look_at;
     }
 
-    /// What a look finds.
+    /// The result of a look.
     pub const Finding = struct {
         /// In use of the limit that is nearer, or further exceeded.
         used: u64,
         max: u64,
-        /// What this worker has to shed: its part of what is above the limit, and some room.
+        /// Bytes that this worker has to shed: its part of the excess over the limit, and some room.
         goal: u64,
     };
 
@@ -177,8 +177,8 @@ pub const Memory = struct {
         return worst;
     }
 
-    /// What the heap keeps free is resident, but not in use. Whatever was mapped beside the heap since the
-    /// beginning counts.
+    /// Memory that the heap keeps free is resident, but not in use. All that was mapped beside the heap since
+    /// the beginning counts.
     fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
         const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
         const in_use = memory.base.resident + mapped + (heap.held -| heap.free);
@@ -209,7 +209,7 @@ pub const Memory = struct {
         memory.queued = queued;
     }
 
-    /// What this worker's connections may hold whatever the rest of the process takes.
+    /// Bytes that this worker's connections may hold, however much the rest of the process takes.
     pub fn allowance(finding: Finding) u64 {
         return finding.max / part_of_connections / @max(workers.load(.monotonic), 1);
     }
@@ -263,7 +263,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expect(!memory.isDue(0, 2));
     memory.received += 1;
     try testing.expect(memory.isDue(0, 2));
-    // Where nobody knows, what the engine counts is all there is.
+    // Where the system does not tell, only the engine's own count is known.
     Fake.usage = null;
     try testing.expectEqual(null, memory.look(100 * mib, 0, 2));
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 0, 2).?.used);

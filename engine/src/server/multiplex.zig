@@ -85,7 +85,8 @@ pub const Multiplex = struct {
         multiplex.places = places;
     }
 
-    /// Memory for the session's fields comes in steps of so many u64s: a browser's first page takes one.
+    /// Memory for the session's fields comes in steps of this number of u64s: a browser's first page takes
+    /// one.
     const table_step = 128;
 
     /// Gives the session what its peer's fields take.

@@ -19,12 +19,12 @@ pub const FileRange = struct {
     reading: bool = false,
     /// Its file system does not say what is in memory.
     is_dumb: bool = false,
-    /// It was slow: not even its end is the loop's business.
+    /// Its storage was slow: a thread closes the descriptor, too.
     was_slow: bool = false,
-    /// How much of it, from `offset` on, is at hand.
+    /// The number of bytes from `offset` on that are at hand.
     ready: u32 = 0,
 
-    /// So many bytes were read.
+    /// The first `len` bytes were read.
     pub fn advance(range: *FileRange, len: u64) void {
         range.offset += len;
         range.len -= len;
@@ -46,7 +46,7 @@ const Node = struct {
         owned: struct { whole: Pool.Buffer, start: usize, end: usize },
         /// All bytes, and how many were sent.
         lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
-        /// The same.
+        /// Like `lent`, for bytes that their owner holds.
         held: struct { body: Held, sent: usize },
         /// Bytes of a block that comes later, and how many were sent.
         part: struct { bytes: []const u8, sent: usize },
@@ -58,7 +58,7 @@ const Node = struct {
         return &node.content.file;
     }
 
-    /// What is left of its bytes to send; null for a range of a file.
+    /// The bytes that are not sent yet; null for a range of a file.
     pub fn unsent(node: *const Node) ?[]const u8 {
         return switch (node.content) {
             .bytes => |span| node.buffer[span.start..span.end],
@@ -70,7 +70,7 @@ const Node = struct {
         };
     }
 
-    /// So many more of its bytes are done with; it is no range of a file.
+    /// The first `len` unsent bytes are done with; the node is no range of a file.
     fn advance(node: *Node, len: usize) void {
         switch (node.content) {
             .bytes => |*span| span.start += @intCast(len),
@@ -96,7 +96,7 @@ pub const Outbox = struct {
     /// all of it is sent.
     const block_min = 1024;
     const block_max = 16 * 1024;
-    /// What `move` copies rather than keep two blocks for it.
+    /// Parts up to this size are copied by `move`, rather than keep two blocks for them.
     const part_min = 2048;
 
     /// Whether there is nothing to send.
@@ -350,7 +350,7 @@ pub const Outbox = struct {
         return if (bytes.len > 0) bytes else null;
     }
 
-    /// What to send next.
+    /// The output that is sent next.
     pub const Front = union(enum) { nothing, bytes: usize, file: *FileRange };
 
     /// Fills `slices` with the bytes up to the next file range, or tells that a file range is next.
@@ -511,7 +511,7 @@ pub const Outbox = struct {
         };
     }
 
-    /// A block of at least so many bytes, its header among them.
+    /// A block of at least `len` bytes, its header among them.
     fn push(outbox: *Outbox, pool: *Pool, bytes: usize) error{OutOfMemory}!*Node {
         const buffer = try pool.take(bytes);
         const node: *Node = @ptrCast(buffer.ptr);

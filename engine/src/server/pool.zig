@@ -13,7 +13,7 @@ pub const Pool = struct {
     kept_bytes: usize = 0,
     taken_bytes: usize = 0,
     allocations: u64 = 0,
-    /// What lies in nobody's buffer, because its owner lends it.
+    /// Bytes that lie in no buffer, because their owner lends them.
     loans: Loans = .{},
 
     /// The smallest and largest buffer that is kept; larger ones go to the heap and back.
@@ -105,7 +105,8 @@ pub const Pool = struct {
         pool.gpa.rawFree(buffer, alignment, @returnAddress());
     }
 
-    /// Whoever reads what was never written, or was given back, is to notice, where speed does not matter.
+    /// Where speed does not matter, buffers are filled, so that reads of bytes that were never written, or
+    /// were given back, show.
     const fills = builtin.optimize == .debug;
 
     /// Bytes in buffers, taken or kept.

@@ -19,12 +19,14 @@ pub const Relief = struct {
 
     /// Less than that is not worth the walk through a heap.
     const worth_bytes = 16 * 1024 * 1024;
-    /// Those whose output it was get some time to free what they made it of.
+    /// After output was sent, applications have this time to free the strings that it came from, before
+    /// memory is given back to the system.
     const delay_ms = 100;
-    /// At most once in so long: under load that comes in waves, what is given back is wanted again.
+    /// The time between two reliefs: under load that comes in waves, memory that is given back is wanted
+    /// again.
     const interval_ms = 1000;
 
-    /// So much is in use now. True: it is time to give back what is not, and to say `end` or `postpone`.
+    /// `bytes` are in use now. True: it is time to give free memory back, and to call `end` or `postpone`.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
         relief.before_bytes = relief.last_bytes;
         relief.last_bytes = bytes;
@@ -36,15 +38,15 @@ pub const Relief = struct {
         return now >= relief.due_at;
     }
 
-    /// It was given back. What has come back to its owner since the look before he has not freed yet: that is
-    /// given back another time.
+    /// Memory was given back. Owners have not yet freed strings that came back to them since the look before:
+    /// their memory is given back another time.
     pub fn end(relief: *Relief, now: u64) void {
         relief.peak_bytes = @max(relief.last_bytes, relief.before_bytes);
         relief.due_at = 0;
         relief.done_at = now;
     }
 
-    /// It is too early.
+    /// The host asks for a later relief.
     pub fn postpone(relief: *Relief, now: u64) void {
         relief.due_at = now + delay_ms;
     }

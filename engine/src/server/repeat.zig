@@ -29,7 +29,7 @@ pub const Repeat = struct {
         gpa.free(memory[0 .. @sizeOf(Repeat) + repeat.len]);
     }
 
-    /// What is sent.
+    /// The bytes that are sent again and again.
     pub fn bytes(repeat: *const Repeat) []const u8 {
         const memory: [*]const u8 = @ptrCast(repeat);
         return memory[@sizeOf(Repeat)..][0..repeat.len];

@@ -1,7 +1,7 @@
-//! Which host a request is for: the first route that matches it says so. A route is a value; to match one
-//! allocates nothing. The health path is no route: it is answered before there is an exchange, also for
-//! connections over the limit (worker/health.zig). Does not know: hosts, connections, what a path means to an
-//! application.
+//! The choice of a number for a request, by its path, name and upgrade: that of the first route that matches.
+//! A route is a value; to match one allocates nothing. The health path is no route: it is answered before
+//! there is an exchange, also for connections over the limit (worker/health.zig). Does not know: hosts,
+//! connections, what a path means to an application.
 const std = @import("std");
 const Head = @import("protocol").Head;
 
@@ -15,10 +15,10 @@ pub const Route = struct {
     /// one.
     host: []const u8 = "",
     upgrade: Upgrade = .any,
-    /// Which of the worker's hosts.
+    /// A number, whose meaning the maker of the route knows.
     to: u8,
 
-    /// What the request asks for.
+    /// The upgrade that the request asks for.
     pub const Upgrade = enum {
         any,
         /// A WebSocket, by a handshake that the engine has found right.

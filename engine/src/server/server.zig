@@ -1,5 +1,5 @@
-//! The engine: connections, exchanges and workers; joins `protocol`, `io` and `tls`.
-//! Does not know: who answers requests (C, Perl, Zig handlers).
+//! The engine: connections, exchanges and workers; joins `protocol`, `io` and `tls`. Does not know: hosts (C,
+//! Perl, Zig handlers).
 const access_log = @import("access_log.zig");
 const client = @import("client.zig");
 const counters = @import("counters.zig");
@@ -9,7 +9,7 @@ const slab = @import("slab.zig");
 const types = @import("types.zig");
 const websocket = @import("websocket.zig");
 
-/// One thread's loop over an io and a host.
+/// The loop of a thread over an io and a host.
 pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
 pub const Fault = @import("fault.zig").Fault;
@@ -32,18 +32,18 @@ pub const StartError = exchange.StartError;
 pub const head_bytes_max = exchange.head_bytes_max;
 pub const BodyError = exchange.BodyError;
 pub const EndError = exchange.EndError;
-/// What is to be done to an exchange, as a value, and as bytes without pointers.
+/// A piece of a response's body.
+pub const Content = @import("content.zig").Content;
+/// A command to an exchange, as a value, and as bytes without pointers.
 pub const Command = @import("command.zig").Command;
 pub const RefusalCause = @import("tally.zig").Cause;
 pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;
 
-/// Several hosts of one worker, and which of them a request is for.
 /// A request with its whole body.
 pub const Intake = @import("intake.zig").Intake;
 pub const Demand = @import("demand.zig").Demand;
-pub const Hosts = @import("hosts.zig").Hosts;
 pub const Route = @import("route.zig").Route;
 pub const findRoute = @import("route.zig").find;
 
@@ -60,7 +60,7 @@ pub const Slab = slab.Slab;
 pub const Ticket = slab.Ticket;
 pub const exchanges_max = slab.items_max;
 
-/// What other threads ask a worker to do.
+/// The mailbox by which other threads command a worker.
 pub const Inbox = inbox.Inbox;
 pub const Message = inbox.Message;
 pub const MessageQueue = inbox.Queue;
@@ -83,7 +83,7 @@ pub const AccessLogFormat = access_log.Format;
 pub const AccessLogOptions = access_log.Options;
 pub const Level = types.Level;
 pub const Stats = types.Stats;
-/// What a worker counts, for other processes to read.
+/// A worker's counters, for other processes to read.
 pub const Counters = counters.Counters;
 pub const counter_table = counters.table;
 pub const CounterKind = counters.Kind;

@@ -1,9 +1,9 @@
-//! What each connection may send in one round of its worker's loop. A kernel that has megabytes of room for
-//! each of many would be filled for one after the other, and whoever comes next waited for all of them.
-//! Does not know: what is sent, and when a connection goes on.
+//! The bytes that each connection may send in one round of its worker's loop. A kernel that has megabytes of
+//! room for each of many connections would be filled for one after the other, and the next one waited for all
+//! of them. Does not know: the bytes, and when a connection goes on.
 const std = @import("std");
 
-/// What has been sent in this round, by all connections together.
+/// The bytes that all connections together have sent in this round.
 pub const Share = struct {
     round: u32 = 0,
     bytes: usize = 0,
@@ -13,7 +13,7 @@ pub const Share = struct {
     /// A turn.
     pub const turn_bytes = 128 * 1024;
 
-    /// How much a connection has sent in a round.
+    /// The bytes that a connection has sent in a round.
     pub const Turn = struct { round: u32 = 0, bytes: u32 = 0 };
 
     /// A round begins.
@@ -27,7 +27,7 @@ pub const Share = struct {
         return turn_bytes -| if (turn.round == share.round) turn.bytes else 0;
     }
 
-    /// A connection has sent so many.
+    /// A connection has sent bytes.
     pub fn note(share: *Share, turn: *Turn, bytes: usize) void {
         share.bytes += bytes;
         const before = if (turn.round == share.round) turn.bytes else 0;

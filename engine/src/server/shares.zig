@@ -1,10 +1,10 @@
-//! How many outputs each lent string waits in: a string that many peers are sent is in memory once, so each
-//! of them holds a part of it. Does not know: peers, and whom that concerns.
+//! The number of outputs that each lent string waits in: a string that many peers are sent is in memory once,
+//! so each of them holds a part of it. Does not know: peers.
 const std = @import("std");
 const Outbox = @import("outbox.zig").Outbox;
 
-/// A table of strings, made when somebody asks. Takes no memory; a string that finds no place in it counts
-/// for each that sends it.
+/// A table of strings, made on demand. Takes no memory; a string that finds no place in it counts for each
+/// that sends it.
 pub const Shares = struct {
     strings: [places]String = @splat(.{}),
 

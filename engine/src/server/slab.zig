@@ -17,7 +17,7 @@ pub const Ticket = enum(u64) {
     /// Odd generations name items, even ones free slots.
     const one_generation = 1 << (slot_bits + engine_bits + kind_bits);
 
-    /// Which of two slabs whose names appear in the same places has the item. All others are `plain`.
+    /// Tells two slabs apart whose tickets appear in the same places. All other slabs are `plain`.
     pub const Kind = enum(u1) {
         transport,
         stream,

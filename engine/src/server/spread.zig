@@ -35,8 +35,8 @@ pub const Spread = struct {
     /// The longest wait of a connection for which the other workers have no time.
     const away_ms = 2;
     const lead_max = 4;
-    /// After so many returns in a row with connections that wait, the worker accepts more of them. Ten times
-    /// `away_ms` is about the time in which another process gets a processor.
+    /// After this number of returns in a row with connections that wait, the worker accepts more of them. Ten
+    /// times `away_ms` is about the time in which another process gets a processor.
     const waits_max = 10;
     const allowed_bits_max = 6;
 

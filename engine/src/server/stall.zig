@@ -17,7 +17,7 @@ pub const Stall = struct {
         return .{ .since = now };
     }
 
-    /// The peer moved so many bytes: a second for each `rate` of them.
+    /// The peer moved bytes: a second for each `rate` of them.
     pub fn progress(stall: *Stall, bytes: u64, rate: u32, now: u64) void {
         const paid = bytes * 1000 + stall.change;
         stall.since += paid / rate;
@@ -30,16 +30,16 @@ pub const Stall = struct {
         return if (limit_ms == 0) Timer.never else stall.since + limit_ms;
     }
 
-    /// Nobody waits for the peer for a while.
+    /// The peer is not waited for, for a while.
     pub fn pause(stall: Stall, now: u64) Paused {
         return .{ .spent_ms = now -| stall.since };
     }
 
-    /// The time that the peer has used up of its patience, while nobody waits for it.
+    /// The time that the peer has used up, while it is not waited for.
     pub const Paused = struct {
         spent_ms: u64 = 0,
 
-        /// It is waited for again.
+        /// The peer is waited for again.
         pub fn proceed(paused: Paused, now: u64) Stall {
             return .{ .since = now -| paused.spent_ms };
         }

@@ -1,16 +1,15 @@
 //! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells
-//! of it. Does not know: who is told, and in which words.
+//! of it. Does not know: logs, and words.
 const std = @import("std");
 
-/// How many have happened that no report has told of.
+/// The number of events that no report has told of.
 pub const Tally = struct {
     untold: u32 = 0,
     told_at: ?u64 = null,
     /// Between two reports.
     pause_ms: u32 = 1000,
 
-    /// One more. What its report has to say of the others, or null if it is one of those that the
-    /// next report tells of.
+    /// Counts an event. The others, if there is a report of it; null if the next report tells of it.
     pub fn add(tally: *Tally, now: u64) ?Others {
         if (tally.told_at) |at| if (now -| at < tally.pause_ms) {
             tally.untold += 1;
@@ -20,20 +19,20 @@ pub const Tally = struct {
         return tally.take();
     }
 
-    /// So many more at once, at least one.
+    /// Counts `count` events at once, at least one.
     pub fn addMany(tally: *Tally, count: u32, now: u64) ?Others {
         tally.untold += count - 1;
         return tally.add(now);
     }
 
-    /// Those that are left over.
+    /// The events that no report has told of; the count begins anew.
     pub fn take(tally: *Tally) Others {
         defer tally.untold = 0;
         return .{ .count = tally.untold };
     }
 };
 
-/// What a worker tells of now and then only.
+/// Troubles of which a worker tells at most once a second.
 pub const Troubles = struct {
     /// TLS handshakes that failed.
     handshake: Tally = .{},
@@ -51,7 +50,7 @@ pub const Troubles = struct {
     shed: Tally = .{},
     /// Requests and messages that were refused, by what they exceed.
     refused: std.EnumArray(Cause, Tally) = .initFill(.{}),
-    /// Want of memory for which nobody was refused.
+    /// Want of memory for which no request was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
     /// Interpreters that could not join.
     joins: Tally = .{},
@@ -62,7 +61,7 @@ pub const Troubles = struct {
     fields: Tally = .{ .pause_ms = 60_000 },
 };
 
-/// What a refused request or message exceeds: the limit of that name (config.zig), or the rules of HTTP.
+/// The limit that a refused request or message exceeds, by its name (config.zig), or the rules of HTTP.
 pub const Cause = enum {
     request,
     request_line_bytes_max,

@@ -57,8 +57,8 @@ pub const Wheel = struct {
     }
 
     /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`. What is set
-    /// again meanwhile, even for a time that has passed, comes with a later tick: whoever calls this until
-    /// there is none comes to an end.
+    /// again meanwhile, even for a time that has passed, comes with a later tick: a caller that calls this
+    /// until there is none comes to an end.
     pub fn expire(wheel: *Wheel, now_ms: u64) ?*Timer {
         const due = now_ms / tick_ms;
         wheel.round = due;
@@ -178,7 +178,7 @@ test "a timer that is removed never comes, and may be set again" {
     try std.testing.expectEqual(&timers[0], wheel.expire(128).?);
     try std.testing.expectEqual(null, wheel.expire(128));
     try std.testing.expectEqual(null, wheel.nextExpiry());
-    // It forgets whom it stood behind.
+    // A removed timer has no neighbours.
     for (timers[0..2]) |*timer| wheel.set(timer, 1_000);
     wheel.remove(&timers[0]);
     wheel.set(&timers[0], 2_000);

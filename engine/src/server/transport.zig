@@ -1,7 +1,7 @@
 //! A connection to a peer: its socket, TLS, addresses, output and deadlines of the wire. It has one lane,
 //! which serves its requests one after the other; or carries many streams, which have lanes of their own; or
-//! relays another transport's bytes. Calls nobody: the worker acts. Deadlines are values here: `deadline` is
-//! the present one, `Lane.overdue` says what follows when it has passed.
+//! relays another transport's bytes. Has no side effects: the worker acts. Deadlines are values here:
+//! `deadline` is the present one, `Lane.overdue` says what follows when it has passed.
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");

@@ -19,7 +19,7 @@ pub const Tunnel = struct {
     place: Handshakes.Place = .{},
     /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
     silent: bool = false,
-    /// The client's certificate, once somebody has asked for it.
+    /// The client's certificate, once it was asked for.
     peer: ?tls.Peer = null,
 
     /// A tunnel for a new connection, which may speak one of `protocols` (see tls.Session.init).

@@ -21,7 +21,7 @@ pub const Reason = enum(u32) {
     queue_overflow = 12,
 };
 
-/// How much a notice matters. The numbers are part of the C contract.
+/// The importance of a notice. The numbers are part of the C contract.
 pub const Level = enum(u32) { err = 1, warn = 2, info = 3, debug = 4 };
 
 /// A peer as logs name it, by the text of its address: those on Unix sockets have none.
@@ -78,7 +78,7 @@ pub fn limitsOf(config: *const Config) Limits {
     };
 }
 
-/// What a connection of many streams is allowed, out of the whole configuration.
+/// The limits of a connection with many streams, out of the whole configuration.
 pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
     return .{
         .streams_max = config.h2_streams_max,

@@ -20,7 +20,7 @@ const Timer = @import("timer.zig").Timer;
 /// Of a message.
 pub const Kind = ws.Kind;
 
-/// How a WebSocket ended. `reason` is the peer's text.
+/// The close code of a WebSocket that ended, and the peer's text.
 pub const Close = struct { code: u16, reason: []const u8 };
 
 /// Stands for "the peer went without a close frame" (RFC 6455 section 7.4.1).
@@ -62,7 +62,7 @@ pub const WebSocket = struct {
         assert(@sizeOf(WebSocket) <= 448);
     }
 
-    /// How far it is.
+    /// The stage of a WebSocket.
     pub const State = union(enum) {
         /// The host has not accepted it yet.
         handshake,
@@ -71,7 +71,7 @@ pub const WebSocket = struct {
         closing: struct { until: u64, why: ?Reason = null },
     };
 
-    /// What the peer ended with: its close frame, or what it did wrong.
+    /// The peer's end of the WebSocket: its close frame, or its fault.
     pub const Failure = ws.Failure;
     pub const Ending = union(enum) { closed: Close, failed: Failure };
 
@@ -126,10 +126,10 @@ pub const WebSocket = struct {
         };
     }
 
-    /// What a deadline asks for.
+    /// The consequence of a deadline.
     pub const Due = enum { nothing, ping, pong_missed, close_unanswered };
 
-    /// What is due at `now`.
+    /// The deadline's consequence that is due at `now`.
     pub fn due(websocket: *const WebSocket, now: u64) Due {
         if (now < websocket.deadline()) return .nothing;
         return switch (websocket.state) {
@@ -179,14 +179,14 @@ pub const WebSocket = struct {
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePing("", null, &frame)]);
         keepalive.ping_at = now + keepalive.interval_ms;
-        // Nobody reads what it answers while one of its messages waits.
+        // While a message of the peer waits, its answers are not read.
         const expected = keepalive.timeout_ms > 0 and !websocket.incoming.isStalled();
         if (expected and keepalive.pong_until == Timer.never) {
             keepalive.pong_until = now + keepalive.timeout_ms;
         }
     }
 
-    /// What the worker has to do about input.
+    /// The consequence of input for the worker.
     pub const Event = union(enum) {
         need_more,
         /// A control frame was dealt with, or a piece of a message kept.
@@ -309,8 +309,8 @@ pub const WebSocket = struct {
         return .ending;
     }
 
-    /// What the host is told of an end that `reason` brought: the peer's last word, if it was
-    /// read, counts for more.
+    /// The close code and the reason that the host is told of an end: the peer's close frame, if it was read,
+    /// counts for more than `reason`.
     pub fn endSeen(websocket: *const WebSocket, reason: Reason) struct { close: Close, reason: ?Reason } {
         const ending = websocket.ending orelse
             return .{ .close = .{ .code = code_abnormal, .reason = "" }, .reason = reason };
@@ -392,7 +392,7 @@ pub const WebSocket = struct {
         errdefer websocket.session.sending = before;
         const len = websocket.session.encodeHeader(.{ .kind = kind, .len = bytes.len }, null, &header);
         if (bytes.len <= small_bytes) {
-            // One piece of memory, so that a small message is one copy.
+            // The frame's header and a small message go into one piece of memory, with one copy.
             const space = try outbox.reserve(pool, header.len + small_bytes);
             @memcpy(space[0..len], header[0..len]);
             @memcpy(space[len..][0..bytes.len], bytes);

@@ -1,10 +1,9 @@
-//! One thread's loop: joins an io, many connections and a host, or several. The only file in which they meet.
+//! The loop of one thread: joins an io, many transports and a host. The only file in which they meet.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
 //! output, proxied, refusals, relay, repeat, secure, storage, streams, turns, upload, websocket.
 //!
-//! A host is whoever answers requests: `NativeHost` for Zig handlers, the C API for everybody else. `Hosts`
-//! (hosts.zig) makes one of several: then a route chooses the host of each exchange. A host provides, for its
-//! exchanges,
+//! A host answers requests: `NativeHost` for Zig handlers, that of the C API for everybody else. A host
+//! provides, for its exchanges,
 //!
 //!     pub const demand: Demand
 //!         whether it asks for bodies (`read`), takes them as they come, or wants them whole; a host that
@@ -22,7 +21,7 @@
 //!     fn drained(host, worker, *Exchange) void
 //!         output fell below the low-water mark
 //!     fn flushed(host, worker, *Exchange) void (optional)
-//!         all was sent, after a flushWhole() that could not do it at once
+//!         all was sent, after a flush() that could not do it at once
 //!     fn finished(host, worker, *Exchange) void
 //!         the rest of an ended response was sent; the ticket dies with the call
 //!     fn aborted(host, worker, *Exchange, Reason) void
@@ -78,6 +77,7 @@ const AccessLog = access_log.AccessLog;
 const admission_file = @import("admission.zig");
 const Admission = admission_file.Admission;
 const tls = @import("tls");
+const Bodies = @import("bodies.zig").Bodies;
 const Budget = @import("budget.zig").Budget;
 const client_file = @import("client.zig");
 const Client = client_file.Client;
@@ -85,8 +85,7 @@ const Trust = client_file.Trust;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Lane = @import("lane.zig").Lane;
-const Counters = @import("counters.zig").Counters;
-const counting_file = @import("worker/counting.zig");
+const Counting = @import("counting.zig").Counting;
 const Demand = @import("demand.zig").Demand;
 const exchange_file = @import("exchange.zig");
 const Exchange = exchange_file.Exchange;
@@ -185,12 +184,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Others accept at the same sockets, in other processes for instance, and get as many connections.
         spread: ?Spread = null,
         listeners: std.ArrayList(Listener),
-        /// The writer of long bodies to files; null: no body was long enough.
-        spool: ?io_layer.Spool = null,
-        /// Bytes that these files hold, or are about to.
-        spooled_bytes: u64 = 0,
-        /// The folder of these files; null: the default.
-        body_folder: ?[:0]const u8 = null,
+        bodies: Bodies = .{},
         /// The reader of files that are not in memory; null: there has been none.
         storage: ?*io_layer.Storage = null,
         scratch: secure.Scratch = .{},
@@ -205,14 +199,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         relays: u32 = 0,
         health: Health = .{},
         access: ?AccessLog = null,
-        /// When the host was last told of trouble with the access log.
-        access_told_at: u64 = 0,
         stats: Stats = .{},
-        /// The memory that events are counted in; null: nobody asks for the numbers.
-        counters: ?*Counters = null,
-        /// The times at which applications take requests are wanted: a host that can tell notes them.
-        notes_taken: bool = false,
-        look: counting_file.Look = .{},
+        counting: Counting = .{},
 
         /// `host` must outlive the worker. Create it after fork, in the thread that runs it.
         pub fn init(gpa: std.mem.Allocator, config: Config, host: *Host, io_options: IoOptions) !Self {
@@ -322,7 +310,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return @intCast(w.listeners.items.len - 1);
         }
 
-        /// A place where somebody else accepts; its number, for `adopt`.
+        /// An address at which another program part accepts; its number, for `adopt`.
         pub fn noteListener(w: *Self, address: io_layer.Address) error{OutOfMemory}!u32 {
             try w.listeners.append(w.gpa, .at(null, address));
             return @intCast(w.listeners.items.len - 1);
@@ -346,7 +334,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         const access_part = @import("worker/access.zig").Access(Self);
         const accepting = @import("worker/accept.zig").Accept(Self);
         const applying = @import("worker/apply.zig").Apply(Self);
-        const counting = counting_file.Counting(Self);
+        const counters_part = @import("worker/counting.zig").CountersPart(Self);
         const gathering = @import("worker/gathering.zig").Gathering(Self);
         const input = @import("worker/input.zig").Input(Self);
         const output = @import("worker/output.zig").Output(Self);
@@ -376,10 +364,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setAccessLog = access_part.setAccessLog;
         pub const reopenAccessLog = access_part.reopenAccessLog;
         pub const settleAccessLog = access_part.settleAccessLog;
-        pub const useCounters = counting.useCounters;
-        pub const noteWishes = counting.noteWishes;
-        pub const stirCounting = counting.stir;
-        pub const queueTime = counting.queueTime;
+        pub const useCounters = counters_part.useCounters;
+        pub const noteWishes = counters_part.noteWishes;
+        pub const queueTime = counters_part.queueTime;
 
         pub const CommandError = applying.CommandError;
         pub const apply = applying.apply;
@@ -393,16 +380,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const start = output.start;
         pub const inform = output.inform;
         pub const write = output.write;
-        pub const writeBlocks = output.writeBlocks;
-        pub const writeLent = output.writeLent;
-        pub const writeHeld = output.writeHeld;
-        pub const writeFile = output.writeFile;
-        pub const writeOwnFile = output.writeOwnFile;
-        pub const writeRange = output.writeRange;
-        pub const writeParts = output.writeParts;
+        pub const writeCopy = output.writeCopy;
+        pub const rangeOf = output.rangeOf;
         pub const end = output.end;
-        pub const flushNow = output.flushNow;
-        pub const flushWhole = output.flushWhole;
+        pub const sendNow = output.sendNow;
+        pub const flush = output.flush;
         pub const read = output.read;
         pub const buffered = output.buffered;
         pub const abort = output.abort;
@@ -463,10 +445,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const asksForStreams = streams.asksForStreams;
         pub const pumpStreams = streams.pump;
         pub const pumpStream = streams.pumpStream;
-        pub const flushStream = streams.flushStream;
+        pub const pourStream = streams.pourStream;
         pub const sendStream = streams.sendStream;
         pub const cutStream = streams.cutStream;
-        pub const flushMultiplexed = streams.flushMultiplexed;
+        pub const sendFrames = streams.sendFrames;
         pub const settleMultiplexed = streams.settleMultiplexed;
         pub const queuedOnStream = streams.queuedOnStream;
         pub const hasWaitedForOthers = streams.hasWaitedForOthers;
@@ -493,9 +475,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
         pub const noteTurnedAway = access_part.noteTurnedAway;
-        pub const noteOutput = counting.noteOutput;
-        pub const countEnd = counting.countEnd;
-        pub const countEnding = counting.countEnding;
+        pub const noteOutput = counters_part.noteOutput;
+        pub const countEnd = counters_part.countEnd;
+        pub const countEnding = counters_part.countEnding;
         pub const peerEnded = input.peerEnded;
         pub const laneEnded = input.laneEnded;
         pub const hasPeerLeft = input.hasPeerLeft;
@@ -503,7 +485,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const queueRejection = accepting.queueRejection;
         pub const queued = output.queued;
         pub const complete = output.complete;
-        pub const flushFramed = output.flushFramed;
+        pub const sendFramed = output.sendFramed;
         pub const fileFailed = output.fileFailed;
         pub const closeFile = storing.closeFile;
         pub const readable = storing.readable;
@@ -513,8 +495,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const goOn = output.goOn;
         pub const forget = output.forget;
         pub const keepHead = output.keepHead;
-        pub const flush = output.flush;
-        pub const flushPlain = output.flushPlain;
+        pub const send = output.send;
+        pub const sendPlain = output.sendPlain;
         pub const settle = output.settle;
         pub const took = output.took;
         pub const block = output.block;
@@ -522,7 +504,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const receiveSecure = secure.receive;
         pub const unseal = secure.unseal;
         pub const receiveHandshake = shaking.receive;
-        pub const flushSecure = secure.flush;
+        pub const sendSealed = secure.send;
         pub const closeSocket = output.closeSocket;
         pub const sendCloseNotify = secure.sendCloseNotify;
         pub const refreshCertificates = secure.refresh;
@@ -539,9 +521,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The loop
 
-        /// A push host answers at once, and so many of its answers are sent together: receiving and sending
-        /// in turn, kernel and host would evict each other's code with every request (1 to 2 % of a hello).
-        /// No more, since the first one waits for the last one's handler.
+        /// A push host answers at once, and this number of its answers are sent together: receiving and
+        /// sending in turn, kernel and host would evict each other's code with every request (1 to 2 % of a
+        /// hello). No more, since the first one waits for the last one's handler.
         const answers_together = 16;
 
         /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1:
@@ -549,7 +531,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
-            if (w.corked.items.len > 0) counting.stir(w);
+            if (w.corked.items.len > 0) w.counting.stir(w.now);
             turns.serveBacklog(w);
             turns.uncork(w);
             accepting.comeBack(w);
@@ -578,7 +560,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.expire();
             access_part.settleAccessLog(w);
             w.relieve();
-            counting.lookWhenDue(w);
+            counters_part.lookWhenDue(w);
             w.checkStopped();
         }
 
@@ -597,7 +579,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return false;
         }
 
-        /// After a burst, whoever allocates memory gives back to the system what is free.
+        /// After a burst, the C library gives free memory back to the system, and so does the host.
         fn relieve(w: *Self) void {
             if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now)) return;
             const done = if (@hasDecl(Host, "relieve")) w.host.relieve() else true;
@@ -628,7 +610,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (timeout_ms < 0) left else @min(left, timeout_ms);
         }
 
-        /// Is there something to do that waits for nobody?
+        /// Is there something to do now?
         pub fn isUrgent(w: *const Self) bool {
             if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
             if (w.isEnding()) return true;
@@ -637,8 +619,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The host of an exchange
 
-        /// Decides which host answers a request that begins, and what that wants. With one host that is known
-        /// when this is compiled.
+        /// Has the host choose the demand of a request that begins, if it has several.
         pub inline fn route(w: *Self, exchange: *Exchange) void {
             if (@hasDecl(Host, "route")) w.host.route(exchange, &w.head);
         }
@@ -667,7 +648,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn nextDeadline(w: *const Self) ?u64 {
             var next = w.wheel.nextExpiry() orelse timer.Timer.never;
-            for ([_]u64{ w.accept_at, w.relief.due_at, w.look.due_at }) |at| if (at != 0) {
+            for ([_]u64{ w.accept_at, w.relief.due_at, w.counting.due_at }) |at| if (at != 0) {
                 next = @min(next, at);
             };
             if (w.spread) |*spread| next = @min(next, spread.away_until orelse next);
@@ -675,7 +656,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn dispatch(w: *Self, event: io_layer.Event) void {
-            if (event != .woken) counting.stir(w);
+            if (event != .woken) w.counting.stir(w.now);
             switch (event) {
                 .accepted => |accepted| w.adopt(
                     accepting.listenerNumber(w, accepted.listener),
@@ -703,7 +684,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Bytes of a peer were received, which may be gone afterwards.
         pub fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
             w.memory.received += bytes.len;
-            if (w.counters) |counters| counters.noteBytes(.in, bytes.len);
+            if (w.counting.counters) |counters| counters.noteBytes(.in, bytes.len);
             input.receive(w, transport, bytes);
             shedding.attend(w);
         }
@@ -749,7 +730,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             accepting.comeBack(w);
             while (w.wheel.expire(w.now)) |due| {
                 const lane: *Lane = @alignCast(@fieldParentPtr("timer", due));
-                counting.stir(w);
+                w.counting.stir(w.now);
                 output.lookAtBlockage(w, lane);
                 switch (lane.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(lane),
@@ -850,7 +831,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else {
-                if (w.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
+                if (w.counting.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
                 if (!exchange.unannounced) w.host.aborted(w, exchange, reason);
             }
             w.forget(exchange);
@@ -994,7 +975,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             while (it.next()) |lane| w.fail(lane, .server_shutdown);
         }
 
-        /// Whether a worker that stops has nobody left, also if what was just sent was the last of it.
+        /// Whether a worker that stops has no connection left, also if its last output was just sent.
         fn isEnding(w: *const Self) bool {
             return w.stopping != .no and w.stopping != .stopped and w.transports.count == 0;
         }
@@ -1002,7 +983,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         fn checkStopped(w: *Self) void {
             if (!w.isEnding()) return;
             w.stopping = .stopped;
-            counting.lookAround(w);
+            counters_part.lookAround(w);
             accepting.tellRest(w);
             access_part.endAccessLog(w);
             w.host.stopped(w);

@@ -255,7 +255,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
                 const ticket = host.jobs.items[i].ticket;
                 if (host.random.uintLessThan(u8, 4) > 0) try host.goOn(worker, ticket);
                 // Not at the end of the round: the worker sees at once who is gone.
-                if (host.meddling) if (worker.find(ticket)) |exchange| worker.flushNow(exchange);
+                if (host.meddling) if (worker.find(ticket)) |exchange| worker.sendNow(exchange);
                 // The job may be gone, and another one in its place.
                 if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
             }
@@ -293,12 +293,13 @@ pub fn HostOf(comptime wanted: per.Demand) type {
                 return host.note(job, outcome);
             }
             if (job.mode == .echo) {
-                return host.note(job, try worker.write(exchange, job.body.items, .{ .last = true }));
+                const content: per.Content = .{ .bytes = job.body.items };
+                return host.note(job, try worker.write(exchange, content, .{ .last = true }));
             }
             var buffer: [piece_max]u8 = undefined;
             const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));
             job.sent += piece.len;
-            host.note(job, try worker.write(exchange, piece, .{ .last = job.sent == size }));
+            host.note(job, try worker.write(exchange, .{ .bytes = piece }, .{ .last = job.sent == size }));
         }
 
         fn advanceSocket(host: *Self, worker: anytype, exchange: *per.Exchange, job: *Job) !void {
@@ -346,59 +347,3 @@ pub fn HostOf(comptime wanted: per.Demand) type {
 
 pub const Host = HostOf(.pull);
 pub const Worker = per.Worker(per.io.Sim, Host);
-
-/// The hosts of a history's worker: one, or several that requests are shared out between.
-pub fn Cast(comptime Types: []const type) type {
-    return struct {
-        const Self = @This();
-        const Top = if (Types.len == 1) Types[0] else per.Hosts(Types);
-        pub const CastWorker = per.Worker(per.io.Sim, Top);
-
-        each: @Tuple(Types),
-        joined: if (Types.len == 1) void else Top,
-        routes: [@typeInfo(Mode).@"enum".field_names.len]per.Route,
-
-        /// Routes are drawn, too: which host answers which mode, and whether that goes by path or by upgrade.
-        pub fn init(cast: *Self, gpa: std.mem.Allocator, random: std.Random) void {
-            inline for (&cast.each) |*host| host.* = .{ .gpa = gpa, .random = random };
-            if (Types.len == 1) return;
-            const paths = [_][]const u8{ "/whole", "/chunked", "/echo/", "/socket" };
-            for (&cast.routes, paths) |*route, path| {
-                route.* = .{ .path = path, .to = random.uintLessThan(u8, Types.len) };
-            }
-            if (random.boolean()) {
-                cast.routes[0] = .{ .upgrade = .websocket, .to = random.uintLessThan(u8, Types.len) };
-                cast.routes[1] = .{
-                    .upgrade = .none,
-                    .host = "SIM",
-                    .to = random.uintLessThan(u8, Types.len),
-                };
-            }
-            var pointers: Top.Each = undefined;
-            inline for (&cast.each, 0..) |*host, n| pointers[n] = host;
-            cast.joined = .init(pointers, &cast.routes);
-        }
-
-        pub fn deinit(cast: *Self) void {
-            inline for (&cast.each) |*host| host.deinit();
-        }
-
-        /// For the worker.
-        pub fn top(cast: *Self) *Top {
-            return if (Types.len == 1) &cast.each[0] else &cast.joined;
-        }
-
-        /// A field's sum.
-        pub fn count(cast: *const Self, comptime field: []const u8) usize {
-            var sum: usize = 0;
-            inline for (&cast.each) |*host| sum += @field(host, field);
-            return sum;
-        }
-
-        /// Whether a flag is set everywhere.
-        pub fn all(cast: *const Self, comptime field: []const u8) bool {
-            inline for (&cast.each) |*host| if (!@field(host, field)) return false;
-            return true;
-        }
-    };
-}

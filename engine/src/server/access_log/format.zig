@@ -31,7 +31,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const http = @import("protocol").http;
 
-/// What is known when the request begins.
+/// Atoms that are known when the request begins.
 pub const Early = union(enum) {
     text: []const u8,
     peer,
@@ -50,7 +50,7 @@ pub const Early = union(enum) {
     pub const Header = struct { id: http.header.Id, name: []const u8 };
 };
 
-/// What is known of a connection's TLS, by its name in formats.
+/// Facts about a connection's TLS, by their names in formats.
 pub const Tls = enum {
     SSL_PROTOCOL,
     SSL_CIPHER,
@@ -60,7 +60,7 @@ pub const Tls = enum {
     SSL_CLIENT_S_DN,
 };
 
-/// What is known when it ends. The longest takes `late_bytes_max`.
+/// Atoms that are known when the request ends. The longest takes `late_bytes_max`.
 pub const Late = union(enum) {
     time,
     time_iso,
@@ -76,13 +76,13 @@ pub const Late = union(enum) {
     connection,
 };
 
-/// What a time is counted in. `seconds` have six places, `milliseconds` three.
+/// The unit of a time. `seconds` have six places, `milliseconds` three.
 pub const Unit = enum { seconds, milliseconds, microseconds, whole_seconds };
 
 /// "[21/Nov/2026:07:09:37 +0000]" has 28.
 pub const late_bytes_max = 32;
 
-/// One step of writing a line.
+/// A step of writing a line.
 pub const Op = union(enum) {
     /// The next run that was kept.
     kept,
@@ -109,7 +109,7 @@ const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\","
     "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\"," ++
     "\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}";
 
-/// What is wrong with a format.
+/// A fault of a format.
 pub const Fault = struct {
     /// Of the atom, in the format.
     at: usize = 0,
@@ -125,11 +125,11 @@ pub const Format = struct {
     runs: []const []const Early,
     ops: []const Op,
     json: bool,
-    /// Some atom tells how long a request took.
+    /// An atom tells how long a request took.
     timed: bool,
-    /// Some atom tells when its answer began.
+    /// An atom tells when its answer began.
     first_byte: bool,
-    /// Some atom tells when the application took it.
+    /// An atom tells when the application took it.
     queued: bool,
     /// Bound on what `ops` add to the kept runs.
     rest_bytes_max: usize,
@@ -147,7 +147,7 @@ pub const Format = struct {
         } else text;
         var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
         try compiler.read(source, fault);
-        // Nobody wants the same line for every request: it is a preset's name with a typo.
+        // The same line for every request makes no sense: it is a preset's name with a typo.
         if (compiler.atoms == 0) {
             return Compiler.bad(
                 fault,
@@ -188,12 +188,12 @@ const Compiler = struct {
     timed: bool = false,
     first_byte: bool = false,
     queued: bool = false,
-    /// Those that stand for something.
+    /// The number of atoms that stand for a value.
     atoms: usize = 0,
     rest_bytes_max: usize = 0,
     runs: std.ArrayList([]const Early) = .empty,
     ops: std.ArrayList(Op) = .empty,
-    /// What was read since the last late atom.
+    /// Early atoms and texts that were read since the last late atom.
     run: std.ArrayList(Early) = .empty,
 
     fn read(c: *Compiler, source: []const u8, fault: *Fault) Format.Error!void {

@@ -1,6 +1,6 @@
-//! One line of the access log: what is kept of a request when it begins, and the values that its end adds.
-//! Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control byte:
-//! such bytes are escaped. Does not know: formats as text, files, what time it is.
+//! A line of the access log: the text that is kept of a request when it begins, and the values that its end
+//! adds. Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control
+//! byte: such bytes are escaped. Does not know: formats as text, files, what time it is.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -15,7 +15,7 @@ const Early = format_file.Early;
 const Format = format_file.Format;
 const peerName = @import("../types.zig").peerName;
 
-/// What a line is about. Everything is only read.
+/// The request that a line is about. Everything is only read.
 pub const Subject = struct {
     /// Numeric address; empty for a Unix socket.
     peer: []const u8,

@@ -1,5 +1,5 @@
-//! What the access log tells of a connection's TLS, in the words of Apache's mod_ssl.
-//! Does not know: lines, and how values are escaped in them.
+//! Facts about a connection's TLS for the access log, in the words of Apache's mod_ssl. Does not know: lines,
+//! and how values are escaped in them.
 const std = @import("std");
 const tls = @import("tls");
 const Tls = @import("format.zig").Tls;
@@ -42,7 +42,7 @@ fn verdict(peer: *const tls.Peer, buffer: *[value_bytes_max]u8) []const u8 {
     return buffer[0 .. failed.len + len];
 }
 
-/// Nobody should take a name for proven that anybody can write into a certificate.
+/// A name that anybody can write into a certificate must not look proven.
 fn verified(peer: *const tls.Peer) []const u8 {
     return if (peer.verify_error == null) peer.subject orelse "" else "";
 }

@@ -65,16 +65,16 @@ pub fn Accept(comptime W: type) type {
         /// A connection is served.
         pub fn noteAccepted(w: *W) void {
             w.stats.accepted += 1;
-            if (w.counters) |counters| counters.note("connections_accepted");
+            if (w.counting.counters) |counters| counters.note("connections_accepted");
         }
 
-        /// Accepts whoever waits in the kernel's queues: they have been told that somebody is here, and
+        /// Accepts connections that wait in the kernel's queues: their peers take them for established, and
         /// closing the listeners would reset them.
         pub fn acceptWaiting(w: *W) void {
             if (!@hasDecl(W.IoType, "acceptWaiting")) return;
             for (w.listeners.items, 0..) |*listener, number| {
                 const id = listener.id orelse continue;
-                // While more come than leave, somebody is turned away.
+                // While more connections come than leave, some are turned away.
                 for (0..queue_max) |_| switch (w.io.acceptWaiting(id) orelse break) {
                     .accepted => |accepted| w.adopt(@intCast(number), accepted.socket, accepted.peer),
                     else => break,
@@ -98,8 +98,8 @@ pub fn Accept(comptime W: type) type {
             return false;
         }
 
-        /// 429, not 503: it is this client who has to slow down (RFC 6585 section 4), and a proxy must not
-        /// take the server for broken.
+        /// 429, not 503: this client has to slow down (RFC 6585 section 4), and a proxy must not take the
+        /// server for broken.
         fn turnAway(w: *W, transport: *Transport) void {
             const fast = transport.entry.verdict == .too_fast;
             const refusal: Refusal = .{
@@ -121,13 +121,13 @@ pub fn Accept(comptime W: type) type {
             w.noteRefusal(&transport.lane, refusal, early.refusalBodyBytes(refusal), "");
             const answered = transport.entry.isCounted();
             transport.lane.beginClosing();
-            if (!w.flush(&transport.lane)) return;
+            if (!w.send(&transport.lane)) return;
             if (answered) w.settle(&transport.lane) else w.close(&transport.lane);
         }
 
         fn noteUnwelcome(w: *W, transport: *const Transport) void {
             w.stats.rejected += 1;
-            if (w.counters) |counters| {
+            if (w.counting.counters) |counters| {
                 counters.noteRejection(if (transport.entry.verdict == .too_fast)
                     .address_rate
                 else
@@ -188,7 +188,7 @@ pub fn Accept(comptime W: type) type {
         /// request.
         pub fn reject(w: *W, transport: *Transport, raw: []const u8) void {
             queueRejection(w, &transport.lane, raw) catch return w.close(&transport.lane);
-            if (w.flush(&transport.lane)) w.settle(&transport.lane);
+            if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// The connection gets a 503 and ends; the caller flushes.
@@ -218,7 +218,7 @@ pub fn Accept(comptime W: type) type {
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
             w.noteTurnedAway(client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [early.response_bytes_max]u8 = undefined;
-            // No connection has this token, so whatever the io reports of the socket finds nobody.
+            // No connection has this token, so the io's events of the socket are dropped.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
                 _ = w.io.send(socket, &.{io_layer.slice(rejection(w, at_capacity, "", &space))}, false);
@@ -243,7 +243,7 @@ pub fn Accept(comptime W: type) type {
 
         fn noteRejected(w: *W, number: u32, client: []const u8) void {
             w.stats.rejected += 1;
-            if (w.counters) |counters| counters.noteRejection(.capacity);
+            if (w.counting.counters) |counters| counters.noteRejection(.capacity);
             const others = w.troubles.full.add(w.now) orelse return;
             var buffer: [160]u8 = undefined;
             w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{
@@ -341,7 +341,7 @@ pub fn Accept(comptime W: type) type {
             pauseAll(w);
         }
 
-        /// Once a round: whoever has left the sockets to others may be the next one.
+        /// Once a round: a worker that has left the sockets to others may take its turn again.
         pub fn comeBack(w: *W) void {
             const spread = if (w.spread) |*spread| spread else return;
             if (spread.away_until == null or !spread.mayReturn(w.now)) return;

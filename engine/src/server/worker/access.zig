@@ -47,7 +47,7 @@ pub fn Access(comptime W: type) type {
 
         /// An exchange ends, whatever the way: the one hook on the way of every request.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
-            if (w.counters) |counters| w.countEnd(counters, exchange);
+            if (w.counting.counters) |counters| w.countEnd(counters, exchange);
             const entry = exchange.log orelse return;
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
@@ -81,7 +81,8 @@ pub fn Access(comptime W: type) type {
             bytes: u64,
             raw: []const u8,
         ) void {
-            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, lane.session.family());
+            const family = lane.session.family();
+            if (w.counting.counters) |counters| counters.noteEarlyRefusal(refusal.status, family);
             const log = if (w.access) |*log| log else return;
             lane.request_count +%= 1;
             var subject = subjectOf(lane, lane.transport.peer_text.slice(), null, raw);
@@ -108,7 +109,7 @@ pub fn Access(comptime W: type) type {
             number: u32,
             refusal: Refusal,
         ) void {
-            if (w.counters) |counters| counters.noteEarlyRefusal(refusal.status, early.family);
+            if (w.counting.counters) |counters| counters.noteEarlyRefusal(refusal.status, early.family);
             const log = if (w.access) |*log| log else return;
             writeRefusal(
                 w,
@@ -177,10 +178,8 @@ pub fn Access(comptime W: type) type {
             const log = if (w.access) |*log| log else return;
             log.announce();
             handOver(w, log);
-            if (w.now -| w.access_told_at < news_ms and w.access_told_at != 0) return;
             var buffer: [access_log.news_bytes_max]u8 = undefined;
-            const news = log.news(&buffer) orelse return;
-            w.access_told_at = w.now;
+            const news = log.newsWhenDue(w.now, &buffer) orelse return;
             w.host.notice(w, null, .warn, news);
         }
 
@@ -201,8 +200,5 @@ pub fn Access(comptime W: type) type {
             w.access = null;
             if (news) |text| w.host.notice(w, null, .warn, text);
         }
-
-        /// Between two reports of trouble with the log.
-        const news_ms = 1000;
     };
 }

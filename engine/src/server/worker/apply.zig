@@ -38,23 +38,23 @@ pub fn Apply(comptime W: type) type {
                 },
                 .body => |body| {
                     const place: Exchange.Place = .{ .last = body.last, .close = body.last and body.close };
-                    if (body.blocks) |chain| return w.writeBlocks(exchange, chain, place);
-                    if (body.loan) |loan| return w.writeLent(exchange, body.bytes, loan, place);
-                    return w.write(exchange, body.bytes, place);
+                    if (body.blocks) |chain| return w.write(exchange, .{ .blocks = chain }, place);
+                    const loan = body.loan orelse return w.write(exchange, .{ .bytes = body.bytes }, place);
+                    return w.write(exchange, .{ .lent = .{ .bytes = body.bytes, .loan = loan } }, place);
                 },
                 .file => |file| {
-                    if (!file.is_slow) return w.writeFile(exchange, file.fd, file.offset, file.length);
-                    return w.writeRange(exchange, .{
+                    if (!file.is_slow) return w.writeCopy(exchange, file.fd, file.offset, file.length);
+                    return w.write(exchange, .{ .file = .{
                         .fd = file.fd,
                         .offset = file.offset,
                         .len = file.length.?,
                         .asks = true,
                         .was_slow = true,
-                    });
+                    } }, .{ .last = true });
                 },
                 .end => |end| return w.end(exchange, end.trailers),
                 .message => |message| return w.sendLent(exchange, message.kind, message.bytes, message.loan),
-                .flush => return if (w.flushWhole(exchange)) .accepted else .blocked,
+                .flush => return if (w.flush(exchange)) .accepted else .blocked,
                 .inform => |inform| try w.inform(exchange, inform.status, inform.fields),
                 .read => try w.read(exchange),
                 .abort => w.abort(exchange),

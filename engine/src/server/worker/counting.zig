@@ -1,42 +1,24 @@
-//! The part of a worker that counts for whoever watches the server (counters.zig). Without somebody who does
-//! it costs a branch
-//! where something could be counted.
+//! The part of a worker that counts what becomes of its connections and requests (../counting.zig).
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;
 const Multiplex = @import("../multiplex.zig").Multiplex;
 const Transport = @import("../transport.zig").Transport;
 
-/// When connections and requests are looked at, to tell how many there are of each kind: after a second in
-/// which something
-/// happened, so that a worker which rests is not woken.
-pub const Look = struct {
-    /// 0: nothing has happened since the last one.
-    due_at: u64 = 0,
-
-    const pause_ms = 1000;
-
-    /// Something happened.
-    pub fn stir(look: *Look, now: u64) void {
-        if (look.due_at == 0) look.due_at = now + pause_ms;
-    }
-};
-
 /// The part for a worker type.
-pub fn Counting(comptime W: type) type {
+pub fn CountersPart(comptime W: type) type {
     return struct {
         /// Counts into this memory from now on, which nobody else writes; null: not any longer.
         pub fn useCounters(w: *W, counters: ?*Counters) void {
-            w.counters = counters;
+            w.counting.use(counters);
             noteWishes(w);
-            w.look = .{};
             if (counters != null) lookAround(w);
         }
 
         /// Counters or an access log have come, or gone.
         pub fn noteWishes(w: *W) void {
             const is_logged = if (w.access) |*log| log.shared.format.queued else false;
-            w.notes_taken = w.counters != null or is_logged;
+            w.counting.wants_taken = w.counting.counters != null or is_logged;
         }
 
         /// For how long a request waited for its application, from when it was complete; null: it was not
@@ -47,20 +29,15 @@ pub fn Counting(comptime W: type) type {
             return taken -| @max(exchange.given_us, exchange.begun_us);
         }
 
-        /// Something happened that may have changed what is now.
-        pub inline fn stir(w: *W) void {
-            if (w.counters != null) w.look.stir(w.now);
-        }
-
         /// Once a round.
         pub fn lookWhenDue(w: *W) void {
-            if (w.look.due_at != 0 and w.now >= w.look.due_at) lookAround(w);
+            if (w.counting.isDue(w.now)) lookAround(w);
         }
 
         /// Publishes what is now.
         pub fn lookAround(w: *W) void {
-            const counters = w.counters orelse return;
-            w.look = .{};
+            const counters = w.counting.counters orelse return;
+            w.counting.due_at = 0;
             var now: Counters.Now = .{};
             var it = w.lanes();
             while (it.next()) |lane| {
@@ -81,12 +58,12 @@ pub fn Counting(comptime W: type) type {
                 counters.publishInterpreters(&w.host.countInterpreters());
             }
             // A host begins with a request, or is slow with it, without a word to the worker.
-            if (now.hasUnanswered()) w.look.stir(w.now);
+            if (now.hasUnanswered()) w.counting.stir(w.now);
         }
 
         /// A connection that carried many streams is over.
         pub fn countEnding(w: *W, multiplex: *Multiplex) void {
-            const counters = w.counters orelse return;
+            const counters = w.counting.counters orelse return;
             noteResets(counters, multiplex);
             if (multiplex.session.tally().ending) |code| counters.noteEnding(code);
         }
@@ -125,7 +102,7 @@ pub fn Counting(comptime W: type) type {
 
         /// Output of an exchange is about to be handed to the kernel.
         pub inline fn noteOutput(w: *W, exchange: *Exchange) void {
-            if (w.counters == null or exchange.sent_us != 0 or exchange.status == 0) return;
+            if (w.counting.counters == null or exchange.sent_us != 0 or exchange.status == 0) return;
             exchange.sent_us = w.io.micros();
         }
 

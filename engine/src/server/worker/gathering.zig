@@ -37,10 +37,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// Temporary files are created in this folder from now on. Not once one has been.
         pub fn setBodyFolder(w: *W, path: []const u8) error{OutOfMemory}!void {
-            std.debug.assert(w.spool == null);
-            const own = try w.gpa.dupeSentinel(u8, path, 0);
-            if (w.body_folder) |before| w.gpa.free(before);
-            w.body_folder = own;
+            return w.bodies.setFolder(w.gpa, path);
         }
 
         /// A request has begun whose body is on its way.
@@ -140,29 +137,19 @@ pub fn Gathering(comptime W: type) type {
 
         fn handOver(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             const bytes = intake.pendingBytes();
-            const most = w.config.body_file_bytes_max;
-            if (most != 0 and w.spooled_bytes + bytes > most) {
+            if (!w.bodies.hasRoom(bytes, w.config.body_file_bytes_max)) {
                 return lackRoom(w, lane, exchange, intake);
             }
             intake.beginWriting();
-            spoolOf(w).submit(&intake.job) catch {
+            w.bodies.writer(.{ .context = w, .wake = wake }, has_thread).submit(&intake.job) catch {
                 intake.endWriting(&w.pool);
                 return giveUp(w, lane, exchange, out_of_memory);
             };
             intake.file_bytes += bytes;
-            w.spooled_bytes += bytes;
+            w.bodies.held_bytes += bytes;
         }
 
-        fn spoolOf(w: *W) *io_layer.Spool {
-            if (w.spool == null) w.spool = .{
-                .folder = w.body_folder orelse default_folder,
-                .waker = .{ .context = w, .wake = wake },
-                .has_thread = !@hasDecl(W.IoType, "is_simulated"),
-            };
-            return &w.spool.?;
-        }
-
-        const default_folder = "/tmp";
+        const has_thread = !@hasDecl(W.IoType, "is_simulated");
 
         fn wake(context: *anyopaque) void {
             const w: *W = @ptrCast(@alignCast(context));
@@ -171,7 +158,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// Once a round: goes on with what was written.
         pub fn attend(w: *W) void {
-            const spool = if (w.spool) |*spool| spool else return;
+            const spool = if (w.bodies.spool) |*spool| spool else return;
             var jobs = spool.collect();
             while (jobs.pop()) |job| {
                 const intake: *Intake = @fieldParentPtr("job", job);
@@ -202,15 +189,15 @@ pub fn Gathering(comptime W: type) type {
             w.admission.discharge(&intake.upload);
             if (intake.isWriting()) return; // `attend` finds it
             memory.forgetFiles(intake.resident_bytes);
-            w.spooled_bytes -= intake.file_bytes;
+            w.bodies.held_bytes -= intake.file_bytes;
             intake.destroy(&w.pool);
         }
 
         /// When the worker ends, and all exchanges have.
         pub fn closeSpool(w: *W) void {
-            if (w.spool) |*spool| spool.close();
+            if (w.bodies.spool) |*spool| spool.close();
             attend(w);
-            if (w.body_folder) |folder| w.gpa.free(folder);
+            if (w.bodies.folder) |folder| w.gpa.free(folder);
         }
 
         /// Files have taken all that they may, their folder is nearly full, or it fails.
@@ -230,7 +217,7 @@ pub fn Gathering(comptime W: type) type {
                 else
                     "such files hold all that they may, see body_file_bytes_max";
                 const text = "A request body is not kept in a temporary file in {s}: {s}{f}";
-                w.sayOf(exchange, .err, &buffer, text, .{ w.body_folder orelse default_folder, why, others });
+                w.sayOf(exchange, .err, &buffer, text, .{ w.bodies.folderPath(), why, others });
             }
             giveUp(w, lane, exchange, no_room);
         }

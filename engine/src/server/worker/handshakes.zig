@@ -1,5 +1,5 @@
 //! The part of a worker that negotiates TLS when established connections have had their turn
-//! (../handshakes.zig says who is next).
+//! (../handshakes.zig says which is next).
 const Tunnel = @import("../tunnel.zig").Tunnel;
 const Transport = @import("../transport.zig").Transport;
 

@@ -69,7 +69,7 @@ pub fn Input(comptime W: type) type {
             } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {
                 return w.cork(lane); // a whole answer goes out with a few others'
             }
-            if (w.flush(lane)) w.settle(lane);
+            if (w.send(lane)) w.settle(lane);
         }
 
         /// Reads requests of a connection with one exchange at a time; the number of bytes that were
@@ -189,7 +189,7 @@ pub fn Input(comptime W: type) type {
             }
             lane.phase = .{ .exchange = exchange };
             if (lane.request_count == 0 and !lane.isStream()) {
-                if (w.counters) |counters| counters.noteConnectionBy(lane.session.family());
+                if (w.counting.counters) |counters| counters.noteConnectionBy(lane.session.family());
             }
             lane.request_count +%= 1;
             w.stats.requests += 1;
@@ -375,7 +375,7 @@ pub fn Input(comptime W: type) type {
             // Its input is in use, and its output goes out at the end of that.
             if (w.pumping == lane) return;
             lane.input.deinit(&w.pool);
-            if (w.flush(lane)) w.settle(lane);
+            if (w.send(lane)) w.settle(lane);
         }
 
         /// More bytes are needed than there are. If the peer's end was read, it has left a request

@@ -148,18 +148,19 @@ pub fn Shedding(comptime W: type) type {
             w.memory.full = !enough;
             w.memory.noteShed(shed.given, w.heldBytes());
             w.stats.shed += shed.count;
-            if (w.counters) |counters| counters.noteShed(shed.count);
+            if (w.counting.counters) |counters| counters.noteShed(shed.count);
             tell(w, finding, held, shed.count);
         }
 
-        /// Hands the kernel what streams have queued in this round: only then is known who does not read.
+        /// Hands the kernel the output that streams have queued in this round: only then peers that do not
+        /// read show.
         fn sendStreams(w: *W) void {
             var at: usize = 0;
             const count = w.corked.items.len;
             while (at < count) : (at += 1) {
                 const lane = w.laneOf(w.corked.items[at]) orelse continue;
                 const carries_streams = !lane.isStream() and lane.transport.phase == .multiplexed;
-                if (carries_streams and lane.out.state == .open) _ = w.flush(lane);
+                if (carries_streams and lane.out.state == .open) _ = w.send(lane);
             }
         }
 
@@ -218,7 +219,7 @@ pub fn Shedding(comptime W: type) type {
             };
         }
 
-        /// Output that nobody has sent: what is lent by its owner is shared by all who send it.
+        /// Unsent output: bytes that are lent by their owner are shared by all connections that send them.
         fn unsentBytes(lane: *const Lane, shares: *const Shares) u64 {
             if (lane.isClosed()) return 0;
             const unsent: i64 = @intCast(lane.queuedBytes());
@@ -328,7 +329,7 @@ pub fn Shedding(comptime W: type) type {
                     return w.fail(lane, .server_error);
                 w.endExchange(exchange, .server_error);
                 lane.input.deinit(&w.pool);
-                if (w.flush(lane)) w.settle(lane);
+                if (w.send(lane)) w.settle(lane);
                 return;
             }
             if (exchange.input == .complete and exchange.websocket == null) {
@@ -355,7 +356,7 @@ pub fn Shedding(comptime W: type) type {
         /// A connection that came when there was nothing left to shed is turned away: what it is told.
         pub fn rejected(w: *W) Refusal {
             w.stats.shed += 1;
-            if (w.counters) |counters| counters.noteShed(1);
+            if (w.counting.counters) |counters| counters.noteShed(1);
             w.troubles.shed.untold += 1;
             return short;
         }

@@ -1,15 +1,14 @@
 //! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
 //! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`,
-//! `closed`), and with it the connection. So whoever calls the host, or sends, holds neither across the call,
-//! unless `pumping` keeps the connection: it looks them up again by ticket.
+//! `closed`), and with it the connection. So code that calls the host, or sends, holds neither across the
+//! call, unless `pumping` keeps the connection: it looks them up again by ticket.
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
 const Lane = @import("../lane.zig").Lane;
+const Content = @import("../content.zig").Content;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
-const Held = @import("../loan.zig").Held;
-const Loan = @import("../loan.zig").Loan;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
@@ -57,103 +56,43 @@ pub fn Output(comptime W: type) type {
         pub fn write(
             w: *W,
             exchange: *Exchange,
-            bytes: []const u8,
+            content: Content,
             place: Exchange.Place,
         ) exchange_file.BodyError!Outcome {
-            try exchange.body(&w.pool, bytes, place);
+            switch (content) {
+                .bytes, .lent, .held, .blocks => _ = try exchange.write(&w.pool, content, place),
+                .file => |range| try writeFile(w, exchange, range),
+                .parts => |parts| {
+                    const asks = parts.len > w.config.file_loop_bytes_max or parts.chain.isAsking();
+                    parts.chain.setAsking(asks);
+                    const taken = try exchange.write(&w.pool, content, place);
+                    if (taken and asks) w.withhold(exchange, parts.len);
+                    if (!taken) w.dropOutput(parts.chain);
+                },
+            }
             return w.queued(exchange);
         }
 
-        /// Like `write`, with bytes that are not copied: they must not change until their loan comes back
-        /// (`Pool.loans`), which may be at once.
-        pub fn writeLent(
-            w: *W,
-            exchange: *Exchange,
-            bytes: []const u8,
-            loan: *Loan,
-            place: Exchange.Place,
-        ) exchange_file.BodyError!Outcome {
-            try exchange.lent(&w.pool, bytes, loan, place);
-            return w.queued(exchange);
-        }
-
-        /// Like `write`, with bytes that their owner holds until they were sent or dropped. On an error the
-        /// caller releases them.
-        pub fn writeHeld(
-            w: *W,
-            exchange: *Exchange,
-            held: Held,
-            place: Exchange.Place,
-        ) exchange_file.BodyError!Outcome {
-            try exchange.held(&w.pool, held, place);
-            return w.queued(exchange);
-        }
-
-        /// Like `write`, with bytes in blocks of this worker's pool: the blocks are taken over, not copied.
-        pub fn writeBlocks(
-            w: *W,
-            exchange: *Exchange,
-            chain: *Outbox,
-            place: Exchange.Place,
-        ) exchange_file.BodyError!Outcome {
-            try exchange.blocks(&w.pool, chain, place);
-            return w.queued(exchange);
-        }
-
-        /// Sends a range of an open file (null: all that follows `offset`) as the last piece of the body.
-        /// Duplicates the descriptor.
-        pub fn writeFile(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
-            const available = try io_layer.file.size(fd) -| offset;
-            const copy = try io_layer.file.duplicate(fd);
-            errdefer io_layer.file.close(copy);
-            return writeRange(w, exchange, .{
-                .fd = copy,
-                .offset = offset,
-                .len = @min(length orelse available, available),
-            });
-        }
-
-        /// Like `writeFile`, with a descriptor that is the worker's from then on; on an error it stays the
-        /// caller's.
-        pub fn writeOwnFile(
-            w: *W,
-            exchange: *Exchange,
-            fd: i32,
-            offset: u64,
-            length: ?u64,
-        ) FileError!Outcome {
-            const available = try io_layer.file.size(fd) -| offset;
-            return writeRange(w, exchange, .{
-                .fd = fd,
-                .offset = offset,
-                .len = @min(length orelse available, available),
-            });
-        }
-
-        /// Like `writeOwnFile`, with a range that is known to be there.
-        pub fn writeRange(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!Outcome {
+        fn writeFile(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!void {
             var asking = range;
             asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
-            if (try exchange.file(&w.pool, asking) == .not_needed) {
-                io_layer.file.close(range.fd);
-            } else if (asking.asks) w.withhold(exchange, range.len);
-            return w.queued(exchange);
+            const taken = try exchange.write(&w.pool, .{ .file = asking }, .{ .last = true });
+            if (!taken) return io_layer.file.close(range.fd);
+            if (asking.asks) w.withhold(exchange, range.len);
         }
 
-        /// Sends bytes and file ranges that lie in a chain of this worker's pool, `len` bytes in all, as the
-        /// last piece of the body. They are the worker's from then on; on an error they are the caller's.
-        pub fn writeParts(
-            w: *W,
-            exchange: *Exchange,
-            chain: *Outbox,
-            len: u64,
-        ) exchange_file.BodyError!Outcome {
-            const asks = len > w.config.file_loop_bytes_max or chain.isAsking();
-            chain.setAsking(asks);
-            try exchange.parts(&w.pool, chain, len);
-            if (asks and chain.isEmpty()) w.withhold(exchange, len);
-            w.dropOutput(chain);
-            return w.queued(exchange);
+        /// The range of an open file from `offset` on, `length` bytes or all that there are.
+        pub fn rangeOf(fd: i32, offset: u64, length: ?u64) io_layer.file.Error!FileRange {
+            const available = try io_layer.file.size(fd) -| offset;
+            return .{ .fd = fd, .offset = offset, .len = @min(length orelse available, available) };
+        }
+
+        /// Sends such a range of a file whose descriptor stays the caller's.
+        pub fn writeCopy(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
+            var range = try rangeOf(fd, offset, length);
+            range.fd = try io_layer.file.duplicate(fd);
+            errdefer io_layer.file.close(range.fd);
+            return write(w, exchange, .{ .file = range }, .{ .last = true });
         }
 
         /// Ends the response with a trailer section.
@@ -170,26 +109,27 @@ pub fn Output(comptime W: type) type {
             fields: []const Field,
         ) exchange_file.StartError!void {
             try exchange.inform(&w.pool, status, fields);
-            w.flushNow(exchange);
+            w.sendNow(exchange);
         }
 
-        /// Hands queued output to the kernel; a stream's at the end of the round (`sendStream`).
-        pub fn flushNow(w: *W, exchange: *Exchange) void {
+        /// A host's output leaves now, not at the end of the round; a stream's is handed to its transport
+        /// (`sendStream`).
+        pub fn sendNow(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
             if (lane.isStream()) {
                 w.cork(&lane.transport.lane);
                 return w.cork(lane);
             }
             if (w.pumping == lane) return w.cork(lane);
-            if (lane.out.state == .open and !w.flush(lane)) return;
+            if (lane.out.state == .open and !w.send(lane)) return;
             w.settle(lane);
         }
 
-        /// Like `flushNow`; true if the kernel took everything, or the exchange is over. Otherwise the host's
-        /// `flushed` follows, or the end of the exchange.
-        pub fn flushWhole(w: *W, exchange: *Exchange) bool {
+        /// All output of an exchange is to be with the kernel: true if it is, or the exchange is over.
+        /// Otherwise the host's `flushed` follows, or the end of the exchange.
+        pub fn flush(w: *W, exchange: *Exchange) bool {
             const ticket = exchange.ticket;
-            w.flushNow(exchange);
+            w.sendNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
             if (left.isFlushed()) return true;
             left.flushing = .waits;
@@ -224,7 +164,7 @@ pub fn Output(comptime W: type) type {
             w.forget(exchange);
             lane.beginClosing();
             if (lane.transport.tunnel) |tunnel| tunnel.silent = true;
-            if (lane.out.state == .open and !w.flush(lane)) return;
+            if (lane.out.state == .open and !w.send(lane)) return;
             sever(w, lane, .server_error);
         }
 
@@ -267,7 +207,7 @@ pub fn Output(comptime W: type) type {
             if (lane.isStream()) return w.queuedOnStream(exchange);
             const much = lane.out.queue.bytes >= flush_bytes;
             if (lane.out.state == .open and much) {
-                if (!w.flush(lane)) return .accepted; // the peer is gone, which the host was told
+                if (!w.send(lane)) return .accepted; // the peer is gone, which the host was told
             }
             if (exchange.isSettled()) {
                 complete(w, lane, exchange);
@@ -325,7 +265,7 @@ pub fn Output(comptime W: type) type {
         /// The kernel has room again.
         pub fn writable(w: *W, transport: *Transport) void {
             if (transport.out.state == .open) return;
-            if (w.flush(&transport.lane)) w.settle(&transport.lane);
+            if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// Whether an open head stays when output leaves.
@@ -334,9 +274,9 @@ pub fn Output(comptime W: type) type {
             if (!keeps) w.cork(exchange.lane);
         }
 
-        /// Hands the outbox to the kernel until it is empty or the kernel has had enough. False: the
-        /// connection is lost, and its lane with it.
-        pub fn flush(w: *W, lane: *Lane) bool {
+        /// Sends queued output of a lane: to the kernel, until that has had enough, or to the session that
+        /// frames it. False: the connection is lost, and its lane with it.
+        pub fn send(w: *W, lane: *Lane) bool {
             if (lane.current()) |exchange| {
                 if (lane.out.state == .open and exchange.keepsHead()) return true;
                 exchange.closeHead(&w.pool) catch {
@@ -346,25 +286,25 @@ pub fn Output(comptime W: type) type {
                 w.noteOutput(exchange);
             }
             if (lane.isStream()) {
-                w.flushStream(lane);
+                w.pourStream(lane);
                 return true;
             }
             const transport = lane.transport;
-            if (transport.multiplex()) |multiplex| return w.flushMultiplexed(transport, multiplex);
-            return flushFramed(w, transport);
+            if (transport.multiplex()) |multiplex| return w.sendFrames(transport, multiplex);
+            return sendFramed(w, transport);
         }
 
         /// Hands framed output to the kernel, over TLS if the transport speaks it.
-        pub fn flushFramed(w: *W, transport: *Transport) bool {
-            if (transport.tunnel) |tunnel| return w.flushSecure(transport, tunnel);
-            return flushPlain(w, transport);
+        pub fn sendFramed(w: *W, transport: *Transport) bool {
+            if (transport.tunnel) |tunnel| return w.sendSealed(transport, tunnel);
+            return sendPlain(w, transport);
         }
 
         /// Hands framed output to the kernel as it is.
-        pub fn flushPlain(w: *W, transport: *Transport) bool {
+        pub fn sendPlain(w: *W, transport: *Transport) bool {
             // Nearly every response is one block: no need to gather slices.
-            const bytes = transport.out.queue.only() orelse return flushBlocks(w, transport);
-            if (bytes.len > w.share.left(&transport.turn)) return flushBlocks(w, transport);
+            const bytes = transport.out.queue.only() orelse return sendBlocks(w, transport);
+            if (bytes.len > w.share.left(&transport.turn)) return sendBlocks(w, transport);
             switch (sendSlices(w, transport, &.{io_layer.slice(bytes)}, bytes.len)) {
                 .sent => {
                     transport.out.state = .open;
@@ -375,8 +315,8 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Like `flushPlain`, for any number of blocks, and for files.
-        fn flushBlocks(w: *W, transport: *Transport) bool {
+        /// Like `sendPlain`, for any number of blocks, and for files.
+        fn sendBlocks(w: *W, transport: *Transport) bool {
             const outbox = &transport.out.queue;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
@@ -403,7 +343,7 @@ pub fn Output(comptime W: type) type {
                         .lost => return false,
                     }
                 },
-                .file => |range| switch (flushFile(w, transport, range)) {
+                .file => |range| switch (sendFile(w, transport, range)) {
                     .sent => {},
                     .waits => return true,
                     .lost => return false,
@@ -439,7 +379,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// Sends from the file at the front.
-        fn flushFile(w: *W, transport: *Transport, range: *FileRange) Progress {
+        fn sendFile(w: *W, transport: *Transport, range: *FileRange) Progress {
             const lane = &transport.lane;
             const readable = w.readable(lane, range);
             if (readable == 0) return .waits;
@@ -491,7 +431,7 @@ pub fn Output(comptime W: type) type {
 
         /// The kernel took `len` bytes of a transport's output.
         pub fn took(w: *W, transport: *Transport, len: usize) void {
-            if (w.counters) |counters| counters.noteBytes(.out, len);
+            if (w.counting.counters) |counters| counters.noteBytes(.out, len);
             switch (transport.out.state) {
                 .open => {},
                 .blocked => |*blockage| blockage.took(len),
@@ -526,7 +466,7 @@ pub fn Output(comptime W: type) type {
             if (transport.lane.current()) |exchange| exchange.active_at = w.now;
         }
 
-        /// The connection died under a send; false, for `flush`.
+        /// The connection died under a send; false, for `send`.
         pub fn sendFailed(w: *W, transport: *Transport) bool {
             const lane = &transport.lane;
             w.fail(lane, if (lane.sending == .open) .write_error else .client_closed);

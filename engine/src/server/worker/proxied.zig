@@ -12,8 +12,8 @@ const Transport = @import("../transport.zig").Transport;
 pub fn Proxied(comptime W: type) type {
     return struct {
         /// Connections that come in at this listener from now on have to begin with a header, and to come
-        /// from one of `proxies`: whoever else connects is cut, because who may connect may say anything.
-        /// Null: no header. The worker takes the list over.
+        /// from one of `proxies`: any other peer is cut, because a peer that may connect may claim any
+        /// address. Null: no header. The worker takes the list over.
         pub fn proxyListener(w: *W, listener: u32, proxies: ?Networks) void {
             const slot = &w.listeners.items[listener].proxies;
             if (slot.*) |*before| before.deinit();
@@ -83,7 +83,7 @@ pub fn Proxied(comptime W: type) type {
         /// Nothing can be answered before a header. One line a second, with the number of those that it
         /// stands for.
         fn cut(w: *W, transport: *Transport, reason: []const u8) void {
-            if (w.counters) |counters| counters.noteRejection(.proxy_header);
+            if (w.counting.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.now)) |others| {
                 var buffer: [256]u8 = undefined;
                 w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {f}){f}", .{

@@ -26,8 +26,9 @@ pub fn Repeating(comptime W: type) type {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);
             if (lane.out.state == .open) {
-                exchange.body(&w.pool, repeat.bytes(), .{}) catch return w.fail(lane, .server_error);
-                if (!w.flush(lane)) return;
+                _ = exchange.write(&w.pool, .{ .bytes = repeat.bytes() }, .{}) catch
+                    return w.fail(lane, .server_error);
+                if (!w.send(lane)) return;
             }
             w.settle(lane);
         }

@@ -137,7 +137,7 @@ pub fn Secure(comptime W: type) type {
             }
             // An answer will follow at once, and what the session has to say (tickets) goes with it.
             if (transport.lane.current() != null) return w.cork(&transport.lane);
-            if (w.flush(&transport.lane)) w.settle(&transport.lane);
+            if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
@@ -184,12 +184,12 @@ pub fn Secure(comptime W: type) type {
             transport.lane.beginClosing();
             transport.lane.input.deinit(&w.pool);
             w.dropOutput(&transport.out.queue);
-            if (w.flush(&transport.lane)) w.settle(&transport.lane);
+            if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
         fn noteFailure(w: *W, transport: *Transport, reason: []const u8) void {
-            if (w.counters) |counters| counters.noteRejection(.tls_handshake);
+            if (w.counting.counters) |counters| counters.noteRejection(.tls_handshake);
             const others = w.troubles.handshake.add(w.now) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{
@@ -199,9 +199,9 @@ pub fn Secure(comptime W: type) type {
 
         // ---- Out
 
-        /// As `flush` of a connection without a tunnel, sealing on the way.
-        pub fn flush(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
-            if (tunnel.session.isSealedByKernel()) return flushThroughKernel(w, transport, tunnel);
+        /// Like `sendPlain`, sealing on the way.
+        pub fn send(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            if (tunnel.session.isSealedByKernel()) return sendThroughKernel(w, transport, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
                 // The end of a response and the close_notify behind it go in one system call.
@@ -275,9 +275,9 @@ pub fn Secure(comptime W: type) type {
 
         // ---- Out, sealed by the kernel
 
-        /// As `flush`, where the kernel seals: the outbox goes as it is, and what the session has to say as
+        /// Like `send`, where the kernel seals: the outbox goes as it is, and what the session has to say as
         /// records of their kinds.
-        fn flushThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+        fn sendThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             switch (sendRecords(w, transport, tunnel)) {
                 .sent => {},
                 .waits => return true,
@@ -287,7 +287,7 @@ pub fn Secure(comptime W: type) type {
                 transport.out.state = .open;
                 return true;
             }
-            if (!w.flushPlain(transport)) return false;
+            if (!w.sendPlain(transport)) return false;
             if (transport.out.state != .open or transport.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };

@@ -1,7 +1,7 @@
 //! The part of a worker that sends files without waiting for their storage. A longer one is sent from only
 //! what is known to be in memory. The next piece is read by a thread (io/storage.zig) where it is not, or
-//! where nobody can tell; meanwhile the connection waits, and no other. Its bytes then go before what is left
-//! of the file.
+//! where the file system cannot tell; meanwhile this connection waits, and no other. Its bytes then go before
+//! what is left of the file.
 //!
 //! Storage that does not answer has the time of a peer that does not (`Config.write_ms`).
 //!
@@ -144,7 +144,7 @@ pub fn Storing(comptime W: type) type {
             range.advance(bytes.len);
             if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| closeFile(w, whole);
             outbox.prepend(&w.pool, bytes) catch return w.fail(lane, .server_error);
-            if (w.flush(lane)) w.settle(lane);
+            if (w.send(lane)) w.settle(lane);
         }
 
         /// Storage has not answered for as long as a peer has to take something.

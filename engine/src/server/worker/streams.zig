@@ -52,7 +52,7 @@ pub fn Streams(comptime W: type) type {
 
         /// A connection carries many streams from now on. What has come of them is its input.
         pub fn beginStreams(w: *W, transport: *Transport) error{OutOfMemory}!void {
-            if (w.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
+            if (w.counting.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
             const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
@@ -120,7 +120,7 @@ pub fn Streams(comptime W: type) type {
                 .multiplexed => {},
                 else => {
                     lane.input.deinit(&w.pool);
-                    if (w.flush(lane)) w.settle(lane);
+                    if (w.send(lane)) w.settle(lane);
                     return;
                 },
             }
@@ -263,7 +263,7 @@ pub fn Streams(comptime W: type) type {
                 return;
             }
             pauseIfPulled(w, lane);
-            if (w.flush(lane)) w.settle(lane);
+            if (w.send(lane)) w.settle(lane);
         }
 
         /// Gives content to the stream's exchange, and tells of the end when all of it was taken; the number
@@ -273,7 +273,7 @@ pub fn Streams(comptime W: type) type {
             lane.needs_more = false;
             const taken = w.giveContent(lane, content, w.budget.turn(w.config.round_bytes));
             if (taken == content.len and !lane.yielded) tellEnd(w, stream);
-            // Of a lane that is closing nobody takes the rest.
+            // The rest is dropped where the lane is closing.
             return if (lane.phase == .closing) content.len else taken;
         }
 
@@ -343,7 +343,7 @@ pub fn Streams(comptime W: type) type {
         // ---- Out
 
         /// A stream has something to send, or may have: its transport sends it at the end of the round.
-        pub fn flushStream(w: *W, lane: *Lane) void {
+        pub fn pourStream(w: *W, lane: *Lane) void {
             const transport = lane.transport;
             const multiplex = transport.multiplex() orelse return;
             pour(lane);
@@ -358,8 +358,8 @@ pub fn Streams(comptime W: type) type {
             assert(w.pumping == null);
             if (!exchange.lane.isStream()) return;
             const wire = &exchange.lane.transport.lane;
-            if (wire.out.state != .open or !w.flush(exchange.lane)) return;
-            if (w.flush(wire)) w.settle(wire);
+            if (wire.out.state != .open or !w.send(exchange.lane)) return;
+            if (w.send(wire)) w.settle(wire);
         }
 
         /// The content of a WebSocket is its own business: the stream's session has to know how much of it
@@ -404,13 +404,13 @@ pub fn Streams(comptime W: type) type {
 
         /// Frames content that may leave, and hands it to the kernel until the kernel has had enough. False:
         /// the connection is lost, and `transport` with it.
-        pub fn flushMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
+        pub fn sendFrames(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             while (true) {
                 const more = frame(w, transport, multiplex) catch {
                     w.fail(&transport.lane, .server_error);
                     return false;
                 };
-                if (!w.flushFramed(transport)) return false;
+                if (!w.sendFramed(transport)) return false;
                 if (transport.out.state != .open) return true;
                 noteFlushed(w, transport, multiplex);
                 if (!more) return true;
@@ -599,7 +599,7 @@ pub fn Streams(comptime W: type) type {
 
         // ---- Ends
 
-        /// A stream is over; its slot is given back when nobody uses it any more (`Worker.close`).
+        /// A stream is over; its slot is given back when it is not in use any more (`Worker.close`).
         pub fn close(lane: *Lane) void {
             lane.phase = .closing;
             Stream.of(lane).closed = true;
@@ -700,7 +700,7 @@ pub fn Streams(comptime W: type) type {
             _ = frame(w, transport, multiplex) catch {};
             dissolve(w, transport, .server_error);
             if (transport.out.state == .blocked) return w.sever(&transport.lane, .server_error);
-            if (w.flush(&transport.lane)) w.settle(&transport.lane);
+            if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// No stream is open: the connection ends in order.
@@ -746,7 +746,7 @@ pub fn Streams(comptime W: type) type {
                     fail(w, transport, multiplex, "a frame, or an answer to settings, took too long");
                 },
             }
-            if (w.flush(lane)) w.settle(lane);
+            if (w.send(lane)) w.settle(lane);
         }
     };
 }

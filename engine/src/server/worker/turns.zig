@@ -1,5 +1,5 @@
-//! The part of a worker that gives every connection its turn: a round has room for so much (../budget.zig),
-//! what is left over comes first in the next one.
+//! The part of a worker that gives every lane its turn: a round has a budget (../budget.zig), and lanes that
+//! find no room in it come first in the next round.
 const std = @import("std");
 const Ticket = @import("../slab.zig").Ticket;
 const Lane = @import("../lane.zig").Lane;
@@ -61,7 +61,7 @@ pub fn Turns(comptime W: type) type {
                 lane.yielded = false;
                 if (lane.wantsInput()) {
                     w.pump(lane, null);
-                } else if (w.flush(lane)) w.settle(lane);
+                } else if (w.send(lane)) w.settle(lane);
             }
             // Lanes that had their turn, and yielded again, come behind lanes that had none.
             const rest = w.spare.items[served..];
@@ -82,7 +82,7 @@ pub fn Turns(comptime W: type) type {
                 lane.corked = false;
                 if (lane.mayGoOn()) {
                     w.pump(lane, null);
-                } else if (w.flush(lane)) w.settle(lane);
+                } else if (w.send(lane)) w.settle(lane);
             }
             w.spare.clearRetainingCapacity();
         }

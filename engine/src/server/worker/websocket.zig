@@ -62,7 +62,7 @@ pub fn Live(comptime W: type) type {
             refusal: handshake.Refusal,
         ) void {
             w.stats.refused += 1;
-            if (w.counters) |counters| counters.noteRefusal(refusal.status);
+            if (w.counting.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.unannounced = true;
             lane.session.endAfterRefusal();
             w.tellOf(lane, .request, refusal.status, refusal.reason);
@@ -90,7 +90,7 @@ pub fn Live(comptime W: type) type {
             w.noteAnswer(exchange);
             websocket.state = .open;
             w.cork(&exchange.lane.transport.lane);
-            if (w.counters) |counters| counters.note("websockets");
+            if (w.counting.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
@@ -140,7 +140,7 @@ pub fn Live(comptime W: type) type {
         }
 
         /// Like `sendMessage`; with a loan, and unless the message is compressed, its bytes are not copied
-        /// (`writeLent`).
+        /// (`Content.lent`).
         pub fn sendLent(
             w: *W,
             exchange: *Exchange,
@@ -151,7 +151,7 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             try websocket.send(kind, bytes, loan, exchange.out(), &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
-            if (w.counters) |counters| counters.noteMessage(.out);
+            if (w.counting.counters) |counters| counters.noteMessage(.out);
             return w.queued(exchange);
         }
 
@@ -200,7 +200,7 @@ pub fn Live(comptime W: type) type {
             if (websocket.isReady()) w.cork(exchange.lane);
         }
 
-        /// Ends the exchange when no byte moved in either direction for so long; 0: never.
+        /// Ends the exchange when no byte moved in either direction for `idle_ms`; 0: never.
         pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
             exchange.idle_reason = .idle_timeout;
@@ -370,7 +370,7 @@ pub fn Live(comptime W: type) type {
         ) void {
             const exchange = lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
-            if (w.counters) |counters| counters.noteMessage(.in);
+            if (w.counting.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
             // A host that takes every message is done with it.
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
@@ -433,7 +433,7 @@ pub fn Live(comptime W: type) type {
                 .ping => {
                     websocket.ping(exchange.out(), &w.pool, w.now) catch
                         return w.fail(lane, .server_error);
-                    if (lane.out.state != .open or w.flush(lane)) w.settle(lane);
+                    if (lane.out.state != .open or w.send(lane)) w.settle(lane);
                 },
             }
         }
