@@ -15,7 +15,7 @@ use PAGI::Middleware::SecurityHeaders;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content);
+use TestTools qw(content for_this_perl);
 
 plan skip_all => "PAGI::Middleware is another distribution's"
     if !$PAGI::Middleware::VERSION
@@ -350,6 +350,7 @@ subtest 'served' => sub {
 # The manual's example, as a class of its own.
 subtest 'the manual of the base class' => sub {
     my ($code) = content('lib/PAGI/Middleware.pm') =~ /^=head1 SYNOPSIS\n\n(.*?)^=/ms;
+    $code = for_this_perl($code);
     ok(eval "$code; 1", 'it compiles') or diag $@;
     my $app = builder { enable(My::Runtime->new); answering('x') };
     like(headers_of(call($app))->{'x-runtime'}, qr/\A[0-9.e-]+\z/, '... and adds its field');

@@ -77,7 +77,7 @@ sub content {
 sub for_this_perl {
     my ($code) = @_;
     return $code if $] >= 5.036;
-    return $code =~ s/^use v5\.36;/use v5.32; use warnings; use experimental 'signatures';/mr;
+    return $code =~ s/^ *\Kuse v5\.36;/use v5.32; use warnings; use experimental 'signatures';/mr;
 }
 
 # Writes a file that was changed an hour ago: the last second's changes have weak tags.
