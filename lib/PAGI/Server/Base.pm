@@ -44,7 +44,7 @@ sub CLONE_SKIP { return 1 }
 
 # ---- What a kind of server says of its applications ---------------------------------------------
 
-# What messages begin with.
+# The word at the beginning of messages.
 sub _name_in_log { return 'PAGI' }
 
 # Whose defaults its options have, see PAGI::Server::Options/defaults_of.
@@ -140,8 +140,8 @@ sub configure_unknown {
     croak 'Unrecognised configuration keys for ' . ref($self) . " - @unknown";
 }
 
-# What a running server cannot take over. The engine's worker has room for so many fields as it was made
-# with.
+# Refuses options that a running server cannot take over. The engine's worker, for instance, has room for the
+# number of header fields that it was made with.
 sub _check_running {
     my ($self, $new) = @_;
     my $given = $new->given;
@@ -397,7 +397,7 @@ sub _answer_when_stuck {
     return;
 }
 
-# What a server says when it serves, in a process of its own or as the master of others.
+# Logs the start of a server that serves, in a process of its own or as the master of others.
 sub _tell_start {
     my ($self) = @_;
     PAGI::Server::TLS->$_($self->{log}, $self->_tls_in_use) for qw(tell_unreadable tell_outdated);
@@ -425,7 +425,7 @@ sub _trust_proxies {
     return;
 }
 
-# What its listeners speak TLS with, or will after the application's startup; one object may serve several.
+# The TLS objects of the listeners, now or after the application's startup; several listeners may share one.
 sub _tls_in_use {
     my ($self) = @_;
     return
@@ -559,7 +559,7 @@ sub effective_memory_max {
     return $self->_memory_share($self->_limit_in_force('memory_max'));
 }
 
-# What an automatic limit is, before the start as well.
+# The value of an automatic limit, before the start as well.
 sub _limit_in_force {
     my ($self, $name) = @_;
     my $worker = $self->{worker} || Peregrine::Worker->new($self->_engine_limits);
@@ -613,7 +613,7 @@ sub own_loop {
 
 # ---- Signals ------------------------------------------------------------------------------------
 
-# What they do besides those that stop the server.
+# The functions of signals, but for those that stop the server.
 my %ON = (
     HUP  => sub { my ($self) = @_; return $self->{master} ? $self->restart_workers : $self->load_again },
     TTIN => sub {

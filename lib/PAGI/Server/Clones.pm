@@ -17,7 +17,7 @@ use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 # Event loops that have nothing of their own outside of an interpreter.
 my %LOOPS = map { $_ => 1 } qw(Epoll Peregrine Poll Select);
 
-# So many interpreters that do not come back are left alone before the process is replaced.
+# Stuck interpreters that are left alone before the process is replaced.
 use constant LOST_MAX => 4;
 
 # Whether the server's applications can be served by clones of the interpreter that has loaded them.
@@ -199,7 +199,7 @@ sub _become_clone {
     return;
 }
 
-# It must not let signals in while it waits, as Epoll's does.
+# A clone's loop must not let signals in while it waits. The loop of Epoll would.
 sub _own_loop_of_clone {
     my ($self) = @_;
     my $loop = $self->own_loop;

@@ -16,14 +16,14 @@ use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 # Seconds that a worker waits for an engine that is not there yet, or no longer.
 use constant JOIN_S => 30;
 
-# Who stops the server stops the engine first, and after so many seconds the workers.
+# A stop ends the engine first, and after this many seconds the workers.
 use constant LOST_S => 1;
 
 # An engine shows within this number of seconds that it lives, where heartbeat_timeout is 0 because the
 # application may block.
 use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->{default};
 
-# What the engine has to know of the applications that it has not.
+# Tells the engine about the applications, which are in other processes.
 sub _prepare_engine { return }
 
 # Which applications the workers will have, where the master loads none: path, host and kind of each.
@@ -62,7 +62,7 @@ sub _start_engine {
     return $self->{engine_master}->start;
 }
 
-# It never blocks. Each beat tells how many connections there are, which its thread is asked for.
+# The engine's process never blocks. Each beat tells the number of connections, which it asks its thread for.
 sub _engine_heartbeat {
     my ($self) = @_;
     return $self->{options}{heartbeat_timeout} || ENGINE_BEAT_S;

@@ -85,7 +85,7 @@ sub _receive {
     return $future;
 }
 
-# What waits for an event after the last one.
+# The Future of a $receive after the last event.
 sub _cancelled {
     my ($future) = @_;
     $future->cancel;
@@ -300,7 +300,7 @@ sub _declined {
                 . $failure);
         return Future->done(0);
     }
-    # What holds for one worker holds for all.
+    # A message that is true for all workers is logged by the first one.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
     $self->{log}->$level('PAGI: the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));

@@ -160,7 +160,8 @@ sub _tell_service {
 
 # ---- A process of its own, beside workers -------------------------------------------------------
 
-# It answers while all workers are busy, and is started again like one of them.
+# The status has a process of its own, which answers while all workers are busy, and which is started again as
+# workers are.
 sub _start_status_process {
     my ($self) = @_;
     $self->{status} or return;
@@ -186,7 +187,7 @@ sub _start_status_process {
 sub _run_status_process {
     my ($self, $record) = @_;
     my $status = $self->{status};
-    # What it holds open nobody could close: clients would wait there for an answer.
+    # Clients would wait for answers at sockets that this process keeps open.
     $self->{listeners}->close;
     return Peregrine::WorkerProcess->new(
         link              => $record->{link},

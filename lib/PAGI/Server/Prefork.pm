@@ -24,7 +24,7 @@ use Scalar::Util qw(weaken);
 # Seconds that a start has for loading code, where heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
 
-# What a worker process may have of a limit that is meant for all of them.
+# Limits for all workers together, of which each gets a part.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
 use constant {
@@ -108,13 +108,13 @@ sub _make_master {
     );
 }
 
-# One that only clones interpreters does not block.
+# A process whose workers are clones does not block.
 sub _worker_heartbeat {
     my ($self) = @_;
     return $self->has_clones ? $self->_engine_heartbeat : $self->{options}{heartbeat_timeout};
 }
 
-# What makes workers come from a process that has loaded the application. It serves nothing.
+# The template: a process that has loaded the application, from which workers are forked. It serves nothing.
 sub _template {
     my ($self) = @_;
     return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
@@ -139,7 +139,7 @@ sub _sent_to_worker {
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
 
-# What is at most so much for each worker, and not the same for all.
+# A limit for a worker: a little less than the given one, by chance, so that workers are not replaced at once.
 sub _by_chance {
     my ($most) = @_;
     return int $most - $most * (0.01 + rand 0.09) if $most > 100;
@@ -181,7 +181,7 @@ sub restart_workers {
     return $self->{master}->restart;
 }
 
-# What loads the application in the workers.
+# The way to start the server so that workers load new code, for a message.
 sub _way_to_new_code { return 'pagi-server with the file of an application' }
 
 sub _what_restarts {
@@ -246,7 +246,8 @@ sub hand_over {
     return;
 }
 
-# Who has started this process, and looks after it, would take its end for that of the server.
+# The reason why USR2 cannot start a new program: the program that watches this process would take its end for
+# the end of the server.
 sub _instead_of_handover {
     my ($self) = @_;
     my $source = Peregrine::Inherited->source;
@@ -255,7 +256,7 @@ sub _instead_of_handover {
     return 'systemd would not know the new process: set Type=notify in the unit of this service';
 }
 
-# One that hangs while it starts is given up, so that there can be another attempt.
+# A new program that hangs while it starts is given up, so that there can be another attempt.
 sub _limit_handover {
     my ($self, $handover) = @_;
     my $seconds = _start_timeout($self->{options}) or return;
@@ -342,8 +343,8 @@ sub _leave {
 
 # ---- Stop ---------------------------------------------------------------------------------------
 
-# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as
-# well.
+# Closes and removes sockets, so that no client finds them any more. Connections that have come are served by
+# the workers, which have copies of the sockets.
 sub _stop_workers {
     my ($self) = @_;
     kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{handed_over};
@@ -360,7 +361,7 @@ sub _end_workers {
     $self->_begin_stop;
     my $stopping = $self->{stopping} = $self->loop->new_future;
     $self->{listeners}->close;
-    # Who takes over shows the status from now on; otherwise it is shown to the end.
+    # A program that takes over shows the status from now on; otherwise it is shown to the end.
     my $status = $way eq 'retire' ? $self->_stop_status_process : undef;
     my $engine = $self->_end_engine($way) || Future->done;
     my $stopped =
@@ -447,7 +448,7 @@ sub _load_in_worker {
     return $app;
 }
 
-# Those that it has inherited, or was sent.
+# The listening sockets that a worker has inherited or was sent.
 sub _take_sockets {
     my ($self, $record) = @_;
     my $listeners = $self->{listeners};

@@ -18,7 +18,7 @@ sub _notice {
     return;
 }
 
-# What the engine says about a request whose application runs; it knows its number and its peer.
+# A notice of the engine about a request whose application runs. The engine knows its number and its peer.
 sub _request_notice {
     my ($self, $text, $about) = @_;
     $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;
@@ -57,8 +57,7 @@ sub _state_lost {
     return;
 }
 
-# What is about one request comes with [what happened, its scope, the number of its connection,
-# its number there].
+# A message about a request comes with [text, scope, the number of its connection, its number there].
 sub _app_died {
     my ($self, $exception, $about) = @_;
     return $self->_report($exception, $about,

@@ -44,7 +44,7 @@ use constant {
     MISUSED => 2,
 };
 
-# What the command is called.
+# The command's name.
 sub program { return 'pagi-server' }
 
 sub new {
@@ -140,7 +140,7 @@ sub parse_options {
     return $self->_told(sub { $self->_parse(@arguments) });
 }
 
-# What is typed wins over the configuration file, and that over what the object was made with.
+# The command line wins over the configuration file, and that over the options that the object was made with.
 sub _parse {
     my ($self,  @arguments) = @_;
     my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
@@ -188,7 +188,7 @@ sub _choose_app {
         $options->{app} = shift @words;
         delete $options->{code};
     }
-    # What is typed wins over the file: one kind of naming over the other kind as well.
+    # The command line wins over the file, also if it names the application in another way.
     delete $options->{app}             if defined $typed->{code}  && !defined $typed->{app};
     delete $options->{code}            if defined $typed->{app}   && !defined $typed->{code};
     die \'both -e and --app are given' if defined $options->{app} && defined $options->{code};
@@ -234,7 +234,7 @@ async sub _nothing_here {
     return await $send->({ type => 'http.response.body', body => "Not Found\n" });
 }
 
-# What is typed wins over the file: one kind of place over the other kinds as well.
+# The command line wins over the file, also if it names another kind of place.
 sub _choose_places {
     my ($file, $typed) = @_;
     my @kinds   = ([qw(host port)], ['socket'], ['listen']);
@@ -346,7 +346,7 @@ sub _is_first {
     return ($self->{worker_num} || 1) == 1;
 }
 
-# What the server gets.
+# The application that the server gets: wrapped, or with mounts.
 sub _prepared_app {
     my ($self) = @_;
     return $self->{prepared} //= $self->_mounts ? $self->_app : $self->_wrapped($self->_app);
@@ -373,7 +373,7 @@ sub _kind_of {
     return defined PAGI::Server::AppLoader->doubt(%which) ? 'psgi' : 'pagi';
 }
 
-# What names an application for the loader.
+# The arguments that name an application for the loader.
 sub _which_of {
     my ($mount) = @_;
     return exists $mount->{code} ? (code => $mount->{code}) : (app => $mount->{name});
@@ -474,7 +474,7 @@ sub _with_app {
     return $server;
 }
 
-# What has changed in files of variables is for the code that is new.
+# Reads the files of variables again, because new code may need new values.
 sub _load_in_worker {
     my ($self, $number) = @_;
     $self->{worker_num} = $number;
@@ -495,7 +495,7 @@ sub _reloads {
     return 1;
 }
 
-# What the server writes itself does not count.
+# Watches the application's files, but not those that the server writes itself.
 sub _reload_on_change {
     my ($self, $server) = @_;
     my $options = $self->{options};
@@ -521,7 +521,7 @@ sub _reload_on_change {
     );
 }
 
-# What is below one folder need not be looked at twice.
+# Leaves out folders below other folders of the list.
 sub _without_those_within {
     my %folders = map { File::Spec->canonpath(File::Spec->rel2abs($_)) => 1 } @_;
     return [
@@ -532,7 +532,7 @@ sub _without_those_within {
     ];
 }
 
-# What is wrong with a value from the configuration file says where it stands there.
+# Adds the line of the configuration file to an error about a value from it.
 sub _located {
     my ($self, $problem) = @_;
     return PAGI::Server::ConfigFile->located($problem, $self->{options}{config}, @{ $self->{noted} || [] });
@@ -544,7 +544,7 @@ sub _serve {
     my ($self, $server) = @_;
     my $options = $self->{options};
     $self->_load_future_io;
-    # What ps shows: loading a file may have made it the path of this program.
+    # Sets the text of ps again: loading a file may have replaced it by the file's path.
     Peregrine::Fork::name_program($self->{title}) if defined $self->{title};
     my $identity = Peregrine::Daemon->identity($options->{user}, $options->{group});
     umask Peregrine::Place::mode($options->{umask}) if defined $options->{umask};
@@ -562,7 +562,7 @@ sub _serve {
     $pid_file->remove                                  if $pid_file;
     return $status                                     if defined $status;
     $error = 'Error: ' . _start_problem($error);
-    # Whoever waits for the start is told as well as whoever reads the log.
+    # The error goes to the terminal as well as to the log.
     print STDERR PAGI::Server::Log->line($self->{options}{log_format}, error => $error) if $errors;
     $errors->let_go                                                                     if $errors;
     die "$error\n";
@@ -588,7 +588,7 @@ sub _log {
     );
 }
 
-# What needs rights comes before they are given up, what the application does comes after.
+# Does everything that needs rights before they are given up, and starts the application after that.
 sub _run_here {
     my ($self, $server, $identity, $ready, $errors) = @_;
     $server->own_loop;
@@ -660,7 +660,7 @@ sub _load_future_io {
 
 # ---- Telling ------------------------------------------------------------------------------------
 
-# What would run, in the words of a configuration file.
+# Prints the options that would be in force, in the words of a configuration file.
 sub _check {
     my ($self, $server) = @_;
     my $options = $self->{options};

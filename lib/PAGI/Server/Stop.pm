@@ -10,8 +10,8 @@ use List::Util qw(max min);
 use Peregrine::Inherited;
 use Time::HiRes qw(CLOCK_MONOTONIC);
 
-# What the application's end may take is kept of the time for the whole stop: so many seconds at most, and a
-# quarter.
+# The part of the stop's time that is kept for the application's shutdown: at most this many seconds, and at
+# most a quarter.
 use constant { END_S => 5, END_PART => 4 };
 
 # Seconds that applications have which were told that the server stops.
@@ -160,7 +160,7 @@ sub _retire {
     return;
 }
 
-# Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
+# A second signal ends the wait for requests, a third one the wait for the application's shutdown.
 sub hurry {
     my ($self, $why) = @_;
     if ($self->{master}) {
@@ -209,8 +209,8 @@ sub _stopped {
     return;
 }
 
-# Those that were told of the stop, because their connection has no end of its own, have less time than
-# requests in flight: many run on regardless of what they are told.
+# Applications of WebSockets and event streams, which were told of the stop, get less time than requests in
+# flight, because many run on although they were told.
 sub _wait_for_applications {
     my ($self, $count) = @_;
     return if $self->{leave_timer};

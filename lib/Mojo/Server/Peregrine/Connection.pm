@@ -1,6 +1,6 @@
 package Mojo::Server::Peregrine::Connection;
 
-# What a request and a WebSocket have in common: the stream that Mojo::IOLoop shows, and what that does.
+# The common part of a request and a WebSocket: the stream that Mojo::IOLoop shows, and its methods.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 package Mojo::Server::Peregrine::Stream;
 
-# What Mojo::IOLoop->stream finds for the connection of an exchange, in place of a Mojo::IOLoop::Stream: the
-# socket is the engine's.
+# The stream that Mojo::IOLoop->stream finds for the connection of an exchange. It is no Mojo::IOLoop::Stream,
+# because the engine has the socket.
 
 use strict;
 use warnings;
@@ -91,7 +91,7 @@ sub drained {
 sub closed {
     my ($self) = @_;
     return if !delete $self->{exchange};
-    # Whoever waits for room goes on.
+    # Code that waits for room goes on.
     $self->emit('drain') if $self->has_subscribers('drain');
     $self->emit('close');
     return;
