@@ -29,7 +29,7 @@ pub fn build(b: *std.Build) void {
     const checked = b.createModule(.{
         .root_source_file = b.path("load/main.zig"),
         .target = target,
-        .optimize = .safe,
+        .optimize = .debug,
     });
     const tests = b.addTest(.{ .name = "load", .root_module = checked });
     const run = b.addRunArtifact(tests);

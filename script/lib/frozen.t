@@ -58,7 +58,7 @@ sub growth ($struct) {
 sub try_program ($version, $library) {
     my $source  = "engine/test/frozen/$version";
     my $program = "$folder/program-$version";
-    my @flags   = qw(-std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -Wl,-z,noexecstack);
+    my @flags   = qw(-std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -z noexecstack);
     is
         system('cc', @flags, '-o', $program, "-I$source", "$source/program.c", $library,
         qw(-lssl -lcrypto -lpthread -lm)),
