@@ -497,7 +497,7 @@ All of them are 0.
 
 =head2 get
 
-    my @values = $words->get($from, $count);    # one, if no count is given
+    my @values = $words->get($from, $count);    # a single value if no count is given
 
 =head2 set
 

@@ -34,7 +34,7 @@ sub column ($name, $rows) {
 
 # ---- What may be sent ---------------------------------------------------------------------------
 
-# Of each type a good value, and one that is not allowed.
+# For each type a good value, and a value that is not allowed.
 my %VALUES = (
     text    => [ "\x{263a}\n",     [] ],
     line    => [ "\x{263a}",       "a\nb" ],

@@ -214,7 +214,7 @@ subtest 'a client that leaves while Perl computes' => sub {
     my ($stays, $leaves) = map { TestClient->new($other->port)->send($_) } @requests;
     get($other->port, '/health');    # the engine has read both, and offered them
     $leaves->reset;
-    get($other->port, '/health') for 1 .. 2;    # it has seen who has left
+    get($other->port, '/health') for 1 .. 2;    # the engine has seen which clients have left
     my $next = TestClient->new($other->port)->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n");
     open my $signal, '>', "$signals/fifth" or die "$signals/fifth: $!";
     is($next->response->{body},  'quick', 'the next one is answered');

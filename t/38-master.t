@@ -18,7 +18,7 @@ use TestTools  qw(ended patience);
 
 my $folder = File::Temp->newdir;
 my $path   = "$folder/app.sock";
-my $log    = "$folder/log";        # what workers say
+my $log    = "$folder/log";        # words of the workers
 my $master = $$;
 
 my $certificates = Certificates->new->authority('server');

@@ -194,7 +194,7 @@ subtest 'connections that come while a worker stands' => sub {
     my $stuck = TestClient->new($server->port);
     ok(my $pid = is_alive($stuck), 'a worker') or return;
     $stuck->send($LOCK);
-    sleep 0.2;    # it has 5 ms to come to what waits
+    sleep 0.2;    # the engine gives the application 5 ms to accept
     my @come = map { $ask->('/') } 1 .. 12;
     # On a busy machine a connection may come before the engine notices that its application stands.
     my @answered = grep { IO::Select->new($_->socket)->can_read(2) } @come;

@@ -301,7 +301,7 @@ subtest 'plackup -s Peregrine --engine thread' => sub {
     is((words($kept, '/flags'))[2], '1 0 0', 'the same');
     my (undef, $before, $may) = words($kept, '/harakiri');
     ok $may, 'psgix.harakiri';
-    # Of idle interpreters always the same one is asked.
+    # Idle interpreters do not take turns: the same one is always asked.
     ok wait_for(
         sub {
             !grep { (words($kept, '/'))[1] == $before } 1 .. 5;

@@ -100,7 +100,7 @@ for my $engine (qw(inline thread)) {
                 return $bytes;
             };
             ok $h2->until(sub { $count->() > 3_000_000 }), 'a download that its client stops reading';
-            sleep 0.3;    # what the kernel takes meanwhile goes first
+            sleep 0.3;    # bytes that the kernel takes meanwhile go first
             my ($id, $before) = ($h2->request('/urgent', fields => [ priority => 'u=0' ]), $bytes);
             ok wait_for(sub { $other->get('/said')->{body} > $said }),    '... another response is given';
             ok $h2->until(sub { $count->(); $h2->stream($id)->{ended} }), '... comes';

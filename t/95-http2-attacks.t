@@ -127,7 +127,7 @@ sub honest {
     return $sent;
 }
 
-honest(connected());    # what the first requests need for good
+honest(connected());    # memory that the first requests take for good
 my $honest = cost_of(\&honest, connected());
 is $honest->{code}, 'open', 'honest requests are answered';
 note sprintf 'honest: %.0f ns a byte', $honest->{cpu};

@@ -14,7 +14,7 @@ static int worker_free(pTHX_ SV *sv, MAGIC *mg) {
     px_worker *worker = (px_worker *)mg->mg_ptr;
     PERL_UNUSED_ARG(sv);
     if (!worker) return 0;
-    worker->server = NULL; /* it may be on its way out, too */
+    worker->server = NULL; /* the server may be freed, too */
     px_worker_stop(aTHX_ worker);
     px_worker_release(aTHX_ worker);
     return 0;

@@ -14,7 +14,7 @@ pub const Echo = struct {
         connections: usize = 64,
         /// Connections that are being opened at the same time.
         ramp: usize = 64,
-        /// Of a message.
+        /// Bytes of a message.
         bytes: usize = 64,
     };
 

@@ -15,7 +15,7 @@ pub const Streams = struct {
         path: []const u8 = "/",
         connections: usize = 64,
         ramp: usize = 64,
-        /// Of each response's body; others are errors. 0: any.
+        /// Bytes of each response's body; other lengths are errors. 0: any.
         bytes: u64 = 0,
     };
 

@@ -91,7 +91,7 @@ pub const Reader = struct {
         };
     }
 
-    /// Of the head, as far as it is known.
+    /// Bytes of the frame's head, as far as it is known.
     fn headBytes(r: *const Reader) usize {
         if (r.head_length < 2) return 2;
         return switch (r.head[1]) {

@@ -38,7 +38,7 @@ LIVE_CLIENTS = 3
 BAD_CLIENTS = 8
 FLAT_S = 300  # a shorter time does not tell what is flat
 GROWTH = 1.10  # of what should be flat, from the first quarter to the last one
-GROWTH_BYTES = 8_000_000  # what may come on top of that
+GROWTH_BYTES = 8_000_000  # growth that is allowed on top of that
 P99_FACTOR, P99_MORE_MS = 2, 20
 
 

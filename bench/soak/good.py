@@ -11,7 +11,7 @@ LETTERS = (
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 20_000
 )  # as the applications have them
 PAUSE_S = 0.2  # of a client between two requests
-LARGE_PART = 20  # one of so many requests is large
+LARGE_PART = 20  # each 20th request is large
 CLOSING = (1001, 1012)  # of a WebSocket whose worker leaves
 
 

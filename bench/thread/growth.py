@@ -23,7 +23,7 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing is a reset
 SETTLE_S = 20
 KIB_MOST = 1024  # heap that was divided otherwise; a leak of 2 bytes a request would be twice as much
 VALUES_MOST = 50
-ENGINE_BYTES_MOST = 128 * 1024  # what the busiest moment took is kept; a bit per request would be as much
+ENGINE_BYTES_MOST = 128 * 1024  # memory of the busiest moment is kept; a bit per request would be as much
 
 
 def growth(settings):

@@ -189,7 +189,7 @@ int peregrine_add_route(peregrine_worker *worker, const peregrine_route *route);
 typedef struct peregrine_folder {
     uint32_t size;
     uint32_t flags;            /* 0 */
-    const char *path;          /* where: this path and what is below it; begins with '/' */
+    const char *path;          /* this path and all paths below it; begins with '/' */
     const char *host;          /* as in peregrine_route */
     const char *folder;        /* absolute; opened now, so that it may be moved afterwards */
     const char *cache_control; /* value of Cache-Control of every answer; NULL: none */
@@ -282,7 +282,7 @@ void peregrine_worker_stats(const peregrine_worker *worker, peregrine_stats *sta
 /* A word that a worker counts in. */
 typedef struct peregrine_counter {
     const char *name;    /* "requests" */
-    const char *label;   /* what tells it from the others of that name: "status"; "": there is one */
+    const char *label;   /* tells it from others of that name: "status"; "": there are no others */
     const char *value;   /* "2xx" */
     const char *summary; /* one line for a manual */
     uint32_t kind;       /* one of peregrine_counter_kind */
@@ -291,7 +291,7 @@ typedef struct peregrine_counter {
 
 enum peregrine_counter_kind {
     PEREGRINE_COUNTER = 1, /* grows as long as the worker lives */
-    PEREGRINE_GAUGE = 2,   /* what is now: looked at once a second at most */
+    PEREGRINE_GAUGE = 2,   /* a present number, updated once a second at most */
     PEREGRINE_BUCKET = 3,  /* of a histogram: how many took longer than the bucket before, and no longer
                             * than `value` seconds */
     PEREGRINE_SUM = 4      /* the microseconds that all in a histogram took together */
@@ -618,7 +618,7 @@ typedef struct peregrine_event {
     uint16_t flags;
     uint32_t code;
     peregrine_ticket ticket;
-    void *user; /* what peregrine_set_user() stored, NULL before */
+    void *user; /* the pointer that peregrine_set_user() stored, NULL before */
     const char *bytes;
     size_t len;
     const peregrine_request *request; /* REQUEST; BODY with TRAILERS */
@@ -851,7 +851,7 @@ typedef struct peregrine_file_question {
 /* A piece of the body of an answer. */
 typedef struct peregrine_file_part {
     const char *bytes; /* NULL: a range of the file */
-    uint64_t offset;   /* where that begins */
+    uint64_t offset;   /* the start of the content in the file */
     uint64_t len;
 } peregrine_file_part;
 
@@ -881,7 +881,7 @@ typedef struct peregrine_opener peregrine_opener;
 
 /* Flags of a file that was opened */
 enum {
-    PEREGRINE_PLAIN_FILE = 1, /* it has so many bytes as it says; not a folder, a pipe, a file of /proc */
+    PEREGRINE_PLAIN_FILE = 1, /* a file of the size that it says; no folder, pipe or file of /proc */
     PEREGRINE_LOCAL_FILE = 2  /* its file system, or its folder's, waits for nothing but this machine */
 };
 

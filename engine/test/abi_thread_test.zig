@@ -397,7 +397,7 @@ test "a request whose client has left before it was taken is never worked on" {
     }
     defer _ = c.close(clients[0]);
     try expectExchanges(&server, 2);
-    // Of the first one nothing is heard.
+    // The first client stays, the second one leaves.
     const first = try server.wait(.request);
     const second = try server.wait(.request);
     try testing.expectEqual(1, first.request.?.number);

@@ -122,7 +122,7 @@ const Scene = struct {
     simulation: Simulation,
 
     fn init(seed: u64) !Scene {
-        testing.log_level = .err; // what goes wrong is told as it should be
+        testing.log_level = .err; // the warnings are expected
         var config: per.ServerConfig = .{ .response_body_buffer_size = 100_000 };
         config.limits.request_idle_ms = 5000;
         return .{ .simulation = try .init(gpa, config, .{ .seed = seed }) };

@@ -419,7 +419,7 @@ test "defect 17: small packets leave at once unless told otherwise, and descript
         var value: c_int = 0;
         var len: linux.socklen_t = @sizeOf(c_int);
         _ = linux.getsockopt(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY, @ptrCast(&value), &len);
-        try testing.expectEqual(no_delay, value != 0); // what it accepts inherits it
+        try testing.expectEqual(no_delay, value != 0); // accepted sockets inherit the option
         try testing.expect(linux.fcntl(fd, linux.F.GETFD, 0) & linux.FD_CLOEXEC != 0);
     };
 }

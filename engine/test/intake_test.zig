@@ -34,7 +34,7 @@ const Digest = struct {
             var length: [24]u8 = undefined;
             const text = try std.fmt.bufPrint(&length, "{d}", .{request.body.len});
             try response.addNewHeader("Content-Length", text);
-            request.context = @ptrFromInt(1); // what is sent, and one
+            request.context = @ptrFromInt(1); // bytes that are sent, and one more
             return pour(request, response);
         }
         if (self.returns) |part| {

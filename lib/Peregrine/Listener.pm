@@ -274,7 +274,7 @@ sub _unix_name {
     return unpack 'H*', pack_sockaddr_un($path);
 }
 
-# Of a file that is this process's to remove.
+# Device and inode of a socket file, by which the process knows the file that it has to remove.
 sub _file_facts {
     my ($path) = @_;
     my ($device, $inode, $mode) = stat $path or return;

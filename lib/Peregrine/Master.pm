@@ -56,7 +56,7 @@ sub new {
         },
         wanted     => $args{workers},
         workers    => {},               # by id
-        started    => 0,                # so many; the last one's id
+        started    => 0,                # workers that were started; the number is the last one's id
         trouble    => {},               # by number: { crashes, timer }
         waiting    => {},               # by number: why the worker there is to be replaced
         phase      => 'new',            # -> starting -> running -> stopping -> over

@@ -161,7 +161,7 @@ my @LIBRARIES =
     grep { defined && length }
     @Config{qw(privlibexp archlibexp sitelibexp sitearchexp vendorlibexp vendorarchexp)};
 my %ORIGINAL;    # by package
-my @PUT_OFF;     # what is to be called: [package, class]
+my @PUT_OFF;     # CLONE methods to be called: [package, class]
 
 sub _put_off {
     my ($stash) = @_;

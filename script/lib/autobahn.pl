@@ -102,7 +102,7 @@ sub start ($log, @command) {
     if (!$pid) {
         open STDOUT, '>',  $log     or POSIX::_exit(126);
         open STDERR, '>&', \*STDOUT or POSIX::_exit(126);
-        $ENV{PYTHONUNBUFFERED} = 1;    # what the judge says is looked at while it runs
+        $ENV{PYTHONUNBUFFERED} = 1;    # the judge's output is read while it runs
         exec @command or POSIX::_exit(127);
     }
     $pids{$pid} = 1;

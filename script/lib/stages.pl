@@ -153,7 +153,7 @@ sub zig_tests ($folder, @steps) {
     my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;
     my $failed    = ($total // 0) - ($passed // 0) - ($skipped // 0);
     if ($status && !$failed) {
-        $failed = 1;    # it did not compile, or the runner itself broke
+        $failed = 1;    # the tests did not compile, or their runner broke
     }
     print $output if $failed;
     say $summary  if defined $summary;

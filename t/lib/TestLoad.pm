@@ -70,7 +70,7 @@ sub start {
         POSIX::_exit(0);
     }
     close $tell;
-    my $begun = readline $here;    # it runs
+    my $begun = readline $here;    # the process runs
     return bless { pid => $pid, here => $here, hurry => $hurry }, $class;
 }
 
@@ -108,7 +108,7 @@ sub _ask_until {
         my $begun = time;
         $asked++;
         my $ok = eval {
-            $process = 0 if !$socket;    # nobody knows yet whose connection it will be
+            $process = 0 if !$socket;    # the process that will accept is not known yet
             $socket ||= _connect($port, $options{tls});
             my ($served, $goes_on) = _ask($socket, $first, $size, $options{fresh});
             $process = $served;

@@ -82,7 +82,7 @@ sub stop_master {
     return wait_for(sub { is_gone($pid) && !-e directory() . "/$name" });
 }
 
-# Of a test that failed there may be servers that are no children of it.
+# A test that failed may have left servers that are not its children.
 my $OWNER = $$;
 
 END {

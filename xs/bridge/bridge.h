@@ -59,9 +59,9 @@ typedef struct px_await_method {
 
 /* The functions that replace two ops of Future::AsyncAwait, see await_op.c. */
 typedef struct px_await_ops {
-    Perl_ppaddr_t await, leave; /* those that were replaced */
+    Perl_ppaddr_t await, leave; /* the functions that were replaced */
     px_await_method own_ready, own_get, ready, get, new_done;
-    SV *class_hint; /* where an async sub says what class its Future is of */
+    SV *class_hint; /* the key of %^H with the class of an async sub's Future */
     UV at_once;     /* how often nothing had to be asked, for tests */
 } px_await_ops;
 
@@ -74,7 +74,7 @@ typedef struct px_context {
     px_done done;          /* of class Future: what an `async sub` without a result returns */
     px_done own_done;      /* of our class: what $send returns when there is nothing to wait for */
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
-    SV *loop_key;          /* where IO::Async::Future has its loop; NULL: no future is a hash as we know it */
+    SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
     px_await_ops await;
 } px_context;
 
@@ -144,8 +144,8 @@ typedef struct px_words {
 struct px_mount {
     const px_face *face;
     void *application; /* the face's: what it serves requests with */
-    SV *prefix;        /* where it is mounted, bytes without a slash at the end; NULL: at the root */
-    SV *root;          /* where clients see that: what a proxy has taken off their paths, and the prefix */
+    SV *prefix;        /* path of the mount, bytes without a slash at the end; NULL: the root */
+    SV *root;          /* path that clients see: the part that a proxy has removed, and the prefix */
     px_exchange *pool; /* kept for the next requests */
     int pool_count;
 };
@@ -154,7 +154,7 @@ struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
     px_mount *mounts[PX_MOUNTS_MAX]; /* by the number of the route; 0: of requests that no route matches */
     int mount_count;                 /* of those that are there */
-    bool is_complete;                /* one of them gets what is left: there is no room behind it */
+    bool is_complete;                /* a mount takes all other requests: none can come behind it */
     px_context *cx;
     Pid_t pid;      /* whose it is */
     uint32_t forks; /* peregrine_forks() there */
@@ -170,7 +170,7 @@ struct px_worker {
     const PERL_SI *server_stack;
     I32 server_frame;
     bool woken; /* the engine's descriptor has been made readable since the last poll */
-    bool host_loop; /* nobody watches that: the loop waits in the engine, and does not if `woken` */
+    bool host_loop; /* the loop waits in the engine, unless `woken`; nobody watches the descriptor */
     /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
      * before it goes. (A weak reference that only C knows would not survive the cloning of the interpreter
      * for a new thread.) */
@@ -179,20 +179,20 @@ struct px_worker {
     UV requests_left; /* until the server is told; 0: it is not */
     bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
     uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
-    bool stopping; /* what has no end of its own is ended */
+    bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
     bool drained;  /* its last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
-    SV *words;      /* what the engine counts in; NULL: it does not */
+    SV *words;      /* the memory that the engine counts in; NULL: it does not count */
     SV *places;     /* the table of workers at the same sockets; NULL: it is the only one there */
-    SV *busy_words; /* what `busy` points into */
+    SV *busy_words; /* the memory that `busy` points into */
     uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
     const peregrine_request *at_head; /* if that event is its request */
     px_exchange *live;
-    px_exchange *freed; /* those that events of the batch may still name */
+    px_exchange *freed; /* ended exchanges that events of the batch may still name */
     uint32_t turn; /* counts dispatches */
-    px_exchange *first_in_turn, *last_in_turn; /* those that wait for their next turn */
+    px_exchange *first_in_turn, *last_in_turn; /* exchanges that wait for their next turn */
 };
 
 /* A request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's
@@ -211,7 +211,7 @@ struct px_exchange {
     bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
     uint64_t since;   /* when its request came, if somebody asks (busy.c) */
-    HV *given;        /* what the application was called with, until it is done, or NULL */
+    HV *given;        /* the hash that the application was called with, until it is done, or NULL */
     px_packed *packed; /* or this, while nobody else has it; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
@@ -223,8 +223,8 @@ struct px_exchange {
 /* The state of an exchange's application while the server stops. */
 typedef enum {
     PX_APP_OVER,    /* nothing that anybody waits for */
-    PX_APP_BUSY,    /* it runs for a peer that waits */
-    PX_APP_LEAVING, /* it runs, and was told that the server stops */
+    PX_APP_BUSY,    /* the application runs for a peer that waits */
+    PX_APP_LEAVING, /* the application runs, and was told that the server stops */
 } px_app_state;
 
 /* A face: what applications of one kind see of requests and answer. A table of functions, the same one for

@@ -30,7 +30,7 @@ static struct {
     void (*destroy)(void *);
 } brotli;
 
-/* Of <brotli/encode.h>. Quality and window keep an encoder below 2 MB, and about as fast as gzip. */
+/* From <brotli/encode.h>. Quality and window keep an encoder below 2 MB, and about as fast as gzip. */
 enum { BR_QUALITY = 1, BR_WINDOW = 2, BR_FLUSH = 1, BR_FINISH = 2 };
 
 static bool find_brotli(void *library) {
@@ -90,7 +90,7 @@ static struct {
     size_t (*destroy)(void *);
 } zstd;
 
-/* Of <zstd.h>. Clients need not take a window above 8 MB (RFC 9659). */
+/* From <zstd.h>. Clients need not take a window above 8 MB (RFC 9659). */
 enum { ZS_LEVEL = 100, ZS_WINDOW = 101, ZS_FLUSH = 1, ZS_END = 2 };
 
 static bool find_zstd(void *library) {

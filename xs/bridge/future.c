@@ -170,7 +170,7 @@ void px_future_push(pTHX_ AV *values, U8 context) {
     const SSize_t count = context == G_LIST ? av_top_index(values) + 1 : 1;
     EXTEND(SP, count);
     for (SSize_t i = 0; i < count; i++) {
-        PUTBACK; /* what copies a value may run Perl code */
+        PUTBACK; /* copying a value may run Perl code */
         SV **value = av_fetch(values, i, 0);
         SV *copy = value ? sv_mortalcopy(*value) : &PL_sv_undef;
         SPAGAIN;

@@ -198,7 +198,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     if (!PL_dirty) px_turn_begin(aTHX_ worker);
     trim_pool(aTHX_ worker, 0);
     worker->server = NULL;
-    px_future_forget(aTHX_ & worker->cx->own_done); /* it holds the loop */
+    px_future_forget(aTHX_ & worker->cx->own_done); /* that Future holds the loop */
     px_worker_release(aTHX_ worker);
 }
 
@@ -511,7 +511,7 @@ static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     }
     ENTER;
     save_scalar(PL_errgv);
-    CLEAR_ERRSV(); /* what calls need not keep, see px_call() */
+    CLEAR_ERRSV(); /* so that calls need not keep $@, see px_call() */
     px_busy_begin(worker);
     px_turn_begin(aTHX_ worker);
     for (;;) {

@@ -97,7 +97,7 @@ typedef struct pagi_context {
     SV *method_names[PAGI_METHOD_IDS];
     HV *connection_stash;
     HV *transport_stash;
-    HV *no_data; /* what an extension is mapped to that has no data */
+    HV *no_data; /* the value of an extension that has no data */
 } pagi_context;
 
 #define PAGI_KEY(cx, name) ((cx)->keys[PAGI_KEY_##name])
@@ -190,7 +190,7 @@ struct pagi_app {
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* and sends what it read, in place of sendfile(2) */
-    HV *local_folders; /* those whose files are opened at once: their storage is this machine's */
+    HV *local_folders; /* folders on this machine's storage, whose files are opened at once */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
     size_t high_water, low_water;
@@ -223,8 +223,8 @@ enum pagi_slot {
 /* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
 typedef struct pagi_scope {
     HV *hash;
-    bool secure;     /* it shows the tls extension */
-    pagi_tls_kept tls; /* what it shows there */
+    bool secure;     /* the scope has the tls extension */
+    pagi_tls_kept tls; /* the values of the tls extension */
     UV fingerprint;
     SV *slots[PAGI_SLOT_COUNT];
 } pagi_scope;
@@ -244,7 +244,7 @@ typedef enum {
 
 typedef enum {
     PAGI_SOCKET_CONNECTING, /* the handshake is not answered */
-    PAGI_SOCKET_DENYING,    /* it is being answered with an HTTP response */
+    PAGI_SOCKET_DENYING,    /* the handshake is being answered with an HTTP response */
     PAGI_SOCKET_OPEN,
     PAGI_SOCKET_CLOSING /* from this side; the engine tells when it is over */
 } pagi_socket_state;
@@ -268,7 +268,7 @@ typedef struct pagi_stream {
     enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer;
     SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
     uint32_t comment_ms;
-    SV *close_reason; /* what the application gave as the reason for closing, or NULL */
+    SV *close_reason; /* the application's reason for closing, or NULL */
 } pagi_stream;
 
 /* A request and its response. */
@@ -303,7 +303,7 @@ struct pagi_exchange {
     SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
     AV *receivers;  /* the others, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
-    AV *flushers;   /* those of http.fullflush, or NULL */
+    AV *flushers;   /* the Futures of http.fullflush, or NULL */
     /* Futures of code that reads a body to send it: resolved when output ends; or NULL */
     AV *feeders;
     SV *app_future; /* the application's pending Future, or NULL */
@@ -392,7 +392,7 @@ SV *pagi_plain_copy(pTHX_ SV *event);
 typedef struct pagi_fields {
     peregrine_field *list;
     size_t count;
-    AV *given; /* where they come from, valid until Perl code runs; NULL: from nowhere */
+    AV *given; /* the array that they come from, valid until Perl code runs; NULL: none */
     peregrine_field local[PAGI_FIELDS_ON_STACK];
 } pagi_fields;
 const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);

@@ -171,7 +171,7 @@ static void put_string(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept wh
 static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const psgi_context *cx = exchange->app->cx;
     STRLEN root_len;
-    const char *root = px_root(&exchange->base, &root_len); /* where clients see the application */
+    const char *root = px_root(&exchange->base, &root_len); /* the path that clients see */
     put_method(aTHX_ exchange, env, request);
     psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_SCRIPT_NAME, root, root_len);
     put_path_info(aTHX_ exchange, env, request);

@@ -87,8 +87,8 @@ typedef struct psgi_app {
     bool underscores; /* header names may have them */
     UV spool_max;  /* bytes of a response that may wait in a file; 0: there are no files */
     UV spools_max; /* the same of all responses */
-    UV spooled;    /* what there is */
-    SV *folder;    /* where these files are */
+    UV spooled;    /* bytes in these files */
+    SV *folder;    /* the folder of these files */
 } psgi_app;
 
 /* Values that every environment has, or most have, by the names of their keys. */
@@ -139,8 +139,8 @@ typedef struct psgi_exchange {
     psgi_app *app;
     psgi_state state;
     bool responds;  /* a responder was called */
-    bool drains;    /* what was sent waits for the peer, and no more content is asked for */
-    bool cleans;    /* what comes after the response has yet to run */
+    bool drains;    /* output waits for the peer, so no more content is asked for */
+    bool cleans;    /* handlers of psgix.cleanup have yet to run */
     bool calling;   /* the function that was given in place of a response runs */
     bool abandoned; /* its writer went meanwhile */
     bool wrote;     /* since it was asked for content */
@@ -154,12 +154,12 @@ typedef struct psgi_exchange {
     U32 shown;   /* bits: those of them that the environment has */
     HV *env;     /* between two requests: the last one's environment, if it serves again; see reuse.c */
     bool again;  /* the environment has served before, or will serve again: the values are in it */
-    UV marks;    /* what it is recognized by; 0: not known */
+    UV marks;    /* the magic by which an input object is recognized; 0: not known */
     int field_count; /* header fields of the environment; -1: those that do not serve again */
     uint8_t field_ids[PSGI_KEEP_FIELDS];
     SV *fields[PSGI_KEEP_FIELDS]; /* their values, ours as well */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
-    SV *poll;       /* who is called when the peer takes more content, or NULL */
+    SV *poll;       /* the function to call when the peer takes more content, or NULL */
     SV *writer;     /* with this */
 } psgi_exchange;
 

@@ -14,7 +14,7 @@ typedef struct {
     peregrine_field *list;
     size_t count;
     const peregrine_field *content_length; /* the application's, or NULL */
-    bool chunked; /* it has put the content into chunks */
+    bool chunked; /* the application has put the content into chunks */
     peregrine_field local[PSGI_FIELDS_ON_STACK];
     char length_text[24];
 } psgi_head;

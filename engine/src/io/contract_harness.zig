@@ -361,7 +361,7 @@ pub fn Stage(comptime Harness: type) type {
                     try testing.expectEqual(@as(u32, 1), log.endings);
                 },
                 .sent => |some| self.logs[some.token].sents += 1,
-                .arrived => return error.TestUnexpectedResult, // nobody has asked for it
+                .arrived => return error.TestUnexpectedResult, // no read was asked for
                 .woken => self.wakes += 1,
             }
         }

@@ -76,7 +76,7 @@ const Poller = struct {
         try watch.epollAdd(poller.epoll, waker, watch.Ready.in, @bitCast(label));
     }
 
-    /// Of the first waker of others.
+    /// The number of the first waker of others.
     pub const first_of_others = 2;
 
     /// Tells of it, with the same number, for as long as there is something to read.

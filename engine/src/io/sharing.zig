@@ -332,7 +332,7 @@ test "a waker that is full, or was made to wait by the other side, holds nobody"
     try testing.expectEqual(.silent, lower(other));
     raise(one);
     try testing.expect(lower(other) == .raised and lower(other) == .silent);
-    // Of both ends: the other side can have them waited for.
+    // Make both ends block, as the other side can do with flags that both share.
     for ([_]sys.Fd{ one, other }) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
     for (0..100_000) |_| raise(one);
     while (lower(other) == .raised) {}

@@ -13,7 +13,7 @@ const log_calls = @import("sys/log.zig");
 const sys = @import("sys.zig");
 const thread = @import("thread.zig");
 
-/// Of what may outlive its owner's allocator.
+/// For memory that may outlive its owner's allocator.
 const gpa = if (builtin.link_libc) std.heap.c_allocator else std.heap.smp_allocator;
 
 /// Something that may take long. Its maker's, who leaves it alone from `submit` until it comes back.

@@ -157,7 +157,7 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
         .file => |file| if (file.ownership == .owned) {
             const range = try @TypeOf(worker.*).rangeOf(file.fd, file.offset, file.len);
             _ = try worker.write(same, .{ .file = range }, .{ .last = true });
-            response.body = .none; // it is the worker's now
+            response.body = .none; // the worker has the file now
         } else {
             _ = try worker.writeCopy(same, file.fd, file.offset, file.len);
         },

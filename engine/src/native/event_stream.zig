@@ -25,7 +25,7 @@ pub const Event = struct {
         if (event.name) |name| if (std.mem.findAny(u8, name, "\r\n") != null) return error.InvalidEvent;
         if (event.id) |id| if (std.mem.findAny(u8, id, "\r\n\x00") != null) return error.InvalidEvent;
         var counter: std.Io.Writer.Discarding = .init(&.{});
-        event.write(&counter.writer) catch unreachable; // it takes everything
+        event.write(&counter.writer) catch unreachable; // the counter takes all bytes
         return @intCast(counter.fullCount());
     }
 
@@ -75,7 +75,7 @@ pub const EventStream = struct {
         try response.addNewHeader("X-Accel-Buffering", "no");
         var buffer: [32]u8 = undefined;
         const first = if (options.retry_ms) |ms|
-            std.fmt.bufPrint(&buffer, "retry: {d}\n\n", .{ms}) catch unreachable // it has room
+            std.fmt.bufPrint(&buffer, "retry: {d}\n\n", .{ms}) catch unreachable // the buffer is long enough
         else
             ":\n\n";
         _ = try response.write(first);

@@ -128,7 +128,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         /// The handler wants this body whole.
         fn gather(host: *Self, call: *Call, bytes: []const u8) void {
-            if (call.custody == .detached) return; // it has no use for it
+            if (call.custody == .detached) return; // a detached request takes no more of the body
             const room = host.request_bytes_max - call.gathered.unread().len;
             if (bytes.len > room) return host.refuse(call, .content_too_large);
             call.gathered.append(&host.worker.pool, bytes) catch
@@ -270,7 +270,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const has_started = response.state != .collecting;
             const explains = @hasDecl(Handler, "handleError");
             if (explains) {
-                response.fail(status) catch {}; // it has started
+                response.fail(status) catch {}; // the response has started
                 host.handler.handleError(&call.request, response, err);
                 if (call.custody == .detached) return; // an answer that comes later
             } else if (has_started or status == .internal_server_error) logFailure(call, hook, err);
@@ -754,7 +754,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .inform => |said| try host.worker.inform(exchange, said.status, said.fields),
                 .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),
                 .abort => return error.OutOfOrder,
-                else => unreachable, // nobody says anything else
+                else => unreachable, // other threads send no other message
             }
         }
     };

@@ -16,7 +16,7 @@ const Tunnel = @import("server").Tunnel;
 pub const Request = struct {
     /// `.other` for a method without a name of its own; then see `methodText`.
     method: protocol.http.Method,
-    /// Of the protocol, as the request line has it.
+    /// The version of the protocol, as the request line has it.
     version: Version,
     /// The client allows the connection to be used again. Informative: the server manages connections.
     keep_alive: bool,

@@ -40,7 +40,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// The addresses at which the server listens, with real ports.
         addresses: []io.Address,
         units: []Unit,
-        /// Of the Unix sockets that the server has made.
+        /// The files of the Unix sockets that the server has made.
         files: std.ArrayList(io.SocketFile) = .empty,
         /// Null: no place speaks TLS.
         tls: ?*tls.Context = null,
@@ -626,7 +626,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             while (mail.pop()) |message| {
                 switch (message.content) {
                     .connection => |connection| unit.worker.io.close(connection.socket),
-                    .command => {}, // nobody is left to be told
+                    .command => {}, // no handler is left to be told
                 }
                 unit.inbox.free(message);
             }

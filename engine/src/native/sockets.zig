@@ -183,7 +183,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             const err = contract.failure(@call(.auto, function, .{ self.handler, name } ++ arguments)) orelse
                 return;
             complain("{s} returned error.{t}: the WebSocket is closed", .{ @tagName(hook), err });
-            entry.socket.close(websocket.code_internal_error, "") catch {}; // it is closing already, or gone
+            entry.socket.close(websocket.code_internal_error, "") catch {}; // closing already, or gone
         }
 
         fn call(self: *Self, entry: *Entry, comptime hook: Hook, arguments: anytype) void {

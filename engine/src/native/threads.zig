@@ -132,7 +132,7 @@ pub const Threads = struct {
             fn fail(typed: Context, copy: *Request, reply: *Response, err: anyerror) void {
                 const has_started = reply.state != .collecting;
                 const status: Status = .ofError(err);
-                reply.fail(status) catch {}; // it has started
+                reply.fail(status) catch {}; // the response has started
                 if (@hasDecl(Owner, "handleError")) {
                     typed.handleError(copy, reply, err);
                 } else {

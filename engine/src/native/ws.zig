@@ -25,9 +25,9 @@ const websocket = @import("server").WebSocket;
 pub const Id = registry.Id;
 /// The number of a WebSocket that was accepted and never opened.
 pub const no_id: Id = 0;
-/// Of a message: text or binary.
+/// The kind of a message: text or binary.
 pub const Kind = websocket.Kind;
-/// Of a frame, as RFC 6455 section 5.2 numbers them. A handler sees `.text` and `.binary`.
+/// The opcode of a frame, as RFC 6455 section 5.2 numbers them. A handler sees `.text` and `.binary`.
 pub const Opcode = protocol.websocket.frame.Opcode;
 
 /// A whole message. Frames of the wire are put together by the engine, control frames are its own business.

@@ -24,7 +24,7 @@ pub const Transfer = struct {
 pub const Kernel = struct {
     /// The sink has taken the keys: what OpenSSL writes is plaintext from then on.
     seals: bool = false,
-    /// Of which kind are the records that OpenSSL writes.
+    /// The kind of the records that OpenSSL writes.
     kind: u8 = application_data,
 
     const application_data = 23;

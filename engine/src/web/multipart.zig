@@ -59,7 +59,7 @@ pub const Multipart = struct {
 
     /// The head of a part. Borrowed until the next part begins.
     pub const Part = struct {
-        /// Of the form's field.
+        /// The name of the form's field.
         name: []const u8,
         /// As the client says; null: no file. Never a place where to write: it may have any bytes.
         filename: ?[]const u8,

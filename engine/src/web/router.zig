@@ -41,7 +41,7 @@ pub fn Next(comptime App: type) type {
         }
 
         fn failed(context: *Context, err: anyerror) anyerror {
-            context.response.fail(.ofError(err)) catch {}; // it has started: the host cuts it
+            context.response.fail(.ofError(err)) catch {}; // the response has started: the host cuts it
             return err;
         }
     };

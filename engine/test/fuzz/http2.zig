@@ -57,7 +57,7 @@ const Client = struct {
     choice: u8,
     heard: std.hash.Wyhash,
     sent: std.hash.Wyhash,
-    /// Of the last piece of content, whose it was.
+    /// The stream of the last piece of content.
     in_body: u32,
     done: usize,
     out: [4096]u8,

@@ -16,7 +16,7 @@ const tail = "\x00\x00\xff\xff";
 const Choice = struct {
     window_bits: u4,
     takeover: bool,
-    /// Of one message, inflated.
+    /// Bytes that a message may have, inflated.
     limit: u64,
     /// Bytes of the first message, out of 256.
     share: u8,

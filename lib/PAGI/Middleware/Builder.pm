@@ -11,7 +11,7 @@ use Scalar::Util qw(blessed reftype);
 
 our @EXPORT = qw(builder enable enable_if mount);
 
-# Of the builder { } block that runs.
+# The builder of the builder { } block that runs.
 our $current;
 
 sub new {

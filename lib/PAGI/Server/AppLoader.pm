@@ -172,7 +172,7 @@ sub _in_own_package {
     my ($origin, $code) = @_;
     my $package = PAGI::Server::AppPackage::name($origin);
     my $value   = eval "package $package; $code";
-    return $value;    # whoever calls looks at $@
+    return $value;    # callers look at $@
 }
 
 sub _from_code {

@@ -167,7 +167,7 @@ sub pagi {
     };
 }
 
-# Of a file. A tied handle may have none.
+# The descriptor of a file. A tied handle may have none.
 sub _descriptor {
     my ($body) = @_;
     return if !ref $body || reftype $body ne 'GLOB';

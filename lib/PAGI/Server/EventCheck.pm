@@ -126,7 +126,7 @@ my %REQUIRED = (
     'websocket.http.response.start' => ['status'],
 );
 
-# Of these, an event has one at most.
+# Fields of which an event has at most one.
 my %EXCLUSIVE = (
     'http.response.body'     => [qw(body file fh)],
     'sse.http.response.body' => [qw(body file fh)],

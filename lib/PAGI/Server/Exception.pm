@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use Scalar::Util qw(blessed reftype);
 
-# Of an object that cannot say what it is.
+# Limits of the text for an exception that has no text of its own.
 use constant {
     FIELDS_MAX => 10,
     LENGTH_MAX => 200,

@@ -161,7 +161,7 @@ sub _read_descriptor {
     my $count = sysread $self->{handle}, $piece, $size;
     return $piece                  if defined $count;
     $self->_fail('cannot be read') if $! != EAGAIN && $! != EINTR;
-    $self->{waits} = 1;    # what says "not now" is not asked again at once, whatever kind it is
+    $self->{waits} = 1;    # a handle that says "not now" is not read again at once
     return;
 }
 

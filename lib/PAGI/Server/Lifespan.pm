@@ -260,7 +260,7 @@ sub _started {
 sub _failed {
     my ($self, $message, $end_timeout) = @_;
     $message =~ s/\s+\z//;
-    # Of a worker the master says it.
+    # The master logs the failure of a worker.
     $self->{log}->error("PAGI: $message") if !$self->{worker_num};
     my $time_up = $self->_timer($end_timeout);
     return $self->_let_end($time_up)->then(sub {

@@ -133,7 +133,7 @@ sub _report_loaded {
     return;
 }
 
-# Of what could not be compiled Perl does not say where it was.
+# Perl does not tell the path of a file that could not be compiled.
 sub _loaded_files {
     my @files;
     for my $name (keys %INC) {

@@ -212,7 +212,7 @@ sub _need_app {
     my ($self) = @_;
     return if $self->_names_app;
     my $options = $self->{options};
-    $options->{lifespan_mode} //= 'off';    # what is served then is ours
+    $options->{lifespan_mode} //= 'off';    # the application is the server's own then
     return $options->{app} = \&_nothing_here if $options->{static};
     $options->{app} = 'PAGI::App::Directory';
     my %given = @{ $self->{arguments} || [] };

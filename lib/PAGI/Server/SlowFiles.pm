@@ -82,7 +82,7 @@ sub send {
         my ($file) = @_;
         return Future->done if !$file;    # the client has gone
         if (my $errno = $file->{errno}) {
-            $send->({ %$event, file => $file });    # it waits for no file any more
+            $send->({ %$event, file => $file });    # the event waits for no file any more
             local $! = $errno;
             return Future->fail("$type: file '$path' cannot be opened: $!$args{where}", 'pagi');
         }

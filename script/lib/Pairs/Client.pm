@@ -11,7 +11,7 @@ use Time::HiRes qw(sleep);
 
 use constant {
     FRAME   => 16_384,
-    WINDOW  => 65_535,    # what a stream and a connection may send before they are credited
+    WINDOW  => 65_535,    # bytes that a stream and a connection may send before they get credit
     PAUSE_S => 0.1,       # so that two pieces come as two
     PROXY   => "PROXY TCP4 192.0.2.7 192.0.2.8 4711 443\r\n",
 };

@@ -95,7 +95,7 @@ sub who ($self, %options) {
     return split ' ', $answer->{status} eq '200' ? $answer->{body} : '';
 }
 
-# Of the row's process group.
+# The processes of the row's process group.
 sub processes ($self) {
     return grep { content("/proc/$_/stat") =~ /\A\d+ \(.*\) [^Z] \d+ $self->{group} /s }
         map { m{/(\d+)/} } glob '/proc/[0-9]*/stat';

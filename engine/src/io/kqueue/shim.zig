@@ -115,7 +115,7 @@ pub const Shim = struct {
             const ends = report.events &
                 (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
             var event: Event = .{
-                .ident = 0, // nobody looks at it
+                .ident = 0, // not used
                 .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,
                 .flags = if (ends) EV.EOF else 0,
                 // The BSDs tell the error itself, which here could not be asked for without taking it.

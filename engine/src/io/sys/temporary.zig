@@ -18,14 +18,14 @@ pub fn create(folder: [*:0]const u8) Moved {
             .TMPFILE = true,
             .DIRECTORY = true,
             .CLOEXEC = true,
-            .EXCL = true, // nobody may give it a name
+            .EXCL = true, // the file can never get a name
         }, mode));
         if (nameless == .done or !isUnknown(nameless.failed)) return sys.owned(nameless);
     }
     return sys.owned(createNamed(folder));
 }
 
-/// Of whoever creates it alone.
+/// Only the creator may read and write the file.
 const mode: c_uint = 0o600;
 
 /// Not every file system has files without a name.

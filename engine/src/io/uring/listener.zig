@@ -72,7 +72,7 @@ pub const Listener = struct {
             var storage: sys.sockaddr.storage = undefined;
             var length: sys.socklen_t = undefined;
             sys.getpeername(fd, &storage, &length) catch {
-                sys.close(fd); // it has gone already
+                sys.close(fd); // the peer has gone already
                 continue;
             };
             const peer = io.Address.fromSystem(&storage, length).?;

@@ -36,7 +36,7 @@ pub const Shape = enum {
     /// Content of the length that is given, or else of a length that the framing tells.
     sized,
 
-    /// Of the response to a request.
+    /// The shape of the response to a request.
     pub fn of(method: Method, status: u16) Shape {
         if (status < 200 or status == 204) return .bare;
         if (status == 205) return .empty;

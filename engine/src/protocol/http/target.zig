@@ -49,7 +49,7 @@ pub const Parts = struct {
     has_query: bool = false,
     /// An absolute-form's scheme is https, not http.
     https: bool = false,
-    /// Of an absolute-form; its host is not empty.
+    /// The authority of an absolute-form; its host is not empty.
     authority: Span = .{},
 };
 

@@ -158,7 +158,7 @@ pub const Session = struct {
     limits: *const Limits,
     input: Input = .{ .head = .{} },
     order: Order = .unstarted,
-    /// Of a response whose head is open.
+    /// The Connection field of a response whose head is open.
     connection_field: ConnectionField = .{},
     /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
     bad_field: u16 = 0,

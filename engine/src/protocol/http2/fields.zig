@@ -41,7 +41,7 @@ pub const Outcome = union(enum) {
 /// Limits on a block of fields.
 pub const Bounds = struct {
     limits: *const Limits,
-    /// Of all fields, as RFC 9113 section 6.5.2 counts them; more: 431.
+    /// Bytes of all fields, as RFC 9113 section 6.5.2 counts them; more: 431.
     list_bytes_max: u32,
     /// CONNECT with a protocol is served.
     extended_connect: bool,
@@ -122,7 +122,7 @@ const Reader = struct {
     count: usize = 0,
     fault: ?[]const u8 = null,
     too_large: bool = false,
-    /// Of each pseudo-header field, its value. Null: there is none.
+    /// The value of each pseudo-header field. Null: the request has none.
     method: ?Span = null,
     scheme: ?Span = null,
     authority: ?Span = null,

@@ -79,7 +79,7 @@ pub const Fault = struct {
 
 /// The nine bytes before a payload.
 pub const Header = struct {
-    /// Of the payload, in bytes.
+    /// Length of the payload, in bytes.
     len: u32,
     kind: Kind,
     flags: u8 = 0,

@@ -112,9 +112,9 @@ const Reading = union(enum) {
     broken,
 
     const Block = struct {
-        /// Of the frames that have been looked at, their headers included, in bytes.
+        /// Bytes of the frames that have been looked at, their headers included.
         scanned: u32,
-        /// Of their payloads.
+        /// Bytes of their payloads.
         size: u32,
         frames: u32,
     };

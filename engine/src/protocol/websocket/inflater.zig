@@ -186,7 +186,7 @@ pub const History = struct {
 /// Below 5 KiB, needed from the first to the last piece of a message: one may serve many connections,
 /// message by message.
 pub const Inflater = struct {
-    /// Of the message that is being read.
+    /// The history of the message that is being read.
     history: *History = undefined,
     limit_left: u64 = 0,
     state: State = .{ .block = .{ .final_seen = false } },

@@ -16,7 +16,7 @@ const Speech = @import("speech.zig").Speech;
 
 /// How it goes about its work.
 pub const Manners = struct {
-    /// Of the jobs' own numbers.
+    /// The seed of the jobs' own random numbers.
     seed: u64,
     /// Wrong commands out of 100.
     mistakes: u8,

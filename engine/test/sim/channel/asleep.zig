@@ -14,8 +14,8 @@ pub fn check(channel: *Child) !void {
     if (engine.task.raw != null) return error.TaskForgotten;
     const has_commands = engine.commands.shared.header.tail.raw != engine.commands.at;
     if (has_commands and reader == sleeping) return error.EngineSleepsOverCommands;
-    if (!application.asleep) return; // it computes, and will poll
-    if (channel.wakeup.descriptor.readable) return; // it computes
+    if (!application.asleep) return; // the application computes, and will poll
+    if (channel.wakeup.descriptor.readable) return;
     const has_events = application.events.shared.header.tail.raw != application.events.at;
     if (has_events) return error.ApplicationSleepsOverEvents;
     if (engine.host.waiting()) return error.EventsNotHandedOver;

@@ -82,7 +82,7 @@ sub unwatch_time {
         splice @$timers, $index, 1;
         last;
     }
-    undef $timer->[CODE];    # it holds whatever it was made for
+    undef $timer->[CODE];    # the function holds objects
     return;
 }
 

@@ -104,7 +104,7 @@ sub _work {
     my $say = sub {
         $out->send([@_]);
         return if $_[0] ne 'body' || ++$ahead < PIECES_MAX;
-        $in->recv or POSIX::_exit(0);    # nobody is there any more
+        $in->recv or POSIX::_exit(0);    # the server has gone
         $ahead--;
         return;
     };

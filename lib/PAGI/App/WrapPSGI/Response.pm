@@ -10,7 +10,7 @@ use Future::AsyncAwait;
 use PAGI::App::WrapPSGI::Environment;
 use Scalar::Util qw(blessed reftype);
 
-# Of one piece of a body that comes from a handle, and of a list that goes out as one.
+# Bytes of a piece of a body that comes from a handle, and of a list that goes out as one piece.
 use constant PIECE_BYTES => 65_536;
 
 # ---- Out to the client --------------------------------------------------------------------------

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use IO::Socket::UNIX;
 use Scalar::Util qw(blessed reftype);
 
-# Of one piece of a body that comes from a handle.
+# Bytes of a piece of a body that comes from a handle.
 use constant PIECE_BYTES => 65_536;
 
 sub plain {

@@ -43,7 +43,7 @@ pub const Encoder = struct {
     /// The table size that the peer allows, in bytes.
     allowed: u32 = default_table_bytes,
 
-    /// Of the table before anybody says anything (RFC 9113 section 6.5.2).
+    /// Bytes of the table before the peer changes them (RFC 9113 section 6.5.2).
     const default_table_bytes = 4096;
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.

@@ -45,9 +45,9 @@ const Tables = struct {
     codes: [257]u32,
     /// All symbols, in the order of their codes.
     sorted: [257]u16,
-    /// Of each length: where its codes end, moved to the left of 32 bits.
+    /// For each length: the end of its codes, moved to the left of 32 bits.
     ends: [length_max + 1]u64,
-    /// Of each length: the place of code zero in `sorted`, if there were one.
+    /// For each length: the place that code zero would have in `sorted`.
     bases: [length_max + 1]i64,
 };
 

@@ -27,7 +27,7 @@ pub const Pseudo = enum(u4) {
 
 /// Facts about a field's name and value.
 pub const Meta = packed struct(u16) {
-    /// Of `header.Id`, those of C.
+    /// The number of the name in `header.Id`.
     number: u8 = 0,
     pseudo: Pseudo = .none,
     /// A token in lower case, or a pseudo-header's name.
@@ -36,7 +36,7 @@ pub const Meta = packed struct(u16) {
     good_value: bool = true,
     unused: u2 = 0,
 
-    /// Of a field that nobody has looked at.
+    /// Classifies a field that was not looked at yet.
     pub fn of(name: []const u8, value: []const u8) Meta {
         return named(name).with(value);
     }
