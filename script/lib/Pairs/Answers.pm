@@ -13,8 +13,8 @@ my @VARIES = (
     qr/\Acontent-security-policy: .*'sha256-\K[^']+(?==')/i,
 );
 
-# Header fields of HTTP/1.1 only: RFC 9113 section 8.2.2; 8.5 for Upgrade, RFC 8441 section 5 for the answer to
-# the key.
+# Header fields of HTTP/1.1 only: RFC 9113 section 8.2.2; 8.5 for Upgrade, RFC 8441 section 5 for the answer
+# to the key.
 my %FRAMES = map { $_ => 1 } qw(connection transfer-encoding upgrade sec-websocket-accept);
 
 my @SECURITY = (
