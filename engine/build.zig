@@ -265,7 +265,7 @@ const Layers = struct {
 fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget, filters: []const []const u8) void {
     const step = b.step("test-threads", "Run what threads share under ThreadSanitizer");
     const programs = b.step("test-threads-programs", "Compile them only");
-    const how: Layers.How = .{ .target = target, .optimize = .safe, .watched = true };
+    const how: Layers.How = .{ .target = target, .optimize = .debug, .watched = true };
     const layers: Layers = .create(b, how);
     const ring = onPlatform(b, Layers.layer(b, "src/abi/ring.zig", how), layers, threads_platform);
     const storage = Layers.layer(b, "src/io/storage.zig", how);

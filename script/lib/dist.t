@@ -147,7 +147,7 @@ for my $whose ('ours', 'another') {
     is $status, 0, "perl Makefile.PL where $whose PAGI::Middleware is installed" or diag $said;
     my $named = $said =~ m{PAGI::Middleware stays as it is installed: \Q$folder\E/other} ? 1 : 0;
     is $named, $whose eq 'ours' ? 0 : 1, '... says whether it stays';
-    my $has = qx(grep -c 'lib/PAGI/Middleware' Makefile) > 0 ? 1 : 0;
+    my $has = qx(grep -c 'blib/lib/PAGI/Middleware' Makefile) > 0 ? 1 : 0;
     is $has, $whose eq 'ours' ? 1 : 0, '... and installs none over it';
     open my $out, '>', "$folder/other/PAGI/Middleware.pm" or die $!;
     print {$out} "package PAGI::Middleware;\n1;\n";
