@@ -79,7 +79,7 @@ sub workers {
     return @all;
 }
 
-# Waits until workers serve, so many, none of which is one of these.
+# Waits until this many workers serve, none of which is one of these.
 sub are_others {
     my ($server, $template, $count, @before) = @_;
     my %before = map { $_ => 1 } @before;

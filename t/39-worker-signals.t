@@ -17,7 +17,7 @@ use TestWorkers qw(are_gone children descriptors directory load no_failure write
 my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));
 
-# Whether there are so many workers, and none of them is one of those before.
+# Whether there are this many workers, none of which was there before.
 sub are_new {
     my ($server, $count, @before) = @_;
     my %before = map { $_ => 1 } @before;

@@ -100,7 +100,7 @@ my $length         = sub { start(headers => [ [ 'content-length', $_[0] ] ]) };
 my @chunked        = (method => 'POST', framed => 1, fields => ['Transfer-Encoding: chunked']);
 my $head           = "HTTP/1.1\r\nHost: h\r\n";
 
-# Name, client, application; `slow`: so many tries are enough.
+# Name, client, application; `slow`: the number of tries that is enough for a slow one.
 my @kinds = (
 
     # Responses

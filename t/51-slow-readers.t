@@ -179,7 +179,7 @@ sub peak {
     return (content('/proc/' . $server->pid . '/status') =~ /^VmHWM:\s+(\d+)/m)[0] / 1024;
 }
 
-# Waits until a server does not use more than so many MiB.
+# Waits until a server does not use more than this many MiB.
 sub shrinks_to {
     my ($server, $limit) = @_;
     my $end = time + patience(60);

@@ -56,7 +56,7 @@ my %handlers = (
             await $send->(event('send', text => 'all')) if $message =~ /last/;
         }
     },
-    # Sends so many messages of 10,000 bytes, each when the one before is accepted.
+    # Sends this many messages of 10,000 bytes, each when the one before is accepted.
     '/stream' => async sub {
         my ($scope, $receive, $send) = @_;
         my $transport = $scope->{'pagi.transport'};

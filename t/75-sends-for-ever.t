@@ -31,7 +31,7 @@ my %endless = (
     },
 );
 
-# Neither do these look at what they receive.
+# Applications that send for ever and receive no events.
 my %deaf = (
     http      => 'http.response.start',
     sse       => 'sse.start',

@@ -36,7 +36,7 @@ my $ca = $files->path('ca.pem');
 
 my $json = JSON::PP->new->canonical->latin1;
 
-# /scope: what the application sees; /size/N: so many bytes; /file: its own source; everything else: an echo.
+# /scope: the scope's values; /size/N: N bytes; /file: the test's own source; everything else: an echo.
 async sub app {
     my ($scope, $receive, $send) = @_;
     die "unsupported\n" if $scope->{type} ne 'http';

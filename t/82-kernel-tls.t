@@ -31,7 +31,7 @@ print {$large} pack 'N*', map { ($_ * 2_654_435_761) & 0xffff_ffff } 1 .. 1_000_
 close $large or die "$!";
 my $digest = Digest::SHA->new(256)->addfile("$large")->hexdigest;
 
-# /file: four megabytes; /size/N: so many bytes.
+# /file: four megabytes; /size/N: N bytes.
 async sub app {
     my ($scope, $receive, $send) = @_;
     die "unsupported\n" if $scope->{type} ne 'http';

@@ -30,7 +30,7 @@ my @placements = (
 
 sub server { return TestServer->start(psgi => 1, app => $app, access_log => undef, @_) }
 
-# A request of so many bytes, of which the first have been sent.
+# A request of this many bytes, of which the first have been sent.
 sub begun {
     my ($port, $length, $first, %options) = @_;
     my $fields = delete $options{fields} // '';
@@ -150,7 +150,7 @@ subtest 'whose body it is' => sub {
 
 my ($NEW_NAMESPACE, $RECURSIVE_PRIVATE) = (0x20000, 0x4000 | 0x40000);
 
-# A folder in memory of so many bytes; nothing, and why not.
+# A folder in memory of this many bytes; nothing, and why not.
 sub in_memory {
     my ($size) = @_;
     return (undef, 'mounting takes Linux and root') if $^O ne 'linux' || $> != 0;

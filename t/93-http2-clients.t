@@ -23,8 +23,8 @@ $files->authority('ca');
 $files->issue('localhost', extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']);
 my $ca = $files->path('ca.pem');
 
-# The path without its slash: so many bytes; to POST the length of what came. /hints sends 103, /flushed a
-# part of its response; both then hold everything up until the file of their query is there.
+# /N answers with N bytes, to POST with the length of the body. /hints sends 103, /flushed a part of its
+# response; both then wait until the file of their query exists.
 my $pagi = write_file('app.pagi.pl', <<'APP');
 use strict;
 use warnings;

@@ -33,7 +33,7 @@ pub fn deviation(h: *const Histogram) f64 {
     return @sqrt(@max(h.sum_of_squares / @as(f64, @floatFromInt(@max(h.count, 1))) - average * average, 0));
 }
 
-/// The value that so many of a thousand do not exceed.
+/// The value that this many of a thousand do not exceed.
 pub fn permille(h: *const Histogram, part: f64) f64 {
     const wanted = @as(f64, @floatFromInt(h.count)) * part / 1000;
     var seen: u64 = 0;

@@ -159,7 +159,7 @@ fn clock(id: linux.clockid_t) u64 {
     return @as(u64, @intCast(time.sec)) * std.time.ns_per_s + @as(u64, @intCast(time.nsec));
 }
 
-/// Makes sure that so many descriptors can be open, where the process is allowed to.
+/// Makes sure that this many descriptors can be open, where the process is allowed to.
 pub fn allowDescriptors(count: usize) !void {
     const limit = try std.posix.getrlimit(.NOFILE);
     if (limit.cur >= count) return;

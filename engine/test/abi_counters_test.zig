@@ -112,7 +112,7 @@ fn say(client: c.fd_t, text: []const u8) !void {
     try testing.expectEqual(@as(isize, @intCast(text.len)), c.write(client, text.ptr, text.len));
 }
 
-/// Polls until the client has got so many bytes that end so; how many there were.
+/// Polls until the client has got this many bytes that end so; how many there were.
 fn hear(server: *Server, client: c.fd_t, end: []const u8) !usize {
     var text: [4096]u8 = undefined;
     var len: usize = 0;

@@ -59,7 +59,7 @@ const Engine = struct {
         return found;
     }
 
-    /// Waits until so many interpreters have joined and not gone.
+    /// Waits until this many interpreters have joined and not gone.
     fn expectInterpreters(engine: *const Engine, count: u32) !void {
         for (0..3000) |_| {
             if (engine.stats().interpreters == count) return;

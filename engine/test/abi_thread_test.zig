@@ -440,7 +440,7 @@ test "more clients that leave than a poll has events are passed over, and the ne
     try expectHeard(client, "hello\n");
 }
 
-/// Closes a connection, and waits until the engine has so many exchanges left.
+/// Closes a connection, and waits until the engine has this many exchanges left.
 fn leave(server: *const Server, client: c.fd_t, left: u32) !void {
     try reset(client);
     try expectExchanges(server, left);

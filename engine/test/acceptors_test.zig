@@ -66,7 +66,7 @@ fn round(server: *Server) !void {
     testing.io.sleep(.fromMilliseconds(1), .awake) catch unreachable;
 }
 
-/// Polls until the workers have so many connections together.
+/// Polls until the workers have this many connections together.
 fn expectTotal(server: *Server, wanted: u32) !void {
     for (0..2000) |_| {
         if (total(server) == wanted) break;

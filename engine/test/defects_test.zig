@@ -82,7 +82,7 @@ fn answers(text: []const u8) usize {
     return std.mem.count(u8, text, "HTTP/1.1 ");
 }
 
-/// `text`, so many times over.
+/// `text`, this many times over.
 fn times(comptime text: []const u8, comptime count: usize) *const [text.len * count]u8 {
     comptime var all: [text.len * count]u8 = undefined;
     @setEvalBranchQuota(10 * all.len);

@@ -85,7 +85,7 @@ fn bytesOf(len: usize) ![]u8 {
     return bytes;
 }
 
-/// A request with this body: counted, or in chunks of so many bytes with a trailer.
+/// A request with this body: counted, or in chunks of this many bytes with a trailer.
 fn requestWith(body: []const u8, chunk_bytes: ?usize) ![]u8 {
     var text: std.ArrayList(u8) = .empty;
     errdefer text.deinit(gpa);

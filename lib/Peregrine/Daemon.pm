@@ -31,7 +31,7 @@ sub identity {
     return \%to;
 }
 
-# For good: afterwards nothing of what the process was is left.
+# Changes user and group for good: the process cannot get its old rights back.
 sub become {
     my ($class, $to)  = @_;
     my ($uid,   $gid) = @{$to}{qw(uid gid)};

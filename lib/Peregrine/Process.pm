@@ -163,7 +163,7 @@ sub let_signals_in {
     return $loop->IO::Async::Loop::Peregrine::let_signals_in;
 }
 
-# In a process that was forked from the server's.
+# True in a process that was forked from the server's process.
 sub _is_copy {
     my ($self) = @_;
     return $self->{pid} != $$;

@@ -55,7 +55,7 @@ sub _start {
     return $template;
 }
 
-# Kills it after so many seconds.
+# Kills a template that has not ended after this many seconds.
 sub _limit {
     my ($self, $entry, $seconds, $what) = @_;
     $self->_unlimit($entry);

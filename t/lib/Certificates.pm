@@ -64,7 +64,7 @@ sub replace {
     return $self;
 }
 
-# A key: elliptic, or RSA of so many bits.
+# A key: elliptic, or RSA of this many bits.
 sub key {
     my ($self, $name, $bits) = @_;
     return $self->_openssl('genrsa', '-out', $self->path("$name.key"), $bits) if $bits;

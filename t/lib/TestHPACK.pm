@@ -90,7 +90,7 @@ sub indexed {
     return integer(128, 7, $index);
 }
 
-# The table has so many bytes from here on.
+# The table has this many bytes from here on.
 sub table_size {
     my ($bytes) = @_;
     return integer(32, 5, $bytes);

@@ -175,7 +175,7 @@ static void call_with(pTHX_ SV *callback, SV *future) {
     LEAVE;
 }
 
-/* Resolves the Future of an async sub that ends after it was suspended: with so many values from that place
+/* Resolves the Future of an async sub that ends after it was suspended: with this many values from that place
  * of Perl's stack on, which copying them may move. False: its own methods have to. */
 bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count) {
     const px_context *cx = px_context_get(aTHX);

@@ -72,7 +72,7 @@ typedef struct px_context {
     HV *loop_future_stash; /* IO::Async::Future */
     HV *own_future_stash;  /* PAGI::Server::Future */
     px_done done;          /* of class Future: what an `async sub` without a result returns */
-    px_done own_done;      /* of our class: what $send returns when there is nothing to wait for */
+    px_done own_done;      /* of our class: $send returns it when there is nothing to wait for */
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
     SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
     px_await_ops await;
@@ -137,7 +137,7 @@ typedef struct px_words {
     size_t owners;
 } px_words;
 
-/* Exchanges may have so many numbers of routes, 0 for none included. */
+/* Numbers of routes that an exchange can have, 0 for none included. */
 #define PX_MOUNTS_MAX 256
 
 /* An application, and which requests are its: those of one route of the engine's. */
@@ -451,7 +451,7 @@ px_exchange *px_handle_exchange_here(pTHX_ SV *handle);
 extern const MGVTBL px_handle_vtbl;
 int px_handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params);
 
-/* Whether nobody else has a handle: so many references, no weak one, no magic of others, and still of its
+/* Whether nobody else has a handle: this many references, no weak one, no magic of others, and still of its
  * class (NULL: a function). */
 static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32 references) {
     const MAGIC *mg = SvMAGIC(handle);

@@ -76,7 +76,7 @@ static SV *shared_done(pTHX_ px_worker *worker) {
     return keep_done(aTHX_ & cx->own_done, new_own_done(aTHX_ worker, result), result);
 }
 
-/* A resolved Future of the base class, what an `async sub` returns, with copies of so many values from that
+/* A resolved Future of the base class, what an `async sub` returns, with copies of this many values from that
  * place of Perl's stack on, which copying them may move. */
 SV *px_future_base_done(pTHX_ px_context *cx, SSize_t first, SSize_t count) {
     if (count == 0 && reusable(&cx->done, 2)) return newRV_inc((SV *)cx->done.future);

@@ -10,7 +10,7 @@
 
 /* Exchanges that go on in a turn; the others keep their places for the next turn. */
 #define EXCHANGES_MAX 16
-/* Signals are looked for once in so many turns. */
+/* Signals are looked for once in this many turns. */
 #define SIGNAL_TURNS 64
 
 /* Has the exchange's face told when its next turn comes. Call it for an exchange that is held; it is held

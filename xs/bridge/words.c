@@ -36,7 +36,7 @@ void px_words_free(pTHX_ px_words *words) {
     Safefree(words);
 }
 
-/* The words from one on, so many of them; dies if they are not there. */
+/* Finds `count` words from a number on; dies if the memory does not have them. */
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count) {
     if (from > words->count || count > words->count - from)
         croak("Peregrine::Words: there are %" UVuf " words: not %" UVuf " from %" UVuf " on",

@@ -11,7 +11,7 @@
 #define REFERENCE_FLAGS (SVt_IV | SVf_ROK)
 /* Keys of the application that are removed one by one; with more of them the environment goes. */
 #define ADDED_MAX 32
-/* A hash that has grown beyond so many buckets goes, too. */
+/* A hash that has grown beyond this number of buckets is not used again. */
 #define BUCKETS_MAX 256
 
 #define BIT(name) ((U32)1 << PSGI_KEPT_##name)
@@ -90,7 +90,7 @@ static bool refers_as_made(pTHX_ const psgi_exchange *exchange, int which) {
     return sv && SvROK(sv) && (const void *)SvRV(sv) == target_of(aTHX_ exchange, which);
 }
 
-/* Whether the references of an environment, of which there are so many, are as they were made. */
+/* Whether all references of an environment are as they were made; `count` of them were made. */
 static bool refer_as_made(pTHX_ const psgi_exchange *exchange, int references) {
     static const uint8_t list[] = {
         PSGI_KEPT_VERSION,          PSGI_KEPT_INPUT,         PSGI_KEPT_ERRORS,

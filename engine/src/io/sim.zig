@@ -670,7 +670,7 @@ const Slot = struct {
 
     const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };
 
-    /// A send was cut short; the `sent` event is so many rounds away, and room is needed too.
+    /// A send was cut short; the `sent` event is this many rounds away, and room is needed too.
     const Stall = union(enum) { none, rounds: u8 };
 
     fn fail(self: *Slot, code: sys.E) u16 {

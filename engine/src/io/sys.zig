@@ -605,7 +605,7 @@ pub fn probePeer(fd: Fd) void {
     }
 }
 
-/// The kernel takes no more while so many bytes wait that it has not sent yet (TCP_NOTSENT_LOWAT). Does
+/// The kernel takes no more while this many bytes wait that it has not sent yet (TCP_NOTSENT_LOWAT). Does
 /// nothing where there is no such option.
 pub fn limitUnsent(fd: Fd, bytes: c_int) void {
     const name = here.unsent_low_water orelse return;

@@ -91,7 +91,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         // ---- What the worker tells
 
-        /// Makes a request and a response of it, and calls the handler as soon as it may have them.
+        /// Makes a request and a response of an exchange, and calls the handler as soon as it may have them.
         pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const Head) void {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);

@@ -71,7 +71,7 @@ pub const WebSocket = struct {
     close_code: u16 = 0,
     link: *const Link,
 
-    /// The context as a pointer to `T`, which is what it was given as.
+    /// The context as a pointer to `T`, the type that it was given with.
     pub fn contextAs(socket: *const WebSocket, comptime T: type) *T {
         return @ptrCast(@alignCast(socket.context.?));
     }

@@ -1,5 +1,5 @@
-//! An allocator that gives out no more than so many bytes, all in all: what a request may make of its input.
-//! Does not know: where the memory comes from.
+//! An allocator that gives out a bounded number of bytes, so that parsing the input of a request cannot take
+//! more. Does not know: where the memory comes from.
 const std = @import("std");
 const Alignment = std.mem.Alignment;
 

@@ -70,7 +70,7 @@ pub const Path = struct {
     text: []const u8,
     arena: std.mem.Allocator,
 
-    /// Null: no pattern has so many segments, or it is no path ("*").
+    /// Null: no pattern has this many segments, or it is no path ("*").
     pub fn split(arena: std.mem.Allocator, text: []const u8) error{OutOfMemory}!?Path {
         if (text.len == 0 or text[0] != '/') return null;
         var path: Path = .{

@@ -848,7 +848,7 @@ test "a megabyte each way arrives as it was, through pieces and windows of awkwa
     }
 }
 
-/// A sink that has room for so many bytes and no more.
+/// A sink that has room for this many bytes and no more.
 const Narrow = struct {
     room: usize,
 

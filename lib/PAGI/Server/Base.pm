@@ -497,7 +497,7 @@ sub DESTROY {
 
 # ---- What the engine's worker tells -------------------------------------------------------------
 
-# A worker process has served so many requests as it is to serve.
+# A worker process has served its number of requests.
 sub _requests_reached {
     my ($self) = @_;
     $self->{on_replace}->('max_requests');

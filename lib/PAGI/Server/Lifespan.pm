@@ -213,7 +213,7 @@ sub _ask {
     return $self->{answer};
 }
 
-# Resolves with `timeout` after so many seconds.
+# Resolves with `timeout` after this many seconds.
 sub _timer {
     my ($self, $seconds) = @_;
     return $self->{loop}->delay_future(after => $seconds)->then(sub { Future->done('timeout') });

@@ -13,8 +13,8 @@ my @NAME = (undef, qw(error warn info debug));
 # For systemd's journal, see sd-daemon(3).
 my %PRIORITY = (error => '<3>', warn => '<4>', info => '<6>', debug => '<7>');
 
-# Messages that differ in nothing but numbers count as the same one: so many of them are written in so many
-# seconds, the others are counted.
+# Messages that differ in nothing but numbers count as the same one: BURST of them are written in a period,
+# the others are counted.
 use constant {
     BURST       => 10,
     WINDOW      => 10,

@@ -269,8 +269,8 @@ sub _of_condition ($tokens, $at) {
         $token->{text} eq 'if' ? 'or true' : ();
 }
 
-# Calls and assignments that fill a line, or a prong of a switch, are left out; what they name stays in
-# use. Invariants hold.
+# Mutants without a call or assignment that fills a line, or a prong of a switch. The names in it stay in use,
+# so that the mutant compiles. Calls of `invariants` stay.
 sub _of_statements ($text, @tokens) {
     my %is_code = map { $_->{at} => $_->{code} } @tokens;
     my $thing   = qr/[a-z_]\w*(?:\.[\w*?]+|\[[^\]\n]*\])*+/;

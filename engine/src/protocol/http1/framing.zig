@@ -27,8 +27,8 @@ pub const Limits = struct {
     /// The line before a chunk, with size, extensions and CRLF; longer: 400.
     chunk_line_bytes_max: u32,
 
-    /// Extensions of all chunks of a body together may have so many times the bytes of the longest line, and
-    /// one byte for each byte of content; more: 400 (RFC 9112 section 7.1.1).
+    /// Extensions of all chunks of a body together may have this many times the bytes of the longest line,
+    /// and one byte for each byte of content; more: 400 (RFC 9112 section 7.1.1).
     pub const extensions_ratio = 64;
 };
 

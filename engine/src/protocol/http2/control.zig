@@ -32,7 +32,7 @@ pub const Control = struct {
         return control.len > bytes_max - drain_bytes - reserve_bytes;
     }
 
-    /// Whether one more frame with a payload of so many bytes has room.
+    /// Whether one more frame with a payload of this many bytes has room.
     pub fn takes(control: *const Control, payload_bytes: usize) bool {
         return control.len + frame.header_bytes + payload_bytes <= bytes_max;
     }

@@ -249,7 +249,7 @@ const Reader = struct {
 
     const cookie_joint = "; ";
 
-    /// Joins the parts that did not stand together, in the place of the first.
+    /// Joins Cookie fields that were not neighbours, in the place of the first.
     fn joinCookies(reader: *Reader) void {
         if (!reader.cookies_apart or reader.too_large) return;
         const start = reader.at;

@@ -77,7 +77,7 @@ const cost = struct {
     /// A request that was accepted, in thousandths.
     const request_earns = 4000;
 
-    /// A header block that means so many bytes more than its length explains.
+    /// A header block that means this many bytes more than its length explains.
     fn bomb(bytes: u64) u32 {
         return @intCast(@min(1 + bytes / 512, std.math.maxInt(u32)));
     }
@@ -143,7 +143,7 @@ const drain_ping = "draining";
 /// The payload of a PING that is sent for the sake of being sent.
 const linger_ping = "all said";
 
-/// Priorities of streams that are yet to come (RFC 9218 section 7.1): so many are kept.
+/// Number of priorities that are kept for streams that are yet to come (RFC 9218 section 7.1).
 const early_max = 8;
 
 /// The state of one connection. No deinit: it owns nothing.
@@ -444,7 +444,7 @@ pub const Session = struct {
         if (ends) stream.input = .ended;
     }
 
-    /// A stream that lingers has brought so many bytes.
+    /// Takes note of content on a lingering stream: its response is complete, and its request goes on.
     fn lingerOn(s: *Session, stream: *Stream, len: u32, ends: bool) void {
         if (ends) return s.endLinger(stream);
         if (len > stream.linger_left) return s.doom(stream, .no_error);
@@ -1105,7 +1105,7 @@ pub const Session = struct {
         return started;
     }
 
-    /// Whether so many bytes of content would leave with the head of a response, if `start` is given them:
+    /// Whether this many bytes of content would leave with the head of a response, if `start` is given them:
     /// nothing is to be sent before them, and nothing keeps them.
     pub fn leavesAtOnce(s: *const Session, id: StreamId, len: usize) bool {
         const stream = s.streams.find(id) orelse return false;

@@ -198,7 +198,8 @@ pub const Streams = struct {
         streams.giveBack(at);
     }
 
-    /// Closes one whose peer has yet to be told, by `nextDoomed`: its place is used until then.
+    /// Closes a stream whose peer has yet to get RST_STREAM, by `nextDoomed`. The stream keeps its place
+    /// until then.
     pub fn doom(streams: *Streams, stream: *Stream, code: Code) void {
         const id = stream.id;
         streams.pushDoomed(streams.remove(stream, .by_us), .{ .id = id, .code = code });

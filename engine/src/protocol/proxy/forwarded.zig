@@ -26,7 +26,7 @@ pub const Hop = struct {
 /// the proxy that added it: the rightmost address that is not a trusted proxy's. What does not name an
 /// address tells nothing about those to the left of it.
 pub const Trail = struct {
-    /// Null: no more is known than who the last proxy is.
+    /// The client's address. Null: only the last proxy is known.
     client: ?Endpoint = null,
     secure: ?bool = null,
 

@@ -15,7 +15,7 @@ const match_sought_min = 4;
 const chain_max = 16;
 /// A match this long is taken without looking for a better one.
 const match_good = 64;
-/// A block ends after so many tokens; its table lies on the stack (4 bytes each).
+/// A block ends after this many tokens; its table lies on the stack (4 bytes each).
 const block_tokens_max = 4096;
 /// Blocks with fewer tokens are written with the fixed code: a code of their own would cost more than it
 /// saves (its description takes 40 bytes and more).

@@ -117,7 +117,7 @@ pub const Closing = union(enum) {
 
 /// The part of a frame that the next byte of input belongs to.
 const Input = union(enum) {
-    /// A frame header, of which so many bytes are in `header_buffer`.
+    /// A frame header, of which this many bytes are in `header_buffer`.
     header: u8,
     payload: Payload,
     control: Control,

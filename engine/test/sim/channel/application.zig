@@ -22,7 +22,7 @@ pub const Manners = struct {
     mistakes: u8,
     /// Polls out of 100 before which it computes for a while.
     slow_percent: u8,
-    /// For so many milliseconds at most.
+    /// For this many milliseconds at most.
     slow_ms: u64,
     /// Jobs out of 100 that do not get to speak between two polls, although they could.
     late_percent: u8,

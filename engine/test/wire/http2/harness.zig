@@ -109,7 +109,8 @@ pub const Harness = struct {
         }
     }
 
-    /// No more than is asked for; what lay on the bench is overwritten.
+    /// Gives the session memory for its table, no more than it asks for, and overwrites the bench, on which
+    /// the table lay.
     fn giveTable(h: *Harness) void {
         h.tables += 1;
         h.session.rehouseTable(h.table[h.tables % 2][0..h.session.tableUnits()]);

@@ -11,7 +11,7 @@ pub const Frame = struct {
     rsv: u3 = 0,
     op: Opcode,
     payload: []const u8 = "",
-    /// The payload is sent so many times over, in the one frame.
+    /// The payload is sent this many times over, in the one frame.
     times: usize = 1,
     masked: bool = true,
 };

@@ -20,7 +20,7 @@ use constant API_VERSION => '0.76';
 # Turns with events of the engine that may lie in each other; deeper ones have those of the loop only.
 use constant NESTED_MAX => 16;
 
-# Signals are let in once in so many turns that may not have waited.
+# Signals are let in once in this many turns that may not have waited.
 use constant SIGNAL_TURNS => 64;
 
 # A timer is [ when, what ]; they lie in the order of their times, those of one time in the

@@ -188,7 +188,7 @@ fn putLiteral(
     return len + putValue(value, out[len..]);
 }
 
-/// Names are short, and seldom said: as they are.
+/// Writes a name without Huffman coding: names are short, and the table has most of them.
 fn putName(name: []const u8, out: []u8) usize {
     const len = integer.write(out, 0x00, 7, name.len);
     for (out[len..][0..name.len], name) |*to, from| to.* = std.ascii.toLower(from);

@@ -116,8 +116,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
                 std.mem.eql(u8, bytes[0 .. text.len - first], text[first..]);
         }
 
-        /// Lets older fields go for one with so many bytes of text. One that is larger than the table leaves
-        /// it empty (RFC 7541 section 4.4); false then.
+        /// Evicts older fields to make room for a field with `len` bytes of text. A field that is larger than
+        /// the table leaves it empty (RFC 7541 section 4.4); false then.
         pub fn admit(table: *T, len: usize) bool {
             const size = len + entry_overhead;
             if (size > table.size_max) {
@@ -128,7 +128,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             return true;
         }
 
-        /// Whether the ring has to be larger for a field with so many bytes of text, which was admitted.
+        /// Whether the ring has to be larger for a field with this many bytes of text, which was admitted.
         pub inline fn lacks(table: *const T, len: usize) bool {
             return ring == .lent and table.used + unitsOf(len) > table.units.len;
         }
