@@ -66,7 +66,7 @@ sub ask { is_answered(client(@_)) }
 sub waiting {
     $go = $loop->new_future;
     my $client = client('/wait');
-    ok(comes(sub { $server->{worker}->stats->{exchanges} }), 'a request waits');
+    ok(comes(sub { $server->_worker->stats->{exchanges} }), 'a request waits');
     return $client;
 }
 

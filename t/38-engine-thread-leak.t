@@ -23,7 +23,7 @@ async sub answer {
 
 # Includes the memory of both ends of the channel.
 sub usage {
-    my $stats = TestServer::running()->{worker}->stats;
+    my $stats = TestServer::running()->_worker->stats;
     return join ' ', report(), map { "$_=$stats->{$_}" } qw(exchanges ledger memory_bytes);
 }
 

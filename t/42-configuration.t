@@ -370,7 +370,7 @@ subtest 'PEREGRINE_ENGINE is an option' => sub {
 
 subtest 'listen_backlog is listener_backlog' => sub {
     my $server = PAGI::Server->new(app => sub { }, listen_backlog => '1_5');
-    is $server->{options}{listener_backlog}, 15, 'in the constructor';
+    is $server->options->{listener_backlog}, 15, 'in the constructor';
     like refused(app => sub { }, listen_backlog => 0),
         qr/option 'listener_backlog' must be an integer from 1/,
         '... where it is checked';

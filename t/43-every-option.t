@@ -194,7 +194,7 @@ subtest 'numbers as people write them' => sub {
             my ($text, $number) = @$pair;
             is((from_command_line($option, $text))[0], $number, "$name = $text on the command line");
             is((value_of($name, sub { read_as_file("$name = $text") }))[0], $number, '... in a file');
-            is(PAGI::Server->new(app => $app, quiet => 1, $name => $text)->{options}{$name},
+            is(PAGI::Server->new(app => $app, quiet => 1, $name => $text)->options->{$name},
                 $number, '... in the constructor');
         }
         for my $text (@{ $MALFORMED{$type} }) {

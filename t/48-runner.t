@@ -57,7 +57,7 @@ subtest 'options' => sub {
     my $server = $runner->load_server;
     isa_ok($server, 'PAGI::Server');
     is_deeply($server->listeners, [ { type => 'tcp', host => '127.0.0.2', port => 0 } ], 'both count');
-    is($server->{options}{timeout}, 30, 'values are read as anywhere');
+    is($server->options->{timeout}, 30, 'values are read as anywhere');
     my $config = file('some.conf', "port = 7\nhost = 127.0.0.3\n");
     $server =
         PAGI::Server::Runner->new(port => 8, quiet => 1)
@@ -122,7 +122,7 @@ subtest 'applications' => sub {
     local $main::LOADED = 0;
     is(ref $runner->load_app,                'CODE',               'load_app gives code');
     is($runner->prepare_app,                 $runner->prepare_app, 'prepare_app gives it prepared');
-    is($runner->load_server->{options}{app}, $runner->prepare_app, '... as the server has it');
+    is($runner->load_server->options->{app}, $runner->prepare_app, '... as the server has it');
     is($main::LOADED,                        1,                    '... and it is loaded once');
     my $other = PAGI::Server::Runner->new(lib => ["$dir"], env => 'none');
     is($other->load_app('Some', word => 'thing')->(),               'some thing', 'a module with arguments');

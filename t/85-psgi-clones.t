@@ -6,6 +6,7 @@ use warnings;
 
 use lib 't/lib';
 use Fcntl qw(LOCK_EX LOCK_UN);
+use Peregrine::Server::Configuration;
 use Peregrine::Threads;
 use Plack::Handler::EVHTP;
 use Test::More;
@@ -291,8 +292,8 @@ APP
         cmp_ok time - $begun, '<', 20, '... before the end of shutdown_timeout';
         unlink "$dir/hold", "$dir/held";
     }
-    is PAGI::Server::Prefork::_start_timeout({ lifespan_startup_timeout => 30, heartbeat_timeout => 0 }), 90,
-        'a start has a minute where workers may be silent for ever';
+    my $configuration = Peregrine::Server::Configuration->new(heartbeat_timeout => 0);
+    is $configuration->start_timeout, 90, 'a start has a minute where workers may be silent for ever';
 };
 
 subtest 'plackup -s Peregrine --engine thread' => sub {

@@ -5,185 +5,11 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(PAGI::Server::Base);
+use parent qw(Peregrine::Server);
 
-use Future;
-use PAGI::Server::Connection;
-use PAGI::Server::EventCheck;
-use PAGI::Server::Future;
-use PAGI::Server::HandleBody;
-use PAGI::Server::SlowFiles;
-use PAGI::Server::Lifespan;
-use PAGI::Server::Transport;
+use PAGI::Server::Application;
 
-# ---- The application's lifespan -----------------------------------------------------------------
-
-# The applications that have a lifespan: here it is the only application.
-sub _pagi_apps {
-    my ($self) = @_;
-    return $self->{options}{app};
-}
-
-# Applications start one after another. When one fails, those before it are ended.
-sub _start_application {
-    my ($self) = @_;
-    my $options = $self->{options};
-    $self->{lifespans} = [ map { $self->_new_lifespan($_) } $self->_pagi_apps ];
-    my ($first, @others) =
-        map {
-        my $lifespan = $_;
-        sub { $lifespan->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)}) }
-        } @{ $self->{lifespans} };
-    return $self->SUPER::_start_application if !$first;
-    my $starting = $first->();
-    return $starting if !@others;
-    $starting = $starting->then($_) for @others;
-    return $starting->else(sub {
-        my @failure = @_;
-        return $self->_end_application->then(sub { Future->fail(@failure) });
-    });
-}
-
-sub _new_lifespan {
-    my ($self, $app) = @_;
-    return PAGI::Server::Lifespan->new(
-        app        => $app,
-        loop       => $self->loop,
-        log        => $self->{log},
-        mode       => $self->{options}{lifespan_mode},
-        worker_num => $self->{worker_num},
-    );
-}
-
-sub _stop_startup {
-    my ($self) = @_;
-    $_->stop_startup for @{ $self->{lifespans} || [] };
-    return;
-}
-
-sub _end_application {
-    my ($self) = @_;
-    my ($first, @others) = reverse @{ $self->{lifespans} || [] };
-    return $self->SUPER::_end_application if !$first;
-    my $ending = $first->shutdown($self->_time_to_stop);
-    for my $lifespan (@others) {
-        $ending = $ending->then(sub { $lifespan->shutdown($self->_time_to_stop) });
-    }
-    return $ending;
-}
-
-sub _abandon_application {
-    my ($self) = @_;
-    my $lifespans = delete $self->{lifespans} or return;
-    $_->abandon for @$lifespans;
-    return;
-}
-
-# ---- Requests -----------------------------------------------------------------------------------
-
-sub _shows_errors {
-    return ($ENV{PAGI_ENV} || '') eq 'development';
-}
-
-sub _attach {
-    my ($self, $worker) = @_;
-    $worker->attach({ $self->_pagi_settings($self->{options}{app}) });
-    return;
-}
-
-# How the engine's worker is to serve an application.
-sub _pagi_settings {
-    my ($self, $app) = @_;
-    my $options = $self->{options};
-    my ($lifespan) = grep { $_->is_of($app) } @{ $self->{lifespans} };
-    return (
-        app         => $self->_around(pagi => $app),
-        root_path   => $options->{root_path},
-        server      => $self,
-        loop        => $self->loop,
-        state       => $lifespan->is_supported ? $lifespan->state : undef,
-        extensions  => _advertised($options->{extensions}),
-        check       => $self->_validates_events ? _event_check($self->{log}) : undef,
-        error_page  => $self->_shows_errors     ? _error_page()              : undef,
-        reads_files => $options->{disable_sendfile},
-    );
-}
-
-sub _validates_events {
-    my ($self) = @_;
-    my $wanted = $self->{options}{validate_events};
-    return $wanted // $self->_shows_errors;
-}
-
-# The page for developers that a client gets when the application ends without a response.
-sub _error_page {
-    require PAGI::Server::ErrorPage;
-    my $pages = PAGI::Server::ErrorPage->new;
-    return sub { return $pages->page(@_) };
-}
-
-# Says what is wrong with an event. What could only be better is told once.
-sub _event_check {
-    my ($log) = @_;
-    my $advised;
-    return sub {
-        my ($event) = @_;
-        my $problem = PAGI::Server::EventCheck::problem($event);
-        return $problem if defined $problem || $advised;
-        $advised = PAGI::Server::EventCheck::advice($event) // return;
-        $log->warn("PAGI: $advised (told once)");
-        return;
-    };
-}
-
-# `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
-sub _advertised {
-    my ($extensions) = @_;
-    my %advertised = %$extensions;
-    delete $advertised{tls};
-    return %advertised ? \%advertised : undef;
-}
-
-# A file on storage of which nobody knows how long it takes. Two Futures, of PAGI::Server::SlowFiles.
-sub _open_aside {
-    my ($self, $event, $means)      = @_;
-    my ($send, $more)               = @$means;
-    my ($gone, $connection, $where) = @$more;
-    delete $self->{slow_files} if $self->{slow_files} && !$self->{slow_files}->is_usable;
-    my $files = $self->{slow_files} ||= PAGI::Server::SlowFiles->new($self->loop);
-    my %copy  = %$event;
-    return $files->send(
-        \%copy,
-        send       => $send,
-        gone       => $gone,
-        where      => $where,
-        by_reading => sub { $self->_send_by_reading(\%copy, [ $send, $gone, $connection ]) },
-    );
-}
-
-# Sends the events that follow such a file.
-sub _send_after {
-    my ($self, $event, $means) = @_;
-    my ($send, $opening) = @$means;
-    my %copy   = %$event;
-    my $future = $opening->without_cancel->then(sub { $send->(\%copy) }, sub { $send->(\%copy) });
-    $future->retain if !$future->is_ready;
-    return $future;
-}
-
-# A body that the engine cannot send by itself.
-sub _send_by_reading {
-    my ($self, $event, $means)      = @_;
-    my ($send, $gone,  $connection) = @$means;
-    return PAGI::Server::HandleBody->send(
-        $event,
-        loop       => $self->loop,
-        send       => $send,
-        gone       => $gone,
-        connection => $connection,
-        patience   => $self->{options}{write_timeout} || 60,
-    );
-}
+sub application_class { return 'PAGI::Server::Application' }
 
 1;
 
@@ -1732,7 +1558,10 @@ Calls a function then, in each worker as well.
 
     $server->load_app_in_workers(sub { my ($number) = @_; return load_app() }) if $server->has_workers;
 
-See L<PAGI::Server::Prefork>.
+Before the start: the application is what the function returns, which each worker calls for itself, so that
+workers which are started later have newer code. The function's exception is why a worker cannot start. With
+C<preload_app> it is called in the template first, where the number is 0, and then in each worker, where it
+should return what it has.
 
 =head2 certificates
 

@@ -70,7 +70,7 @@ sub _child {
         $server->listen->get;
 
         for my $name (keys %$limits) {
-            $server->{worker}->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
+            $server->_worker->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
         }
         $writer->autoflush(1);
         print {$writer} $server->port // $server->socket_path, "\n";

@@ -5,16 +5,67 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
 use PAGI::Server::Exception;
+use PAGI::Server::FileEvents;
 use PAGI::Server::Options;
 use PAGI::Server::RequestName;
 use Peregrine::Nearest;
+use Peregrine::Process;
+use Scalar::Util qw(weaken);
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub new {
+    my ($class, $instance) = @_;
+    my $self = bless { instance => $instance }, $class;
+    weaken($self->{instance});
+    return $self;
+}
+
+sub _log { return $_[0]{instance}->log }
+
+# ---- What happens to the engine's worker --------------------------------------------------------
+
+# All connections are gone, or an application has ended after that.
+sub _stopped { return $_[0]{instance}->connections_gone }
+
+sub _requests_reached { return $_[0]{instance}->ask_for_replacement('max_requests') }
+
+# A forked child runs the loop for something of its own.
+sub _leave_loop {
+    my $engine = $_[0]{instance}->engine;
+    $engine->unwatch if $engine;
+    return;
+}
+
+# Lines of an access log whose handle has no descriptor.
+sub _access_lines { return PAGI::Server::AccessLog::take($_[0]{instance}->engine->line_handle, $_[1]) }
+
+# Signals are pending because they are blocked.
+sub _signals_pending {
+    my $loop = $_[0]{instance}->loop;
+    return $loop ? Peregrine::Process->let_signals_in($loop) : ();
+}
+
+# An application of PSGI has asked for a new process in place of this one.
+sub _harakiri { return $_[0]{instance}->ask_for_replacement('psgix.harakiri.commit') }
+
+# ---- Files that a PAGI application sends --------------------------------------------------------
+
+sub _files           { return $_[0]{files} ||= PAGI::Server::FileEvents->new($_[0]{instance}) }
+sub _open_aside      { my ($self, @event) = @_; return $self->_files->open_aside(@event) }
+sub _send_after      { my ($self, @event) = @_; return $self->_files->send_after(@event) }
+sub _send_by_reading { my ($self, @event) = @_; return $self->_files->send_by_reading(@event) }
+
+# ---- Messages -----------------------------------------------------------------------------------
 
 sub _notice {
     my ($self, $rank, $text) = @_;
     $text =~ s/, see \K([a-z0-9_]+)/PAGI::Server::Options::of_limit($1)/e;
-    $self->{log}->ranked($rank, "PAGI: $text");
+    $self->_log->ranked($rank, "PAGI: $text");
     return;
 }
 
@@ -22,13 +73,13 @@ sub _notice {
 sub _request_notice {
     my ($self, $text, $about) = @_;
     $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;
-    $self->{log}->ranked($about->[0], "PAGI: $text", _request($about));
+    $self->_log->ranked($about->[0], "PAGI: $text", _request($about));
     return;
 }
 
 sub _poll_failed {
     my ($self, $reason) = @_;
-    $self->{log}->error("PAGI: the engine cannot wait for events: $reason");
+    $self->_log->error("PAGI: the engine cannot wait for events: $reason");
     return;
 }
 
@@ -52,7 +103,7 @@ sub _lost {
 
 sub _state_lost {
     my ($self, $exception) = @_;
-    $self->{log}->error('PAGI: the lifespan state cannot be copied for a request: '
+    $self->_log->error('PAGI: the lifespan state cannot be copied for a request: '
             . PAGI::Server::Exception::text($exception));
     return;
 }
@@ -68,13 +119,13 @@ sub _app_died {
 sub _app_left {
     my ($self, $exception, $about) = @_;
     my $text = PAGI::Server::Exception::text($exception);
-    $self->{log}->debug("PAGI: the application died $about->[0]: $text", _request($about));
+    $self->_log->debug("PAGI: the application died $about->[0]: $text", _request($about));
     return;
 }
 
 sub _sent_late {
     my ($self, $type, $about) = @_;
-    $self->{log}->debug("PAGI: $type does nothing: the response is complete", _request($about));
+    $self->_log->debug("PAGI: $type does nothing: the response is complete", _request($about));
     return;
 }
 
@@ -83,6 +134,18 @@ sub _app_fell_short {
     my ($self, undef, $about) = @_;
     my $text = "the application ended $about->[0]: was an `await` forgotten?";
     return $self->_report("PAGI: $text", $about, $text);
+}
+
+sub _bad_response {
+    my ($self, $reason, $about) = @_;
+    return $self->_report($reason, $about,
+        'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
+}
+
+sub _no_input {
+    my ($self, $reason, $about) = @_;
+    return $self->_report($reason, $about,
+        'the body of a request cannot be read: ' . PAGI::Server::Exception::text($reason));
 }
 
 sub _callback_died {
@@ -100,8 +163,8 @@ sub _idle_timeout {
     my $version = ref $scope eq 'HASH' && exists $scope->{http_version} ? $scope->{http_version} : undef;
     my $streams = ($version // '') eq '2';
     my $end     = $streams ? 'resetting stream' : 'closing connection';
-    my $text    = "$name idle timeout ($self->{options}{$option}s) - $end";
-    $self->{log}->warn("PAGI: $text", _request($about));
+    my $text    = "$name idle timeout ($self->{instance}->options->{$option}s) - $end";
+    $self->_log->warn("PAGI: $text", _request($about));
     return;
 }
 
@@ -113,10 +176,10 @@ sub _request {
 sub _report {
     my ($self, $exception, $about, $text) = @_;
     my $request = _request($about);
-    $self->{log}->error("PAGI: $text", $request);
-    my $on_error = $self->{options}{on_error} or return;
+    $self->_log->error("PAGI: $text", $request);
+    my $on_error = $self->{instance}->options->{on_error} or return;
     eval { $on_error->($exception, $about ? $about->[1] : undef, $request); 1 }
-        or $self->{log}->error('PAGI: on_error died: ' . PAGI::Server::Exception::text($@));
+        or $self->_log->error('PAGI: on_error died: ' . PAGI::Server::Exception::text($@));
     return;
 }
 
@@ -128,13 +191,21 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Reports - what goes wrong in requests, in the server's words
+PAGI::Server::Reports - what the bridge tells the server
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server::Base>: methods that L<Peregrine>'s bridge calls by their names, each with what
-it has to tell. They write to the server's log, and call C<on_error> for exceptions. What is about one request
-comes with what happened, its scope, the number of its connection and its number there.
+The object that an engine's worker is given as C<server>: L<Peregrine>'s bridge calls its methods by their
+names. Most write a message to the log, and call C<on_error> for exceptions. A message about one request comes
+with what happened, the request's scope, the number of its connection and its number there.
+
+=head1 METHODS
+
+=head2 new
+
+    my $reports = PAGI::Server::Reports->new($instance);
+
+For a L<Peregrine::Server::Instance>, which has to keep it as long as it has the worker.
 
 =head1 LICENSE
 

@@ -467,10 +467,12 @@ sub _with_app {
     my ($self, $class, $configuration) = @_;
     return $class->new(configuration => $configuration, app => $self->_prepared_app)
         if !$configuration->options->{workers} || $self->{options}{check};
-    my $server =
-        $class->new(configuration => $configuration, load_app => sub { return $self->_load_in_worker(@_) });
-    $self->_reload_on_change($server)    if $self->_reloads;
-    $server->plan_mounts($self->_mounts) if $self->_mounts;
+    my $server = $class->new(
+        configuration => $configuration,
+        load_app      => sub { return $self->_load_in_worker(@_) },
+        mounts        => [ $self->_mounts ],
+    );
+    $self->_reload_on_change($server) if $self->_reloads;
     return $server;
 }
 
@@ -552,8 +554,8 @@ sub _serve {
         defined $options->{error_log} ? PAGI::Server::ErrorLog->create($options->{error_log}) : undef;
     my $ready    = $self->_choose_front($errors);
     my $pid_file = defined $options->{pid} ? PAGI::Server::PidFile->create($options->{pid}) : undef;
-    $server->keep_pid_file($pid_file) if $pid_file && $server->isa('PAGI::Server');
-    my $run     = $server->isa('PAGI::Server') ? \&_run_here : \&_run_there;
+    $server->keep_pid_file($pid_file) if $pid_file && $server->isa('Peregrine::Server');
+    my $run     = $server->isa('Peregrine::Server') ? \&_run_here : \&_run_there;
     my $process = $$;
     $errors->take_over if $errors;
     my $status = eval { $self->$run($server, $identity, $ready, $errors) };
@@ -665,7 +667,7 @@ sub _check {
     my ($self, $server) = @_;
     my $options = $self->{options};
     Peregrine::Daemon->identity($options->{user}, $options->{group});
-    PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('PAGI::Server');
+    PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('Peregrine::Server');
     my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->mode);
     for my $option (PAGI::Server::Options::all()) {
         my $name = $option->{name};

@@ -8,9 +8,16 @@ our $VERSION = '0.003000';
 use File::Spec ();
 use PAGI::Server::AccessLog;
 use PAGI::Server::Folders;
+use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Place;
+use Peregrine::Process;
+
+# Seconds that a start has for loading code, where heartbeat_timeout does not say it.
+use constant LOAD_S => 60;
+
+use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->{default};
 
 # Options that say where the server listens.
 my $PLACES = qr/\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/;
@@ -135,6 +142,70 @@ sub planned {
     return @planned;
 }
 
+# Sockets at all places, unless they are open.
+sub open_sockets {
+    my ($self, $listeners, $log, $owner) = @_;
+    return if $listeners->is_open;
+    my $options = $self->{options};
+    my @unused  = $listeners->open(
+        backlog   => $options->{listener_backlog},
+        reuseport => $options->{reuseport},
+        owner     => $owner,
+    );
+    $log->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
+    return;
+}
+
+# An application that has loaded EV waits for nothing in a process that does not run it.
+sub make_loop {
+    my ($self, $runs_no_application) = @_;
+    my $type = $self->{options}{loop_type};
+    my $loop = eval { Peregrine::Process->make_loop($type) };
+    die PAGI::Server::Options::exception((defined $type ? "option 'loop_type': " : '') . $@ =~ s/\s+\z//r)
+        if !$loop;
+    $loop->stay_out_of_ev if $runs_no_application && $loop->can('stay_out_of_ev');
+    return $loop;
+}
+
+sub make_log {
+    my ($self, $name) = @_;
+    my $log = PAGI::Server::Log->new(name => $name);
+    $self->set_log($log);
+    return $log;
+}
+
+sub set_log {
+    my ($self, $log) = @_;
+    my $options = $self->{options};
+    return $log->set(
+        level  => $options->{log_level},
+        format => $options->{log_format},
+        quiet  => $options->{quiet}
+    );
+}
+
+# Loading code blocks a worker process, which cannot say meanwhile that it lives. A start that never ends
+# would keep all other workers from being replaced.
+sub start_timeout {
+    my ($self) = @_;
+    my ($startup, $heartbeat) = @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout)};
+    return $startup ? $startup + ($heartbeat || LOAD_S) : 0;
+}
+
+# A process that runs no application never blocks: it shows that it lives even where heartbeat_timeout is 0,
+# because applications may block.
+sub engine_heartbeat {
+    my ($self) = @_;
+    return $self->{options}{heartbeat_timeout} || ENGINE_BEAT_S;
+}
+
+# The value of a limit for one process, so that not all reach it at the same time.
+sub by_chance {
+    my ($self, $name) = @_;
+    my $most = $self->{options}{$name};
+    return $most > 100 ? int $most - $most * (0.01 + rand 0.09) : $most;
+}
+
 # Private keys are for the engine alone: processes that run applications have none.
 sub forget_keys {
     my ($self) = @_;
@@ -214,6 +285,30 @@ Whether somebody has said where to listen, and whether the last change did.
 
 The TLS configuration of a listener, if it speaks TLS; and the listeners as they would be,
 without sockets.
+
+=head2 open_sockets
+
+    $configuration->open_sockets($listeners, $log, { uid => $uid, gid => $gid });
+
+=head2 make_loop
+
+    my $loop = $configuration->make_loop($runs_no_application);
+
+=head2 make_log, set_log
+
+    my $log = $configuration->make_log('PAGI');
+    $configuration->set_log($log);
+
+=head2 start_timeout, engine_heartbeat
+
+Seconds that a worker process has for its start (0: no limit), and within which a process without an
+application shows that it lives.
+
+=head2 by_chance
+
+    my $requests = $configuration->by_chance('max_requests');
+
+That limit, or up to a tenth less, so that processes do not reach it at the same time.
 
 =head2 forget_keys
 

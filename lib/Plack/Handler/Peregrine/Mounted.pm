@@ -5,56 +5,11 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(PAGI::Server Plack::Handler::Peregrine::Server);
+use parent qw(Peregrine::Server);
 
-use PAGI::Server::Mounts;
+use Plack::Handler::Peregrine::Mounts;
 
-sub _name_in_log { return 'Peregrine' }
-
-sub _mounts {
-    my ($self) = @_;
-    return PAGI::Server::Mounts->of($self->{options}{app});
-}
-
-# The applications that have a lifespan.
-sub _pagi_apps {
-    my ($self) = @_;
-    return map { $_->{app} } grep { $_->{kind} eq 'pagi' } $self->_mounts;
-}
-
-# PAGI's have a life of their own in each interpreter.
-sub _can_be_cloned {
-    my ($self) = @_;
-    return !grep { $_->{kind} ne 'psgi' } $self->{load_app} ? $self->_planned_mounts : $self->_mounts;
-}
-
-sub _planned_mounts {
-    my ($self) = @_;
-    return $self->{planned_mounts} ? @{ $self->{planned_mounts} } : $self->_mounts;
-}
-
-# The engine divides requests, for applications that its process has not loaded.
-sub _prepare_engine {
-    my ($self, $worker) = @_;
-    for my $mount ($self->_planned_mounts) {
-        $worker->route({ map { $_ => $mount->{$_} } qw(path host) }, $mount->{kind} eq 'psgi');
-    }
-    return;
-}
-
-sub _attach {
-    my ($self, $worker) = @_;
-    for my $mount ($self->_mounts) {
-        my %place = map { $_ => $mount->{$_} } qw(path host);
-        if ($mount->{kind} eq 'psgi') {
-            $worker->attach_psgi({ %place, $self->_psgi_settings($mount->{app}) });
-        }
-        else {
-            $worker->attach({ %place, $self->_pagi_settings($mount->{app}) });
-        }
-    }
-    return;
-}
+sub application_class { return 'Plack::Handler::Peregrine::Mounts' }
 
 1;
 

@@ -5,74 +5,11 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use parent qw(PAGI::Server::Base);
+use parent qw(Peregrine::Server);
 
-use File::Spec ();
-use PAGI::Server::Exception;
-use Plack::Handler::Peregrine::Values;
-use Plack::Handler::Peregrine::Writer;
+use Plack::Handler::Peregrine::Application;
 
-sub _name_in_log { return 'Peregrine' }
-
-sub _way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
-
-sub _attach {
-    my ($self, $worker) = @_;
-    $worker->attach_psgi({ $self->_psgi_settings($self->{options}{app}) });
-    return;
-}
-
-# Each request is one function call, in whichever interpreter.
-sub _can_be_cloned { return 1 }
-
-# How the engine's worker is to serve an application. Responses wait in files where others can be served
-# meanwhile.
-sub _psgi_settings {
-    my ($self, $app) = @_;
-    my $options = $self->{options};
-    my $buffer  = $options->{engine} eq 'inline' ? 0 : $options->{response_buffer};
-    return (
-        response_buffer => $buffer,
-        max_spool       => $options->{max_body_spool} || ~0,
-        folder          => $options->{body_folder} // File::Spec->tmpdir,
-        app             => $self->_around(psgi => $app),
-        root_path       => $self->{options}{root_path},
-        server          => $self,
-        loop            => $self->loop,
-        multiprocess    => $options->{workers} && !$self->{clone},
-        multithread     => $self->{clone},
-        harakiri        => $self->{on_replace},
-        underscores     => $self->{options}{underscores_in_headers},
-    );
-}
-
-# Requests come with their whole bodies.
-sub _prepare_engine {
-    my ($self, $worker) = @_;
-    $worker->route({}, 1);
-    return;
-}
-
-# ---- What xs/psgi tells -------------------------------------------------------------------------
-
-sub _bad_response {
-    my ($self, $reason, $about) = @_;
-    return $self->_report($reason, $about,
-        'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
-}
-
-# An application has asked for a new process in place of this one.
-sub _harakiri {
-    my ($self) = @_;
-    $self->{on_replace}->('psgix.harakiri.commit');
-    return;
-}
-
-sub _no_input {
-    my ($self, $reason, $about) = @_;
-    return $self->_report($reason, $about,
-        'the body of a request cannot be read: ' . PAGI::Server::Exception::text($reason));
-}
+sub application_class { return 'Plack::Handler::Peregrine::Application' }
 
 1;
 

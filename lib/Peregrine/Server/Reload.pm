@@ -1,4 +1,4 @@
-package PAGI::Server::Reload;
+package Peregrine::Server::Reload;
 
 use strict;
 use warnings;
@@ -6,7 +6,6 @@ use warnings;
 our $VERSION = '0.003000';
 
 use File::Spec ();
-use Future;
 use PAGI::Server::StandIn;
 use Peregrine::FileWatch;
 use Scalar::Util qw(weaken);
@@ -18,40 +17,44 @@ use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
 # Changed files that a message names.
 use constant NAMED_MAX => 3;
 
-# ---- In the master ------------------------------------------------------------------------------
-
-sub reload_on_change {
-    my ($self, %args) = @_;
-    $self->{reload} = {%args};
-    return $self;
+# `log`, `name`; `folders`, `sources` and `ignore` for Peregrine::FileWatch.
+sub new {
+    my ($class, %args) = @_;
+    return bless {%args}, $class;
 }
 
-# Options for the master with --reload.
-sub _reloading {
-    my ($self) = @_;
-    my $reload = $self->{reload} or return;
+sub _tell {
+    my ($self, $level, $text) = @_;
+    $self->{log}->$level("$self->{name}: $text");
+    return;
+}
+
+# ---- In the master ------------------------------------------------------------------------------
+
+# Before the first worker loads anything: what is written from now on is newer. Returns what the master of
+# workers is to do otherwise.
+sub watch {
+    my ($self, $loop, $on_change) = @_;
     weaken(my $weak = $self);
-    # Before the first worker loads anything: what is written from now on is newer.
-    $reload->{watch} = Peregrine::FileWatch->new(
-        loop      => $self->loop,
-        folders   => $reload->{folders},
-        sources   => $reload->{sources},
-        ignore    => $reload->{ignore},
-        on_change => sub { $weak && $weak->_files_changed(@_) },
+    $self->{watch} = Peregrine::FileWatch->new(
+        loop => $loop,
+        %{$self}{qw(folders sources ignore)},
+        on_change => sub { $weak && $on_change->($weak->_changed(@_)) },
         on_excess => sub {
             my ($max) = @_;
             $weak->_tell(warn => "only $max files are watched: name other folders by --reload-dir") if $weak;
         },
     );
     $self->_tell(info => 'the application is loaded again when files change in: '
-            . join(', ', map { _shown($_) } @{ $reload->{folders} }, @{ $reload->{sources} || [] }));
+            . join(', ', map { _shown($_) } @{ $self->{folders} }, @{ $self->{sources} || [] }));
     return (
         stands_in => 1,
-        hear      => { loaded => sub { $weak && $weak->{reload}{watch}->add(split /\n/, $_[1]) } },
+        hear      => { loaded => sub { $weak && $weak->{watch}->add(split /\n/, $_[1]) } },
     );
 }
 
-sub _files_changed {
+# What has changed, in words.
+sub _changed {
     my ($self, @paths) = @_;
     my @names = map { _shown($_) } @paths;
     my $more  = @names - NAMED_MAX;
@@ -59,8 +62,7 @@ sub _files_changed {
     my %own = map  { $_ => 1 } _loaded_files();
     my @own = grep { $own{$_} } @paths;
     $self->_tell(warn => "the server has loaded @own itself: for that, start it again") if @own;
-    $self->_reload('changed: ' . join(', ', @names) . ($more > 0 ? " and $more more" : ''));
-    return;
+    return 'changed: ' . join(', ', @names) . ($more > 0 ? " and $more more" : '');
 }
 
 sub _shown {
@@ -69,49 +71,40 @@ sub _shown {
     return $relative =~ m{\A\.\./} ? $path : $relative;
 }
 
-sub _reload {
-    my ($self, $why) = @_;
-    $self->_tell(info => "$why: the application is loaded again");
-    $self->{master}->renew;
-    return Future->done;
-}
+# Seconds that workers with old code have.
+sub timeout { return LEAVE_S }
 
-sub _reload_timeout { return LEAVE_S }
-
-sub _stop_reloading {
+sub stop {
     my ($self) = @_;
-    my $watch = delete(($self->{reload} || {})->{watch}) or return;
+    my $watch = delete $self->{watch} or return;
     $watch->stop;
     return;
 }
 
 # ---- In a worker --------------------------------------------------------------------------------
 
-# Loads the application for a worker's server, or a page in its place.
-sub _load_again {
-    my ($self, $server, $record) = @_;
-    my ($options, $link) = ($server->{options}, $record->{link});
-    if (defined $record->{failure}) {
-        $options->{lifespan_mode} = 'off';
-        $options->{app}           = PAGI::Server::StandIn->app($record->{failure});
-        return;
-    }
-    my $app   = eval { $self->_load_in_worker($record->{number}) };
+# Loads the application, and tells the master which files that has loaded, now and later.
+sub load {
+    my ($self, $loop, $link, $load) = @_;
+    my $app   = eval { $load->() };
     my $error = $@;
     $self->_report_loaded($link);
     die $error if !$app;
-    $options->{app} = $app;
-    $self->_report_later($server->loop, $link);
-    return;
+    $self->_report_later($loop, $link);
+    return $app;
 }
+
+# In place of an application that could not start there is one that says why.
+sub stand_in { return PAGI::Server::StandIn->app($_[1]) }
 
 sub _report_later {
     my ($self, $loop, $link) = @_;
     weaken(my $weak = $self);
+    weaken($loop);
     $loop->watch_time(
         after => REPORT_S,
         code  => sub {
-            return if !$weak;
+            return if !$weak || !$loop;
             $weak->_report_loaded($link);
             $weak->_report_later($loop, $link);
         }
@@ -122,7 +115,7 @@ sub _report_later {
 # A message for which there is no room is sent the next time.
 sub _report_loaded {
     my ($self, $link) = @_;
-    my $told  = $self->{reload}{told} ||= {};
+    my $told  = $self->{told} ||= {};
     my @files = grep { !$told->{$_} && !/\n/ } _loaded_files();
     while (@files) {
         my $text = shift @files;
@@ -152,25 +145,42 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Reload - a PAGI::Server that loads its application again when files change
+Peregrine::Server::Reload - loads the application again when its files change
 
 =head1 DESCRIPTION
 
-A base class of L<PAGI::Server::Base>: what its master does for C<pagi-server --reload>. It watches files
-(L<Peregrine::FileWatch>): those below some folders, and those that workers say they have loaded. When they
-change it lets all workers stop, and starts others (L<Peregrine::Master/renew>); connections wait in the
-kernel meanwhile. In place of a worker that cannot load the application, or start it, there is one that shows
-why (L<PAGI::Server::StandIn>), until files change again.
+What C<--reload> of L<pagi-server> does: the master watches the files (L<Peregrine::FileWatch>), workers tell
+it which ones they have loaded. When one changes, all workers are replaced at once; in place of an application
+that cannot start there is one that says why.
 
 =head1 METHODS
 
-=head2 reload_on_change
+=head2 new
 
-    $server->load_app_in_workers(sub { ... });
-    $server->reload_on_change(folders => ['lib'], sources => ['.'], ignore => ['lib/trace']);
+    my $reload = Peregrine::Server::Reload->new(
+        log => $log, name => 'PAGI', folders => \@folders, sources => \@sources, ignore => \@files,
+    );
 
-Before the start of a server that has workers and loads the application there. C<sources> and C<ignore> as in
-L<Peregrine::FileWatch/new>.
+=head2 watch, stop
+
+    my %for_master = $reload->watch($loop, sub { my ($why) = @_; ... });
+    $reload->stop;
+
+In the master; the arguments are for its L<Peregrine::Master>.
+
+=head2 timeout
+
+Seconds that workers have which are replaced.
+
+=head2 load
+
+    my $app = $reload->load($loop, $link, sub { return load_application() });
+
+In a worker.
+
+=head2 stand_in
+
+    my $app = $reload->stand_in($failure);
 
 =head1 LICENSE
 

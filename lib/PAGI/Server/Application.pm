@@ -1,0 +1,185 @@
+package PAGI::Server::Application;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::Connection;
+use PAGI::Server::EventCheck;
+use PAGI::Server::Future;
+use PAGI::Server::Lifespan;
+use PAGI::Server::Transport;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub new {
+    my ($class, %args) = @_;
+    return bless { app => $args{app} }, $class;
+}
+
+sub load {
+    my ($self, $app) = @_;
+    $self->{app} = $app;
+    return $self;
+}
+
+# ---- What the server has to know ----------------------------------------------------------------
+
+sub app             { return $_[0]{app} }
+sub name            { return 'PAGI' }
+sub way_to_new_code { return 'pagi-server with the file of an application' }
+sub can_be_cloned   { return 0 }
+sub is_async        { return 1 }
+sub shows_errors    { return ($ENV{PAGI_ENV} || '') eq 'development' }
+
+# The engine sends every request to this application, and its body in pieces: no route is needed.
+sub add_routes { return }
+
+# ---- The application's lifespan -----------------------------------------------------------------
+
+sub start {
+    my ($self, $instance) = @_;
+    my $options = $instance->options;
+    $self->{lifespan} = PAGI::Server::Lifespan->new(
+        app        => $self->{app},
+        loop       => $instance->loop,
+        log        => $instance->log,
+        mode       => $options->{lifespan_mode},
+        worker_num => $instance->number,
+    );
+    return $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
+}
+
+sub stop_start {
+    my ($self) = @_;
+    $self->{lifespan}->stop_startup if $self->{lifespan};
+    return;
+}
+
+sub end {
+    my ($self, $seconds) = @_;
+    return $self->{lifespan} ? $self->{lifespan}->shutdown($seconds->()) : Future->done;
+}
+
+sub abandon {
+    my ($self) = @_;
+    my $lifespan = delete $self->{lifespan} or return;
+    $lifespan->abandon;
+    return;
+}
+
+# ---- Requests -----------------------------------------------------------------------------------
+
+sub attach {
+    my ($self, $worker, $instance, %place) = @_;
+    my ($options, $lifespan) = ($instance->options, $self->{lifespan});
+    $worker->attach({
+        %place,
+        app         => $instance->around(pagi => $self->{app}),
+        root_path   => $options->{root_path},
+        server      => $instance->reports,
+        loop        => $instance->loop,
+        state       => $lifespan && $lifespan->is_supported ? $lifespan->state : undef,
+        extensions  => _advertised($options->{extensions}),
+        check       => $options->{validate_events} // shows_errors() ? _event_check($instance->log) : undef,
+        error_page  => shows_errors()                                ? _error_page()                : undef,
+        reads_files => $options->{disable_sendfile},
+    });
+    return;
+}
+
+# A page for developers, where an application ends without a response.
+sub _error_page {
+    require PAGI::Server::ErrorPage;
+    my $pages = PAGI::Server::ErrorPage->new;
+    return sub { return $pages->page(@_) };
+}
+
+# Says what is wrong with an event. An advice is given once.
+sub _event_check {
+    my ($log) = @_;
+    my $advised;
+    return sub {
+        my ($event) = @_;
+        my $problem = PAGI::Server::EventCheck::problem($event);
+        return $problem if defined $problem || $advised;
+        $advised = PAGI::Server::EventCheck::advice($event) // return;
+        $log->warn("PAGI: $advised (told once)");
+        return;
+    };
+}
+
+# `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
+sub _advertised {
+    my ($extensions) = @_;
+    my %advertised = %$extensions;
+    delete $advertised{tls};
+    return %advertised ? \%advertised : undef;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Application - an application of PAGI, as a server has it
+
+=head1 DESCRIPTION
+
+What a L<Peregrine::Server> asks of its application. L<Plack::Handler::Peregrine::Application> is the same for
+one of PSGI, and L<Plack::Handler::Peregrine::Mounts> for several; they have these methods, too.
+
+=head1 METHODS
+
+=head2 new
+
+    my $application = PAGI::Server::Application->new(app => $app);
+
+Without C<app> in processes that only have to know its kind.
+
+=head2 load
+
+    $application->load($app);
+
+=head2 app, name, way_to_new_code, can_be_cloned, is_async, shows_errors
+
+The application as it was given; the name in front of messages; the program that loads newer code into new
+workers, in words; whether clones of an interpreter may run the application; whether it uses C<async> subs;
+whether clients are shown errors.
+
+=head2 add_routes
+
+    $application->add_routes($worker);
+
+In the process of an engine without an application: which requests there will be applications for.
+
+=head2 start, stop_start
+
+    my $future = $application->start($instance);
+
+Begins the application's life. C<stop_start> fails the Future with the category C<stopped>.
+
+=head2 attach
+
+    $application->attach($worker, $instance, path => '/api');
+
+From now on the engine's worker serves requests with it.
+
+=head2 end, abandon
+
+    my $future = $application->end(sub { return $seconds_that_are_left });
+
+Ends the application's life. After C<abandon> nobody waits for that any more.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

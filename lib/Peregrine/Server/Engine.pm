@@ -1,0 +1,200 @@
+package Peregrine::Server::Engine;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use File::Spec ();
+use PAGI::Server::AccessLog;
+use PAGI::Server::Folders;
+use PAGI::Server::Options;
+use Peregrine;
+use Peregrine::Place;
+use Scalar::Util qw(weaken);
+
+# Seconds that an interpreter waits for an engine that is not there yet, or no longer.
+use constant JOIN_S => 30;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub _new {
+    my ($class, $configuration, $worker) = @_;
+    return bless { configuration => $configuration, worker => $worker }, $class;
+}
+
+sub make {
+    my ($class, $configuration, %args) = @_;
+    my $options = $configuration->options;
+    my $worker  = Peregrine::Worker->new($args{limits});
+    $worker->body_folder($options->{body_folder} // File::Spec->tmpdir);
+    $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
+        if $options->{engine} eq 'thread';
+    my $self = $class->_new($configuration, $worker);
+    $self->{header_count} = $options->{max_header_count};
+    $self->_start_access_log($args{owner});
+    return $self;
+}
+
+# The engine is elsewhere, and has all that is about connections. A master says nothing to an interpreter that
+# starts but that it is to stop.
+sub join {
+    my ($class, $configuration, %args) = @_;
+    for (1 .. JOIN_S) {
+        my $worker = eval { Peregrine::Worker->join(fileno $args{socket}, 1000) };
+        return $class->_new($configuration, $worker) if $worker;
+        die $@                                       if $@ !~ /\btimed out\b/ || $args{link}->has_news;
+    }
+    die "no engine has come within ${\JOIN_S} seconds\n";
+}
+
+sub worker      { return $_[0]{worker} }
+sub line_handle { return $_[0]{line_handle} }
+
+# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from
+# now on.
+sub _start_access_log {
+    my ($self, $owner) = @_;
+    my $options = $self->{configuration}->options;
+    my $handle  = PAGI::Server::AccessLog->start(
+        $self->{worker},
+        target => $options->{access_log},
+        format => $options->{access_log_format},
+        owner  => $owner,
+    );
+    $self->{line_handle} = $handle if defined $handle;
+    return;
+}
+
+# Before the first connection comes: it is then that a peer is found trustworthy.
+sub prepare {
+    my ($self, @listeners)       = @_;
+    my ($worker, $configuration) = @{$self}{qw(worker configuration)};
+    my $options = $configuration->options;
+    my $trusted = Peregrine::Place::networks($options->{trusted_proxies});
+    $worker->trusted_proxies($trusted, $options->{forwarded_header} eq 'forwarded' ? 1 : 0) if $trusted;
+    for my $listener (@listeners) {
+        my $proxies = $listener->{place}{proxies};
+        $worker->proxies($listener->{number}, $proxies) if $proxies;
+        my $tls = $listener->{tls} = $configuration->tls_for($listener) or next;
+        $worker->secure($listener->{number}, $tls->engine);
+    }
+    $worker->health_path($options->{health_path}) if defined $options->{health_path};
+    PAGI::Server::Folders::serve($worker, $options->{static});
+    return;
+}
+
+# ---- A change of options ------------------------------------------------------------------------
+
+# Why a running engine cannot take over new values, in words. It has room for as many fields as it was made
+# with.
+sub problem_with {
+    my ($self, $given) = @_;
+    my $problem = PAGI::Server::AccessLog::problem($given->{access_log});
+    return "option 'access_log': $problem" if defined $problem;
+    my ($name, $made) = ('max_header_count', $self->{header_count});
+    return if !defined $made || !defined $given->{$name} || $given->{$name} <= $made;
+    return "option '$name' cannot be raised above $made while the server runs, not to $given->{$name}";
+}
+
+# Returns the options that wait for the next start.
+sub configure {
+    my ($self, $configuration) = @_;
+    my $given = $configuration->given;
+    $self->{configuration} = $configuration;
+    $self->_start_access_log if grep { /\Aaccess_log/ } keys %$given;
+    return grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
+}
+
+# False: the engine has memory for the old limit only.
+sub _takes_over {
+    my ($self, $name, $given) = @_;
+    my $limits = PAGI::Server::Options::engine_limits({ $name => $given->{$name} });
+    return !grep { $self->{worker}->set($_ => $limits->{$_}) < 0 } keys %$limits;
+}
+
+# ---- The loop -----------------------------------------------------------------------------------
+
+sub watch {
+    my ($self, $loop) = @_;
+    my $worker = $self->{worker};
+    $self->{loop} = $loop;
+    weaken($self->{loop});
+    return if $loop->can('watch_engine') && $loop->watch_engine($worker);
+    open my $handle, '<&', $worker->fd or die "Cannot watch the engine: $!\n";
+    $self->{handle} = $handle;
+    Peregrine::hide_from_forks(fileno $handle, 1);
+    $loop->watch_io(handle => $handle, on_read_ready => $worker->dispatcher);
+    return;
+}
+
+sub unwatch {
+    my ($self) = @_;
+    my ($worker, $loop) = @{$self}{qw(worker loop)};
+    $loop->unwatch_engine($worker) if $loop && $loop->can('unwatch_engine');
+    my $handle = delete $self->{handle} or return;
+    $loop->unwatch_io(handle => $handle, on_read_ready => 1) if $loop;
+    Peregrine::hide_from_forks(fileno $handle, 0);
+    return;
+}
+
+sub close {
+    my ($self) = @_;
+    $self->unwatch;
+    $self->{worker}->close;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Engine - the engine's worker of a process, or of a clone
+
+=head1 DESCRIPTION
+
+Makes a worker of the engine (L<Peregrine>), or joins the one of another process, tells it
+the options, and has a loop wait for it.
+
+=head1 METHODS
+
+=head2 make
+
+    my $engine = Peregrine::Server::Engine->make($configuration, limits => \%limits, owner => $uid);
+
+=head2 join
+
+    my $engine = Peregrine::Server::Engine->join($configuration, socket => $socket, link => $link);
+
+=head2 worker, line_handle
+
+The worker, and the handle without a descriptor to which lines of the access log go.
+
+=head2 prepare
+
+    $engine->prepare(@listeners);
+
+Tells the worker what it has to know before the first connection comes.
+
+=head2 problem_with, configure
+
+    my $problem = $engine->problem_with(\%given);
+    my @later   = $engine->configure($configuration);
+
+Why the worker cannot take over options; takes them over, and returns those that wait for the next start.
+
+=head2 watch, unwatch, close
+
+    $engine->watch($loop);
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,493 @@
+package Peregrine::Server::Instance;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::Reports;
+use PAGI::Server::TLS;
+use Peregrine;
+use Peregrine::Server::Engine;
+use Peregrine::Server::Placement;
+use Peregrine::Server::Stop;
+use Scalar::Util qw(weaken);
+
+# Milliseconds after which an engine whose application is at one event leaves accepting to the others.
+use constant YIELD_MS => 5;
+
+# Seconds after which interpreters leave an engine that has gone: a stop ends the engine first.
+use constant LOST_S => 1;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+# Role => whether there is an engine here, and whether the application is.
+my %ROLES = (
+    alone       => [ 1, 1 ],
+    worker      => [ 1, 1 ],
+    engine      => [ 1, 0 ],
+    interpreter => [ 0, 1 ],
+    clone       => [ 0, 1 ],
+);
+
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless { reopens => [], %args }, $class;
+    @{$self}{qw(has_engine has_application)} = @{ $ROLES{ $self->{role} } };
+    $self->{placement} ||= Peregrine::Server::Placement->new($self->options, $self->{application});
+    $self->{reports} = PAGI::Server::Reports->new($self);
+    $self->{stop}    = Peregrine::Server::Stop->new($self);
+    weaken($self->{$_}) for qw(loop server);
+    return $self;
+}
+
+sub loop          { return $_[0]{loop} }
+sub log           { return $_[0]{log} }
+sub configuration { return $_[0]{configuration} }
+sub options       { return $_[0]{configuration}->options }
+sub listeners     { return $_[0]{listeners} }
+sub application   { return $_[0]{application} }
+sub reports       { return $_[0]{reports} }
+sub engine        { return $_[0]{engine} }
+sub number        { return $_[0]{number} }
+sub is_clone      { return $_[0]{role} eq 'clone' }
+sub is_running    { return $_[0]{running} ? 1 : 0 }
+sub starting      { return $_[0]{starting} }
+sub stopping      { return $_[0]{stop}->stopping }
+sub deadline      { return $_[0]{stop}->deadline }
+
+sub is_starting {
+    my ($self) = @_;
+    return $self->{starting} && !$self->{starting}->is_ready;
+}
+
+# In a process that was forked from its own it is a copy of which nothing may be used.
+sub pid        { return $_[0]{pid} }
+sub is_foreign { return defined $_[0]{pid} && $_[0]{pid} != $$ }
+
+sub use_loop {
+    my ($self, $loop) = @_;
+    $self->{loop} = $loop;
+    weaken($self->{loop});
+    return;
+}
+
+sub time_to_stop {
+    my ($self) = @_;
+    return $self->deadline->left($self->options->{shutdown_timeout});
+}
+
+sub connection_count {
+    my ($self) = @_;
+    return $self->{engine} ? $self->{engine}->worker->stats->{connections} : 0;
+}
+
+sub limit_in_force {
+    my ($self, $name) = @_;
+    return $self->{engine}
+        ? $self->{engine}->worker->stats->{$name}
+        : $self->{placement}->limit_in_force($name);
+}
+
+# ---- Start --------------------------------------------------------------------------------------
+
+# Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
+sub open {
+    my ($self, %owner) = @_;
+    return if $self->{engine};
+    $self->{pid} = $$;
+    if ($self->{has_engine}) {
+        $self->{configuration}->open_sockets(@{$self}{qw(listeners log)}, \%owner);
+        $self->{monitor}->bind(\%owner) if $self->{monitor} && $self->{role} eq 'alone';
+        return $self->_make_engine($owner{uid});
+    }
+    # The sockets are the engine's.
+    $self->{listeners}->leave_sockets;
+    $self->{engine} = Peregrine::Server::Engine->join(
+        $self->{configuration},
+        socket => $self->{join_socket},
+        link   => $self->{link}
+    );
+    return;
+}
+
+sub _make_engine {
+    my ($self, $owner) = @_;
+    my $limits = $self->{placement}->engine_limits;
+    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'worker' && $self->options->{workers} > 1;
+    $self->{engine} =
+        Peregrine::Server::Engine->make($self->{configuration}, limits => $limits, owner => $owner);
+    $self->{pid} = $$;
+    return;
+}
+
+# Before the application starts: what it does need not be undone when an address is taken. And before
+# anything of the application runs that might fork, which gets none of what the engine has.
+sub bind {
+    my ($self) = @_;
+    $self->open;
+    $self->_make_engine                         if $self->is_foreign;
+    return                                      if !$self->{has_engine};
+    $self->{engine}->worker->pause_accepting(1) if $self->{accepts_later};
+    $self->{listeners}->hand_over($self->{engine}->worker, $self->{number} || 1);
+    return;
+}
+
+sub listen {
+    my ($self) = @_;
+    return $self->begin if eval { $self->bind; 1 };
+    my $error = $@;
+    $self->close;
+    return Future->fail($error);
+}
+
+# With sockets: the application's start, and then requests.
+sub begin {
+    my ($self)      = @_;
+    my $application = $self->{has_application} ? $self->{application}->start($self) : Future->done;
+    my $starting    = $application->then(sub {
+        return Future->done($self) if eval { $self->_serve; 1 };
+        my $error = $@;
+        $self->close;
+        return $self->end_application->then(sub { Future->fail($error) });
+    });
+    $self->{starting} = $starting;
+    $starting->on_fail(sub { $self->finish });
+    return $starting;
+}
+
+sub _serve {
+    my ($self) = @_;
+    my ($engine, $monitor) = @{$self}{qw(engine monitor)};
+    my $worker = $engine->worker;
+    if ($self->{has_application}) { $self->{application}->attach($worker, $self) }
+    else                          { $self->_use_interpreters($worker) }
+    $engine->prepare($self->{listeners}->all) if $self->{has_engine};
+    $worker->tell_after($self->{configuration}->by_chance('max_requests'))
+        if $self->{on_replace} && $self->options->{max_requests};
+    $engine->watch($self->{loop});
+    $monitor->start_counting($worker, $self->{loop}, $self->{number}) if $monitor && $self->{has_engine};
+    $worker->share_sockets(@{ delete $self->{spread} })               if $self->{spread};
+    $monitor->serve($self->{loop})                                    if $monitor && $self->{role} eq 'alone';
+    $self->{running} = 1;
+    return if !$self->{has_application};
+    my $name = $self->{application}->name;
+    if   ($self->is_clone) { $worker->answer_when_thread_is_stuck("$name: interpreter $self->{number}") }
+    else                   { $worker->answer_when_stuck($name) }
+    $worker->show_busy_in(@{ $self->{busy} })                if $self->{busy};
+    $self->{link}->say(thread => Peregrine::thread_number()) if $self->is_clone;
+    $self->{server}->serves                                  if $self->{server};
+    return;
+}
+
+# The engine has all requests here, for interpreters that join it.
+sub _use_interpreters {
+    my ($self, $worker) = @_;
+    $worker->serve_for($self->{reports});
+    $self->{application}->add_routes($worker);
+    $worker->use_interpreters(fileno $self->{engine_socket}, $self->options->{max_concurrency}) >= 0
+        or die "PAGI: the engine cannot serve interpreters: $!\n";
+    return;
+}
+
+# An application whose responses may name a file, and are compressed.
+sub around {
+    my ($self, $kind, $app) = @_;
+    my $options = $self->options;
+    if (defined $options->{x_sendfile}) {
+        require PAGI::Server::SendFile;
+        $app = PAGI::Server::SendFile->$kind($app, $options->{x_sendfile});
+    }
+    return $app if !$options->{compress};
+    require PAGI::Server::Compression;
+    return PAGI::Server::Compression->new(%$options, loop => $self->{loop})->$kind($app);
+}
+
+# Waits for a start. False: what starts was told to stop meanwhile, and has stopped.
+sub awaited {
+    my ($starting, $instance) = @_;
+    my (undef,     $category) = $starting->await->failure;
+    return $starting->get // 1 if ($category // '') ne 'stopped';
+    my $stopping = $instance->stopping;
+    $stopping->await if $stopping;
+    return 0;
+}
+
+sub start {
+    my ($self) = @_;
+    return awaited($self->listen, $self);
+}
+
+# ---- While it serves ----------------------------------------------------------------------------
+
+sub problem_with {
+    my ($self, $given) = @_;
+    return $self->{engine} ? $self->{engine}->problem_with($given) : undef;
+}
+
+# Returns the options that wait for the next start.
+sub configure {
+    my ($self, $configuration) = @_;
+    $self->{configuration} = $configuration;
+    return $self->{engine} ? $self->{engine}->configure($configuration) : ();
+}
+
+# `code` gets the reason why another process or interpreter is to take the place of this one.
+sub on_replace {
+    my ($self, $code) = @_;
+    $self->{on_replace} = $code;
+    return;
+}
+
+sub can_be_replaced { return $_[0]{on_replace} ? 1 : 0 }
+
+sub ask_for_replacement {
+    my ($self, $why) = @_;
+    $self->{on_replace}->($why) if $self->{on_replace};
+    return;
+}
+
+# An interpreter serves. Until then connections wait in the kernel: another program at the same sockets may
+# serve them before, and interpreters that never come to the end of their start would lose them.
+sub accept_connections {
+    my ($self) = @_;
+    $self->{engine}->worker->pause_accepting(0) if delete $self->{accepts_later} && $self->{engine};
+    return;
+}
+
+sub change_clones {
+    my ($self, $count) = @_;
+    $self->{placement}->set_interpreters($count);
+    $self->{engine}->worker->set(descriptors_reserved => $self->{placement}->descriptors_reserved)
+        if $self->{engine};
+    $self->{clones}->set_count($count) if $self->{clones};
+    return;
+}
+
+sub load_again {
+    my ($self) = @_;
+    return PAGI::Server::TLS->reload_all($self->{log}, $self->tls_in_use);
+}
+
+# What its listeners speak TLS with, or will after the application's startup; one object may serve several.
+sub tls_in_use {
+    my ($self) = @_;
+    my $configuration = $self->{configuration};
+    return
+        map { ($self->is_starting ? $configuration->tls_for($_) : $_->{tls}) // () } $self->{listeners}->all;
+}
+
+sub reopen_logs {
+    my ($self) = @_;
+    $self->{engine}->worker->reopen_access_log if $self->{engine};
+    $_->() for @{ $self->{reopens} };
+    return;
+}
+
+sub fail_stalled {
+    my ($self, $exception) = @_;
+    return $self->{engine} ? $self->{engine}->worker->fail_stalled($exception) : 0;
+}
+
+# ---- Stop ---------------------------------------------------------------------------------------
+
+sub shutdown     { return $_[0]{stop}->shutdown }
+sub retire       { return $_[0]{stop}->retire($_[1]) }
+sub hurry        { return $_[0]{stop}->hurry($_[1]) }
+sub give_up_stop { return $_[0]{stop}->give_up }
+sub stop_within  { return $_[0]{stop}->deadline->within($_[1]) }
+
+# All connections are gone. For interpreters the engine has gone, and a new one is about to come: another
+# interpreter joins that. Unless all stop.
+sub connections_gone {
+    my ($self) = @_;
+    return $self->{stop}->connections_gone if $self->{has_engine} || $self->stopping;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_time(
+        after => LOST_S,
+        code  => sub {
+            return if !$weak || !$weak->{running};
+            $weak->{log}->warn(
+                $weak->{application}->name . ': the engine has gone: another worker is to join the next one');
+            $weak->ask_for_replacement('engine');
+        }
+    );
+    return;
+}
+
+# From now on it stops.
+sub leave_service {
+    my ($self) = @_;
+    $self->{running} = 0;
+    return;
+}
+
+sub end_interpreters {
+    my ($self) = @_;
+    return $self->{clones} ? $self->{clones}->end : Future->done;
+}
+
+sub end_application {
+    my ($self) = @_;
+    return Future->done if !$self->{has_application};
+    return $self->{application}->end(sub { return $self->time_to_stop });
+}
+
+sub abandon_application {
+    my ($self) = @_;
+    $self->{clones}->abandon if $self->{clones};
+    $self->{application}->abandon;
+    return;
+}
+
+sub close {
+    my ($self, $at_once) = @_;
+    return if $self->is_foreign;
+    $self->{log}->flush;
+    $self->{listeners}->close;
+    $self->{monitor}->close_place     if $self->{monitor} && $self->{role} eq 'alone';
+    $self->{server}->closes($at_once) if $self->{server};
+    my $engine = delete $self->{engine};
+    return if !$engine;
+    $engine->close;
+    $self->{monitor}->stop_counting($self->{loop}) if $self->{monitor};
+    return;
+}
+
+# After that it can be started again.
+sub finish {
+    my ($self, $at_once) = @_;
+    $self->close($at_once);
+    $self->{application}->abandon;
+    delete $self->{starting};
+    $self->{server}->ended if $self->{server};
+    return;
+}
+
+# Its loop runs no more for it.
+sub abandon {
+    my ($self) = @_;
+    return if $self->is_foreign;
+    $self->{running} = 0;
+    $self->finish;
+    $self->{stop}->abandon;
+    return;
+}
+
+# The end of a clone, of which `exit` in the application is one: then its request waits for an answer.
+sub leave_thread {
+    my ($self) = @_;
+    $self->{link}->say('exited')
+        if $self->{engine} && $self->{engine}->worker->left_behind("the application has called exit\n");
+    $self->abandon;
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    $self->close if ${^GLOBAL_PHASE} ne 'DESTRUCT';
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Instance - serves requests in one process, or in one clone
+
+=head1 DESCRIPTION
+
+One engine, one application, or both, by its role:
+
+    alone        both, in the process of a server without workers
+    worker       both, in a worker process
+    engine       an engine, which interpreters join: in a process of its own, or beside clones
+    interpreter  the application, in a worker process that joins an engine
+    clone        the application, in a thread
+
+Its parts are a L<Peregrine::Server::Engine>, an application (L<PAGI::Server::Application>), the
+L<Peregrine::Server::Stop>, and the L<PAGI::Server::Reports> of the engine. A L<Peregrine::Server> without
+workers has one; otherwise each process makes its own.
+
+=head1 METHODS
+
+=head2 new
+
+    my $instance = Peregrine::Server::Instance->new(
+        role => 'alone', loop => $loop, log => $log, configuration => $configuration,
+        listeners => $listeners, application => $application,
+    );
+
+Further arguments: C<number> of a worker, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
+for C<reopen_logs>), C<server> (told what happens by its methods C<serves>, C<closes> and C<ended>), C<link>
+to the master, C<join_socket>, C<engine_socket>, C<clones> (L<Peregrine::Server::Clones>), C<accepts_later>,
+C<busy> and C<spread> (words in shared memory).
+
+=head2 use_loop, open, bind, begin, listen, start
+
+    $instance->open(uid => $uid, gid => $gid);
+    my $starting = $instance->listen;
+    $instance->start or return;
+
+C<listen> is C<bind>, which opens the sockets and the engine, and C<begin>, which starts the application and
+serves. C<start> waits for it, and is false if the instance was told to stop meanwhile.
+
+=head2 configure, problem_with
+
+    my @later   = $instance->configure($configuration);
+    my $problem = $instance->problem_with(\%given);
+
+=head2 shutdown, retire, hurry, stop_within, give_up_stop, stopping, deadline, time_to_stop
+
+    my $stopping = $instance->retire('max_requests');
+
+See L<Peregrine::Server::Stop>.
+
+=head2 close, finish, abandon, leave_thread
+
+    $instance->close($at_once);
+
+Closes what it has open; ends it, so that it can be started again; ends it without the loop; ends a clone.
+
+=head2 on_replace, ask_for_replacement, can_be_replaced
+
+    $instance->on_replace(sub { my ($why) = @_; ... });
+
+=head2 accept_connections, change_clones, load_again, reopen_logs, fail_stalled
+
+What a L<Peregrine::WorkerProcess> and a L<Peregrine::Process> tell it.
+
+=head2 connections_gone, leave_service, end_interpreters, end_application, abandon_application
+
+What its own parts tell it.
+
+=head2 around
+
+    my $wrapped = $instance->around(pagi => $app);
+
+An application whose responses may name a file, and are compressed, as the options say.
+
+=head2 loop, log, configuration, options, listeners, application, reports, engine, number
+
+=head2 is_clone, is_running, is_starting, is_foreign, starting, connection_count, limit_in_force, tls_in_use
+
+=head1 FUNCTIONS
+
+=head2 awaited
+
+    my $serves = Peregrine::Server::Instance::awaited($starting, $instance);
+
+Waits for a start; false if C<$instance> was told to stop meanwhile, and has stopped.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

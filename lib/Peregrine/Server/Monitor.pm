@@ -1,0 +1,283 @@
+package Peregrine::Server::Monitor;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::Banner;
+use Peregrine::Counters;
+use Peregrine::Inherited;
+use Peregrine::Listeners;
+use Peregrine::Master;
+use Peregrine::Server::Configuration;
+use Peregrine::WorkerProcess;
+use Scalar::Util qw(weaken);
+
+# Seconds between two signs of life of a loop.
+use constant BEAT_S => 1;
+
+# Seconds that the status has to stop.
+use constant SHUTDOWN_S => 1;
+
+# Watchers are few and quick: this limits what more of them may cost.
+my %FEW = (max_connections => 64, timeout => 10, shutdown_timeout => SHUTDOWN_S);
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub new {
+    my ($class, %args) = @_;
+    return bless {%args}, $class;
+}
+
+sub counters { return $_[0]{counters} }
+
+# ---- Counting -----------------------------------------------------------------------------------
+
+# When the engine serves. A server without workers has a column of its own.
+sub start_counting {
+    my ($self, $worker, $loop, $number) = @_;
+    my $counters = $self->{counters} or return;
+    if (!$number && !defined $self->{column}) {
+        $self->{column}     = $counters->claim;
+        $self->{gives_back} = 1;
+    }
+    return if !defined $self->{column};
+    $counters->begin($self->{column})->count($worker, $self->{column});
+    $self->{pid} = $$;
+    $self->_beat_later($loop);
+    return;
+}
+
+sub _beat_later {
+    my ($self, $loop) = @_;
+    weaken(my $weak = $self);
+    weaken($loop);
+    $self->{beat} = $loop->watch_time(
+        after => BEAT_S,
+        code  => sub {
+            return if !$weak || !$loop || $weak->{pid} != $$;
+            $weak->{counters}->beat($weak->{column});
+            $weak->_beat_later($loop);
+        }
+    );
+    return;
+}
+
+# The engine has gone. What it has counted stays.
+sub stop_counting {
+    my ($self, $loop) = @_;
+    my $timer = delete $self->{beat};
+    $loop->unwatch_time($timer)                     if $timer && $loop;
+    $self->{counters}->zero(delete $self->{column}) if delete $self->{gives_back};
+    return;
+}
+
+# ---- Showing ------------------------------------------------------------------------------------
+
+sub _configuration {
+    my ($place, %more) = @_;
+    return Peregrine::Server::Configuration->new(listen => [$place], %more)->load;
+}
+
+sub _places {
+    my ($configuration) = @_;
+    return Peregrine::Listeners->new->choose([ $configuration->places ], defaults => $configuration->options);
+}
+
+sub planned {
+    my ($class, $place) = @_;
+    my $configuration = _configuration($place);
+    return $configuration->planned(_places($configuration));
+}
+
+# Binds where the status is served. Server::Starter starts a server beside the old one, which has that address
+# still.
+sub bind {
+    my ($self, $owner) = @_;
+    my $options = $self->{options};
+    my $place   = $options->{status} // return;
+    $self->{counters} ||= Peregrine::Counters->new(workers => $options->{workers});
+    my $configuration = $self->{configuration} ||= _configuration(
+        $place, %FEW,
+        quiet           => 1,
+        lifespan_mode   => 'off',
+        access_log      => undef,
+        validate_events => 0,
+        log_format      => $options->{log_format},
+        reuseport       => (Peregrine::Inherited->source // '') eq 'starter' ? 1 : 0,
+    );
+    $self->{listeners} ||= _places($configuration);
+    $configuration->open_sockets($self->{listeners}, $self->{log}, $owner);
+    return;
+}
+
+# The sockets of the status, if there is one.
+sub listeners { return $_[0]{listeners} // () }
+
+sub _instance {
+    my ($self, $loop) = @_;
+    require PAGI::Server::Application;
+    require PAGI::Server::Status;
+    require Peregrine::Server::Instance;
+    my $status = PAGI::Server::Status->new(%{$self}{qw(counters is_ready joins)},
+        hosts => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],);
+    my $application = PAGI::Server::Application->new(app => $status->to_app);
+    return Peregrine::Server::Instance->new(
+        %{$self}{qw(configuration listeners)},
+        role        => 'alone',
+        loop        => $loop,
+        log         => $self->{configuration}->make_log($application->name),
+        application => $application,
+    );
+}
+
+# In the process that serves requests, in the same loop.
+sub serve {
+    my ($self, $loop) = @_;
+    return if !$self->{listeners};
+    $self->_tell;
+    $self->{instance} = $self->_instance($loop);
+    $self->{instance}->listen->get;
+    return;
+}
+
+sub _tell {
+    my ($self)    = @_;
+    my @listeners = $self->{listeners}->all;
+    my @public    = grep { PAGI::Server::Banner->is_public($_) } @listeners;
+    $self->{log}->info('PAGI: status at ' . PAGI::Server::Banner->place($_)) for @listeners;
+    $self->{log}->warn('PAGI: whoever can connect to '
+            . join(', ', map { $_->url('http') } @public)
+            . ' sees the status of the server, which is not meant for everybody')
+        if @public;
+    return;
+}
+
+sub close_place {
+    my ($self) = @_;
+    my $instance = delete $self->{instance};
+    $instance->close(1) if $instance;
+    $self->leave_place;
+    delete $self->{listeners};
+    return;
+}
+
+# A process that does not show the status closes its sockets: clients would wait there for an answer.
+sub leave_place {
+    my ($self) = @_;
+    $_->close for $self->listeners;
+    return;
+}
+
+# ---- A process of its own, beside workers -------------------------------------------------------
+
+# It answers while all workers are busy, and is started again like one of them.
+sub start_process {
+    my ($self, $loop, @places) = @_;
+    $self->{listeners} or return;
+    $self->_tell;
+    my $heartbeat = $self->{heartbeat};
+    weaken(my $weak = $self);
+    my $master = $self->{master} = Peregrine::Master->new(
+        loop              => $loop,
+        log               => $self->{log},
+        name              => 'PAGI: status',
+        role              => 'status',
+        workers           => 1,
+        heartbeat_timeout => $heartbeat,
+        start_timeout     => $heartbeat,
+        stop_timeout      => sub { SHUTDOWN_S + 1 },
+        run               => sub {
+            my ($record) = @_;
+            $_->close for @places;
+            my $own_loop = $weak->{configuration}->make_loop;
+            return Peregrine::WorkerProcess->new(
+                link              => $record->{link},
+                loop              => $own_loop,
+                server            => $weak->_instance($own_loop),
+                log               => $weak->{log},
+                name              => 'PAGI: status',
+                heartbeat_timeout => $heartbeat,
+            )->serve;
+        },
+    );
+    $master->start->on_fail(sub { $weak && $weak->{log}->error("PAGI: status is not served: $_[0]") })
+        ->retain;
+    return;
+}
+
+sub stop_process {
+    my ($self, $loop) = @_;
+    my $master = $self->{master} or return Future->done;
+    return $master->stop->on_ready(sub {
+        $loop->later(sub { delete $self->{master} });
+        $self->leave_place;
+    });
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Monitor - what a server counts, and where it shows it
+
+=head1 DESCRIPTION
+
+The option C<status>, and counting in a L<Peregrine::Counters>. A server without workers shows its status from
+its own event loop; beside workers a process of its own does, which answers while all of them are busy, and is
+started again like one of them.
+
+=head1 METHODS
+
+=head2 new
+
+    my $monitor = Peregrine::Server::Monitor->new(
+        log => $log, options => \%options, joins => 0, heartbeat => 50, is_ready => sub { 1 },
+    );
+    my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
+
+The second one is for a worker process: what its engine counts goes into that column, which its master clears.
+
+=head2 planned
+
+    my @planned = Peregrine::Server::Monitor->planned('127.0.0.1:5001');
+
+Where the status would be shown, see L<PAGI::Server/planned_listeners>.
+
+=head2 counters, listeners
+
+=head2 bind, close_place, leave_place
+
+    $monitor->bind({ uid => $uid, gid => $gid });
+
+Opens the sockets of the status; closes them, with the status; closes the copies that this process has.
+
+=head2 serve
+
+    $monitor->serve($loop);
+
+=head2 start_process, stop_process
+
+    $monitor->start_process($loop, @listeners);
+    my $future = $monitor->stop_process($loop);
+
+The process closes those L<Peregrine::Listeners>.
+
+=head2 start_counting, stop_counting
+
+    $monitor->start_counting($worker, $loop, $number);
+    $monitor->stop_counting($loop);
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

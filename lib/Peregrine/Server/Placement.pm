@@ -1,0 +1,153 @@
+package Peregrine::Server::Placement;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use PAGI::Server::Options;
+use Peregrine;
+use Peregrine::Threads;
+use POSIX ();
+
+# Descriptors that connections leave free for files, logs and databases.
+use constant DESCRIPTORS_RESERVED => 50;
+
+# Descriptors that the engine's process has for one interpreter more: a clone has ten of its own while idle.
+my %DESCRIPTORS = (clones => 12, process => 3);
+
+# Limits that are meant for all engines together.
+use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
+
+use constant MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least};
+
+sub new {
+    my ($class, $options, $application) = @_;
+    my ($engine, $workers) = @{$options}{qw(engine workers)};
+    my $clones = $engine eq 'thread' && Peregrine::Threads::are_possible() && $application->can_be_cloned;
+    my $kind =
+         !$workers             ? 'alone'
+        : $engine eq 'process' ? 'process'
+        : $clones              ? 'clones'
+        :                        'prefork';
+    return bless { kind => $kind, options => $options, interpreters => $workers }, $class;
+}
+
+sub has_workers        { return $_[0]{kind} ne 'alone'   ? 1 : 0 }
+sub has_engine_process { return $_[0]{kind} eq 'process' ? 1 : 0 }
+sub has_clones         { return $_[0]{kind} eq 'clones'  ? 1 : 0 }
+sub interpreters       { return $_[0]{interpreters} }
+
+sub set_interpreters {
+    my ($self, $count) = @_;
+    $self->{interpreters} = $count;
+    return;
+}
+
+# Processes that have an engine.
+sub engines {
+    my ($self) = @_;
+    return $self->{kind} eq 'prefork' ? $self->{interpreters} : 1;
+}
+
+# Processes that the master of workers keeps.
+sub processes {
+    my ($self) = @_;
+    return $self->has_clones ? 1 : $self->{interpreters};
+}
+
+sub descriptors_reserved {
+    my ($self) = @_;
+    return DESCRIPTORS_RESERVED + ($DESCRIPTORS{ $self->{kind} } || 0) * $self->{interpreters};
+}
+
+sub engine_limits {
+    my ($self) = @_;
+    return {
+        %{ PAGI::Server::Options::engine_limits($self->{options}) },
+        descriptors_reserved => $self->descriptors_reserved,
+    };
+}
+
+# The value of an automatic limit, before there is an engine as well.
+sub limit_in_force {
+    my ($self, $name) = @_;
+    return Peregrine::Worker->new($self->engine_limits)->stats->{$name};
+}
+
+sub memory_share {
+    my ($self, $all) = @_;
+    return $all if !$all || !$self->has_workers;
+    my $share = int $all / $self->engines;
+    return $share < MEMORY_LEAST ? MEMORY_LEAST : $share;
+}
+
+# Which of several engines a client comes to is chance, so each one lets a part of what is allowed in, rounded
+# up.
+sub share {
+    my ($self)  = @_;
+    my $options = $self->{options};
+    my $memory  = $self->memory_share($self->limit_in_force('memory_max'));
+    my %share   = map { $_ => POSIX::ceil($options->{$_} / $self->engines) } grep { $options->{$_} } SHARED;
+    $share{memory_max} = $memory if $memory;
+    return %share;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Placement - where engines and interpreters of a server run
+
+=head1 DESCRIPTION
+
+Decided once, by the options C<engine> and C<workers> and by the application:
+
+    alone     one process with an engine and the application
+    prefork   processes with an engine and the application each
+    process   a process with an engine, processes with the application
+    clones    a process with an engine, and clones of the interpreter that has loaded the application
+
+An I<interpreter> is a process or thread that runs the application.
+
+=head1 METHODS
+
+=head2 new
+
+    my $placement = Peregrine::Server::Placement->new(\%options, $application);
+
+=head2 has_workers, has_engine_process, has_clones
+
+=head2 interpreters, engines, processes
+
+How many interpreters there are, how many engines, and how many processes the master keeps for the former.
+
+=head2 set_interpreters
+
+    $placement->set_interpreters($count);
+
+=head2 engine_limits, descriptors_reserved
+
+The limits of an engine, and the descriptors that its connections leave free.
+
+=head2 limit_in_force
+
+    my $bytes = $placement->limit_in_force('memory_max');
+
+=head2 memory_share, share
+
+    my $bytes = $placement->memory_share($all);
+    my %share = $placement->share;
+
+One engine's part of the limits that are meant for all.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,274 @@
+package Peregrine::Server::Stop;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use List::Util qw(min);
+use Peregrine::Inherited;
+use Peregrine::Server::Deadline;
+use Scalar::Util qw(weaken);
+
+# A part of the time for the whole stop is kept for the application's end: a quarter, and at most this number
+# of seconds.
+use constant { END_S => 5, END_PART => 4 };
+
+# Seconds that applications have to return after they were told that the server stops.
+use constant LEAVE_S => 5;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub new {
+    my ($class, $instance) = @_;
+    my $self = bless { instance => $instance, deadline => Peregrine::Server::Deadline->new }, $class;
+    weaken($self->{instance});
+    return $self;
+}
+
+sub stopping { return $_[0]{stopping} }
+sub deadline { return $_[0]{deadline} }
+
+sub _log    { return $_[0]{instance}->log }
+sub _loop   { return $_[0]{instance}->loop }
+sub _worker { return $_[0]{instance}->engine->worker }
+
+# Server::Starter has started another server on the same sockets when it tells this one to stop.
+sub others_accept { return Peregrine::Inherited->source eq 'starter' }
+
+sub shutdown {
+    my ($self) = @_;
+    my ($instance, $stopping) = @{$self}{qw(instance stopping)};
+    if ($stopping) {
+        $self->_drain if $self->{retiring};
+        return $stopping;
+    }
+    return $self->_stop_start       if $instance->is_starting;
+    return Future->done             if !$instance->is_running;
+    return $self->retire('restart') if others_accept();
+    return $self->_stop_by(sub { $self->_drain });
+}
+
+sub retire {
+    my ($self, $why) = @_;
+    return $self->shutdown if $self->{stopping} || !$self->{instance}->is_running;
+    return $self->_stop_by(sub { $self->_retire($why) });
+}
+
+# `begin` makes connections end, the last of which ends the wait.
+sub _stop_by {
+    my ($self,     $begin) = @_;
+    my ($instance, $loop)  = ($self->{instance}, $self->_loop);
+    $instance->leave_service;
+    my $stopping = $self->{stopping} = $loop->new_future;
+    my $stopped  = $self->{stopped}  = $loop->new_future;
+    $begin->();
+    # The end of an application may come in a signal's callback, see Peregrine::Process/detach_signals.
+    my $steps =
+        $stopped->on_ready(sub { $self->_stop_waiting(qw(retiring drain_timer)) })
+        ->then(sub { $instance->end_interpreters })->then(sub { $instance->end_application })
+        ->then(sub { $loop->later });
+    $self->{steps} = $steps->on_ready(sub { $self->give_up($_[0]->failure) });
+    return $stopping;
+}
+
+sub _stop_waiting {
+    my ($self, @timers) = @_;
+    $self->_loop->unwatch_time($_) for grep { defined } delete @{$self}{@timers};
+    return;
+}
+
+# Not in a signal's callback, see Peregrine::Process/detach_signals. The application may complete its startup
+# before that.
+sub _stop_start {
+    my ($self) = @_;
+    my ($instance, $loop) = ($self->{instance}, $self->_loop);
+    my $stopping = $self->{stopping} = $loop->new_future;
+    $instance->starting->on_ready(sub {
+        delete $self->{stopping} or return;
+        return $stopping->done if !$instance->is_running;
+        $self->shutdown->on_ready(sub { $stopping->done });
+    });
+    $loop->later(sub { $instance->application->stop_start });
+    return $stopping;
+}
+
+sub give_up {
+    my ($self, $failure) = @_;
+    my $stopping = delete $self->{stopping} or return;
+    my $instance = $self->{instance};
+    $self->_log->error("PAGI: the stop went wrong: $failure") if defined $failure;
+    $instance->finish(1);
+    delete $self->{steps};
+    $self->{deadline}->clear;
+    $self->_log->info('PAGI: the server has stopped') if !$instance->number;
+    $stopping->done;
+    return;
+}
+
+# The loop runs no more for this instance.
+sub abandon {
+    my ($self) = @_;
+    $self->_stop_waiting(qw(retiring drain_timer leave_timer)) if $self->_loop;
+    my ($stopping, $stopped) = delete @{$self}{qw(stopping stopped steps patience)};
+    $stopped->cancel if $stopped;
+    $stopping->done  if $stopping;
+    return;
+}
+
+# Lets the requests in flight finish, and cuts what is left when the time is up.
+sub _drain {
+    my ($self) = @_;
+    $self->_stop_waiting(qw(retiring drain_timer));
+    $self->_worker->drain;
+    $self->{instance}->listeners->remove_files;
+    my $count = $self->_worker->stats->{exchanges};
+    $self->_limit_drain;
+    my $seconds = sprintf '%.3g', $self->_time_to_drain;
+    $self->_log->info("PAGI: requests in flight: $count, which have $seconds seconds") if $count;
+    return;
+}
+
+sub _limit_drain {
+    my ($self) = @_;
+    $self->{deadline}->begin($self->{instance}->options->{shutdown_timeout});
+    $self->{drain_timer} = $self->_loop->watch_time(
+        after => $self->_time_to_drain,
+        code  => sub { $self->_cut('Shutdown timeout') }
+    );
+    return;
+}
+
+sub _time_to_drain {
+    my ($self) = @_;
+    my $seconds = $self->{instance}->time_to_stop;
+    return $seconds - min(END_S, $seconds / END_PART);
+}
+
+# Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that
+# one has newer code.
+sub _retire {
+    my ($self, $why) = @_;
+    $self->_worker->retire;
+    my $end = sub {
+        delete $self->{retiring};
+        $self->_worker->end_streams;
+        $self->_limit_drain;
+    };
+    $self->{retiring} = $self->_loop->watch_time(
+        after => $why eq 'restart' ? 0 : $self->{instance}->options->{recycle_timeout},
+        code  => $end
+    );
+    return;
+}
+
+# Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
+sub hurry {
+    my ($self, $why) = @_;
+    my $instance = $self->{instance};
+    return                   if $instance->is_starting;
+    return $self->_cut($why) if $self->{stopped};
+    $self->_log->warn("PAGI: $why: not waiting for the application's shutdown");
+    $instance->abandon_application;
+    return;
+}
+
+sub _cut {
+    my ($self, $why) = @_;
+    my $count = $self->{instance}->connection_count;
+    $self->{patience} = 'none';
+    return $self->connections_gone if !$count;
+    $self->_log->warn("PAGI: $why: force-closing $count active connections");
+    $self->_worker->cut;
+    return;
+}
+
+# All connections are gone; and, after that, an application has ended. The last of them ends the stop.
+sub connections_gone {
+    my ($self) = @_;
+    my $stopped = $self->{stopped} or return;
+    my ($busy, $leaving) = $self->_worker->applications;
+    my $patience = $self->{patience} || 'all';
+    if ($patience ne 'none' && ($busy || $leaving && $patience eq 'all')) {
+        $self->_wait_for_applications($busy + $leaving);
+        return;
+    }
+    $self->_stop_waiting('leave_timer');
+    $self->_log->warn("PAGI: not waiting for applications that run on: ${\($busy + $leaving)}")
+        if $busy + $leaving;
+    delete @{$self}{qw(stopped patience)};
+    $stopped->done;
+    return;
+}
+
+# Those that were told of the stop, because their connection has no end of its own, have less time than
+# requests in flight: many run on regardless of what they are told.
+sub _wait_for_applications {
+    my ($self, $count) = @_;
+    return if $self->{leave_timer};
+    $self->_log->info("PAGI: all connections are closed, applications still running: $count");
+    $self->{leave_timer} = $self->_loop->watch_time(
+        after => LEAVE_S,
+        code  => sub {
+            $self->{patience} = 'busy';
+            $self->connections_gone;
+        }
+    );
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Stop - how an instance of a server stops
+
+=head1 DESCRIPTION
+
+Of a L<Peregrine::Server::Instance>: lets requests in flight finish, ends the interpreters that were cloned,
+then the application, all of it within one L<Peregrine::Server::Deadline>. Another process may serve at the
+same sockets meanwhile: then connections are answered once more before they are closed.
+
+=head1 METHODS
+
+=head2 new
+
+    my $stop = Peregrine::Server::Stop->new($instance);
+
+=head2 shutdown, retire
+
+    my $stopping = $stop->shutdown;
+    my $stopping = $stop->retire('max_requests');
+
+=head2 stopping, deadline
+
+The Future of the stop, if it has begun, and its deadline.
+
+=head2 hurry, give_up, abandon
+
+    $stop->hurry('SIGTERM again');
+    $stop->give_up;
+    $stop->abandon;
+
+Does not wait any longer: for requests, then for the application; for anything; not even for the loop.
+
+=head2 connections_gone
+
+The engine's worker says so when it has no connection any more, and when an application has ended after that.
+
+=head2 others_accept
+
+Whether Server::Starter has started another server on the same sockets when it tells this one to stop.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,592 @@
+package Peregrine::Server::Supervisor;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::AccessLog;
+use PAGI::Server::Options;
+use PAGI::Server::TLS;
+use Peregrine::Master;
+use Peregrine::Server::Clones;
+use Peregrine::Server::Deadline;
+use Peregrine::Server::Instance;
+use Peregrine::Server::Monitor;
+use Peregrine::Server::Stop;
+use Peregrine::Server::Takeover;
+use Peregrine::Spread;
+use Peregrine::WorkerProcess;
+use POSIX        ();
+use Scalar::Util qw(weaken);
+use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+
+use constant WORKERS_MAX => PAGI::Server::Options::find('workers')->{max};
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless { %args, name => $args{application}->name }, $class;
+    $self->{deadline} = Peregrine::Server::Deadline->new;
+    weaken($self->{server});
+    $self->configure($args{configuration});
+    return $self;
+}
+
+# The process: a Peregrine::Process.
+sub use_loop {
+    my ($self, $loop, $process) = @_;
+    $self->{loop} = $loop;
+    weaken($self->{loop});
+    weaken(my $weak = $process);
+    $self->{takeover} = Peregrine::Server::Takeover->new(
+        %{$self}{qw(loop log name pid_file)},
+        limit     => $self->{configuration}->start_timeout,
+        process   => $process,
+        listeners => [ $self->{listeners}, $self->{monitor}->listeners ],
+        leave     => sub { $weak->stop_once('leave') },
+    );
+    return;
+}
+
+# Before the start.
+sub configure {
+    my ($self, $configuration) = @_;
+    @{$self}{qw(configuration options)} = ($configuration, $configuration->options);
+    return;
+}
+
+sub placement  { return $_[0]{placement} }
+sub stopping   { return $_[0]{stopping} }
+sub is_running { return $_[0]{running} ? 1 : 0 }
+sub pid        { return $_[0]{pid} }
+sub is_foreign { return defined $_[0]{pid} && $_[0]{pid} != $$ }
+
+# A change of options would not reach the workers.
+sub problem_with {
+    my ($self, $given) = @_;
+    return if !$self->{master} || !%$given;
+    return
+        'workers run with the options that they were started with; stop the server before its options change: '
+        . join ', ', sort keys %$given;
+}
+
+sub tls_in_use {
+    my ($self) = @_;
+    return map { $_->{tls} // () } $self->{listeners}->all;
+}
+
+sub limit_in_force {
+    my ($self, $name) = @_;
+    return $self->{placement}->limit_in_force($name);
+}
+
+sub connection_count {
+    my ($self) = @_;
+    my $count = 0;
+    $count += $_->{connections} || 0
+        for $self->{master} && !$self->is_foreign ? $self->{master}->workers : ();
+    return $count;
+}
+
+sub _tell {
+    my ($self, $level, $text) = @_;
+    $self->{log}->$level("$self->{name}: $text");
+    return;
+}
+
+# ---- Start --------------------------------------------------------------------------------------
+
+# What has to exist before rights are given up.
+sub open {
+    my ($self, %owner) = @_;
+    $self->{configuration}->open_sockets(@{$self}{qw(listeners log)}, \%owner);
+    $self->{monitor}->bind(\%owner);
+    PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner{uid});
+    $self->{listeners}->open_for_all($self->{placement}->engines);
+    $self->{pid} = $$;
+    return;
+}
+
+sub bind {
+    my ($self) = @_;
+    Peregrine::Server::Clones::check_loop_type($self->{options}) if $self->{placement}->has_clones;
+    return $self->open;
+}
+
+sub begin {
+    my ($self) = @_;
+    $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
+    $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
+    my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
+    $self->{master} = $self->_make_master;
+    my $starting = $engine->then(sub { $self->{master}->start });
+    return $starting->on_fail(sub { $self->close if !$self->{stopping} });
+}
+
+# What both masters need, that of the engine and that of the workers.
+sub _master_arguments {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    return (
+        loop          => $self->{loop},
+        log           => $self->{log},
+        counters      => $self->{monitor}->counters,
+        start_timeout => $self->{configuration}->start_timeout,
+        stop_timeout  => sub {
+            my ($way, @why) = @_;
+            return $weak->{reload}->timeout if $way eq 'renew';
+            return $weak->{deadline}->for_interpreter($weak->{options}, $way, @why);
+        },
+    );
+}
+
+# Workers join by a pair of sockets: both stay open here, so that a new engine has the old one's.
+sub _start_engine {
+    my ($self) = @_;
+    socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+        or die "socketpair: $!\n";
+    weaken(my $weak = $self);
+    $self->{engine_master} = Peregrine::Master->new(
+        $self->_master_arguments,
+        name              => "$self->{name}: engine",
+        role              => 'engine',
+        workers           => 1,
+        heartbeat_timeout => $self->{configuration}->engine_heartbeat,
+        limits            => {},
+        on_serving        => sub { },
+        run               => sub { my ($record) = @_; return $weak->_serve_as_engine($record) },
+    );
+    return $self->{engine_master}->start;
+}
+
+sub _make_master {
+    my ($self) = @_;
+    my ($options, $placement, $joins) = @{$self}{qw(options placement join_socket)};
+    weaken(my $weak = $self);
+    # Workers that accept at the same sockets get as many connections each.
+    $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
+    return Peregrine::Master->new(
+        $self->_master_arguments,
+        name              => $self->{name},
+        workers           => $placement->processes,
+        spread            => $self->{spread},
+        heartbeat_timeout => $self->_worker_heartbeat,
+        busy_timeout      => $options->{request_kill_timeout},
+        first_takes_over  => $options->{reuseport}
+            && !$joins,
+        limits => {
+            rss => $options->{max_worker_rss},
+            age => $options->{max_worker_age}
+                && sub { $_[0]{age_max} //= $weak->{configuration}->by_chance('max_worker_age') },
+        },
+        before_fork => sub {
+            my ($number) = @_;
+            $weak->{listeners}->open_for($number) if !$joins;
+        },
+        on_serving => sub { $weak->_serving },
+        run        => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        $self->_template,
+        $self->{reload} ? $self->{reload}->watch($self->{loop}, sub { $weak->_renew(@_) }) : (),
+    );
+}
+
+# A process that only clones interpreters does not block.
+sub _worker_heartbeat {
+    my ($self) = @_;
+    return $self->{configuration}->engine_heartbeat if $self->{placement}->has_clones;
+    return $self->{options}{heartbeat_timeout};
+}
+
+# What makes workers come from a process that has loaded the application. It serves nothing.
+sub _template {
+    my ($self) = @_;
+    return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
+    weaken(my $weak = $self);
+    return (
+        load => sub {
+            $weak->{listeners}->leave_sockets;
+            $weak->{monitor}->leave_place;
+            $weak->_forget_keys if $weak->{join_socket};
+            $weak->{load_app}->(0);
+        },
+        sends   => sub { my ($record) = @_; return $weak->_sent_to_worker($record) },
+        on_word => sub { my ($word)   = @_; $word eq 'reopen' && $weak->_reopen_others },
+    );
+}
+
+# The sockets, and which listener each one is.
+sub _sent_to_worker {
+    my ($self, $record) = @_;
+    return ({}, fileno $self->{join_socket}) if $self->{join_socket};
+    my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
+    return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
+}
+
+sub _serving {
+    my ($self) = @_;
+    $self->{running} = 1;
+    $self->{engine_master}->tell('accept') if $self->{engine_master};
+    $self->{server}->serves($self->{takeover});
+    return;
+}
+
+# ---- While it runs ------------------------------------------------------------------------------
+
+# What HUP does: loads certificates again, and replaces the workers one after another.
+sub restart {
+    my ($self) = @_;
+    my @tls = $self->tls_in_use;
+    PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
+    $self->{engine_master}->tell('load')              if @tls && $self->{engine_master};
+    return $self->_renew('SIGHUP')                    if $self->{reload};
+    $self->_tell(info => 'SIGHUP: ' . $self->_what_restarts);
+    return $self->{master}->restart;
+}
+
+sub _renew {
+    my ($self, $why) = @_;
+    $self->_tell(info => "$why: the application is loaded again");
+    $self->{master}->renew;
+    return Future->done;
+}
+
+sub _what_restarts {
+    my ($self) = @_;
+    return
+        'the workers are replaced by others with the same code: for new code start the program again, or use '
+        . $self->{application}->way_to_new_code
+        if !$self->{load_app};
+    return
+        'a new template loads the application anew; the workers are replaced by others, which come from it'
+        if $self->{options}{preload_app};
+    return 'the workers are replaced by others, which load the application anew';
+}
+
+# What TTIN and TTOU do.
+sub change_workers {
+    my ($self, $by)          = @_;
+    my ($master, $placement) = @{$self}{qw(master placement)};
+    my $clones = $placement->has_clones;
+    my $count  = $by + ($clones ? $placement->interpreters : $master->wanted);
+    return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays') if $count < 1;
+    return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
+        if $count > WORKERS_MAX;
+    $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
+    if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
+    else         { $master->set_workers($count) }
+    return;
+}
+
+# What USR2 does: a new program on the same sockets.
+sub hand_over {
+    my ($self) = @_;
+    return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
+        if !$self->{master}->is_running;
+    my %own = $self->{listeners}->for_handover;
+    return $self->{takeover}->start(
+        %own,
+        aside => [ map { my %status = $_->for_handover; @{ $status{sockets} } } $self->{monitor}->listeners ],
+        say   => {
+            ticket_keys =>
+                PAGI::Server::TLS->to_hand_over($self->{configuration}->tls, $self->{listeners}->places)
+        },
+    );
+}
+
+sub reopen_logs {
+    my ($self) = @_;
+    $_->tell('reopen') for grep { defined } @{$self}{qw(master engine_master)};
+    return $self->_reopen_others;
+}
+
+sub _reopen_others {
+    my ($self) = @_;
+    $_->() for @{ $self->{reopens} };
+    return;
+}
+
+# ---- Stop ---------------------------------------------------------------------------------------
+
+# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as
+# well.
+sub shutdown {
+    my ($self) = @_;
+    $self->{takeover}->cancel;
+    return $self->end(!$self->{stopping} && Peregrine::Server::Stop::others_accept() ? 'retire' : 'stop');
+}
+
+# `way`: `stop`, or `retire` where another program accepts at the same sockets. Connections end with the
+# engine: the workers come after it.
+sub end {
+    my ($self, $way) = @_;
+    if ($self->{stopping}) {
+        $_->$way for grep { defined } @{$self}{qw(engine_master master)};
+        return $self->{stopping};
+    }
+    my ($loop, $monitor) = @{$self}{qw(loop monitor)};
+    $self->{running} = 0;
+    $self->{deadline}->begin($self->{options}{shutdown_timeout});
+    my $stopping = $self->{stopping} = $loop->new_future;
+    $self->{listeners}->close;
+    # Who takes over shows the status from now on; otherwise it is shown to the end.
+    my $status = $way eq 'retire'       ? $monitor->stop_process($loop) : undef;
+    my $engine = $self->{engine_master} ? $self->{engine_master}->$way  : Future->done;
+    my $stopped =
+        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process($loop) });
+    $stopped->on_ready(sub { $self->_all_stopped })->retain;
+    return $stopping;
+}
+
+# Not in a signal's callback, see Peregrine::Process/detach_signals.
+sub _all_stopped {
+    my ($self) = @_;
+    $self->_tell(info => 'the server has stopped');
+    $self->{loop}->later(sub {
+        $self->close;
+        $self->{deadline}->clear;
+        my $stopping = delete $self->{stopping};
+        $self->{server}->ended if $self->{server};
+        $stopping->done;
+    });
+    return;
+}
+
+sub hurry {
+    my ($self) = @_;
+    $_->hurry for grep { defined } @{$self}{qw(engine_master master)};
+    return;
+}
+
+# Workers have deadlines of their own.
+sub give_up_stop { return }
+sub fail_stalled { return 0 }
+
+sub close {
+    my ($self, $at_once) = @_;
+    return if $self->is_foreign;
+    $self->{log}->flush;
+    $self->{listeners}->close;
+    $self->{monitor}->close_place;
+    $self->{reload}->stop      if $self->{reload};
+    $self->{takeover}->unlimit if $self->{takeover};
+    delete @{$self}{qw(master engine_master join_socket engine_socket)};
+    $self->{server}->closes($at_once) if $self->{server};
+    return;
+}
+
+sub abandon {
+    my ($self) = @_;
+    return if $self->is_foreign;
+    $self->close;
+    $self->{running} = 0;
+    my $stopping = delete $self->{stopping};
+    $stopping->done if $stopping;
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    $self->close if ${^GLOBAL_PHASE} ne 'DESTRUCT';
+    return;
+}
+
+# ---- In a worker process, or that of the engine -------------------------------------------------
+
+# Which loop the master has is that of the workers, too.
+sub configuration_of_worker {
+    my ($self) = @_;
+    my $type = $self->{options}{loop_type} // ref($self->{loop}) =~ s/\AIO::Async::Loop:://r;
+    return $self->{configuration}->shared_by($self->{placement}->share, loop_type => $type);
+}
+
+# What serves there, with all that the master has: options, certificates, sockets; and the connection to the
+# master.
+sub _instance {
+    my ($self, $record, %args) = @_;
+    my $name = delete $args{name} // ": worker $record->{number}";
+    PAGI::Server::Options::forget_environment();
+    my $configuration = $self->configuration_of_worker;
+    my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
+    $self->{monitor}->leave_place;
+    my $instance = Peregrine::Server::Instance->new(
+        %{$self}{qw(log placement listeners application reopens)},
+        configuration => $configuration,
+        loop          => $loop,
+        link          => $record->{link},
+        monitor       => Peregrine::Server::Monitor->new(
+            counters => $self->{monitor}->counters,
+            column   => $record->{column}
+        ),
+        %args,
+    );
+    my $is_engine = $args{role} eq 'engine';
+    my $worker    = Peregrine::WorkerProcess->new(
+        link              => $record->{link},
+        loop              => $loop,
+        server            => $instance,
+        log               => $self->{log},
+        name              => $self->{name} . $name,
+        heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_worker_heartbeat,
+    );
+    return ($instance, $worker, $loop);
+}
+
+# Its exit status.
+sub _serve_as_engine {
+    my ($self, $record) = @_;
+    my ($instance, $worker, $loop) = $self->_instance(
+        $record,
+        role          => 'engine',
+        name          => ': the engine',
+        number        => 1,
+        engine_socket => $self->{engine_socket},
+        accepts_later => !$self->{running},
+    );
+    return $worker->serve;
+}
+
+# Its exit status.
+sub _serve_in_worker {
+    my ($self,   $record)   = @_;
+    my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);
+    my $clones = $self->{placement}->has_clones ? Peregrine::Server::Clones->new : undef;
+    my %role =
+          $self->{join_socket} ? (role => 'interpreter', join_socket => $self->_join_socket($record))
+        : $clones ? (role => 'engine', clones => $clones, engine_socket => $clones->engine_socket)
+        :           (role => 'worker');
+    if   ($self->{join_socket}) { $self->_forget_keys }
+    else                        { $self->_take_sockets($record) }
+    my ($busy, $spread) = @{$record}{qw(busy spread)};
+    my ($instance, $worker, $loop) = $self->_instance(
+        $record, %role,
+        number        => $number,
+        accepts_later => defined $clones,
+        defined $busy   ? (busy   => [ $self->{master}->busy_words, $busy ])   : (),
+        defined $spread ? (spread => [ $self->{spread}->words,      $spread ]) : (),
+    );
+    $instance->on_replace(sub { my ($why) = @_; $worker->ask_for_replacement($why) });
+    $self->_load($instance, $loop, $record) if $self->{load_app};
+    $instance->start                                                       or return 0;
+    $clones->start($instance, $self->{placement}->interpreters, $counters) or return 0 if $clones;
+    $instance->accept_connections;
+    $worker->ready;
+    return defined $worker->run ? 1 : 0;
+}
+
+sub _load {
+    my ($self, $instance, $loop, $record) = @_;
+    my ($reload, $application) = @{$self}{qw(reload application)};
+    my $load = sub { return $self->_load_in_worker($record->{number}) };
+    return $application->load($load->())                                    if !$reload;
+    return $application->load($reload->load($loop, $record->{link}, $load)) if !defined $record->{failure};
+    $instance->configure($instance->configuration->shared_by(lifespan_mode => 'off'));
+    return $application->load($reload->stand_in($record->{failure}));
+}
+
+# Loops keep TERM for their next turn, which comes after the load: until then it just ends the worker.
+sub _load_in_worker {
+    my ($self, $number)  = @_;
+    my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
+    my $load = sub { return $self->{load_app}->($number) };
+    local $SIG{TERM} = 'DEFAULT';
+    POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $term, $blocked);
+    my $app   = eval { $self->{placement}->has_clones ? Peregrine::Server::Clones::load($load) : $load->() };
+    my $error = $@;
+    POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
+    die $error if !$app;
+    return $app;
+}
+
+# The sockets that the process has inherited, or was sent.
+sub _take_sockets {
+    my ($self, $record) = @_;
+    my $listeners = $self->{listeners};
+    return $listeners->adopt([ split /,/, $record->{sockets} ], $record->{descriptors})
+        if $record->{descriptors};
+    return $record->{number} == 1 ? $listeners->take_over_beyond($record->{wanted}) : ();
+}
+
+# The way to the engine: inherited, or sent.
+sub _join_socket {
+    my ($self, $record) = @_;
+    my $descriptors = $record->{descriptors} or return $self->{join_socket};
+    CORE::open my $socket, '+<&=', $descriptors->[0] or die "the engine's join socket: $!\n";
+    return $socket;
+}
+
+# Private keys and those of tickets are for the engine alone. What OpenSSL frees it wipes.
+sub _forget_keys {
+    my ($self) = @_;
+    $self->{configuration}->forget_keys;
+    delete $_->{tls} for $self->{listeners}->all;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Supervisor - a server's master: what it keeps, and how workers begin
+
+=head1 DESCRIPTION
+
+The part of a L<Peregrine::Server> with the option C<workers>. Its process is the master
+(L<Peregrine::Master>), which runs no application. Each worker process has been forked from it, and runs a
+L<Peregrine::Server::Instance> with the same options on the same sockets.
+
+With C<engine =E<gt> 'process'> the master starts a process for the engine, which has the sockets, and
+workers, which have the application: they join the engine and get requests from it. Connections belong to the
+engine, so a worker that dies, or is replaced, closes none. Both kinds of process have a master of their own.
+A stop ends the engine first, which lets requests in flight finish; then the workers have nothing left to do.
+
+=head1 METHODS
+
+=head2 new
+
+    my $supervisor = Peregrine::Server::Supervisor->new(
+        server => $server, configuration => $configuration, placement => $placement,
+        listeners => $listeners, log => $log, application => $application, monitor => $monitor,
+        reopens => \@codes, load_app => $code, reload => $reload, pid_file => $file,
+    );
+
+The last three are optional.
+
+=head2 configure, use_loop, open, bind, begin
+
+    $supervisor->use_loop($loop, $process);
+    $supervisor->bind;
+    my $starting = $supervisor->begin;
+
+=head2 restart, change_workers, hand_over, reopen_logs
+
+    my $future = $supervisor->restart;
+    $supervisor->change_workers(+1);
+
+What HUP, TTIN and TTOU, USR2, and USR1 do. If a new worker cannot start the others stay. The Future is done
+when no more are to be replaced.
+
+=head2 shutdown, end, hurry, give_up_stop, close, abandon
+
+    my $stopping = $supervisor->shutdown;
+    my $stopping = $supervisor->end('retire');
+
+=head2 placement, stopping, is_running, is_foreign, tls_in_use, limit_in_force, connection_count, fail_stalled
+
+=head2 configuration_of_worker
+
+The options of a worker: its part of limits that are meant for all.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,184 @@
+package Peregrine::Server::Takeover;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Peregrine::Fork;
+use Peregrine::Handover;
+use Peregrine::Inherited;
+use Scalar::Util qw(weaken);
+
+# `loop`, `log`, `name`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has
+# for its start; `leave`: what the old one does when the new one serves.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless {%args}, $class;
+    weaken($self->{$_}) for qw(loop process);
+    return $self;
+}
+
+sub _tell {
+    my ($self, $level, $text) = @_;
+    $self->{log}->$level("$self->{name}: $text");
+    return;
+}
+
+# ---- In the old program -------------------------------------------------------------------------
+
+# `handover` are the arguments of Peregrine::Handover.
+sub start {
+    my ($self, %handover) = @_;
+    my $before = $self->{handover};
+    return $self->_tell(warn => 'SIGUSR2: process ' . $before->pid . ' is about to take over already')
+        if $before;
+    my $instead = $self->_instead;
+    return $self->_tell(warn => "SIGUSR2: nothing to do: $instead") if defined $instead;
+    my $file     = $self->{pid_file};
+    my $handover = eval {
+        Peregrine::Handover->start(
+            %handover,
+            source => Peregrine::Inherited->source,
+            keep   => { $file && $file->handle ? (pid_file => $file->handle) : () },
+            fork   => sub { Peregrine::Fork::child() },
+        );
+    };
+    return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
+        if !$handover;
+    $self->{handover} = $handover;
+    weaken(my $weak = $self);
+    my $pid = $handover->pid;
+    $self->_tell(info => "SIGUSR2: process $pid is to take over when it serves");
+    $handover->link->watch($self->{loop}, sub { $weak && $_[0] eq 'serving' && $weak->_handed_over },
+        sub { });
+    $self->{loop}->watch_process($pid => sub { $weak && $weak->_ended($_[1]) });
+    $self->_limit($pid);
+    return;
+}
+
+# Who has started this process, and looks after it, would take its end for that of the server.
+sub _instead {
+    my ($self) = @_;
+    my $source = Peregrine::Inherited->source;
+    return 'Server::Starter starts new servers itself: send HUP to start_server' if $source eq 'starter';
+    return if $source ne 'systemd' || $self->{process}->has_service;
+    return 'systemd would not know the new process: set Type=notify in the unit of this service';
+}
+
+# A program that hangs while it starts is given up, so that there can be another attempt.
+sub _limit {
+    my ($self, $pid) = @_;
+    my $seconds = $self->{limit} or return;
+    weaken(my $weak = $self);
+    $self->{timer} = $self->{loop}->watch_time(
+        after => $seconds,
+        code  => sub {
+            $weak->_tell(error => "SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
+            kill KILL => $pid;
+        }
+    );
+    return;
+}
+
+sub unlimit {
+    my ($self) = @_;
+    my $timer = delete $self->{timer} or return;
+    $self->{loop}->unwatch_time($timer) if $self->{loop};
+    return;
+}
+
+# This program leaves, and what has come to it is served.
+sub _handed_over {
+    my ($self) = @_;
+    return if $self->{is_over}++;
+    my $pid = $self->{handover}->pid;
+    $self->unlimit;
+    $self->_tell(info => "process $pid serves: this one leaves");
+    $_->leave_files for @{ $self->{listeners} };
+    $self->{pid_file}->let_go if $self->{pid_file};
+    $self->{process}->hand_over($pid);
+    $self->{leave}->();
+    return;
+}
+
+sub _ended {
+    my ($self, $status) = @_;
+    $self->unlimit;
+    return if $self->{is_over};
+    my $handover = delete $self->{handover};
+    $handover->link->close;
+    $self->_tell(error => 'SIGUSR2: process '
+            . $handover->pid . ' '
+            . Peregrine::Fork::how_it_ended($status)
+            . ' and has not taken over: this one goes on');
+    return;
+}
+
+# The server stops for another reason.
+sub cancel {
+    my ($self) = @_;
+    kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{is_over};
+    return;
+}
+
+# ---- In the new program -------------------------------------------------------------------------
+
+sub serves {
+    my ($self) = @_;
+    my $handover = Peregrine::Handover->from_environment or return;
+    $self->{pid_file}->take_over if $self->{pid_file};
+    $_->own_files for @{ $self->{listeners} };
+    $handover->serving;
+    my $inherited = Peregrine::Inherited->from_environment;
+    $inherited->close_rest(1) if $inherited;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Takeover - a new program takes over the sockets of a running server
+
+=head1 DESCRIPTION
+
+What C<USR2> does (L<PAGI::Server/WORKERS>), in the old program and in the new one: L<Peregrine::Handover>
+starts the program, this class decides when the old one leaves.
+
+=head1 METHODS
+
+=head2 new
+
+    my $takeover = Peregrine::Server::Takeover->new(
+        loop => $loop, log => $log, name => 'PAGI', limit => 80, process => $process,
+        pid_file => $file, listeners => [$listeners], leave => sub { $supervisor->retire },
+    );
+
+=head2 start
+
+    $takeover->start(sockets => [...]);
+
+Starts the program. The arguments go to L<Peregrine::Handover/start>. Under Server::Starter, and under systemd
+if that is not told of the new process, it says what to do instead.
+
+=head2 serves
+
+    $takeover->serves;
+
+When a server serves: if an old program has started it, that one may leave.
+
+=head2 unlimit, cancel
+
+No deadline holds any more for the new program; it is told to stop.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,131 @@
+package Plack::Handler::Peregrine::Mounts;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::Application;
+use PAGI::Server::Mounts;
+use Plack::Handler::Peregrine::Application;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+my %KINDS = (pagi => 'PAGI::Server::Application', psgi => 'Plack::Handler::Peregrine::Application');
+
+# `mounts`: what is known of them before they are loaded.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless { mounts => $args{mounts} || [] }, $class;
+    return defined $args{app} ? $self->load($args{app}) : $self;
+}
+
+sub load {
+    my ($self, $app) = @_;
+    $self->{app}    = $app;
+    $self->{mounts} = [ PAGI::Server::Mounts->of($app) ];
+    $self->{parts}  = [ map { $KINDS{ $_->{kind} }->new(app => $_->{app}) } @{ $self->{mounts} } ];
+    return $self;
+}
+
+sub app             { return $_[0]{app} }
+sub name            { return 'Peregrine' }
+sub way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
+sub is_async        { return 1 }
+sub shows_errors    { return PAGI::Server::Application->shows_errors }
+
+# PAGI's have a life of their own in each interpreter.
+sub can_be_cloned {
+    my ($self) = @_;
+    return !grep { $_->{kind} ne 'psgi' } @{ $self->{mounts} };
+}
+
+sub _place {
+    my ($mount) = @_;
+    return map { $_ => $mount->{$_} } qw(path host);
+}
+
+# The engine divides requests, for applications that its process has not loaded.
+sub add_routes {
+    my ($self, $worker) = @_;
+    $worker->route({ _place($_) }, $_->{kind} eq 'psgi') for @{ $self->{mounts} };
+    return;
+}
+
+# One after another. When one fails, those before it end.
+sub start {
+    my ($self, $instance) = @_;
+    my $starting = Future->done;
+    for my $part (@{ $self->{parts} }) {
+        $starting = $starting->then(sub { return $part->start($instance) });
+    }
+    return $starting->else(sub {
+        my @failure = @_;
+        return $self->end(sub { return $instance->time_to_stop })->then(sub { Future->fail(@failure) });
+    });
+}
+
+sub stop_start {
+    my ($self) = @_;
+    $_->stop_start for @{ $self->{parts} };
+    return;
+}
+
+sub attach {
+    my ($self, $worker, $instance) = @_;
+    my ($mounts, $parts) = @{$self}{qw(mounts parts)};
+    $parts->[$_]->attach($worker, $instance, _place($mounts->[$_])) for 0 .. $#$parts;
+    return;
+}
+
+sub end {
+    my ($self, $seconds) = @_;
+    my $ending = Future->done;
+    for my $part (reverse @{ $self->{parts} }) {
+        $ending = $ending->then(sub { return $part->end($seconds) });
+    }
+    return $ending;
+}
+
+sub abandon {
+    my ($self) = @_;
+    $_->abandon for @{ $self->{parts} };
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Plack::Handler::Peregrine::Mounts - applications with a place each, as a server has them
+
+=head1 DESCRIPTION
+
+The methods of L<PAGI::Server::Application> for several applications of both kinds, see
+L<PAGI::Server::Mounts>.
+
+=head1 METHODS
+
+=head2 new
+
+    my $application = Plack::Handler::Peregrine::Mounts->new(app => PAGI::Server::Mounts->new(@mounts));
+    my $application = Plack::Handler::Peregrine::Mounts->new(mounts => \@mounts);
+
+The second way is for processes that have not loaded the applications: C<path>, C<host> and C<kind> of each.
+
+=head2 load, app, name, way_to_new_code, can_be_cloned, is_async, shows_errors
+
+=head2 add_routes, start, stop_start, attach, end, abandon
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
