@@ -40,7 +40,8 @@ sub _keys () {
         for my $option (@options) {
             my $default = _default($option);
             $text .= "=item $option->{name}" . (defined $default ? " => $default" : '') . "\n\n";
-            $text .= _filled(join ' ', $option->{about}, _range($option), _flag_of($option));
+            $text .=
+                _filled(join ' ', PAGI::Server::Options::about($option), _range($option), _flag_of($option));
         }
         $text .= "=back\n\n";
     }
@@ -60,7 +61,7 @@ sub _flags () {
         $text .= "=head2 $title\n\n=over 4\n\n";
         for my $option (@options) {
             my @sentences =
-                ($option->{about_command} // $option->{about}, _range($option), _default_sentence($option));
+                (PAGI::Server::Options::about($option, 1), _range($option), _default_sentence($option));
             push @sentences, 'May be repeated.' if $option->{many};
             $text .= '=item ' . _typed($option) . "\n\n" . _filled(join ' ', @sentences);
         }
@@ -89,7 +90,7 @@ sub _limits () {
 
 # The first sentence about an option, in Markdown.
 sub _first ($option) {
-    my ($sentence) = $option->{about} =~ /\A(.*?[.:])(?: |\z)/s;
+    my ($sentence) = PAGI::Server::Options::about($option) =~ /\A(.*?[.:])(?: |\z)/s;
     $sentence        =~ s/L<(?:[^>|]*\|)?([^>]*)>/$1/g;
     $sentence        =~ s/[BC]<([^>]*)>/`$1`/g;
     return $sentence =~ s/:\z/./r;
@@ -124,7 +125,7 @@ sub _default_sentence ($option) {
 
 sub _range ($option) {
     if ($option->{type} eq 'choice') {
-        return '' if $option->{about} =~ /\AC<$option->{of}[0]>/;
+        return '' if PAGI::Server::Options::about($option) =~ /\AC<$option->{of}[0]>/;
         return 'One of ' . join(', ', map { "C<$_>" } @{ $option->{of} }) . '.';
     }
     return defined $option->{min}

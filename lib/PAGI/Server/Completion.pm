@@ -87,7 +87,7 @@ sub _zsh {
     my @lines;
     for my $entry (_flags()) {
         my ($option, @typed) = @$entry;
-        my $about = _first_sentence($option->{about});
+        my $about = _first_sentence(PAGI::Server::Options::about($option));
         my $words = _words_behind($option);
         my $behind =
               PAGI::Server::Options::Type::is_switch($option) ? ''

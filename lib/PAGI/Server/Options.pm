@@ -66,6 +66,31 @@ sub _sections {
 
 sub sections { return @SECTIONS }
 
+# By name: the text of the constructor's manual, and that of the command if it is another one.
+my $TEXTS;
+
+sub about {
+    my ($option, $for_command) = @_;
+    $TEXTS ||= _texts();
+    my ($text, $command) = @{ $TEXTS->{ $option->{name} } || [] };
+    return $for_command ? $command // $text : $text;
+}
+
+sub _texts {
+    my $path = __FILE__ =~ s/\.pm\z/\/Texts.pod/r;
+    open my $in, '<', $path or die "$path: $!\n";
+    local $/ = '';
+    my (%texts, $name);
+    while (defined(my $paragraph = readline $in)) {
+        my ($command, $text) = $paragraph =~ s/\s+/ /gr =~ /\A(=\w+(?: \w+)?)? ?(.*?) \z/;
+        if    (!defined $command)              { $texts{$name}[0] = $text if defined $name }
+        elsif ($command eq '=for command')     { $texts{$name}[1] = $text }
+        elsif ($command =~ /\A=head2 (\w+)\z/) { $name = $1 }
+        else                                   { undef $name }
+    }
+    return \%texts;
+}
+
 sub all { return @ALL }
 
 sub find {
@@ -278,6 +303,12 @@ Whether a running server takes a change over.
     my %options = PAGI::Server::Options::defaults();
 
 The defaults of all options that have one.
+
+=head2 about
+
+    my $text = PAGI::Server::Options::about($option, $for_command);
+
+What the manual says about an option, in POD: see L<PAGI::Server::Options::Texts>.
 
 =head2 exception, problem_in
 

@@ -129,7 +129,7 @@ sub _serve_in_clone {
     my $application   = $facts->{class}->new(app => $app);
     my $configuration = Peregrine::Server::Configuration->of({ %{ $facts->{options} }, app => $app });
     my $loop          = $configuration->make_loop;
-    # It must not let signals in while it waits, as Epoll's does.
+    # A clone's loop must not let signals in while it waits. The loop of Epoll would.
     $loop->{sigmask}->fillset if $loop->isa('IO::Async::Loop::Epoll');
     open my $join_socket, '+<&=', $facts->{join_socket} or die "the engine's join socket: $!\n";
     my $instance = Peregrine::Server::Instance->new(

@@ -271,7 +271,7 @@ sub load_again {
     return PAGI::Server::TLS->reload_all($self->{log}, $self->tls_in_use);
 }
 
-# What its listeners speak TLS with, or will after the application's startup; one object may serve several.
+# The TLS objects of the listeners, now or after the application's startup; several listeners may share one.
 sub tls_in_use {
     my ($self) = @_;
     my $configuration = $self->{configuration};

@@ -174,7 +174,8 @@ sub leave_place {
 
 # ---- A process of its own, beside workers -------------------------------------------------------
 
-# It answers while all workers are busy, and is started again like one of them.
+# The status has a process of its own, which answers while all workers are busy, and which is started again as
+# workers are.
 sub start_process {
     my ($self, $loop, @places) = @_;
     $self->{listeners} or return;

@@ -164,7 +164,7 @@ sub _retire {
     return;
 }
 
-# Whoever asks again does not want to wait: first for requests, then for the application's shutdown.
+# A second signal ends the wait for requests, a third one the wait for the application's shutdown.
 sub hurry {
     my ($self, $why) = @_;
     my $instance = $self->{instance};
@@ -203,8 +203,8 @@ sub connections_gone {
     return;
 }
 
-# Those that were told of the stop, because their connection has no end of its own, have less time than
-# requests in flight: many run on regardless of what they are told.
+# Applications of WebSockets and event streams, which were told of the stop, get less time than requests in
+# flight, because many run on although they were told.
 sub _wait_for_applications {
     my ($self, $count) = @_;
     return if $self->{leave_timer};

@@ -201,7 +201,7 @@ sub _worker_heartbeat {
     return $self->{options}{heartbeat_timeout};
 }
 
-# What makes workers come from a process that has loaded the application. It serves nothing.
+# The template: a process that has loaded the application, from which workers are forked. It serves nothing.
 sub _template {
     my ($self) = @_;
     return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
@@ -311,8 +311,8 @@ sub _reopen_others {
 
 # ---- Stop ---------------------------------------------------------------------------------------
 
-# Nobody is to find the sockets any more; who has come already is served by the workers, which have them as
-# well.
+# Closes and removes sockets, so that no client finds them any more. Connections that have come are served by
+# the workers, which have copies of the sockets.
 sub shutdown {
     my ($self) = @_;
     $self->{takeover}->cancel;
@@ -332,7 +332,7 @@ sub end {
     $self->{deadline}->begin($self->{options}{shutdown_timeout});
     my $stopping = $self->{stopping} = $loop->new_future;
     $self->{listeners}->close;
-    # Who takes over shows the status from now on; otherwise it is shown to the end.
+    # A program that takes over shows the status from now on; otherwise it is shown to the end.
     my $status = $way eq 'retire'       ? $monitor->stop_process($loop) : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way  : Future->done;
     my $stopped =

@@ -57,7 +57,8 @@ sub start {
     return;
 }
 
-# Who has started this process, and looks after it, would take its end for that of the server.
+# The reason why USR2 cannot start a new program: the program that watches this process would take its end for
+# the end of the server.
 sub _instead {
     my ($self) = @_;
     my $source = Peregrine::Inherited->source;
