@@ -115,7 +115,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             const worker = plan.worker;
             const half_closed = exchange.half_closed;
             exchange.unannounced = false;
-            worker.client = .of(exchange.lane.transport, &worker.trust, &visit.head, &worker.client_text);
+            worker.client = .of(exchange.lane, &worker.trust, &visit.head, &worker.client_text);
             const folders = &plan.host.folders;
             if (folders.answerFrom(plan.next, plan.host, worker, exchange, &visit.head)) return;
             plan.host.announce(worker, exchange, &visit.head);

@@ -51,7 +51,7 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
     var draft: Draft = undefined;
     draft.begin(&worker.pool, head);
     defer draft.end();
-    draft.request.peer = exchange.lane.transport.peer_text.slice();
+    draft.request.peer = exchange.lane.peerAddress();
     draft.request.tunnel = exchange.lane.tls();
     draft.request.secure = draft.request.tunnel != null;
     draft.request.round_us = worker.round_us;

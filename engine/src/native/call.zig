@@ -78,7 +78,7 @@ pub const Call = struct {
         call.parked = .{};
         call.request.arena = call.arena.allocator();
         call.request.begin(head);
-        call.request.peer = exchange.lane.transport.peer_text.slice();
+        call.request.peer = exchange.lane.peerAddress();
         if (client.address.ptr != call.request.peer.ptr) {
             call.client_text.set(client.address);
             call.request.peer = call.client_text.slice();

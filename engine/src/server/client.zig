@@ -4,6 +4,7 @@ const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
 const io = @import("io");
+const Lane = @import("lane.zig").Lane;
 const Networks = @import("networks.zig").Networks;
 const Transport = @import("transport.zig").Transport;
 
@@ -30,13 +31,14 @@ pub const Client = struct {
 
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
 
-    /// The client of a request that came over a transport. `text` holds an address that a proxy has named.
+    /// The client of a request that came on a lane. `text` holds an address that a proxy has named.
     pub fn of(
-        transport: *const Transport,
+        lane: *const Lane,
         trust: *const ?Trust,
         head: *const Head,
         text: *Transport.Text,
     ) Client {
+        const transport = lane.transport;
         var client: Client = .{
             .address = transport.peer_text.slice(),
             .port = transport.peer_port,

@@ -267,6 +267,7 @@ pub const Exchange = struct {
     /// Queues the start of the response. On an error nothing has changed.
     pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
         const lane = exchange.lane;
+        assert(lane.current() == exchange);
         var head = response;
         // With success a client would take its WebSocket for accepted.
         const would_accept = lane.session.switchStatus() == 200 and response.status < 300;

@@ -102,12 +102,12 @@ pub const Lane = struct {
 
     /// Whether a request may come, and none is there.
     pub fn isIdle(lane: *const Lane) bool {
-        return lane.phase == .idle and lane.isServing();
+        return lane.phase == .idle and lane.wire() == .serving;
     }
 
-    /// Whether the lane's transport carries requests, this lane's among them.
-    inline fn isServing(lane: *const Lane) bool {
-        return lane.isStream() or lane.transport.phase == .serving;
+    /// The phase of the wire, as far as it concerns the lane: a stream's lane always serves.
+    pub inline fn wire(lane: *const Lane) std.meta.Tag(Transport.Phase) {
+        return if (lane.isStream()) .serving else lane.transport.phase;
     }
 
     /// Since when a request head is incomplete; null: none is.
@@ -138,11 +138,26 @@ pub const Lane = struct {
         return lane.transport.tunnel;
     }
 
+    /// The numeric address of the peer, empty on a Unix socket; with a NUL behind it for C.
+    pub fn peerAddress(lane: *const Lane) [:0]const u8 {
+        return lane.transport.peer_text.slice();
+    }
+
+    /// The number of the connection, as logs have it.
+    pub fn number(lane: *const Lane) u32 {
+        return lane.transport.number;
+    }
+
+    /// The port that the peer has connected to; 0: a Unix socket.
+    pub fn localPort(lane: *const Lane) u16 {
+        return lane.transport.local_port;
+    }
+
     // ---- Input
 
     /// May bytes of this lane be parsed now?
     pub fn wantsInput(lane: *const Lane) bool {
-        if (!lane.isServing()) return lane.transport.wantsFrames();
+        if (lane.wire() != .serving) return lane.transport.wantsFrames();
         return switch (lane.phase) {
             .idle, .head, .draining => true,
             // A peer that asks for pongs and does not read them waits, or it could fill our memory.
@@ -260,17 +275,17 @@ pub const Lane = struct {
     fn startStream(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
         const view = &lane.session.stream;
         const session, const id = .{ view.session, view.stream };
-        const wire = &lane.transport.out;
+        const framed = &lane.transport.out;
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const whole = response.body.len <= whole_max and wire.state == .open and
-            wire.queue.bytes < framed_bytes_max and session.leavesAtOnce(id, response.body.len);
+        const whole = response.body.len <= whole_max and framed.state == .open and
+            framed.queue.bytes < framed_bytes_max and session.leavesAtOnce(id, response.body.len);
         const content = if (whole) response.body else "";
         var rest: Outbox = .{};
         errdefer rest.deinit(pool);
         if (!whole) try rest.append(pool, response.body);
         const head_bytes = Multiplexed.startSize(response.fields) + Multiplexed.startSizeOf(lines_bytes);
-        const space = try wire.queue.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
-        errdefer wire.queue.cancel(pool);
+        const space = try framed.queue.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
+        errdefer framed.queue.cancel(pool);
         const started = try session.start(id, .{
             .status = response.status,
             .fields = response.fields,
@@ -280,7 +295,7 @@ pub const Lane = struct {
             .rest = response.body.len - content.len,
             .end = response.end,
         }, space);
-        wire.queue.commit(started.len);
+        framed.queue.commit(started.len);
         if (started.queued) {
             assert(!whole);
             lane.out.queue.take(&rest);
@@ -382,7 +397,7 @@ pub const Lane = struct {
             .open => {},
             .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
         }
-        return if (lane.isServing()) lane.overdueServing(now, config) else lane.transport.overdue();
+        return if (lane.wire() == .serving) lane.overdueServing(now, config) else lane.transport.overdue();
     }
 
     fn overdueServing(lane: *const Lane, now: u64, config: *const Config) Overdue {
@@ -420,10 +435,9 @@ pub const Lane = struct {
         /// Used by `{f}`.
         pub fn format(name: RequestName, writer: *std.Io.Writer) std.Io.Writer.Error!void {
             const lane = name.lane;
-            const transport = lane.transport;
             try writer.print(
                 "request {d}-{d} ({s})",
-                .{ transport.number, lane.request_count, transport.peerName() },
+                .{ lane.number(), lane.request_count, lane.transport.peerName() },
             );
         }
     };
@@ -439,7 +453,7 @@ pub const Lane = struct {
         // The kernel has said that it will take more, or a turn is over.
         if (lane.out.state == .blocked) assert(!lane.isFlushed());
         if (lane.isStream()) {
-            assert(lane.out == &Stream.of(lane).out and lane.transport.multiplex() != null);
+            Stream.of(lane).invariants();
         } else {
             assert(lane == &lane.transport.lane and lane.out == &lane.transport.out);
             lane.transport.invariants();

@@ -1,5 +1,6 @@
 //! One of the streams that a transport carries: its lane, and content that waits to be framed.
 const std = @import("std");
+const assert = std.debug.assert;
 const protocol = @import("protocol");
 const Session = protocol.Session;
 const KeptHead = @import("kept_head.zig").KeptHead;
@@ -68,12 +69,23 @@ pub const Stream = struct {
         *const Lane => *const Stream,
         else => unreachable,
     } {
-        std.debug.assert(lane.isStream());
+        assert(lane.isStream());
         return @alignCast(@fieldParentPtr("lane", lane));
+    }
+
+    /// Asserts what always holds between two rounds.
+    pub fn invariants(stream: *const Stream) void {
+        const lane = &stream.lane;
+        assert(lane.out == &stream.out and lane.transport.multiplex() != null);
+        // A stream has one exchange, and closes with it.
+        assert(lane.phase == .exchange or lane.phase == .closing);
+        // The host was told of the end when it had all content.
+        if (stream.end == .told and lane.phase == .exchange) assert(lane.input.isEmpty());
+        if (stream.closed) assert(lane.phase == .closing);
     }
 
     comptime {
         // Peers open them by the hundred.
-        std.debug.assert(@sizeOf(Stream) <= 300);
+        assert(@sizeOf(Stream) <= 300);
     }
 };

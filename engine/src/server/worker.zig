@@ -410,6 +410,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const ask = live.ask;
         pub const cork = turns.cork;
+        pub const corkBoth = turns.corkBoth;
         pub const yield = turns.yield;
         pub const park = turns.park;
         pub const unpark = turns.unpark;
@@ -951,9 +952,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.stopping = .leaving;
             var it = w.lanes();
             while (it.next()) |lane| {
-                if (!lane.isStream() and lane.transport.phase == .relaying) {
-                    relaying.goAway(w, lane.transport);
-                }
+                if (lane.wire() == .relaying) relaying.goAway(w, lane.transport);
                 const exchange = lane.current() orelse continue;
                 if (exchange.websocket != null) live.goAway(w, exchange);
             }

@@ -39,7 +39,7 @@ my %MUST_NOT = (
 # An exchange knows its lane and nothing below, and so do those who answer it: files that name no kind of
 # session, and no transport of many.
 my $ABOVE_LANES = qr{\A\Q$SRC\E/(?:native|abi|web|server/(?:worker/)?(?:exchange|websocket)\.zig)\b};
-my $BELOW_LANES = qr/\b(?:carrier|Multiplex(?:ed)?|isStream|session\.(?:single|stream))\b/;
+my $BELOW_LANES = qr/\b(?:carrier|Multiplex(?:ed)?|isStream|session\.(?:single|stream)|lane\.transport)\b/;
 
 sub findings (@sources) {
     return () unless @sources;
@@ -97,7 +97,7 @@ sub _resolve ($path) {
 sub _ignorance ($source) {
     my @rules;
     push @rules, $MUST_NOT{ _layer($source) // '' } // ();
-    push @rules, [ $BELOW_LANES, 'kind of session: an exchange has a lane (server/lane.zig)' ]
+    push @rules, [ $BELOW_LANES, 'transport, nor kind of session (server/lane.zig)' ]
         if $source->path =~ $ABOVE_LANES;
     return () unless @rules && $source->implementation_lines;
     my ($testing, @findings);

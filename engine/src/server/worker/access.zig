@@ -92,7 +92,7 @@ pub fn Access(comptime W: type) type {
             else
                 early.glimpse(raw, &w.limits, &w.head);
             if (has_head) {
-                w.client = .of(lane.transport, &w.trust, &w.head, &w.client_text);
+                w.client = .of(lane, &w.trust, &w.head, &w.client_text);
                 subject.peer = w.client.address;
                 subject.head = &w.head;
             }

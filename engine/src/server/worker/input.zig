@@ -193,7 +193,7 @@ pub fn Input(comptime W: type) type {
             }
             lane.request_count +%= 1;
             w.stats.requests += 1;
-            w.client = .of(lane.transport, &w.trust, &w.head, &w.client_text);
+            w.client = .of(lane, &w.trust, &w.head, &w.client_text);
             w.noteBegin(exchange);
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| {

@@ -159,8 +159,7 @@ pub fn Shedding(comptime W: type) type {
             const count = w.corked.items.len;
             while (at < count) : (at += 1) {
                 const lane = w.laneOf(w.corked.items[at]) orelse continue;
-                const carries_streams = !lane.isStream() and lane.transport.phase == .multiplexed;
-                if (carries_streams and lane.out.state == .open) _ = w.send(lane);
+                if (lane.wire() == .multiplexed and lane.out.state == .open) _ = w.send(lane);
             }
         }
 
@@ -248,11 +247,11 @@ pub fn Shedding(comptime W: type) type {
         /// Bytes of requests and messages that the peer has not finished, or no host has taken.
         fn unfinishedBytes(lane: *const Lane) u64 {
             const input = if (lane.input.buffer) |buffer| buffer.len else 0;
-            if (!lane.isStream()) switch (lane.transport.phase) {
+            switch (lane.wire()) {
                 .proxy_header, .handshake, .multiplexed => return input,
                 .serving => {},
                 .relaying, .closing, .lingering, .closed => return 0,
-            };
+            }
             const exchange = switch (lane.phase) {
                 .idle, .head => return input,
                 .exchange => |exchange| exchange,
@@ -300,11 +299,11 @@ pub fn Shedding(comptime W: type) type {
             // A stream that was refused, and does not even read that, counts once.
             if (!lane.isStream() or lane.phase != .closing) shed.count += 1;
             if (lane.current()) |exchange| shed.given += exchange.given_bytes;
-            if (!lane.isStream() and lane.transport.phase == .multiplexed) {
+            if (lane.wire() == .multiplexed) {
                 w.calmStreams(lane.transport);
             } else if (waitsForPeer(lane)) {
                 cut(w, lane);
-            } else if (!lane.isStream() and lane.transport.phase != .serving) {
+            } else if (lane.wire() != .serving) {
                 w.close(lane); // neither its address nor its keys are known yet
             } else switch (lane.phase) {
                 .idle, .head => refuse(w, lane, lane.input.unread()),

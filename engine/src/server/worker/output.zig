@@ -116,10 +116,7 @@ pub fn Output(comptime W: type) type {
         /// (`sendStream`).
         pub fn sendNow(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
-            if (lane.isStream()) {
-                w.cork(&lane.transport.lane);
-                return w.cork(lane);
-            }
+            if (lane.isStream()) return w.corkBoth(lane);
             if (w.pumping == lane) return w.cork(lane);
             if (lane.out.state == .open and !w.send(lane)) return;
             w.settle(lane);
@@ -145,8 +142,7 @@ pub fn Output(comptime W: type) type {
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
             try exchange.sayContinue(&w.pool);
-            w.cork(&lane.transport.lane);
-            w.cork(lane);
+            w.corkBoth(lane);
         }
 
         /// Bytes queued and not yet with the kernel.

@@ -642,8 +642,7 @@ pub fn Streams(comptime W: type) type {
             view.session.cut(view.stream, .internal_error);
             w.forget(exchange);
             lane.beginClosing();
-            w.cork(&lane.transport.lane);
-            w.cork(lane);
+            w.corkBoth(lane);
             if (w.pumping == lane) return; // its input is in use
             view.release(lane.input.unread().len);
             lane.input.deinit(&w.pool);

@@ -23,6 +23,12 @@ pub fn Turns(comptime W: type) type {
             w.corked.appendAssumeCapacity(lane.ticket);
         }
 
+        /// Has a lane looked at, and its transport, which heads are queued on.
+        pub fn corkBoth(w: *W, lane: *Lane) void {
+            cork(w, &lane.transport.lane);
+            cork(w, lane);
+        }
+
         /// A lane has had its turn, or the round has no room for it: it goes on in the next one.
         pub fn yield(w: *W, lane: *Lane) void {
             if (lane.yielded) return;

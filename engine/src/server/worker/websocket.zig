@@ -89,12 +89,11 @@ pub fn Live(comptime W: type) type {
             try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields, w.date.text());
             w.noteAnswer(exchange);
             websocket.state = .open;
-            w.cork(&exchange.lane.transport.lane);
             if (w.counting.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            w.cork(exchange.lane);
+            w.corkBoth(exchange.lane);
             // Without memory for the close frame the WebSocket stays open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
