@@ -28,7 +28,7 @@ pub const Options = struct {
     target: Target,
     /// A preset's name or a format, see access_log/format.zig.
     format: []const u8 = "clf",
-    /// Bound on what waits for a slow file; what is beyond it is dropped.
+    /// Bytes of lines that wait for a slow file at most; further lines are dropped.
     bytes_max: u32,
 };
 
@@ -39,7 +39,7 @@ fn tail(path: []const u8) []const u8 {
     return path[path.len -| path_bytes_shown..];
 }
 
-/// Enough for what `news` and `close` say.
+/// Enough for the texts of `news` and `close`.
 pub const news_bytes_max = 256 + path_bytes_shown;
 
 /// A request that has begun. It ends under the format that it began under, also if the log has another one by

@@ -1,7 +1,7 @@
 //! An output of which the kernel takes no more for now: how much of its patience the peer has used up. A
 //! kernel that holds megabytes says that there is room again when a good part of them is gone, so what a slow
-//! peer takes meanwhile is only to be seen by looking. Does not know: how the kernel is asked, and what
-//! happens when patience ends.
+//! peer takes meanwhile is only to be seen by looking. Does not know: system calls, and the consequence of a
+//! deadline that has passed.
 const std = @import("std");
 const Stall = @import("stall.zig").Stall;
 const Timer = @import("timer.zig").Timer;

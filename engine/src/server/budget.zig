@@ -10,7 +10,7 @@ pub const Budget = struct {
     /// No large message was handed over in this round.
     large_left: bool = true,
 
-    /// Added to the bytes of each event: what an empty one costs a host, in time as much as in memory.
+    /// Added to the bytes of each event: the cost of an empty event for a host, in time as much as in memory.
     pub const event_bytes = 512;
     /// Like `event_bytes`, for each piece of a body: several become one event where they can.
     pub const piece_bytes = 64;
@@ -20,12 +20,12 @@ pub const Budget = struct {
     /// long to read, and need not put out anything.
     pub const compressed_factor = 16;
 
-    /// A round begins, with half of it for what the rounds before have left over.
+    /// A round begins. Half of it is for lanes that earlier rounds had no room for.
     pub fn begin(budget: *Budget, round_bytes: u32) void {
         budget.* = .{ .left = round_bytes / 2 };
     }
 
-    /// The other half, for what comes new.
+    /// The other half, for bytes that come now.
     pub fn proceed(budget: *Budget, round_bytes: u32) void {
         budget.left += round_bytes - round_bytes / 2;
     }

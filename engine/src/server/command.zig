@@ -62,7 +62,7 @@ pub const Command = union(enum) {
         fd: i32,
         offset: u64 = 0,
         length: ?u64 = null,
-        /// Its storage is slow: nobody asks for its length, which is known to be there (`length`). The
+        /// Its storage is slow: the file is not asked for its length, which is given (`length`). The
         /// descriptor is whoever's the command is given to, but on an error.
         is_slow: bool = false,
     };

@@ -123,7 +123,7 @@ pub const Compression = struct {
         c.* = undefined;
     }
 
-    /// Bytes held for the worker; what WebSockets keep is not among them.
+    /// Bytes held for the worker; the histories of WebSockets are not among them.
     pub fn memoryBytes(c: *const Compression) usize {
         var bytes: usize = 0;
         for ([_]?*Inflater{ c.inflater, c.slicer }) |place| if (place != null) {

@@ -5,8 +5,7 @@ const std = @import("std");
 
 /// A worker's limits. Times are milliseconds, sizes are bytes.
 pub const Config = struct {
-    /// Connections open at once; 0: what the descriptor limit (RLIMIT_NOFILE) leaves beside
-    /// `descriptors_reserved`.
+    /// Connections open at once; 0: the descriptor limit (RLIMIT_NOFILE) less `descriptors_reserved`.
     connections_max: u32 = 0,
     /// Descriptors kept free for files, logs and databases when `connections_max` is automatic.
     descriptors_reserved: u32 = 50,
@@ -75,11 +74,11 @@ pub const Config = struct {
     idle_ms: u32 = 60_000,
     /// A request body that is being waited for may stall so long...
     body_ms: u32 = 30_000,
-    /// ...and each so many bytes pay for a second of what has passed, so that trickling does not.
+    /// ...and this number of bytes pays for a second of the time that has passed, so that trickling does not.
     body_rate_min: u32 = 500,
     /// Output that the peer does not take may stall so long...
     write_ms: u32 = 30_000,
-    /// ...and each so many bytes that it takes pay for a second of what has passed.
+    /// ...and this number of bytes that it takes pays for a second of the time that has passed.
     write_rate_min: u32 = 500,
     /// After a final answer: how long the peer may take to read it and close, before the socket goes.
     linger_ms: u32 = 2_000,
@@ -94,8 +93,8 @@ pub const Config = struct {
     accept_pause_ms: u32 = 100,
     /// Physical memory that the process may hold before unfinished requests are refused, newest and largest
     /// first (503, or 413 for a body that is on its way). -1: three quarters of what the control group
-    /// allows, a container's limit; the rest is for what comes between two looks. Address space is bounded in
-    /// the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
+    /// allows, a container's limit; the rest is for bytes that come between two looks. Address space is
+    /// bounded in the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
     memory_bytes_max: i64 = -1,
     /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a
     /// third of a second at full load.
@@ -143,18 +142,18 @@ pub const Config = struct {
     /// sooner for being smaller, and without context takeover short messages hardly shrink. With
     /// it, 100 is a good value.
     deflate_bytes_min: u32 = 1024,
-    /// Context takeover: what was sent before helps to compress what follows, and costs each WebSocket that
-    /// was sent a compressed message up to 160 KiB until it ends (server/compression.zig has the table). Off:
-    /// 10,000 of them would hold 1.6 GB. It also keeps a secret in one message from being guessed by the size
-    /// of the next (CRIME).
+    /// Context takeover: messages that were sent help to compress those that follow; that costs each
+    /// WebSocket that was sent a compressed message up to 160 KiB until it ends (server/compression.zig has
+    /// the table). Off: 10,000 of them would hold 1.6 GB. It also keeps a secret in one message from being
+    /// guessed by the size of the next (CRIME).
     deflate_server_takeover: bool = false,
     /// Like `deflate_server_takeover`, for messages of clients: up to 32 KiB for each WebSocket that sent a
     /// compressed message. Off: the client is told so.
     deflate_client_takeover: bool = false,
-    /// log2 of the window for what is sent. Matters with context takeover only: 12 is 24 KiB instead of 160,
+    /// log2 of the window for sent messages. Matters with context takeover only: 12 is 24 KiB instead of 160,
     /// and for short messages as good.
     deflate_server_window_bits: u8 = 15,
-    /// log2 of the window for what clients send. With less than 15, clients that do not offer to be bounded
+    /// log2 of the window for messages of clients. With less than 15, clients that do not offer to be bounded
     /// are not compressed with.
     deflate_client_window_bits: u8 = 15,
 

@@ -4,7 +4,7 @@ const Counters = @import("counters.zig").Counters;
 
 /// The memory that a worker counts in, and when its gauges are due.
 pub const Counting = struct {
-    /// Null: nobody asks for the numbers.
+    /// Null: no process asks for the numbers.
     counters: ?*Counters = null,
     /// The times at which applications take requests are wanted, by the counters or by the access log: a host
     /// that can tell notes them.

@@ -7,8 +7,8 @@ pub const Demand = struct {
 
     /// When the host gets a piece of a request's body, and when it answers.
     pub const Pace = enum {
-        /// When it asks (`read`). It is told of events and answers later: what it is told in one round it
-        /// answers together.
+        /// When it asks (`read`). It is told of events and answers later: it answers all events of a round
+        /// together.
         pull,
         /// As it comes. It answers while its requests are read.
         push,

@@ -1,6 +1,6 @@
 //! Commands as bytes without pointers, for channels between threads and processes. One form for each command:
 //! what decodes is, encoded again, the same bytes. The decoder believes nothing: every number is checked, and
-//! what it gives points into the given bytes only.
+//! its result points into the given bytes only.
 //!
 //! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of
 //! bytes (a body, a message, a reason). Numbers are in the machine's byte order: both sides run on it.
@@ -81,7 +81,7 @@ pub fn isBody(bytes: []const u8) bool {
     return bytes.len > 0 and bytes[0] == @backingInt(Tag.body);
 }
 
-/// Whether they begin a response whose head waits for what follows, if they are a command.
+/// Whether the bytes are a command that begins a response whose head waits for content.
 pub fn isHeld(bytes: []const u8) bool {
     return bytes.len > 1 and bytes[0] == @backingInt(Tag.start) and bytes[1] & flag.hold != 0;
 }

@@ -134,8 +134,8 @@ pub const Exchange = struct {
         complete,
     };
 
-    /// The engine is about to refuse the rest of the request, and answers itself.
-    /// `bytes`: what the answer's content has.
+    /// The engine is about to refuse the rest of the request, and answers itself. `bytes`: the length of the
+    /// answer's content.
     pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal, bytes: u64) void {
         exchange.status = refusal.status;
         exchange.body_bytes = if (exchange.lane.session.asksForHead())
@@ -174,7 +174,7 @@ pub const Exchange = struct {
         return true;
     }
 
-    /// For hosts that pull: what was asked for has been given.
+    /// For hosts that pull: the host was given the piece that it had asked for.
     pub fn pieceDelivered(exchange: *Exchange, now: u64) void {
         if (exchange.delivered) exchange.pauseInput(now);
     }
@@ -414,8 +414,8 @@ pub const Exchange = struct {
     /// Why a 101 is not queued.
     pub const SwitchError = StartError || error{ReservedField};
 
-    /// Queues the 101 that completes a WebSocket handshake, or what does on a stream. On an error nothing has
-    /// changed.
+    /// Queues the response that completes a WebSocket handshake: 101, or 200 on a stream. On an error nothing
+    /// has changed.
     pub fn switchProtocols(
         exchange: *Exchange,
         pool: *Pool,

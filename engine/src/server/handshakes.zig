@@ -1,9 +1,9 @@
-//! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes.
-//! Does not know: sockets, sessions, what a step does.
+//! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes. Does
+//! not know: sockets, sessions, what a step does.
 //!
-//! A step costs up to a millisecond, a thousand times what reading a request costs, and whoever connects
-//! can ask for one. So established connections come first in each round, and then few steps; the rest waits
-//! for the next round.
+//! A step costs up to a millisecond, a thousand times as much as reading a request, and any client can ask
+//! for one. So established connections come first in each round, and then few steps; the rest waits for the
+//! next round.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
@@ -17,7 +17,7 @@ pub const Handshakes = struct {
     /// When the last round left connections waiting, in microseconds.
     left_at: ?u64 = null,
 
-    /// A place in the line, part of what waits.
+    /// A place in the line, embedded in the connection that waits.
     pub const Place = struct {
         node: std.DoublyLinkedList.Node = .{},
         ticket: Ticket = .none,
@@ -60,7 +60,7 @@ pub const Handshakes = struct {
         steps_left: u32,
         ends_at: u64,
 
-        /// Longer than any round is lengthened by handshakes: a tenth of what people notice.
+        /// Longer than any round is lengthened by handshakes: a tenth of the time that people notice.
         const longest_us = 10_000;
 
         /// The connection whose turn it is; null when the round has done its part.

@@ -1,8 +1,8 @@
 //! A worker's mailbox: other threads put messages in, the worker takes them all at once. Any number of
-//! senders, no lock; a sender makes at most one system call (the worker's wake), and none if messages
-//! were waiting already.
+//! senders, no lock; a sender makes at most one system call (the worker's wake), and none if messages were
+//! waiting already.
 //!
-//! The mailbox outlives its worker as long as somebody holds a reference, so that a late answer finds a
+//! The mailbox outlives its worker as long as there is a reference to it, so that a late answer finds a
 //! closed mailbox instead of freed memory. Does not know: what a message is good for.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -107,8 +107,8 @@ pub const Inbox = struct {
         inbox.gpa.destroy(inbox);
     }
 
-    /// By the worker's owner, before the waker dies: nobody uses it any more when this returns. What is in
-    /// the mailbox can still be taken.
+    /// By the worker's owner, before the waker dies: the waker is not used any more when this returns. What
+    /// is in the mailbox can still be taken.
     pub fn close(inbox: *Inbox) void {
         inbox.closed.store(true, .seq_cst);
         while (inbox.posting.load(.seq_cst) > 0) std.atomic.spinLoopHint();

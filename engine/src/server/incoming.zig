@@ -45,7 +45,7 @@ pub const Incoming = struct {
 
     /// Enough for a hundred short messages, little enough for thousands of WebSockets.
     const ahead_bytes_max = 16 * 1024;
-    /// Added to each message: what an empty one takes of a host's memory.
+    /// Added to each message: the memory of a host that an empty message takes.
     const ahead_message_bytes = 128;
 
     /// A complete message that is not delivered yet. It lies in `pieces`.
@@ -64,7 +64,7 @@ pub const Incoming = struct {
         incoming.* = undefined;
     }
 
-    /// Forgets a held message, and what there is of one that is not complete.
+    /// Forgets a held message, and the part of a message that is not complete.
     pub fn drop(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         incoming.endInflation(pool, gpa, line);
         incoming.pieces.deinit(pool);

@@ -1,5 +1,5 @@
-//! A copy of a head, or of a trailer section, that outlives the bytes it was read from. Does not know: what
-//! it is kept for.
+//! A copy of a head, or of a trailer section, that outlives the bytes it was read from. Does not know: the
+//! purpose of the copy.
 const std = @import("std");
 const assert = std.debug.assert;
 const Head = @import("protocol").Head;

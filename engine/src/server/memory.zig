@@ -133,8 +133,8 @@ pub const Memory = struct {
         if (memory.pending_rounds == 0) memory.pending = 0;
     }
 
-    /// Whether to look. `queued`: what is queued for peers now, at most (a string that is lent to several
-    /// counts for each).
+    /// Whether to look. `queued`: bytes that are queued for peers now, at most (a string that is lent to
+    /// several counts for each).
     pub fn isDue(memory: *const Memory, queued: u64, now: u64) bool {
         return memory.received +| (queued -| memory.queued) >= memory.step or now >= memory.look_at;
     }
@@ -148,13 +148,14 @@ pub const Memory = struct {
         goal: u64,
     };
 
-    /// Whether so much was queued since the last look that nobody should be handed more before the next one.
+    /// Whether the bytes that were queued since the last look call for another look before hosts are handed
+    /// more.
     pub fn hasGrown(memory: *const Memory, queued: u64) bool {
         return queued -| memory.queued >= memory.step;
     }
 
-    /// Measures, and says when to look again. Null: there is enough memory. `counted`: what the engine holds,
-    /// where nobody knows better. `queued` as in `isDue`.
+    /// Measures, and says when to look again. Null: there is enough memory. `counted`: the bytes that the
+    /// engine holds, where the system does not tell. `queued` as in `isDue`.
     pub fn look(memory: *Memory, counted: u64, queued: u64, now: u64) ?Finding {
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         const in_files = files.load(.monotonic);

@@ -1,5 +1,6 @@
 //! A connection's ordered output: bytes in blocks and buffers of the worker's pool, bytes that their owner
-//! lends, and file ranges. Does not know: sockets, and what the bytes mean. An empty outbox holds no memory.
+//! lends, and file ranges. Does not know: sockets, and the meaning of the bytes. An empty outbox holds no
+//! memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const Held = @import("loan.zig").Held;
@@ -37,7 +38,7 @@ const Node = struct {
     /// The whole buffer, this header included.
     buffer: Pool.Buffer,
     /// Parts of it are on their way in another outbox. It follows them there, at the latest when what is left
-    /// of it will not be sent: nobody gets back what they lie in before they are sent.
+    /// of it will not be sent: an owner does not get its bytes back before all parts of them are sent.
     parted: bool = false,
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
@@ -87,13 +88,13 @@ const Node = struct {
 pub const Outbox = struct {
     first: ?*Node = null,
     last: ?*Node = null,
-    /// Bytes queued, those of file ranges not counted: nobody holds them in memory.
+    /// Bytes queued, those of file ranges not counted: they are not in memory.
     bytes: usize = 0,
 
     const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
-    /// A hello with its head fits into the smallest block; larger output takes up to 16 KiB a block:
-    /// a slow peer then holds little more than what it has not read, as a block goes back only when
-    /// all of it is sent.
+    /// A hello with its head fits into the smallest block; larger output takes up to 16 KiB a block: a slow
+    /// peer then holds little more memory than it has unread bytes, as a block goes back only when all of it
+    /// is sent.
     const block_min = 1024;
     const block_max = 16 * 1024;
     /// Parts up to this size are copied by `move`, rather than keep two blocks for them.
@@ -144,7 +145,7 @@ pub const Outbox = struct {
         }
     }
 
-    /// Copies a header and what follows it to the end: all of it, or nothing when memory runs out.
+    /// Copies a header and the bytes that follow it to the end: all of it, or nothing when memory runs out.
     pub fn append2(
         outbox: *Outbox,
         pool: *Pool,
@@ -254,8 +255,8 @@ pub const Outbox = struct {
     }
 
     /// Puts a header and the first `len` bytes of `from` at the end, where they lie as far as that is worth
-    /// it. They are in memory, in blocks of the same pool. Whoever drops what is left in `from` calls
-    /// `follow` first. Without memory a part of them may have been moved.
+    /// it. They are in memory, in blocks of the same pool. Before the rest of `from` is dropped, `follow`
+    /// must be called. Without memory a part of them may have been moved.
     pub fn move(
         outbox: *Outbox,
         pool: *Pool,
@@ -326,7 +327,7 @@ pub const Outbox = struct {
     }
 
     /// Copies the first `out.len` bytes, which are there, and removes them. `file`: a range of a file is in
-    /// the way, and so many bytes before it were copied. `other` has got what was moved.
+    /// the way, and this number of bytes before it were copied. `other` has got what was moved.
     pub fn fill(outbox: *Outbox, pool: *Pool, out: []u8, other: *Outbox) union(enum) { done, file: usize } {
         var filled: usize = 0;
         while (filled < out.len) {

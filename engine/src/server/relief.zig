@@ -1,8 +1,7 @@
-//! When memory is worth giving back to the system: some time after a burst of queued output is over.
-//! A heap keeps what was freed, in the hope that it is wanted again, and holes in it for ever. Giving
-//! pages back costs their clearing when they are wanted again, so it is done when much is free, and
-//! now and then only.
-//! Does not know: heaps, and what the memory was for.
+//! When memory is worth giving back to the system: some time after a burst of queued output is over. A heap
+//! keeps what was freed, in the hope that it is wanted again, and holes in it for ever. Giving pages back
+//! costs their clearing when they are wanted again, so it is done when much is free, and now and then only.
+//! Does not know: heaps, and the purpose of the memory.
 const std = @import("std");
 
 /// Watches how much memory is in use.

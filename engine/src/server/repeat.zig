@@ -1,5 +1,5 @@
 //! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking
-//! dead. Does not know: what they mean, and how they are framed.
+//! dead. Does not know: their meaning and their framing.
 const std = @import("std");
 
 /// Bytes that are sent again and again at an interval.

@@ -28,7 +28,7 @@ pub const Shares = struct {
         }
     }
 
-    /// By how much the strings of an outbox count for more than what is unsent of them, or less.
+    /// The difference between the bytes that the strings of an outbox count for, and their unsent bytes.
     pub fn surcharge(shares: *const Shares, outbox: *const Outbox) i64 {
         var difference: i64 = 0;
         var lent = outbox.lentParts();

@@ -1,6 +1,6 @@
 //! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves pays for some
-//! of what has passed. A peer that trickles pays next to nothing, a slow honest one is never cut, and
-//! nobody pays ahead.
+//! of the time that has passed. A peer that trickles pays next to nothing, a slow honest peer is never cut,
+//! and no peer pays ahead.
 const std = @import("std");
 const Timer = @import("timer.zig").Timer;
 

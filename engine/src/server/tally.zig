@@ -48,7 +48,7 @@ pub const Troubles = struct {
     unwelcome: Tally = .{},
     /// Requests that were refused or cut for want of memory.
     shed: Tally = .{},
-    /// Requests and messages that were refused, by what they exceed.
+    /// Requests and messages that were refused, by the limit that they exceed.
     refused: std.EnumArray(Cause, Tally) = .initFill(.{}),
     /// Want of memory for which no request was refused.
     memory: Tally = .{ .pause_ms = 60_000 },

@@ -4,7 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Embedded in what has a deadline.
+/// Embedded in a struct that has a deadline.
 pub const Timer = struct {
     /// When it is due; `never` switches it off.
     deadline: u64 = never,
@@ -23,7 +23,7 @@ pub const Timer = struct {
 
 /// The timers of a worker, by the tick at which they come due.
 pub const Wheel = struct {
-    /// Milliseconds per tick: deadlines may come so much late, never early.
+    /// Milliseconds per tick: deadlines may be late by that, never early.
     pub const tick_ms = 64;
     const slot_count = 1024; // a turn is 65 s; later deadlines wait in the last slot and are looked at again
 

@@ -1,7 +1,6 @@
 //! The TLS layer of one connection: its session, and ciphertext on its way to the kernel. Exchanges write
-//! plaintext into the connection's outbox as ever; what of it is due is sealed into `wire`
-//! (worker/secure.zig).
-//! Does not know: sockets, deadlines.
+//! plaintext into the connection's outbox as ever; output that is due is sealed into `wire`
+//! (worker/secure.zig). Does not know: sockets, deadlines.
 const std = @import("std");
 const assert = std.debug.assert;
 const tls = @import("tls");

@@ -92,7 +92,8 @@ pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
     };
 }
 
-/// The limit of connections in force: as configured, or what the process's descriptor limit leaves.
+/// The limit of connections in force: as configured, or the process's descriptor limit less the reserved
+/// ones.
 pub fn connectionsMax(config: *const Config) u32 {
     if (config.connections_max != 0) return config.connections_max;
     const limit = std.posix.getrlimit(.NOFILE) catch return 1000;

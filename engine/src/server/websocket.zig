@@ -1,5 +1,5 @@
 //! An exchange after a WebSocket handshake: puts messages together, answers pings, watches the peer, closes.
-//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and what a message means. Output goes
+//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and the meaning of messages. Output goes
 //! into the connection's outbox.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -412,9 +412,9 @@ pub const WebSocket = struct {
 
     const small_bytes = 512;
 
-    /// Queues a message compressed, in frames of so much plain text each; so a large one needs no second
-    /// buffer of its size, and the length of a frame fits 16 bits. False: the message does not shrink, and
-    /// nothing has changed.
+    /// Queues a message compressed, in frames of a bounded length of plain text; so a large one needs no
+    /// second buffer of its size, and the length of a frame fits 16 bits. False: the message does not shrink,
+    /// and nothing has changed.
     fn sendDeflated(
         websocket: *WebSocket,
         deflater: *Deflater,

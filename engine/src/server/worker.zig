@@ -277,8 +277,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.* = undefined;
         }
 
-        /// Changes one limit. Holds for what begins from now on; a request head or body that is being read
-        /// keeps to the new one as well.
+        /// Changes one limit. Holds for requests that begin from now on; a request head or body that is being
+        /// read keeps to the new one as well.
         pub fn set(w: *Self, name: []const u8, value: i64) Config.SetError!void {
             // The scratch for heads was allocated for the number of fields that the worker was created with.
             if (std.mem.eql(u8, name, "header_count_max") and value > w.head.storage.len) {
@@ -587,7 +587,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (done) w.relief.end(w.now) else w.relief.postpone(w.now);
         }
 
-        /// Buffers that are in use, and what waits to be sent of strings that were lent.
+        /// Bytes of buffers that are in use, and unsent bytes of strings that were lent.
         pub inline fn heldBytes(w: *const Self) u64 {
             return w.pool.taken_bytes + w.pool.loans.bytes;
         }
@@ -641,8 +641,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (@hasDecl(Host, "waitingOf")) w.host.waitingOf(exchange) else w.host.waiting();
         }
 
-        /// Whether the host of an exchange has so many events to read that there should be no
-        /// more messages for now.
+        /// Whether the host of an exchange has too many events to read to be given more messages now.
         pub inline fn isHostBehind(w: *const Self, exchange: *const Exchange) bool {
             return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
         }
@@ -883,9 +882,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             outbox.discard(&w.pool, w);
         }
 
-        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. Whoever
-        /// has come and not asked yet, in the kernel's queue or here, has `Config.linger_ms` for it.
-        /// `stopped` follows.
+        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. A
+        /// client that has connected and not asked yet, in the kernel's queue or here, has `Config.linger_ms`
+        /// for it. `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping == .draining or w.stopping == .stopped) return;
             if (w.stopping == .no) {

@@ -1,6 +1,5 @@
-//! The format of access log lines: presets and Apache's percent atoms, compiled once into what is kept of a
-//! request when it begins and what is written when it ends.
-//!
+//! The format of access log lines: presets and Apache's percent atoms, compiled once into the texts that are
+//! kept of a request when it begins, and the values that its end adds.
 //!     %h  client address ("unix" for a Unix socket)      %s  status; "-": there was no answer
 //!     %l  %u  always "-"                                 %b  bytes of response body; "-" for none
 //!     %t  [time when the request came, local time]       %B  the same with 0 for none
@@ -25,7 +24,7 @@
 //!     %{SSL_CLIENT_VERIFY}x    "NONE", "SUCCESS", "FAILED:why"
 //!     %{SSL_CLIENT_S_DN}x      subject of a client's certificate that verified
 //!
-//! A format that starts with "{" is JSON: values are escaped as its strings need it, and what is missing is
+//! A format that starts with "{" is JSON: values are escaped as its strings need it, and a missing value is
 //! empty instead of "-". Does not know: requests, files, time.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -131,7 +130,7 @@ pub const Format = struct {
     first_byte: bool,
     /// An atom tells when the application took it.
     queued: bool,
-    /// Bound on what `ops` add to the kept runs.
+    /// Bytes that `ops` add to the kept runs at most.
     rest_bytes_max: usize,
 
     /// Why a format cannot be compiled.

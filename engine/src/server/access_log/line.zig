@@ -131,7 +131,7 @@ const Text = struct {
         }
     }
 
-    /// A value that a client chose; what is empty shows as "-".
+    /// A value that a client chose; an empty value shows as "-".
     fn value(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
         if (bytes.len == 0 and !text.json) return text.put("-");
         try text.escaped(bytes);

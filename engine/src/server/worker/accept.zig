@@ -1,5 +1,5 @@
-//! The part of a worker that lets connections in: slots, addresses, the 503 for those that find no room, and
-//! the 429 for those whose address has too many (admission.zig).
+//! The part of a worker that lets connections in: slots, addresses, the 503 for a connection over the limit,
+//! and the 429 for a connection whose address has too many (admission.zig).
 const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
@@ -184,8 +184,8 @@ pub fn Accept(comptime W: type) type {
             unreachable; // the io only names listeners that it was given
         }
 
-        /// Says 503 to a connection over the limit, and closes it in order. `raw`: what has come of its
-        /// request.
+        /// Says 503 to a connection over the limit, and closes it in order. `raw`: the bytes of its request
+        /// that have come.
         pub fn reject(w: *W, transport: *Transport, raw: []const u8) void {
             queueRejection(w, &transport.lane, raw) catch return w.close(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
@@ -251,7 +251,7 @@ pub fn Accept(comptime W: type) type {
             });
         }
 
-        /// The worker ends: what the last reports did not tell.
+        /// The worker ends: tells of events that no report has told of.
         pub fn tellRest(w: *W) void {
             inline for (.{
                 .{ types.Level.warn, &w.troubles.full, "connections were rejected: at capacity" },

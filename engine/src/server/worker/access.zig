@@ -1,5 +1,4 @@
-//! The part of a worker that keeps the access log: what it is told of requests, and when its news reach the
-//! host.
+//! The part of a worker that keeps the access log: it is told of requests, and tells the host of trouble.
 const std = @import("std");
 const Head = @import("protocol").Head;
 const Refusal = @import("protocol").Refusal;
@@ -52,8 +51,8 @@ pub fn Access(comptime W: type) type {
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
             const lane = exchange.lane;
-            // An exchange that is ended from outside leaves its connection closing, with what the peer did
-            // not take.
+            // An exchange that is ended from outside leaves its connection closing, with the output that the
+            // peer did not take.
             const left = if (lane.phase == .closing) lane.out.queue.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
                 (!exchange.ended or (left > 0 and !exchange.refused));
@@ -71,8 +70,8 @@ pub fn Access(comptime W: type) type {
             });
         }
 
-        /// A request is refused before it became an exchange; `raw`: what has come of it, from its request
-        /// line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
+        /// A request is refused before it became an exchange; `raw`: its bytes that have come, from the
+        /// request line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
         /// `w.client`.
         pub fn noteRefusal(
             w: *W,

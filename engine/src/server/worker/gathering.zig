@@ -1,6 +1,6 @@
 //! The part of a worker that gathers whole bodies for hosts that want them (`Demand.Body.whole`). Until a
-//! body is complete its host has not heard of the request: what is refused meanwhile, or goes, is nobody's
-//! business.
+//! body is complete its host has not heard of the request: a request that is refused meanwhile, or goes, is
+//! not told.
 //!
 //! A body lies in memory up to `Config.body_memory_bytes_max`. A longer one goes to a temporary file, which a
 //! thread writes (io/spool.zig); the peer waits while the disk is slower than it. All files of a worker share
@@ -24,8 +24,8 @@ pub fn Gathering(comptime W: type) type {
         /// Bytes that are collected for a file while the writer has the part before them.
         const turn_bytes = 256 * 1024;
 
-        /// A body counts for its client's address in steps of so many bytes. The first step is free: what is
-        /// that short is complete soon, and many forms fit it.
+        /// A body counts for its client's address in steps of this number of bytes. The first step is free: a
+        /// body that short is complete soon, and many forms fit it.
         const step_bytes = 64 * 1024;
 
         const out_of_memory: Refusal = .{ .status = 503, .detail = "Out of memory." };
@@ -156,7 +156,7 @@ pub fn Gathering(comptime W: type) type {
             w.io.wake();
         }
 
-        /// Once a round: goes on with what was written.
+        /// Once a round: goes on with bodies whose parts were written.
         pub fn attend(w: *W) void {
             const spool = if (w.bodies.spool) |*spool| spool else return;
             var jobs = spool.collect();

@@ -22,7 +22,7 @@ pub fn Shaking(comptime W: type) type {
         }
 
         fn step(w: *W, transport: *Transport) void {
-            // Requests may lie behind the handshake, and what is not parsed of them is input as well.
+            // Requests may lie behind the handshake, and unparsed bytes of them are input as well.
             var flight = transport.lane.input;
             transport.lane.input = .{};
             defer flight.deinit(&w.pool);

@@ -62,7 +62,7 @@ pub fn Input(comptime W: type) type {
                 const demand = W.demandOf(exchange);
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
                 if (w.isHostAtWork(exchange)) {
-                    // The host sees the event at once; what it answers goes out together with what is queued.
+                    // The host sees the event at once; its answer goes out together with queued output.
                     if (!lane.out.queue.isEmpty()) w.cork(lane);
                     return w.arm(lane);
                 }
@@ -397,11 +397,11 @@ pub fn Input(comptime W: type) type {
             beginClosing(w, lane);
         }
 
-        /// The peer's end is known, and what came before it was parsed as far as it is welcome. Whoever
-        /// answers is told; a request that came together with the end comes first.
+        /// The peer's end is known, and the bytes before it were parsed as far as they are welcome. The host
+        /// is told; a request that came together with the end comes first.
         fn noteHalfClose(w: *W, lane: *Lane, is_last: bool) void {
             const exchange = lane.current() orelse return;
-            // A WebSocket needs both directions: it ends with what its peer sent before.
+            // A WebSocket needs both directions: it ends with the bytes that its peer sent before.
             if (exchange.websocket != null) return;
             if (lane.sending == .ended and is_last) lane.session.closeAfterResponse();
             if (exchange.half_closed) return;

@@ -1,7 +1,7 @@
-//! The part of a worker that answers: what hosts call to respond, and the way of queued bytes to the kernel.
-//! A peer that turns out to be gone while its host sends ends its exchange there and then (`aborted`,
-//! `closed`), and with it the connection. So code that calls the host, or sends, holds neither across the
-//! call, unless `pumping` keeps the connection: it looks them up again by ticket.
+//! The part of a worker that answers: the functions by which hosts respond, and the way of queued bytes to
+//! the kernel. A peer that turns out to be gone while its host sends ends its exchange there and then
+//! (`aborted`, `closed`), and with it the connection. So code that calls the host, or sends, holds neither
+//! across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
 const Lane = @import("../lane.zig").Lane;

@@ -95,7 +95,7 @@ pub fn Relaying(comptime W: type) type {
             return true;
         }
 
-        /// For the access log: what the application's own head says, 101 if that is none.
+        /// For the access log: the status of the application's own head, 101 if it sends none.
         fn statusOf(first: []const u8) u16 {
             if (first.len < status_line.len + 3 or !std.mem.startsWith(u8, first, status_line)) return 101;
             const status = std.fmt.parseInt(u16, first[status_line.len..][0..3], 10) catch return 101;

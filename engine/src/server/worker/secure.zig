@@ -99,7 +99,7 @@ pub fn Secure(comptime W: type) type {
             unseal(w, transport, tunnel, ciphertext);
         }
 
-        /// Gives ciphertext to the session, and acts on what it says.
+        /// Gives ciphertext to the session, and acts on its events.
         pub fn unseal(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
             switch (transport.phase) {
                 .closing, .lingering => return, // see Input.receive
@@ -135,7 +135,7 @@ pub fn Secure(comptime W: type) type {
             if (transport.out.state != .open or (tunnel.wire.isEmpty() and transport.out.queue.isEmpty())) {
                 return w.arm(&transport.lane);
             }
-            // An answer will follow at once, and what the session has to say (tickets) goes with it.
+            // An answer will follow at once, and messages of the session (tickets) go with it.
             if (transport.lane.current() != null) return w.cork(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
@@ -275,7 +275,7 @@ pub fn Secure(comptime W: type) type {
 
         // ---- Out, sealed by the kernel
 
-        /// Like `send`, where the kernel seals: the outbox goes as it is, and what the session has to say as
+        /// Like `send`, where the kernel seals: the outbox goes as it is, and messages of the session as
         /// records of their kinds.
         fn sendThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             switch (sendRecords(w, transport, tunnel)) {

@@ -109,7 +109,7 @@ pub fn Storing(comptime W: type) type {
             w.io.wake();
         }
 
-        /// Once a round: goes on with what was read.
+        /// Once a round: goes on with pieces that were read.
         pub fn attend(w: *W, storage: *io_layer.Storage) void {
             var tasks = storage.collect();
             while (tasks.pop()) |task| {

@@ -710,7 +710,7 @@ pub fn Streams(comptime W: type) type {
             transport.lane.input.deinit(&w.pool);
         }
 
-        /// The peer is asked to open no further streams; those that it has opened meanwhile are served.
+        /// The peer is asked to open no further streams; streams that it has opened meanwhile are served.
         pub fn announceEnd(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
             if (multiplex.announced_at == 0) multiplex.announced_at = w.now;

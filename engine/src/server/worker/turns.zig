@@ -55,7 +55,7 @@ pub fn Turns(comptime W: type) type {
             w.parked.clearRetainingCapacity();
         }
 
-        /// Goes on with what earlier rounds have left over, in its order, as far as there is room.
+        /// Goes on with lanes that earlier rounds had no room for, in their order, as far as there is room.
         pub fn serveBacklog(w: *W) void {
             if (w.backlog.items.len == 0) return;
             std.mem.swap(std.ArrayList(Ticket), &w.backlog, &w.spare);

@@ -53,8 +53,8 @@ pub fn Live(comptime W: type) type {
 
         const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
-        /// The host is never told of it. A connection with one exchange at a time ends: what follows may be
-        /// frames.
+        /// The host is never told of it. A connection with one exchange at a time ends: the bytes that follow
+        /// may be frames.
         pub fn refuseHandshake(
             w: *W,
             lane: *Lane,
@@ -172,7 +172,7 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != lane) w.arm(lane);
         }
 
-        /// Sets when pings are sent and what a missing pong means.
+        /// Sets the interval of pings, and the time after which a missing pong ends the WebSocket.
         pub fn setKeepalive(
             w: *W,
             exchange: *Exchange,
