@@ -31,7 +31,7 @@ my %endless = (
     },
 );
 
-# Applications that send for ever and receive no events.
+# Applications that call $receive for ever and do not look at its events, with the event that they start with.
 my %deaf = (
     http      => 'http.response.start',
     sse       => 'sse.start',
