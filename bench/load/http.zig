@@ -137,7 +137,7 @@ test "responses are found wherever reads end" {
     }
 }
 
-test "what is no response is malformed" {
+test "bytes that are no response are malformed" {
     for ([_][]const u8{
         "SSH-2.0\r\n",             "HTTP/1.1 2x0 \r\n",
         "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n",

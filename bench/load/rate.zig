@@ -208,7 +208,7 @@ test "a ring gives back in order, and refuses what it cannot hold" {
     try std.testing.expectError(error.Full, ring.push(0));
 }
 
-test "what comes after a stop, ours or that of the server's core, is set aside" {
+test "requests after a stop of ours or of the server's core are set aside" {
     const options: Rate.Options = .{};
     var load: Rate = .{
         .options = &options,

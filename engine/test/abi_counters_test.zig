@@ -186,7 +186,7 @@ test "requests, their times, bytes and connections" {
     try countRequests(false);
 }
 
-test "the same with the engine on a thread of its own" {
+test "words count the same with the engine on a thread of its own" {
     try countRequests(true);
 }
 

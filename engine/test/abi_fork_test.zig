@@ -121,7 +121,7 @@ test "a child has nothing of a worker, and its parent goes on" {
     try server.answer(try server.ask());
 }
 
-test "what a parent has lent is neither sent nor told of in a child" {
+test "loans of a parent are neither sent nor told of in a child" {
     const server: Server = try .start();
     defer server.stop();
     const large = try testing.allocator.alloc(u8, 64 * 1024 * 1024);
@@ -169,7 +169,7 @@ test "what a parent has lent is neither sent nor told of in a child" {
     try testing.expectEqual(null, loans[1].next);
 }
 
-test "what is lent without a mark is copied, and a worker may end with loans out" {
+test "a loan without a mark is copied, and a worker may end with loans out" {
     const server: Server = try .start();
     const large: [100_000]u8 = @splat('l');
     var loan: abi.types.Loan = .{};

@@ -463,7 +463,7 @@ test "requests wait for an interpreter in order, and are refused when they are t
     try process.kill();
 }
 
-test "one that does not keep to the rules is shut out alone" {
+test "an interpreter that does not keep to the rules is shut out alone" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     for ([_][]const u8{ "/garbage", "/steal" }) |path| {
@@ -492,7 +492,7 @@ test "one that does not keep to the rules is shut out alone" {
     }
 }
 
-test "one that closes its waker and stays is shut out, and killed" {
+test "an interpreter that closes its waker and stays is shut out, and killed" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const rogue: Process = try .start(&engine, -1);
@@ -557,7 +557,7 @@ test "whole bodies, in memory and in files, and files as answers" {
     try process.kill();
 }
 
-test "one that is at work can ask whether its client has left" {
+test "an interpreter that is at work can ask whether its client has left" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
@@ -591,7 +591,7 @@ test "bodies as they come, for interpreters that want them so" {
     try process.kill();
 }
 
-test "one that leaves gets nothing more, ends what it has, and is told" {
+test "an interpreter that leaves gets nothing more, and ends the requests that it has" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const leaving: Process = try .start(&engine, -1);

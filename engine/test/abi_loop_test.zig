@@ -93,7 +93,7 @@ test "signals that are blocked otherwise end the wait, and only that" {
     try testing.expectEqual(1, caught);
 }
 
-test "what was answered is sent when the host says so" {
+test "answers are sent when the host says so" {
     const world: World = try .start();
     defer world.stop();
     try testing.expectEqual(Code.ok, abi.loop.peregrine_host_loop(world.handle, world.host, null));

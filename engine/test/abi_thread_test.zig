@@ -269,7 +269,7 @@ test "a head that waits goes before a command that is no content" {
     try testing.expect(std.mem.startsWith(u8, text, "HTTP/1.1 200 "));
 }
 
-test "what the client has got is no longer on its way" {
+test "bytes that the client has got are no longer on their way" {
     var server: Server = try .start();
     defer server.stop();
     const client = try server.connect();

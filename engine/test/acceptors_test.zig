@@ -138,7 +138,7 @@ fn acceptedFrom(client: i32) !i32 {
     return error.NotAccepted;
 }
 
-test "what is accepted sends small packets at once unless told otherwise, and is closed on exec" {
+test "accepted sockets send small packets at once unless told otherwise, and are closed on exec" {
     for (backends) |backend| for ([_]usize{ 0, 1, 2 }) |acceptors| for ([_]bool{ true, false }) |no_delay| {
         const server = try create(.{ .io = backend, .acceptors = acceptors, .no_delay = no_delay });
         defer server.deinit();

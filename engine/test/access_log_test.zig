@@ -89,7 +89,7 @@ test "answered requests, in the order of their ends" {
     );
 }
 
-test "what the parser refuses has a line as well, and cannot break it" {
+test "a request that the parser refuses has a line as well, and cannot break it" {
     var bench: Bench = try .init("%r|%m %s %X", .{
         .head_bytes_max = 100,
         .request_line_bytes_max = 64,

@@ -381,7 +381,7 @@ const Pull = struct {
     }
 };
 
-test "what nobody has asked for stays compressed, and in order" {
+test "messages that nobody has asked for stay compressed, and in order" {
     var bench: Pull = undefined;
     try bench.init(.on_demand);
     defer bench.deinit();

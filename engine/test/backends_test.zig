@@ -382,7 +382,7 @@ fn tryWithoutRings() !void {
     try testing.expect(!failed.load(.acquire));
 }
 
-test "where io_uring is forbidden, epoll serves and the log says so" {
+test "epoll serves if io_uring is forbidden, and the log says so" {
     testing.log_level = .err; // the warning belongs there
     var failed: std.atomic.Value(bool) = .init(false);
     const thread: std.Thread = try .spawn(.{}, serveWithoutRings, .{&failed});

@@ -105,7 +105,7 @@ fn prose(buffer: []u8, seed: u64) []u8 {
     return buffer;
 }
 
-test "what the answer to a handshake agrees on" {
+test "the answer to a handshake agrees on parameters" {
     const Case = struct { per.Config, []const u8, ?[]const u8 };
     const both = "; server_no_context_takeover; client_no_context_takeover";
     const kept: per.Config = .{ .deflate_server_takeover = true, .deflate_client_takeover = true };
@@ -222,7 +222,7 @@ test "context takeover: the second message of a kind is a few bytes, at every wi
     };
 }
 
-test "what does not inflate, or to too much, or not to text, ends the connection with its code" {
+test "messages that do not inflate, or to too much, or not to text, end the connection with their code" {
     // zlib's 27 bytes for one letter 10,001 times.
     const bomb = "\xec\xc1\x01\x0d\x00\x00\x00\xc2\xa0\xda\x8f\x6f\x0f\x07\x14" ++
         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x1c\x18\x00";

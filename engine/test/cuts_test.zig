@@ -180,7 +180,7 @@ test "an error before the response has started is a 500, and the connection goes
     }
 }
 
-test "what goes wrong behind a whole response does not touch it" {
+test "an error behind a whole response does not touch the response" {
     for ([_]Cutter.Way{ .abort_ended, .fail_ended, .refused_and_replaced }) |way| {
         var scene: Scene = try .init(2);
         const client = try scene.ask(way, "1.1");

@@ -131,7 +131,7 @@ fn expectNothingLeft(bench: *Bench) !void {
     try testing.expectEqual(0, filesOpen());
 }
 
-test "what is sent of the body itself is not copied, and whole" {
+test "a body that is sent back is not copied, and whole" {
     const body = try bytesOf(200_000);
     defer gpa.free(body);
     for ([_]?usize{ null, 7_000 }) |chunk_bytes| for ([_]u32{ 1_000_000, 5_000 }) |limit| {
@@ -298,7 +298,7 @@ test "of a body that never comes to its end nobody hears, and nothing is left" {
     }
 }
 
-test "who ends its sending side behind its body gets its answer" {
+test "a client that ends its sending side behind its body gets its answer" {
     const body = try bytesOf(20_000);
     defer gpa.free(body);
     const request = try requestWith(body, null);
@@ -318,7 +318,7 @@ test "who ends its sending side behind its body gets its answer" {
     }
 }
 
-test "what all files of a worker hold is bounded (507), and comes free again" {
+test "the bytes in all files of a worker are bounded (507), and come free again" {
     const body = try bytesOf(40_000);
     defer gpa.free(body);
     const request = try requestWith(body, null);

@@ -263,7 +263,7 @@ test "an inherited socket is served, by all workers, and its file is not ours to
     try testing.expectEqual(null, try modeOf(path));
 }
 
-test "what a configuration points at may go when the server is made" {
+test "a configuration's strings may be freed when the server is made" {
     var path_buffer: [64]u8 = undefined;
     const path = try pathOf(&path_buffer, "borrowed");
     var ip = "127.0.0.1".*;

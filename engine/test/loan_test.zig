@@ -134,7 +134,7 @@ test "a lent body goes out between what surrounds it, and comes back when it is 
     }
 }
 
-test "what is refused is not lent, and what need not be sent comes back at once" {
+test "a refused loan is not taken, and a loan that need not be sent comes back at once" {
     const bench: *Bench = try .open(1_000_000, 1);
     defer bench.deinit();
     const large: [50_000]u8 = @splat('l');

@@ -228,7 +228,7 @@ test "the largest go first, the newest of those that are about as large, and no 
     try testing.expectEqual(10 * mib, bench.worker.statistics().memory_max);
 }
 
-test "what connections hold is bounded when the rest of the process takes all; it is logged once a second" {
+test "connections hold a bounded part when the rest of the process takes all; it is logged once a second" {
     const bench: *Bench = try .open(.{});
     defer bench.deinit();
     bench.beside = 20 * mib;

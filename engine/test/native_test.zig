@@ -572,7 +572,7 @@ const Forgetful = Handler(struct { waiting: ?per.Detached = null }, struct {
     }
 });
 
-test "what was set before detach is dropped, whichever way the answer comes" {
+test "fields set before detach are dropped, whichever way the answer comes" {
     for ([_]bool{ false, true }) |streamed| {
         var simulation: per.Simulation(Forgetful) = try .init(gpa, .{}, .{ .seed = 1 });
         defer simulation.deinit();

@@ -124,7 +124,7 @@ test "nothing piles up for a peer that does not read, and its time still runs ou
     try testing.expectEqual(.write_timeout, bench.host.reason);
 }
 
-test "what is repeated counts as activity, and ends with the response" {
+test "a repeated comment counts as activity, and ends with the response" {
     const bench: *Bench = try .open(.{});
     defer bench.deinit();
     try bench.start();

@@ -133,7 +133,7 @@ test "content behind a request that the engine has answered is refused by nobody
     try testing.expect(std.mem.find(u8, client.text(), "ok\n") != null);
 }
 
-test "what connections keep of their peers' fields is not each other's, however it grows" {
+test "connections keep their peers' fields apart, however much they keep" {
     for (0..10) |seed| {
         var simulation = try open(seed);
         defer simulation.deinit();

@@ -172,7 +172,7 @@ test "runs of noted descriptors, across words and pages" {
     try testing.expectEqual(null, notes.next(0));
 }
 
-test "what is beyond the last page is not noted" {
+test "a descriptor beyond the last page is not noted" {
     owned.add(pages_max * page_bits);
     try testing.expectEqual(null, owned.next((pages_max - 1) * page_bits));
     owned.remove(pages_max * page_bits);

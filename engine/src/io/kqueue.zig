@@ -119,7 +119,7 @@ fn Poller(comptime Kernel: type) type {
 
 const testing = std.testing;
 
-test "what reports say" {
+test "reports become events" {
     const Shim = @import("kqueue/shim.zig").Shim;
     const Tested = Poller(Shim);
     const label: Label = .{ .kind = .socket, .index = 7, .generation = 3 };

@@ -311,7 +311,7 @@ fn done(rc: usize) sys.ResourceError!void {
 
 const testing = std.testing;
 
-test "what one side writes into shared memory the other one reads, and nobody makes it shorter" {
+test "both sides see the same shared memory, and neither can make it shorter" {
     if (!is_linux) return error.SkipZigTest;
     const here, const fd = try Memory.create(3 * std.heap.page_size_min);
     defer here.close();

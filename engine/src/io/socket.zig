@@ -345,7 +345,7 @@ test "addresses in text" {
     try expectText("unix:" ++ longest, try .unixPath(&longest));
 }
 
-test "what is no address is refused" {
+test "texts that are no addresses are refused" {
     for ([_][]const u8{
         "",        "localhost", "1.2.3",   "1.2.3.4.5", "256.1.1.1", "1.2.3.4:80", ":::",  "1::2::3",
         "[::1",    "::1]",      "[]",      "12345::",   "::1%eth0",  "01.2.3.4",   " ::1", "1.2.3.4 ",

@@ -247,7 +247,7 @@ test "jobs come back in their order, and their bytes are in their files" {
     }
 }
 
-test "what is left when a spool closes comes back, done or not" {
+test "jobs that are left when a spool closes come back, done or not" {
     var owner: Owner = .{};
     var spool = owner.spool("/tmp", true);
     var jobs: [50]Job = @splat(.{ .bytes = "bytes" });

@@ -421,7 +421,7 @@ const Held = struct {
     }
 };
 
-test "what is done while others are stuck comes back, and the owner waits for nobody" {
+test "tasks come back while others are stuck, and the owner never waits" {
     var owner: Owner = .{};
     const storage: *Storage = try .create(owner.waker(), true);
     var stuck: [2]Held = @splat(.{});
@@ -449,7 +449,7 @@ test "what is done while others are stuck comes back, and the owner waits for no
     try testing.expectEqual(wakes, owner.wakes.load(.acquire));
 }
 
-test "what nobody has begun, or nobody has collected, is dropped when the owner goes" {
+test "tasks that were not begun, or not collected, are dropped when the owner goes" {
     var owner: Owner = .{};
     const storage: *Storage = try .create(owner.waker(), true);
     var held: [Storage.threads_max + 3]Held = @splat(.{});

@@ -366,7 +366,7 @@ test "a complete handler has no fault, may take self as const and return errors"
     try testing.expectEqual(null, comptime fault(Complete));
 }
 
-test "what is missing or misspelled is named, with what to write" {
+test "a missing or misspelled hook is named, with the declaration to write" {
     const Empty = struct {};
     try expectText(initFault(Empty), "needs `pub fn init(allocator: std.mem.Allocator) !*");
     try testing.expectEqual(null, comptime valueFault(Empty));

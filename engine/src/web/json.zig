@@ -71,7 +71,7 @@ fn attempt(comptime T: type, body: []const u8, bytes: usize) Error!T {
     return read(T, &memory, body, 4, .{});
 }
 
-test "what is no JSON, what is another JSON, and what is too much" {
+test "texts that are no JSON, other JSON, or too much JSON are refused" {
     const Point = struct { x: i32, y: i32 = 0 };
     try testing.expectEqual(Point{ .x = 7, .y = 0 }, try attempt(Point, "{\"x\": 7}", 4096));
     for ([_][]const u8{ "", "{", "{\"x\":}", "{\"x\": 1} x", "nul" }) |text| {

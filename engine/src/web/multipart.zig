@@ -375,7 +375,7 @@ test "forms in pieces of every size" {
         "a; filename=\"C:\\dir\\x\"\r\n\r\n\r\n--b--");
 }
 
-test "what is no form" {
+test "bodies that are no forms are refused" {
     for ([_][]const u8{
         "x",       "--b",
         "--b\r\n", "--bx\r\n\r\n",

@@ -178,7 +178,7 @@ fn expectValues(comptime pattern: []const u8, path_text: []const u8, expected: ?
     }
 }
 
-test "what patterns match, and which values they find" {
+test "patterns match paths, and find values in them" {
     try expectValues("/", "/", &.{});
     try expectValues("/", "/a", null);
     try expectValues("/a/b", "/a/b", &.{});

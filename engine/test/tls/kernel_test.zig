@@ -171,7 +171,7 @@ const Talk = struct {
     }
 };
 
-test "what is sealed with the keys that a session gives away is understood, goodbye included" {
+test "records sealed with the keys that a session gives away are understood, goodbye included" {
     for ([_]tls.Version{ .tls1_2, .tls1_3 }) |version| {
         var talk: Talk = undefined;
         try talk.init(version);

@@ -367,7 +367,7 @@ test "in a flood of handshakes established connections are served first, then ne
     }
 }
 
-test "what a handshake that waits for its turn has sent is bounded, and goes with its connection" {
+test "a handshake that waits for its turn holds few bytes, which go with its connection" {
     var config = secure();
     config.limits.handshakes_pass_max = 1;
     var scene: Scene = try .init(config, trusting, .{
@@ -397,7 +397,7 @@ test "what a handshake that waits for its turn has sent is bounded, and goes wit
     try testing.expectEqual(0, worker.pool.taken_bytes);
 }
 
-test "one connection too many finishes its handshake and is told so" {
+test "a connection too many finishes its handshake and is told so" {
     testing.log_level = .err;
     var config = secure();
     config.limits.connections_max = 1;

@@ -574,7 +574,7 @@ test "sessions begin on several threads while the context is reloaded" {
     try testing.expect(!failed.load(.monotonic));
 }
 
-test "it is told what is wrong with a certificate's dates, by its number" {
+test "problems with a certificate's dates are told by its number" {
     var diagnostic: tls.Diagnostic = .{};
     const context: *tls.Context = try .init(gpa, .{ .certificates = &.{files("server")} }, &diagnostic);
     defer context.deinit();
@@ -764,7 +764,7 @@ test "garbage ends the session with a reason, and it stays ended" {
     }
 }
 
-test "one flipped bit anywhere in the handshake never ends in an open session on both sides" {
+test "a flipped bit anywhere in the handshake never ends in an open session on both sides" {
     const simple: Simple = try .init(.tls1_3);
     defer simple.deinit();
     var window: [tls.record_plaintext_bytes_max]u8 = undefined;

@@ -98,7 +98,7 @@ test "a send behind a send is told when it may try again, without a sleep" {
     try testing.expectEqual(sys.Moved{ .done = 6 }, sys.receive(bench.peer, &buffer));
 }
 
-test "what was sent arrives before the end, however soon that was asked for" {
+test "bytes that were sent arrive before the end, however soon that was asked for" {
     for ([_]bool{ false, true }) |closes| {
         var bench: Bench = undefined;
         try bench.init();
@@ -162,7 +162,7 @@ test "paused sockets keep no buffer from others, however much they were sent" {
     try testing.expectEqual(sent, got);
 }
 
-test "what does not fit into the batch goes out at once, and all of it arrives" {
+test "bytes that do not fit into the batch go out at once, and all of them arrive" {
     var bench: Bench = undefined;
     try bench.init();
     defer bench.deinit();

@@ -332,7 +332,7 @@ test "every extension finds its own row, and no extension stands in two" {
     try testing.expect(count > 120);
 }
 
-test "what is worth compressing" {
+test "types that are worth compressing" {
     for ([_]Mime{ .text_html, .application_json, .image_svg_xml, .application_wasm }) |mime| {
         try testing.expect(mime.isCompressible());
     }

@@ -106,7 +106,7 @@ pub const Range = union(enum) {
     }
 };
 
-test "one range" {
+test "a single range" {
     const cases = [_]struct { []const u8, u64, Range }{
         .{ "bytes=0-0", 10, .{ .part = .{ .offset = 0, .len = 1 } } },
         .{ "bytes=2-5", 10, .{ .part = .{ .offset = 2, .len = 4 } } },

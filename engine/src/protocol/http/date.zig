@@ -239,7 +239,7 @@ test "every day from 1970 to 2400 survives the round trip" {
     }
 }
 
-test "what is not a date" {
+test "texts that are no dates are refused" {
     const bad = [_][]const u8{
         "",                                 "0",                             "Sun, 06 Nov 1994 08:49:37",
         "Sun, 06 Nov 1994 08:49:37 UTC",    "Sun, 31 Feb 1994 08:49:37 GMT", "Sun, 00 Nov 1994 08:49:37 GMT",

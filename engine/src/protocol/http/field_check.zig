@@ -42,7 +42,7 @@ pub inline fn idOf(name: []const u8, value: []const u8) FieldError!header.Id {
 const encode = @import("../http1/encode.zig");
 const response_fields = @import("../http1/response_fields.zig");
 
-test "what is wrong is what would be wrong when it is written" {
+test "fields fail the check that would fail when they are written" {
     const lists = [_][]const Field{
         &.{},
         &.{ .init("X-A", "1"), .init("Content-Length", "5"), .init("content-length", "5") },

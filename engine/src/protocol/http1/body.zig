@@ -329,7 +329,7 @@ test "without a limit, sizes that add up beyond 64 bits are still refused" {
     );
 }
 
-test "what is refused is not consumed" {
+test "bytes that are refused are not consumed" {
     var storage: [1]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     var chunked: Chunked = .{};

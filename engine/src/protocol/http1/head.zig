@@ -766,7 +766,7 @@ test "targets: path and query, the short way and the long way" {
     try std.testing.expectEqual(Head{ .storage = &.{} }, head);
 }
 
-test "what fields and targets say beside the path" {
+test "fields and targets say more than the path" {
     var storage: [8]FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     const expecting = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";

@@ -263,7 +263,7 @@ test "headers survive" {
     }
 }
 
-test "what is wrong with a header" {
+test "frame headers that break the rules are refused" {
     const ok: ?Code = null;
     const size: ?Code = .frame_size_error;
     const rule: ?Code = .protocol_error;

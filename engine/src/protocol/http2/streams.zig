@@ -500,7 +500,7 @@ test "moving house" {
     try testing.expectEqual(Closed.Memory{ .closed = .ended }, streams.closed.recall(15));
 }
 
-test "what is remembered of closed streams" {
+test "closed streams are remembered for a while" {
     var closed: Closed = .{};
     try testing.expectEqual(Closed.Memory.never_opened, closed.recall(1));
     closed.note(1, .ended);

@@ -258,7 +258,7 @@ test "Forwarded" {
     }) |case| try expectHops(case[1], Hops.init(case[0]));
 }
 
-test "what is malformed" {
+test "malformed fields are refused" {
     for ([_][]const u8{
         "192.0.2", "192.0.2.256", "192.0.2.1:", "192.0.2.1:65536", "[::1",
         "::1]",    "[::1]80",     "localhost",  "fe80::1%eth0",    ":80",

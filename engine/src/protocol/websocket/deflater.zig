@@ -571,7 +571,7 @@ test "text shrinks to what a code of its own allows" {
     try testing.expect(try loop.expect(&message, 0) < 6300);
 }
 
-test "one deflater serves windows of any size, and what never left is not referred to" {
+test "a deflater serves windows of any size, and does not refer to bytes that never left" {
     const loop = try testing.allocator.create(Loop);
     defer testing.allocator.destroy(loop);
     loop.init(15, false);

@@ -631,7 +631,7 @@ test "a message that its buffer does not hold leaves no trace" {
     try testing.expectError(error.TooBig, i.inflateWhole("\xf2\x00\x11\x00\x00", &out));
 }
 
-test "what is not DEFLATE, or ends too early" {
+test "bytes that are no DEFLATE, or end too early, are refused" {
     try expectCorrupt(""); // RFC 7692: even the empty message has a byte
     try expectCorrupt("\x06"); // block type 3
     try expectCorrupt("\x00\x05\x00\xfa\xfeHello"); // lengths disagree

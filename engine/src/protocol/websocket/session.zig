@@ -594,7 +594,7 @@ test "the examples of RFC 6455 section 5.7" {
     try testing.expect(!second.event.data.first and second.event.data.last);
 }
 
-test "what a session writes, its opposite reads" {
+test "frames that a session writes are read by its opposite" {
     var server = testSession(.{ .deflate = true });
     var client = testSession(.{ .role = .client, .deflate = true });
     var out: [frame.control_bytes_max]u8 = undefined;
@@ -644,7 +644,7 @@ test "close frames that an application must not send" {
     try testing.expectEqualStrings("\x88\x00", out[0..try s.encodeClose(close_code_absent, "", null, &out)]);
 }
 
-test "who has to mask is told so" {
+test "a client that does not mask is told so" {
     var server = testSession(.{});
     var plain = "\x81\x00".*;
     try testing.expectEqualStrings("frame not masked", server.feed(&plain).event.failed.reason);
@@ -666,7 +666,7 @@ test "limits are known from the header, before any payload" {
     try expectFailure(1009, &s, "\xc2\xfe\x10\x00\x00\x00\x00\x00");
 }
 
-test "what has just the size of a limit passes" {
+test "messages of just the size of a limit pass" {
     var s = testSession(.{ .frame_max = 2, .message_max = 3 });
     var parts = "\x02\x82\x00\x00\x00\x00ab\x80\x81\x00\x00\x00\x00c".*;
     const first = s.feed(&parts);

@@ -58,7 +58,7 @@ fn speakAndListen(script: *Script) !void {
     _ = try script.wait(.drained);
 }
 
-test "who waits for room hears of it, even if a message comes in the same round" {
+test "an application that waits for room hears of it, even if a message comes in the same round" {
     const limits = .{ .{ "write_high_bytes", 8_000 }, .{ "frame_bytes_max", 1 << 20 } };
     for (0..40) |seed| try Script.play(seed, &limits, speakAndListen);
 }

@@ -253,7 +253,7 @@ test "floods end" {
     }) |name| try flood(name, @field(attacks, name), true);
 }
 
-test "what is more than it seems costs no more than honest requests" {
+test "bytes that mean more than they seem cost no more than honest requests" {
     inline for (.{ "manySettings", "tableSizes", "bombs" }) |name| {
         try flood(name, @field(attacks, name), false);
     }

@@ -126,7 +126,7 @@ test "places come when they are asked for, and without them streams are refused"
     }
 }
 
-test "what a peer owes" {
+test "a peer owes frames until they have come" {
     var h: Harness = undefined;
     h.init(&harness.config, &.{});
     defer h.deinit();
@@ -227,7 +227,7 @@ test "responses" {
     }
 }
 
-test "what cannot be said changes nothing" {
+test "a command that is refused changes nothing" {
     var h: Harness = undefined;
     try open(&h, &harness.config, b.get(1));
     defer h.deinit();

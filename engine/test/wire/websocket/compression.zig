@@ -155,7 +155,7 @@ test "an endless row of empty blocks counts against the limit, though nothing co
     });
 }
 
-test "what we send, fragment by fragment, reads back at every window size" {
+test "messages that we send, fragment by fragment, read back at every window size" {
     var plain: [1500]u8 = undefined;
     writeText(2, &plain);
     const memory = try gpa.alignedAlloc(u8, .of(u16), Deflater.memoryBytes(15));

@@ -255,7 +255,7 @@ test "sizes of the table" {
     try testing.expectError(error.Compression, lines(&memory, &decoder, "\xbf", &out));
 }
 
-test "what is longer than the room is read, and what is longer than the table empties it" {
+test "a field longer than the room is read, and a field longer than the table empties it" {
     var decoder: Decoder = .{};
     var memory: Memory = .{};
     var out: [128]u8 = undefined;

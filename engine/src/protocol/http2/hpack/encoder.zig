@@ -244,7 +244,7 @@ const Pair = struct {
     }
 };
 
-test "what repeats takes a byte" {
+test "a field that repeats takes a byte" {
     var pair: Pair = .{};
     const now = "Sun, 06 Nov 1994 08:49:37 GMT";
     for (0..3) |round| {

@@ -65,7 +65,7 @@ test "examples of RFC 7541 appendix C.1" {
     try testing.expectEqual(42, read("\x2a", &at, 8));
 }
 
-test "what is written is read" {
+test "integers are read as they were written" {
     var out: [bytes_max]u8 = undefined;
     for ([_]u32{ 0, 1, 14, 15, 16, 30, 31, 32, 126, 127, 128, 254, 255, 256, 16_383, 1 << 20, max }) |value| {
         inline for (.{ 4, 5, 6, 7 }) |bits| {

@@ -215,7 +215,7 @@ test "entries come and go, against a list" {
     try compareWithList(.own);
 }
 
-test "the same in a ring that grows with its entries, and shrinks again" {
+test "a table in a ring that grows with its entries, and shrinks again" {
     try compareWithList(.lent);
 }
 
