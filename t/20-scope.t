@@ -68,9 +68,9 @@ like($json->encode($scope->{client}), qr/,\d+\]\z/, 'ports are numbers');
 
 my $again = scope_of("GET /a/b?x=1&y=%20 HTTP/1.1\r\nHost: $host\r\nX-Test: One\r\n\r\n");
 delete $_->{client} for $scope, $again;
-is_deeply($again, $scope, 'what an application does to its scope, no other request sees');
+is_deeply($again, $scope, "no other request sees an application's changes of its scope");
 
-subtest 'one connection, many requests' => sub {
+subtest 'many requests on a connection' => sub {
     my $client = TestClient->new($port);
     for my $round (1 .. 5) {
         $client->send("GET /$round HTTP/1.1\r\nHost: $host\r\nX-Round: $round\r\n\r\n");

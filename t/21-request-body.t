@@ -277,7 +277,7 @@ subtest 'Futures' => sub {
     $client->send("POST /cancel HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n");
     ok($server->wait_for_log(qr/^has cancelled its first$/m), 'nothing comes, and a $receive is cancelled');
     $client->send('abc')->send('def');
-    is($client->response->{body}, 'abcdef', 'what arrives after a cancelled $receive goes to the next');
+    is($client->response->{body}, 'abcdef', 'an event after a cancelled $receive goes to the next');
 
     $client = TestClient->new($port);
     $client->send("POST /two HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n");

@@ -527,7 +527,7 @@ subtest 'files' => sub {
     my $client =
         TestClient->new($port, receive_buffer => 65_536)->send("GET /unreadable HTTP/1.1\r\nHost: h\r\n\r\n");
     $server->wait_for_log(qr/unreadable: truncated/);
-    unlike($client->rest, qr/\r\n0\r\n/, 'what cannot be read to its end is cut short');
+    unlike($client->rest, qr/\r\n0\r\n/, 'a body that cannot be read to its end is cut short');
     ok($server->wait_for_log(qr/unreadable: on_disconnect server_error/),
         '... which the application is told');
     ok($server->wait_for_log(qr/unreadable: failed/), '... by its $send, too');
@@ -540,7 +540,7 @@ subtest 'Futures' => sub {
     is(get($port, '/ignore')->{body}, 'not awaited', 'ignoring works');
     my $slow =
         TestClient->new($port, receive_buffer => 65_536)->send("GET /cancel HTTP/1.1\r\nHost: h\r\n\r\n");
-    ok($server->wait_for_log(qr/pending: [1-9]/),          'what a client does not take is pending');
+    ok($server->wait_for_log(qr/pending: [1-9]/),          '$send is pending while the client takes nothing');
     ok($slow->response->{body} eq ('x' x 9_000_000) . 'y', '... cancelling that harms nothing');
     is(length get($port, '/nested')->{body}, 5_000_003, 'blocking in a nested loop works');
 };

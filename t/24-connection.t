@@ -193,7 +193,10 @@ subtest 'completion' => sub {
     ok($server->wait_for_log(qr/^complete 1 args=\ncomplete 2\n.*complete 3\n/ms),
         'callbacks run in order, without arguments');
     like($server->log, qr/a callback died: in a callback/, '... one that dies is logged');
-    ok($server->wait_for_log(qr/^registered late, called$/m), 'one that comes late is called at once');
+    ok(
+        $server->wait_for_log(qr/^registered late, called$/m),
+        'a callback that is registered late is called at once'
+    );
 };
 
 subtest 'disconnect' => sub {

@@ -174,7 +174,7 @@ sub run_with {
     my $report = $ask->('/kept');
     cmp_ok($report->{kept}, '>', 15, 'things were kept');
     is_deeply($report->{changed}, [], '... and have not changed');
-    is_deeply($report->{alive},   [], 'what was kept weakly is gone');
+    is_deeply($report->{alive},   [], 'a scope that was kept weakly is gone');
     cmp_ok(
         $report->{destroyed}, '==',
         $options{state} ? 6 : 4,

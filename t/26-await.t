@@ -94,7 +94,7 @@ subtest 'cancellation' => sub {
     my $next = pending();
     my $more = awaits($awaited, $next);
     $outer->cancel;
-    ok($own->is_cancelled && $code == 1, 'what others have registered stays');
+    ok($own->is_cancelled && $code == 1, 'callbacks that others have registered stay');
     ok($awaited->is_cancelled,           '... beside what is awaited');
     is($more->get->[0] || 'nothing', 'nothing', 'a cancelled Future leaves its other waiter alone')
         if $more->is_ready;
@@ -232,7 +232,7 @@ subtest 'the end of a sub that has waited' => sub {
     }
     my $wait  = pending();
     my $ended = $values->($wait)->on_done(sub { die "on_done\n" });
-    ok(!eval { $wait->done; 1 }, 'what a callback throws');
+    ok(!eval { $wait->done; 1 }, 'an exception of a callback');
     is($@, "on_done\n", '... reaches those who have resolved what it waited for');
     $wait  = pending();
     $ended = $values->($wait)->on_ready(sub { die "on_ready\n" });

@@ -198,12 +198,12 @@ for my $name (sort keys %bad) {
 
 subtest 'while it waits' => sub {
     my $client = request('GET /slow');
-    is(get($port, '/good?a%20pipe')->{body}, "one\ntwo\n",   'others are served while a pipe is quiet');
+    is(get($port, '/good?a%20pipe')->{body}, "one\ntwo\n", 'other requests are served while a pipe is quiet');
     is($client->response->{body},            'first second', '... which is sent to its end');
     ok($server->wait_for_log(qr/^the pipe is sent, open=1$/m), '... and stays open');
     is(get($port, '/counter')->{body}, pack('Q', 7),
         'what says "not now" is waited for, whatever kind it is');
-    is(get($port, '/ignored')->{body}, 'first', 'nobody has to wait for it');
+    is(get($port, '/ignored')->{body}, 'first', 'no other request waits for it');
 };
 
 subtest 'its end' => sub {
@@ -213,9 +213,9 @@ subtest 'its end' => sub {
     $client->reset;
     ok($server->wait_for_log(qr/^the quiet pipe is left$/m), 'a client that leaves ends the wait for a pipe');
     $client = request('GET /endless', receive_buffer => 65_536);
-    ok(defined $client->_until(qr/\0/), 'what has no end has begun');
+    ok(defined $client->_until(qr/\0/), 'a body without an end has begun');
     is(get($port, '/good?a%20pipe')->{body},
-        "one\ntwo\n", 'others are served while a client does not take what it gets');
+        "one\ntwo\n", 'other requests are served while a client takes nothing');
     $client->reset;
     ok($server->wait_for_log(qr/^the endless file is left$/m), 'a client that leaves ends what has no end');
     $client = request('GET /broken');

@@ -269,7 +269,7 @@ subtest 'stopping with a request in flight' => sub {
     my $cut      = TestClient->new($stubborn->port)->send("GET /held?never HTTP/1.1\r\nHost: h\r\n\r\n");
     ok($stubborn->wait_for_log(qr/^a request is held$/m), 'one more');
     $stubborn->signal('INT');
-    is($cut->rest,      '', 'what takes too long is cut');
+    is($cut->rest,      '', 'a request that takes too long is cut');
     is($stubborn->wait, 0,  '... and the server ends all the same');
     like(
         $stubborn->log,

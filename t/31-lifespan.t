@@ -173,7 +173,7 @@ subtest 'failed' => sub {
         lifespan_startup_timeout => 0.1,
         shutdown_timeout         => 120
     );
-    like($message, qr/Lifespan startup timed out after 0\.1s/, 'one that hangs times out');
+    like($message, qr/Lifespan startup timed out after 0\.1s/, 'a startup that hangs times out');
     cmp_ok(time - $began, '<', 60, '... and has no more time after that');
 };
 

@@ -71,7 +71,7 @@ for my $loop (qw(Peregrine Poll Select)) {
     }
 }
 
-subtest 'those that stop nothing' => sub {
+subtest 'signals that stop nothing' => sub {
     local $ENV{GO} = "$dir/go";
     my $log    = "$dir/access.log";
     my $server = starting('--access-log', $log);

@@ -73,9 +73,9 @@ sub waiting {
 subtest 'another file, another format' => sub {
     ask('/a');
     $server->configure(access_log => "$directory/two", access_log_format => 'two %U');
-    is(content("$directory/one"), "one /a\n", 'what has ended is in the old file at once');
+    is(content("$directory/one"), "one /a\n", 'ended requests are in the old file at once');
     ask('/b');
-    ok(comes(sub { content("$directory/two") eq "two /b\n" }), 'what follows goes to the new one');
+    ok(comes(sub { content("$directory/two") eq "two /b\n" }), 'later requests go to the new file');
     $server->configure(access_log_format => 'three %U');
     ask('/c');
     ok(comes(sub { content("$directory/two") eq "two /b\nthree /c\n" }), 'the format alone');
@@ -109,7 +109,7 @@ subtest 'none, and one again' => sub {
     is($memory, "new /memory\n", '... for the handle');
 };
 
-subtest 'what cannot be' => sub {
+subtest 'changes that are refused' => sub {
     my $error =
         eval { $server->configure(access_log => "$directory/no/such", log_level => 'error'); 1 } ? '' : $@;
     like(

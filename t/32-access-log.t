@@ -176,7 +176,7 @@ subtest 'a client that leaves' => sub {
     is($text, "/pieces 200 X\n", 'its response is cut short');
 };
 
-subtest 'where it goes' => sub {
+subtest 'the place of the log' => sub {
     my $loop   = IO::Async::Loop->new;
     my $memory = '';
     open my $handle, '>', \$memory or die $!;

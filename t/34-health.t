@@ -151,7 +151,7 @@ subtest 'Perl is busy, and the engine with it' => sub {
     is($server->stop,                   0,              'and the server stops in order');
 };
 
-subtest 'whoever is refused meanwhile has a line in the access log' => sub {
+subtest 'a request that is refused meanwhile has a line in the access log' => sub {
     my $log    = File::Temp->new;
     my $server = start(
         engine                      => 'thread',
@@ -215,7 +215,7 @@ subtest 'at capacity' => sub {
     is(exchange($server->port, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")->{status}, 503, 'no room for a request');
     is_alive(get($server->port, '/health'), 'the health path');
     my $silent = TestClient->new($server->port);
-    like($silent->rest, qr{\AHTTP/1\.1 503 }, 'whoever says nothing is turned away in time');
+    like($silent->rest, qr{\AHTTP/1\.1 503 }, 'a client that says nothing is turned away in time');
 };
 
 subtest 'stopping' => sub {
@@ -224,7 +224,7 @@ subtest 'stopping' => sub {
     my $busy   = blocking($server, 'stopping');
     $server->signal('TERM');
     $gate->open('stopping');
-    is($busy->response->{body}, 'app: GET /block ', 'what was running is answered');
+    is($busy->response->{body}, 'app: GET /block ', 'running requests are answered');
     is($server->wait,           0,                  'and the thread does not keep the process');
 };
 

@@ -126,7 +126,7 @@ subtest 'options' => sub {
     );
 };
 
-subtest 'one port of both families' => sub {
+subtest 'a port of both families' => sub {
     plan skip_all => 'this machine has no IPv6' if !has_ipv6();
     for my $hosts ([ '0.0.0.0', '[::]' ], [ '[::]', '0.0.0.0' ]) {
         my $free   = free_port();
@@ -268,7 +268,7 @@ subtest 'several places' => sub {
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1);
     my ($status, undef, $error) =
         TestServer->finish('--listen', $paths[0], '--listen', '127.0.0.1:' . $taken->sockport, $app_file);
-    is($status, 1, 'one place that is taken');
+    is($status, 1, 'a place that is taken');
     like($error, qr/Port \d+ is already in use/, '... is named');
     ok(!-e $paths[0], '... and the other one is given up');
 };
@@ -307,7 +307,7 @@ subtest 'inherited sockets' => sub {
 
     $server = inheriting([$tcp], { LISTEN_FDS => 1 },
         '--listen', "127.0.0.1:$port", '--listen', "$directory/own.sock", $app_file);
-    ok($server->wait_for_log(qr/unix:/), 'one that is bound where a place asks for is used');
+    ok($server->wait_for_log(qr/unix:/), 'an inherited socket that is bound at a place is used there');
     is(curl("http://127.0.0.1:$port/"), "http 127.0.0.1 $port 127.0.0.1", '... and serves');
     unlike($server->log, qr/is closed/, '... without a complaint');
     $server->stop;
@@ -319,7 +319,7 @@ subtest 'inherited sockets' => sub {
     $server->stop;
 
     $server = inheriting([ $tcp, $unix ], { LISTEN_FDS => 2 }, '--port', $port, $app_file);
-    ok($server->wait_for_log(qr/listening on/), 'one that nobody asks for');
+    ok($server->wait_for_log(qr/listening on/), 'an inherited socket that no place asks for');
     like(
         $server->log,
         qr/nothing is to listen on the inherited descriptor 4: it is closed/,

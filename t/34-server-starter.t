@@ -100,7 +100,7 @@ for my $workers (0, 2) {
         like content("$dir/asked$workers"), qr/\A[1-9]\d+ requests\n\z/, 'was answered each time';
         $server->signal('TERM');
         is $server->wait(patience(20)), 0, 'TERM ends all of it';
-        ok !IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port), 'nobody listens any more';
+        ok !IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port), 'no process listens any more';
     };
 }
 

@@ -68,8 +68,9 @@ subtest 'open connections' => sub {
         ask(from('127.0.0.1', $server))->{status} == 200 || do { $still++; 0 }
     });
     ok($let_in, 'another one when one has closed');
-    is(scalar(grep { ask($_)->{status} == 200 } @open[ 1, 2 ]), 2, 'those that were there are served on');
-    is($server->stop,                                           0, 'the server ends well');
+    is(scalar(grep { ask($_)->{status} == 200 } @open[ 1, 2 ]),
+        2, 'connections that were there are served on');
+    is($server->stop, 0, 'the server ends well');
     my $log  = $server->log;
     my $told = 0;
     $told += length $1 ? $1 : 1

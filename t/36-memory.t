@@ -143,7 +143,7 @@ for my $case ([ '/collect' => 50_000 ], [ '/wait' => 12_000 ]) {
         my ($became, $others, $clients) = attack($server, $path);
         note join ', ', map { "$_: $became->{$_}" } sort keys %$became;
         is(waitpid($server->pid, WNOHANG), 0, 'the process lives');
-        cmp_ok($others->{asked}, '>', 3, 'others asked meanwhile');
+        cmp_ok($others->{asked}, '>', 3, 'other clients asked meanwhile');
         is($others->{served}, $others->{asked}, '... and were served');
         my $refused = ($became->{413} // 0) + ($became->{503} // 0);
         cmp_ok($refused,        '>', 50, 'requests were refused');
@@ -202,7 +202,7 @@ sub hold_with_streams {
             my $answer = TestClient::get($server->port, '/');
             $status{ $answer->{status} }++;
         }
-        is_deeply(\%status, { 200 => 4 }, 'who holds nothing is served');
+        is_deeply(\%status, { 200 => 4 }, 'a client that holds nothing is served');
         ok(
             wait_for(sub { $server->log =~ /memory_max is \d+ MB: requests that were refused or cut: \d+/ }),
             'the log says so'

@@ -198,7 +198,7 @@ subtest 'a child that comes to an end' => sub {
             'one that returns says so'
         );
         my @died = $log =~ /process \d+, which the application has forked, died: the child's own words$/mg;
-        is(scalar @died, 2, 'one that dies says of what, at once or later');
+        is(scalar @died, 2, 'a child that dies says of what, at once or later');
         like($log, qr/^destroyed in a child$/m, 'destructors run in one that exits');
         like(
             $log,
@@ -302,7 +302,7 @@ APP
     get($port, $_) for qw(/returns /exits /sleeps /);
     ok($server->wait_for_log(qr/which the application has forked, returned from it/),
         'a child that returns ends');
-    ok($server->wait_for_log(qr/^END in a child$/m), 'one that exits runs its END blocks');
+    ok($server->wait_for_log(qr/^END in a child$/m), 'a child that exits runs its END blocks');
     unlike($server->log, qr/END in a child.*END in a child/s, '... the other one does not');
     ok(-S $unix, 'the Unix socket is there');
     is(content($pid_file), $server->pid . "\n", 'the pid file, too');
@@ -354,7 +354,7 @@ subtest 'a child of the lifespan application' => sub {
     }
 };
 
-subtest 'what runs another program' => sub {
+subtest 'children that run another program' => sub {
     local $ENV{IO_ASYNC_LOOP} = 'Peregrine';    # as pagi-server has it
     my $server = TestServer->start(
         app => async sub {

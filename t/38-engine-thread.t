@@ -170,7 +170,7 @@ subtest 'an upload' => sub {
             my $other =
                 TestClient->new($port)
                 ->send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
-            is(get($port, '/health')->{body}, "ok\n", 'others send their requests');
+            is(get($port, '/health')->{body}, "ok\n", 'other clients send their requests');
             push @{ $server->{others} }, $other;
         }
     );
@@ -218,7 +218,7 @@ subtest 'a client that leaves while Perl computes' => sub {
     my $next = TestClient->new($other->port)->send("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n");
     open my $signal, '>', "$signals/fifth" or die "$signals/fifth: $!";
     is($next->response->{body},  'quick', 'the next one is answered');
-    is($stays->response->{body}, 'noted', 'who waits is answered');
+    is($stays->response->{body}, 'noted', 'clients that wait are answered');
     like($other->log, qr/^works on stays$/m, '... as the application works on that');
     unlike($other->log, qr/^works on leaves$/m, '... and not on what nobody waits for');
     is($other->stop, 0, 'the server ends well');

@@ -27,7 +27,7 @@ subtest 'each word says what it is' => sub {
     ok !(grep { $_->{kind} !~ /\A(?:counter|gauge|bucket|sum)\z/ || !length $_->{summary} } @words),
         'all are described';
     is $words[ $at{'requests/2xx'} ]{label},        'status', 'requests are told apart by their status';
-    is $words[ $at{'connections/idle'} ]{kind},     'gauge',  'what is now is a gauge';
+    is $words[ $at{'connections/idle'} ]{kind},     'gauge',  'a present number is a gauge';
     is $words[ $at{'request_time/0.0005'} ]{label}, 'le',     'a bucket has its bound';
     is $words[ $at{'request_time'} ]{kind},         'sum',    'a histogram has a sum';
 };
@@ -61,8 +61,8 @@ subtest 'sums over processes, and what was counted stays' => sub {
     $counters->note_restart('heartbeat');
     my $after = $counters->read;
     is @{ $after->{processes} },                 2,  'the master has cleared its column';
-    is $after->{sum}[ $at{'requests/2xx'} ],     60, 'what it has counted stays';
-    is $after->{sum}[ $at{'connections/idle'} ], 4,  'what it had open does not';
+    is $after->{sum}[ $at{'requests/2xx'} ],     60, 'its counts stay';
+    is $after->{sum}[ $at{'connections/idle'} ], 4,  'its gauges do not';
     is $after->{restarts}{heartbeat},            1,  'why it is replaced is counted';
     $counters->note_restart('mood');
     is $counters->read->{restarts}{other}, 1, 'so is what nobody has thought of';

@@ -132,7 +132,7 @@ subtest 'loaded once' => sub {
         'workers have equally many sockets'
     );
 
-    is(get($port, '/sockets')->{body}, "0\n0", 'what it runs or forks inherits no socket');
+    is(get($port, '/sockets')->{body}, "0\n0", 'programs and children of the template inherit no socket');
     kill KILL => $found{2};
     ok($server->wait_for_log(qr/worker 2 \($found{"2"}\) was killed by SIGKILL: another one/),
         'the master sees how a worker ends');
@@ -262,7 +262,7 @@ subtest 'a template that dies' => sub {
     is($server->stop, 0, 'it ends well');
 };
 
-subtest 'what cannot be preloaded' => sub {
+subtest 'applications that cannot be preloaded' => sub {
     my %why = (
         'use IO::Async::Loop; my $loop = IO::Async::Loop->new;' =>
             qr/has made an IO::Async::Loop, which processes cannot share: it has to be made in each/,

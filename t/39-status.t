@@ -232,7 +232,7 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
     $http->post("$url/die");    # a GET would be tried again
     ok wait_for(sub { metrics($status)->{'peregrine_process_restarts_total{reason="signal"}'} == 1 }),
         'a death is counted';
-    cmp_ok requests($status, '2xx'), '>=', $total, 'what the dead one has counted is not lost';
+    cmp_ok requests($status, '2xx'), '>=', $total, 'the counts of the dead worker are not lost';
     ok wait_for(sub { metrics($status)->{peregrine_processes} == 2 }), 'and another one is there';
 
     my ($shows) = grep { !$seen{"$_\n"} } children($server->pid, map { $_->{pid} } @{ $facts->{processes} });
@@ -242,7 +242,7 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
     is requests($status, '4xx'), 0, 'and knows what the first one knew';
     cmp_ok requests($status, '2xx'), '>=', $total, 'all of it';
     is $server->stop, 0, 'all of them stop';
-    ok !kill(0, $shows), 'nobody is left';
+    ok !kill(0, $shows), 'no process is left';
 };
 
 subtest 'an engine process: readiness is that of the workers that join it' => sub {
@@ -277,7 +277,7 @@ subtest 'a stop: who waits for an answer gets it, nobody else is let in' => sub 
     my $working = 'peregrine_requests_open{state="working"}';
     ok wait_for(sub { metrics($status)->{$working} }), 'a request is in work';
     $server->signal('TERM');
-    ok wait_for(sub { !IO::Socket::INET->new(@to) }), 'nobody holds the address any more';
+    ok wait_for(sub { !IO::Socket::INET->new(@to) }), 'no process holds the address any more';
     is $http->get("$status/healthz")->{status}, 200, 'the status is there to the end';
     open my $go, '>', $ENV{TEST_GO} or die "$ENV{TEST_GO}: $!";
     like join('', readline $client), qr/^\d+$/m, 'the answer comes';
@@ -330,7 +330,7 @@ subtest 'a Unix socket' => sub {
     ok !-e $path, 'and takes its file along';
 };
 
-subtest 'what is wrong with the option' => sub {
+subtest 'mistakes in the option' => sub {
     like refused(app => sub { }, status => 'localhost'), qr/option 'status'/, 'no address';
     my ($status, undef, $err) = TestServer->finish($app, '--status', '127.0.0.1:99999');
     is $status, 2, 'the command refuses it, too';
@@ -381,7 +381,7 @@ subtest 'as a part of another application' => sub {
         'the page has a strict policy';
     unlike $page->{body} =~ s{http://www\.w3\.org/2000/svg}{}gr, qr{https?:|//\w|\bsrc=|\@import|url\(},
         'and needs nothing from elsewhere';
-    is ask(path => '/readyz')->{status}, 503, 'nobody serves yet';
+    is ask(path => '/readyz')->{status}, 503, 'no worker serves yet';
     like ask(path => '/readyz')->{body},             qr/^no process serves$/, 'it says so';
     like ask(path => '/readyz', ready => 0)->{body}, qr/^the server stops$/,  'nor will again';
     ok !eval { PAGI::Server::Status->new; 1 }, 'it needs counters';

@@ -168,7 +168,8 @@ sub further_requests {
     my $slow   = TestClient->new($server->port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
     my $client = TestClient->new($server->port);
     for (1 .. 6) { $client->send("GET /nap HTTP/1.1\r\nHost: h\r\n\r\n")->response }
-    is(($slow->response || {})->{status}, 200, 'who awaits, or keeps the worker for short times only,');
+    is(($slow->response || {})->{status},
+        200, 'a request that awaits, or keeps the worker for short times only,');
     is(() = $server->log =~ /another one takes its place/g, 3, '... is left alone');
     return;
 }

@@ -186,7 +186,7 @@ for my $case ([qr/hangs.*hangs/s], [ qr/hangs/, '--preload-app' ]) {
             '--workers' => 2,
             @template, $hung
         );
-        ok($server->wait_for_log($both), 'what loads hangs');
+        ok($server->wait_for_log($both), 'a worker that loads hangs');
         write_file('app.pl', TestLoad::application(1));
         $server->signal('HUP');
         my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)});

@@ -217,7 +217,7 @@ subtest 'a worker that dies' => sub {
     is($server->stop, 0, 'it ends well');
 };
 
-subtest 'one that dies again and again' => sub {
+subtest 'a worker that dies again and again' => sub {
     my $server = command('--workers', 1);
     my $port   = $server->port;
     for my $count (1 .. 3) {

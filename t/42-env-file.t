@@ -34,7 +34,7 @@ sub problem_of {
     return ref $@ ? ${$@} =~ s{\Q$dir\E/}{}gr : "no reference: $@";
 }
 
-subtest 'what a file can say' => sub {
+subtest 'values of a file' => sub {
     my $path = write_file('all.env', <<'ENV' =~ s/<CR>/\r/r);
 # a comment
 
@@ -61,7 +61,7 @@ ENV
     );
 };
 
-subtest 'what cannot be' => sub {
+subtest 'files that are refused' => sub {
     my %problems = (
         "A=1\nB 2\n"     => q{wrong.env line 2: expected NAME=value, not 'B 2'},
         "1A=1\n"         => q{wrong.env line 1: expected NAME=value, not '1A=1'},
@@ -76,7 +76,7 @@ subtest 'what cannot be' => sub {
     like($error, qr{option --env-file: cannot read '\Q$dir\E/absent': No such file}, '... and is named');
 };
 
-subtest 'who wins' => sub {
+subtest 'the order of files and environment' => sub {
     local %ENV = (%ENV, JT_SHELL => 'shell');
     delete @ENV{qw(JT_ONE JT_TWO)};
     my $first  = write_file('first.env',  "JT_ONE=1\nJT_TWO=1\nJT_SHELL=file\n");

@@ -174,7 +174,7 @@ subtest 'whom it does not concern' => sub {
     is_deeply { Peregrine::Notify->environment }, { NOTIFY_SOCKET => "$dir/nobody" },
         'a successor gets the variables';
     ok !exists $ENV{NOTIFY_SOCKET}, 'others do not';
-    is $service->say(STATUS => 'x'), 0, 'what was not sent is known';
+    is $service->say(STATUS => 'x'), 0, 'the server knows what it could not send';
 };
 
 done_testing;

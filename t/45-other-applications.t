@@ -64,7 +64,7 @@ subtest 'without lifespan a request tells' => sub {
     is($server->stop, 0, '... and the server ends well');
 };
 
-subtest 'what is a PAGI application' => sub {
+subtest 'applications of PAGI' => sub {
     for my $text (
         q{async sub { ... }},
         q{sub { my ($scope, $receive, $send) = @_; my $env = \%ENV; ... }},
@@ -88,7 +88,7 @@ subtest 'what is a PAGI application' => sub {
 };
 
 # The frameworks themselves were tried by hand; a module of that name is what the loader goes by.
-subtest 'what is no code reference' => sub {
+subtest 'values that are no code references' => sub {
     mkdir "$directory/lib";
     write_file('lib/Mojolicious.pm', 'package Mojolicious; sub new { bless {}, shift } 1;');
     my @lib = ('-I', "$directory/lib");

@@ -124,7 +124,7 @@ subtest 'SecurityHeaders' => sub {
         is(headers_of(call($sends))->{'x-frame-options'}, 'SAMEORIGIN', "$type has them");
     }
     my $wrong = PAGI::Middleware::SecurityHeaders->new->wrap(sub { $_[2]->($_) for 'x', {}; Future->done });
-    is_deeply([ call($wrong) ], [ 'x', {} ], 'what is no event is for the server');
+    is_deeply([ call($wrong) ], [ 'x', {} ], 'values that are no events go to the server');
     ok(!eval { PAGI::Middleware::SecurityHeaders->new(x_frame_option => 1) }, 'an unknown setting');
     like($@, qr/does not know x_frame_option; it knows x_frame_options .* at t\b/, '... is named');
 };

@@ -157,7 +157,7 @@ subtest 'for others' => sub {
         '... likewise';
 };
 
-subtest 'what has begun' => sub {
+subtest 'a response that has begun' => sub {
     my $half = TestClient->new($server->port)->send("GET /half HTTP/1.1\r\nHost: h\r\n\r\n")->rest;
     unlike $half, qr/secret_function/, 'a response that has begun has no page in it';
     my $starts = TestClient->new($server->port)->send("GET /starts HTTP/1.1\r\nHost: h\r\n\r\n")->rest;

@@ -41,7 +41,7 @@ sub deep {
 
 my $file = quotemeta __FILE__;
 
-subtest 'who called whom' => sub {
+subtest 'the functions that called each other' => sub {
     my $traces = PAGI::Server::StackTrace->watch;
     eval { middle("text\n") };
     my @frames = $traces->of($@);

@@ -206,7 +206,7 @@ for my $told (eval { require Linux::Inotify2; 1 } ? (1) : (), 0) {
     };
 }
 
-subtest 'what cannot be loaded is shown until it can' => sub {
+subtest 'code that cannot be loaded is shown until it can' => sub {
     write_file($app, code(1));
     my $server = command(1);
     my $port   = $server->port;
@@ -278,7 +278,7 @@ subtest 'from the beginning' => sub {
     $server->signal('HUP');
     is($server->wait_for_log(qr/(SIGHUP): the application is loaded again/), 'SIGHUP', 'HUP does it by hand');
     becomes($server, qr/\A2 name/, '... and it serves');
-    ok($server->wait_for_log(qr/did not leave in time: SIGKILL/), 'what is in a loop is killed');
+    ok($server->wait_for_log(qr/did not leave in time: SIGKILL/), 'a worker that is in a loop is killed');
     is($server->stop, 0, 'and it stops');
 };
 

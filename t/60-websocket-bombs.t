@@ -137,7 +137,7 @@ subtest 'honest messages of 16 MiB' => sub {
     is $sends->($text),                         $same,                         'as it is';
     is $sends->(deflated($text), rsv => $RSV1), $same,                         'compressed';
     is $client->text('short')->next,            'text 5 ' . sha1_hex('short'), 'and what comes behind';
-    is $sends->($text . 'x'),                   'close 1009 message too big',  'one byte more is too much';
+    is $sends->($text . 'x'),                   'close 1009 message too big',  'a further byte is too much';
     is $server->stop,                           0,                             'the server ends well';
 };
 

@@ -65,7 +65,7 @@ subtest 'on by default' => sub {
         is $compressed ? inflated($payload) : $payload, $text, 'the same text';
     }
     $socket->send_frame(TestWebSocket::TEXT, deflated("\xff"), rsv => $RSV1);
-    is $socket->next, 'close 1007 text is not UTF-8', 'what inflates to no text is refused';
+    is $socket->next, 'close 1007 text is not UTF-8', 'a message that inflates to no text is refused';
 };
 
 subtest 'a bomb' => sub {

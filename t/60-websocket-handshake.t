@@ -259,7 +259,7 @@ subtest 'denial' => sub {
     );
     like($log, qr/^$_: websocket\.$_: the handshake is being answered with a response/m, "no $_ then")
         for qw(accept send close keepalive);
-    is(scalar(() = $log =~ /^http\.response\.body: done$/mg), 1,   'what comes after the end does nothing');
+    is(scalar(() = $log =~ /^http\.response\.body: done$/mg), 1,   'events after the end do nothing');
     is(answer_of('/deny?wait')->{status},                     401, 'an application that waits for more');
     is(answer_of('/deny?twice')->{status},                    401, 'a second start');
     ok($server->wait_for_log(qr/websocket\.http\.response\.start: the response has already started/),

@@ -502,7 +502,7 @@ subtest 'keepalive before the start' => sub {
 
 subtest 'close' => sub {
     my $stream = TestStream->open($port, '/close');
-    is($stream->message->{data}, 'last',       'what was sent before is there');
+    is($stream->message->{data}, 'last',       'events that were sent before are there');
     is($stream->ending,          'terminated', 'the stream ends at once');
     unlike($server->log, qr/^cleaned up$/m, '... while the application goes on');
     $gate->open('closed');

@@ -319,7 +319,7 @@ subtest 'the request has a body' => sub {
         $server->wait_for_log(qr/^$name began$/m);
         $client->half_close->rest;
         my $seen = last_seen($name);
-        is($seen->[-1], 'http.disconnect', 'one that ends too early ends with a disconnect');
+        is($seen->[-1], 'http.disconnect', 'a body that ends too early ends with a disconnect');
         unlike("@$seen", qr/more=0/, '... and never looks complete');
     }
 };
@@ -348,10 +348,10 @@ subtest 'the end is behind a body that is not read' => sub {
 subtest 'a request that the end cuts short' => sub {
     my $half   = "POST /receive?x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf";
     my $client = request('GET /later?x')->send($half)->half_close;
-    is(body_of($client), 'later', 'those before it are answered');
+    is(body_of($client), 'later', 'requests before it are answered');
     is($client->rest,    '',      '... and it is not');
     $client = request('GET /later?x')->send('GET /half-a-hea')->half_close;
-    is(body_of($client), 'later', 'the same with half a head');
+    is(body_of($client), 'later', 'half a head');
     $client = TestClient->new($port)->send($half =~ s/receive/at-once/r)->half_close;
     is(body_of($client), 'at once', 'an application that does not care answers it');
     is($client->rest,    '',        '... then the connection is closed');
@@ -403,7 +403,7 @@ subtest 'an application that does not answer' => sub {
         is_deeply(seen($path), \@left, '... and the application knows why');
     }
     my $client = request('GET /half?half')->half_close;
-    like($client->rest, qr/half/, 'what it sent before it gave up arrives');
+    like($client->rest, qr/half/, 'bytes that it sent before it gave up arrive');
     unlike($client->rest // '', qr/^0\r\n/m, '... and does not look complete');
     is(body_of(request('GET /later?x')->half_close), 'later', 'the next one is served');
     unlike($server->log, qr/application (?:died|ended)/, 'that the application gave up is nobody\'s error');

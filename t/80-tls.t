@@ -308,7 +308,7 @@ subtest 'without TLS' => sub {
     );
 };
 
-subtest 'what cannot be used is an error of the constructor' => sub {
+subtest 'files that cannot be used are errors of the constructor' => sub {
     $files->write('text.pem',   "no certificate\n");
     $files->write('locked.pem', $files->read('localhost.pem'));
     my $missing = $files->path('missing.pem');

@@ -61,7 +61,7 @@ $files->replace('certs/B.Example/fullchain.pem', 'b.example.pem');
 $files->replace('certs/B.Example/privkey.pem',   'b.example.key');
 $files->write('certs/README', "nothing\n")->write('certs/.hidden.pem', "nothing\n");
 
-subtest 'who gets which' => sub {
+subtest 'certificates by the name that a client asks for' => sub {
     my $server = start();
     is(shown($server, 'c.example'),         'c.example', 'a name of a certificate');
     is(shown($server, 'C.EXAMPLE'),         'c.example', '... in capitals');
@@ -77,7 +77,7 @@ subtest 'who gets which' => sub {
     ok(comes($server, undef, 'ours'), 'no name is asked for: default.pem');
     unlink "$dir/$_" or die "$_: $!" for qw(shared.example.pem shared.example.key default.pem default.key);
     $server->signal('HUP');
-    ok(comes($server, 'shared.example', 'a.example'), 'what is gone is gone');
+    ok(comes($server, 'shared.example', 'a.example'), 'a removed certificate is gone');
     is(shown($server, undef), 'a.example', '... all at once');
     is($server->stop,         0,           'stops');
     $server = start($files->pair('ours'));
@@ -85,7 +85,7 @@ subtest 'who gets which' => sub {
     is(shown($server, 'c.example'), 'c.example', '... and the others are there');
 };
 
-subtest 'what cannot be used' => sub {
+subtest 'files that cannot be used' => sub {
     my $server = start();
     put('renewed.example', 'c.example');
     $files->write('certs/a.example.pem', substr $files->read('later.example.pem'), 0, 300);

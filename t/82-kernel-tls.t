@@ -99,7 +99,7 @@ subtest 'a slow reader gets everything' => sub {
     is($client->rest,                         '',      'and a close_notify');
 };
 
-subtest 'what openssl says' => sub {
+subtest 'openssl as the client' => sub {
     my $ticket = File::Temp->new;
     my $ca     = $files->path('ca.pem');
     my $talk   = sub {

@@ -203,15 +203,15 @@ subtest 'EV is loaded in a request' => sub {
     my $pid  = get($port, '/pid')->{body};
     my $used = cpu_ticks($pid);
     sleep 1;
-    cmp_ok cpu_ticks($pid) - $used, '<', 20, 'who waits does nothing meanwhile';
-    like get($port, '/die')->{body}, qr/Internal Server Error/, 'what dies in a callback';
+    cmp_ok cpu_ticks($pid) - $used, '<', 20, 'an interpreter that waits does nothing meanwhile';
+    like get($port, '/die')->{body}, qr/Internal Server Error/, 'an exception in a callback';
     is get($port, '/break')->{body}, 'broken', 'EV::break stops nothing';
     is get($port, '/late')->{body},  '012',    'it goes on';
     is $server->stop, 0, 'it stops';
     like $server->log, qr/EV: error in callback \(ignoring\): in a callback of EV/, 'EV tells what has died';
 };
 
-subtest 'who never idles' => sub {
+subtest 'a loop that never idles' => sub {
     my $server = start();
     my $port   = $server->port;
     get($port, $_) for qw(/load /busy);
@@ -227,7 +227,7 @@ subtest 'a request that waits in EV itself' => sub {
     get($port, '/load');
     get($port, '/');
     my $blocked = ask($port, '/block');
-    ok wait_for(sub { get($port, '/depth')->{body} > 0 }), 'others are served meanwhile, within its wait';
+    ok wait_for(sub { get($port, '/depth')->{body} > 0 }), 'other requests are served within its wait';
     is get($port, '/late')->{body}, '012', '... those that wait, too';
     is get($port, '/let')->{body},  'ok',  '... and may end it';
     is told($blocked), 'let', 'it goes on';

@@ -241,7 +241,7 @@ subtest 'in worker processes' => sub {
 };
 
 # Scalars of an environment serve the next one, unless somebody has changed or kept them.
-subtest 'what applications do to their environments' => sub {
+subtest 'changes of environments by applications' => sub {
     my @kept;
     my %spoil = (
         '/values'  => sub { $_ = 'spoilt' for values %{ $_[0] } },

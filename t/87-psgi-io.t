@@ -145,8 +145,9 @@ sub check_all {
     is eval { $start->("/nothing")->answer->{status} }, 500,          'neither a response nor a byte';
     ok $server->wait_for_log(qr/gave no response, nor spoke on psgix\.io/), '... is told';
     my $raw = $start->('/raw');
-    is eval { $raw->answer->{status} }, 418, 'what it says itself is the answer, not what it returns';
-    is $raw->{client}->rest // '',      '',  '... and the end of its socket the end of the connection';
+    is eval { $raw->answer->{status} }, 418,
+        'bytes that the application writes itself are the answer, not its return value';
+    is $raw->{client}->rest // '', '', '... and the end of its socket the end of the connection';
     ok $server->wait_for_log(qr{^access 418 /raw$}m), '... of which the access log has the status';
     return if $options{tls};
     is $start->('/late')->answer->{body}, 'late', 'a response that comes late';

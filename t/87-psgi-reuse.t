@@ -181,7 +181,7 @@ for my $name (sort keys %mischief) {
 }
 
 my $report = ask('GET /kept');
-is_deeply $report->{changed}, [],         'what was kept is as it was';
+is_deeply $report->{changed}, [],         'a kept environment is as it was';
 is_deeply $report->{alive},   ['circle'], '... and what was not is gone, but for a circle';
 
 # Requests that differ, one after the other, each compared with what it gives on a connection of its own.

@@ -37,7 +37,7 @@ my @commands = (
 );
 
 # Before one of them is loaded.
-subtest 'what an application is by its text' => sub {
+subtest 'the kind of an application by its text' => sub {
     my %kinds = (
         "use strict;\nuse Mojolicious::Commands;\n" => 'a Mojolicious application',
         "  use Dancer2;\n"                          => 'a Dancer2 application',

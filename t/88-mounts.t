@@ -90,7 +90,7 @@ sub check_all {
     my $body = join '', map { chr 32 + $_ % 90 } 1 .. 3_000_000;
     is post($port, '/up', $body)->{body}, 'psgi [] [/up] [/up] ' . md5_hex($body), 'a whole body';
     like post($port, '/api/up', $body)->{body}, qr/, 3000000 bytes in pieces/, '... and one in pieces';
-    is get($port, '/die')->{status}, 500, 'one of them dies';
+    is get($port, '/die')->{status}, 500, 'an application dies';
     like get($port, '/api/y')->{body}, qr/\[\/y\]/, '... the other goes on';
     return;
 }
@@ -110,7 +110,7 @@ for my $way (sort keys %ways) {
     };
 }
 
-subtest 'nobody there' => sub {
+subtest 'a path without an application' => sub {
     my ($server, $port) = peregrine('--mount', "/api=$pagi", '--mount', "/site=$psgi");
     is get($port, '/')->{status},                 404, 'not found';
     is get($port, '/sit')->{status},              404, '... beside an application';
@@ -119,7 +119,7 @@ subtest 'nobody there' => sub {
     is $server->stop,                             0,   'it stops';
 };
 
-subtest 'one application' => sub {
+subtest 'a single application' => sub {
     my ($server, $port) = peregrine($psgi, '-E', 'production');
     is get($port, '/x')->{body}, "psgi [] [/x] [/x] $empty", 'a file of PSGI';
     is $server->stop,            0,                          'it stops';

@@ -137,7 +137,7 @@ sub check_all {
         is get($port, $path)->{status}, 500, "$path: 500";
     }
     ok $server->wait_for_log(qr/died before its response had started: as asked/), '... and the log says why';
-    ok !(get($port, '/half') || {})->{complete}, 'what dies in the middle is cut';
+    ok !(get($port, '/half') || {})->{complete}, 'a response that dies in the middle is cut';
     is get($port, '/cleanup')->{body}, 'c', 'cleanup handlers';
     ok $server->wait_for_log(qr/^cleaned up/m), '... run';
     is exchange($port, "HEAD /large HTTP/1.1\r\nHost: h\r\n\r\n", head => 1)->{status}, 200, 'HEAD';
@@ -197,7 +197,7 @@ subtest 'no room' => sub {
     my $port   = $server->port;
     my @slow   = map { TestClient->new($port)->send("GET /sleep?room HTTP/1.1\r\nHost: h\r\n\r\n") } 1, 2;
     ok $server->wait_for_log(qr/^sleeps: room/m), 'the only process sleeps';
-    is get($port, '/pid')->{status}, 503, 'so many may wait, one more is refused';
+    is get($port, '/pid')->{status}, 503, 'requests may wait up to the limit, a further one is refused';
     $gate->open('room');
     is $_->response->{body},         'slept', 'one that has waited' for @slow;
     is get($port, '/pid')->{status}, 200,     '... and there is room again';

@@ -54,7 +54,7 @@ for my $engine (qw(inline thread)) {
         is $h2->end->{code},        'NO_ERROR', '... the third is the last one';
 
         my $deaf = TestHTTP2->new($server->port, manual => 1);
-        ok ask_until_end($deaf, '/'), 'one that answers nothing has to leave as well';
+        ok ask_until_end($deaf, '/'), 'a client that answers nothing has to leave as well';
         is $deaf->{goaways}[-1]{code}, 'NO_ERROR', '... in peace';
 
         my $eager = TestHTTP2->new($server->port);

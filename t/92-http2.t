@@ -458,7 +458,7 @@ subtest 'ALPN' => sub {
     is $agreed->(), 'nothing', 'nothing is asked for';
     my $h1 = TestClient->new($port, tls => { SSL_alpn_protocols => ['http/1.1'] });
     $h1->send(TestHTTP2::PREFACE . frame(TestHTTP2::SETTINGS, 0, 0));
-    is $h1->response->{status}, 400, 'who has agreed on HTTP/1.1 cannot change over';
+    is $h1->response->{status}, 400, 'a client that has agreed on HTTP/1.1 cannot change over';
     my $weak = start(
         access_log => undef,
         listen     => [ {
@@ -545,7 +545,7 @@ subtest 'settings' => sub {
     );
     is $h2->{window}, 200_000 - 65_535, '... and so does the credit of the connection';
     my @ids = map { $h2->request('/wait') } 1 .. 8;
-    is $h2->response($ids[-1])->{reset}, 'REFUSED_STREAM', 'one stream too many is refused';
+    is $h2->response($ids[-1])->{reset}, 'REFUSED_STREAM', 'a stream too many is refused';
     is $h2->response(
         $h2->request('/echo', method => 'POST', body => 'x' x 1000, fields => [ 'x-a' => 'y' x 5000 ]))
         ->{reset} // 'none', 'REFUSED_STREAM', '... another one, too';

@@ -239,7 +239,7 @@ subtest 'attacks' => sub {
     $server->stop;
 };
 
-subtest 'what cannot be' => sub {
+subtest 'folders that are refused' => sub {
     like refused(app => \&pagi, static => "/s=$dir/none"),
         qr/option 'static': there is no directory '.*none'/,
         'no directory';

@@ -225,7 +225,7 @@ subtest 'X-Sendfile, PSGI' => sub {
     $server->stop;
 };
 
-subtest 'what cannot be' => sub {
+subtest 'arguments that are refused' => sub {
     ok !eval { PAGI::App::File->new(root => "$dir/none") }, 'no directory';
     like $@, qr/there is no directory '.*none'/, '... and says so';
     ok !eval { PAGI::App::Directory->new }, 'no root';

@@ -160,7 +160,7 @@ sub check_reactor {
 
 subtest 'before it is attached' => \&check_reactor;
 
-subtest 'what was watched before moves' => sub {
+subtest 'watchers from before move' => sub {
     my @seen;
     my ($left, $right) = pair();
     Mojo::IOLoop->timer(0.01 => sub { push @seen, 'timer' });
