@@ -772,7 +772,7 @@ const char *peregrine_reason_text(uint32_t reason);
 
 /* ---- Answers from other threads ---------------------------------------------------------------- */
 
-/* What threads reach a worker by. It may outlive the worker: then everything that is posted is
+/* The mailbox through which other threads reach a worker. It may outlive the worker: then each post returns
  * PEREGRINE_E_GONE. */
 typedef struct peregrine_mailbox peregrine_mailbox;
 

@@ -13,15 +13,15 @@ pub const tls = @import("tls");
 /// A server for a handler type: `Server(Handler).init(allocator, port, .{})`.
 pub const Server = native.Server;
 pub const ServerConfig = native.ServerConfig;
-/// The same over another io, and a whole test bench on the simulated one.
+/// `Server` over another io, and a whole test bench on the simulated one.
 pub const ServerOn = native.ServerOn;
 pub const Simulation = native.Simulation;
-/// What a test asks over it, and what it gets.
+/// A request that a test sends over the bench, and its answer.
 pub const Question = native.Question;
 pub const Answer = native.Answer;
 pub const Request = native.Request;
 pub const Response = native.Response;
-/// What a response passes around: headers, statuses, files, and how a slow client shows.
+/// Types of a response: headers, statuses, files, and the error that shows a slow client.
 pub const Header = native.Header;
 pub const Status = native.Status;
 pub const HeaderError = native.HeaderError;
@@ -54,7 +54,7 @@ pub const util = struct {
 };
 
 // For embedding the engine into something else than a Zig handler, as the C API does.
-/// One thread's loop over an io and a host; see server/worker.zig for the host's contract.
+/// The loop of a thread over an io and a host; see server/worker.zig for the host's contract.
 pub const Worker = server.Worker;
 /// A piece of a response's body, for `Worker.write`.
 pub const Content = server.Content;
@@ -70,7 +70,7 @@ pub const Inbox = server.Inbox;
 pub const Exchange = server.Exchange;
 pub const Tunnel = server.Tunnel;
 pub const Start = server.Start;
-/// What is to be done to an exchange, as a value for `Worker.apply`, and its form without pointers.
+/// Commands for an exchange, as values for `Worker.apply`, and their form without pointers.
 pub const Command = server.Command;
 pub const RefusalCause = server.RefusalCause;
 pub const Outcome = server.Outcome;
@@ -97,7 +97,7 @@ pub const exchanges_max = server.exchanges_max;
 pub const Reason = server.Reason;
 pub const Level = server.Level;
 pub const Stats = server.Stats;
-/// What a worker counts, in memory that others may map: `Worker.useCounters`.
+/// Counts of a worker, in memory that others may map: `Worker.useCounters`.
 pub const Counters = server.Counters;
 pub const counter_table = server.counter_table;
 pub const CounterKind = server.CounterKind;
@@ -116,8 +116,8 @@ pub const Head = protocol.Head;
 pub const Field = protocol.http.Field;
 pub const FieldSpan = protocol.http.FieldSpan;
 pub const accept = protocol.http.accept;
-/// What may come next in a response, and what may be in it, for whoever has to know before the engine is
-/// asked.
+/// The rules for the order and the fields of a response, for callers that have to know them before they ask
+/// the engine.
 pub const rules = struct {
     pub const Order = protocol.http.order.Order;
     pub const Shape = protocol.http.order.Shape;

@@ -65,7 +65,7 @@ fn answerOf(response: abi.types.Response, on_thread: bool, space: []u8) ![]const
     try testing.expectEqual(Code.ok, answerer.code);
     _ = abi.peregrine_poll(world.handle, 0, &events);
     const answer = try loopback.receive(client, space);
-    // Whoever answers once more is too late, and harms nobody.
+    // A second answer is too late, and harms nobody.
     try testing.expectEqual(Code.ok, mailbox.peregrine_post(box, answerer.ticket, @ptrCast(&response)));
     _ = abi.peregrine_poll(world.handle, 0, &events);
     return answer;

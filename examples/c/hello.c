@@ -1,6 +1,6 @@
 /* hello.c - the engine from C: one worker, one loop, no thread, no callback.
  *
- * Where the library is installed (`make install`, `zig build library`, Debian's libperegrine-dev):
+  * With an installed library (`make install`, `zig build library`, Debian's libperegrine-dev):
  *
  *     cc hello.c -o hello $(pkg-config --cflags --libs peregrine)
  *

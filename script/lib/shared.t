@@ -1,5 +1,5 @@
-# What `make install` gives to C programs: a shared library with a version, from which the lines that
-# examples/c/hello.c prints make a program, and which Python's ctypes serves with.
+# `make install` installs a shared library with a version for C programs. The commands in examples/c/hello.c
+# make a program from it, and Python serves with it by ctypes.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp qw(tempdir);

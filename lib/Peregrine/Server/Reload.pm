@@ -53,7 +53,7 @@ sub watch {
     );
 }
 
-# What has changed, in words.
+# The changed files, in words.
 sub _changed {
     my ($self, @paths) = @_;
     my @names = map { _shown($_) } @paths;

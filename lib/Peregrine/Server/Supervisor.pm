@@ -100,7 +100,7 @@ sub _tell {
 
 # ---- Start --------------------------------------------------------------------------------------
 
-# What has to exist before rights are given up.
+# Opens everything that has to exist before rights are given up.
 sub open {
     my ($self, %owner) = @_;
     $self->{configuration}->open_sockets(@{$self}{qw(listeners log)}, \%owner);
@@ -127,7 +127,7 @@ sub begin {
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
-# What both masters need, that of the engine and that of the workers.
+# Arguments of both masters, that of the engine and that of the workers.
 sub _master_arguments {
     my ($self) = @_;
     weaken(my $weak = $self);
@@ -236,7 +236,7 @@ sub _serving {
 
 # ---- While it runs ------------------------------------------------------------------------------
 
-# What HUP does: loads certificates again, and replaces the workers one after another.
+# Handles HUP: loads certificates again, and replaces the workers one after another.
 sub restart {
     my ($self) = @_;
     my @tls = $self->tls_in_use;
@@ -266,7 +266,7 @@ sub _what_restarts {
     return 'the workers are replaced by others, which load the application anew';
 }
 
-# What TTIN and TTOU do.
+# Handles TTIN and TTOU.
 sub change_workers {
     my ($self, $by)          = @_;
     my ($master, $placement) = @{$self}{qw(master placement)};
@@ -281,7 +281,7 @@ sub change_workers {
     return;
 }
 
-# What USR2 does: a new program on the same sockets.
+# Handles USR2: starts a new program on the same sockets.
 sub hand_over {
     my ($self) = @_;
     return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
@@ -403,8 +403,8 @@ sub configuration_of_worker {
     return $self->{configuration}->shared_by($self->{placement}->share, loop_type => $type);
 }
 
-# What serves there, with all that the master has: options, certificates, sockets; and the connection to the
-# master.
+# The server of a worker, with all that the master has: options, certificates, sockets; and the connection to
+# the master.
 sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // ": worker $record->{number}";

@@ -1,5 +1,5 @@
-//! One stream of a session, as its exchange sees it. Does not know: frames, other streams, and content: that
-//! is given to the stream's owner as it comes.
+//! A stream of a session, as its exchange sees it. Does not know: frames, other streams, and content, which
+//! the stream's owner gets as it comes.
 const Session = @import("session.zig").Session;
 const StreamId = @import("../event.zig").Stream;
 

@@ -40,7 +40,7 @@ sub add_routes {
     return;
 }
 
-# It has no life beside its requests.
+# An application of PSGI has no lifespan: nothing happens at its start and end.
 sub start      { return Future->done }
 sub stop_start { return }
 sub end        { return Future->done }

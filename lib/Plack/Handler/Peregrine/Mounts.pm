@@ -54,7 +54,7 @@ sub add_routes {
     return;
 }
 
-# One after another. When one fails, those before it end.
+# Applications start one after another. When one fails, those before it are ended.
 sub start {
     my ($self, $instance) = @_;
     my $starting = Future->done;
