@@ -21,7 +21,7 @@ pub const Options = struct {
     /// At once.
     ramp: usize = 100,
     seed: u64 = 1,
-    /// In hexadecimal digits: what a good client would say first.
+    /// The first bytes of a good client, in hexadecimal digits.
     sample: []const u8 = "",
     manner: Manner = .garbage,
     /// Milliseconds from the end of a connection to the next one in its place, on the average: from half to

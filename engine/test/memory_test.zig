@@ -312,7 +312,7 @@ test "a response that nobody reads counts as what is unread; when all is given u
     try testing.expectEqual(0, bench.worker.pool.taken_bytes);
     try bench.pass(100);
     try testing.expectEqualStrings("", other.status());
-    // Requests that wait for their application: more than its part, and nothing of it can be shed.
+    // Requests that wait for their application hold more than its part, and none of that can be shed.
     bench.beside = 11 * mib;
     for (0..100) |_| _ = try bench.connect("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
     const idle = try bench.connect("");

@@ -378,7 +378,7 @@ test "bodies in pieces for the routes that want them, whole for the others" {
         const text = try client.request(.{ .method = "POST", .target = "/whole", .body = "all of it" });
         try testing.expectEqualStrings("all of it", text.body);
         try testing.expectEqual(200, (try client.request(.{ .target = "/upload" })).status);
-        // No body at all, no form, nobody there, nobody allowed.
+        // Requests without a body, without a type, to a missing or forbidden path, with another method.
         var other = upload;
         other.body = "";
         try testing.expectEqual(400, (try client.request(other)).status);

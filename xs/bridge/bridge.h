@@ -370,7 +370,7 @@ static inline void px_busy_begin(const px_worker *worker) {
     if (worker->busy) __atomic_store_n(worker->busy, px_busy_now(), __ATOMIC_RELAXED);
 }
 
-/* Nothing is, but what a nested event loop was called from. */
+/* Notes that the event has ended. In a nested event loop the outer event goes on, from now. */
 static inline void px_busy_end(const px_worker *worker) {
     if (worker->busy)
         __atomic_store_n(worker->busy, worker->depth > 1 ? px_busy_now() : 0, __ATOMIC_RELAXED);

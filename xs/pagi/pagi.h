@@ -294,7 +294,7 @@ struct pagi_exchange {
     uint32_t reason;
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
-    pagi_scope *scope; /* of the request that is on, or of a finished one for the next, or NULL */
+    pagi_scope *scope; /* the present request's, or a finished one's for the next request, or NULL */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection; /* likewise; NULL until a scope has it */
     SV *transport;

@@ -159,7 +159,7 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     return true;
 }
 
-/* Many pieces, or long ones: each from where it is. */
+/* Sends a body of many or long pieces without joining them: the engine takes each from its own string. */
 static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
     if (!head->content_length && !head->chunked) {
         const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);

@@ -102,7 +102,8 @@ fn receivesMuch(comptime Harness: type) !void {
     try testing.expectEqual(@as(usize, 0), log.bytes.items.len);
     peer.shutdown();
 
-    // Resumed: everything comes, without a new edge of the kernel; pausing in between loses nothing.
+    // After `resumeReading` all bytes come, although the kernel reports no new edge. Pauses in between lose
+    // nothing.
     stage.harness.io.resumeReading(socket);
     stage.harness.io.resumeReading(socket);
     var next_pause: usize = 100_000;

@@ -38,8 +38,7 @@ sub bytes_waiting {
     return $self->{exchange} ? $self->{exchange}->bytes_waiting : 0;
 }
 
-# A `drain` follows when it is false: the exchange waits for room then. When the exchange is over nothing
-# waits.
+# False while the exchange waits for room, after which a `drain` follows. True when the exchange is over.
 sub can_write {
     my ($self) = @_;
     return !($self->{exchange} && $self->{exchange}->is_sending);
