@@ -6,7 +6,7 @@
 //!     zig build run-hello   (and the other examples of engine/example)
 const std = @import("std");
 
-/// What to compile for by default: see there.
+/// The default target, see engine/build.zig.
 pub const thisMachine = @import("engine").thisMachine;
 
 pub fn build(b: *std.Build) void {

@@ -1,4 +1,4 @@
-# What the distribution needs: the one list, read by Makefile.PL and by cpanm --installdeps.
+# The distribution's requirements: the only list, read by Makefile.PL and by cpanm --installdeps.
 requires 'perl'               => '5.032';
 requires 'Future'             => '0.49';
 requires 'Future::AsyncAwait' => '0.63';

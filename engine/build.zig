@@ -384,7 +384,7 @@ fn tlsWanted(b: *std.Build, target: std.Build.ResolvedTarget) bool {
     return wanted orelse (isHere(target) and findsLibrary(b, "libssl.so"));
 }
 
-/// What is built runs on this machine, whose libraries it can be linked with.
+/// Whether the target is this machine, whose libraries a program can be linked with.
 fn isHere(target: std.Build.ResolvedTarget) bool {
     const query = target.query;
     return query.cpu_arch == null and query.isNativeOs() and query.isNativeAbi();

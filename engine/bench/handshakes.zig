@@ -53,8 +53,8 @@ const Client = struct {
     }
 };
 
-/// One connection from its handshake to its end; whether a ticket shortened it. `kept` becomes
-/// the newest ticket.
+/// Makes a connection, from its handshake to its end. True if a ticket shortened the handshake. `kept`
+/// becomes the newest ticket.
 fn converse(context: *tls.Context, port: u16, kept: *?tls.Resumption) !bool {
     var client: Client = try .connect(port);
     defer client.close();

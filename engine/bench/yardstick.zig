@@ -1,14 +1,14 @@
 //! The yardstick: `yardstick PORT [BODY]`. A bare epoll loop that answers each request head with the same
 //! bytes, so that a server's cost can be told as a multiple of what the kernel alone takes on this machine.
-//! One read and one write for whatever arrived. With BODY so many bytes follow each head, which are read and
-//! forgotten before the answer. Does not know: HTTP beyond the empty line that ends a head (RFC 9112, section
-//! 2.1), deadlines, limits, short writes. It is no server: it must only be pointed at a benchmark on
-//! loopback.
+//! A single read and a single write for all bytes that arrived. With BODY, that number of bytes follows each
+//! head, which are read and forgotten before the answer. Does not know: HTTP beyond the empty line that ends
+//! a head (RFC 9112, section 2.1), deadlines, limits, short writes. It is no server: it must only be used by
+//! a benchmark on loopback.
 const std = @import("std");
 const linux = std.os.linux;
 const assert = std.debug.assert;
 
-/// What a hello of ours looks like on the wire, constant date included.
+/// The bytes of our server's answer to a hello, constant date included.
 const answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n" ++
     "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!\n";
 const head_end = "\r\n\r\n";
@@ -18,7 +18,7 @@ const read_bytes = 16 * 1024;
 /// Answers that one read can ask for: a head has at least a request line besides its end.
 const answers_max = read_bytes / 16;
 const connections_max = 4096;
-/// What is read of a body at once.
+/// Bytes of a body that are read at once.
 const body_read_bytes = 256 * 1024;
 
 const Peer = struct {
