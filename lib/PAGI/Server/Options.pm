@@ -152,7 +152,7 @@ sub variable {
     return "the environment variable $BY_NAME{$name}{variable}";
 }
 
-# They are meant for the process that a user has started, not for programs that this one starts.
+# Environment variables are meant for the process that a user has started, not for programs that it starts.
 sub forget_environment {
     delete @ENV{ map { $_->{variable} } @VARIABLES };
     return;

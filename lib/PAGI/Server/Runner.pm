@@ -442,8 +442,7 @@ sub _server {
         my %here = PAGI::Server::Options::defaults();
         return $class->new(%here{qw(host port quiet)}, %for_server, app => $self->_prepared_app);
     }
-    # Its files are found where the command was started, and its mistakes before any code of the application
-    # runs.
+    # The options are checked before any code of the application runs: it may change the working directory.
     my ($class_here, $kind) = $self->_class_and_kind;
     my $configuration = eval { Peregrine::Server::Configuration->from_environment($kind, %for_server)->load };
     return $self->_with_app($class_here, $configuration) if $configuration;

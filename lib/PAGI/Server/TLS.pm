@@ -63,7 +63,7 @@ sub reload_all {
     return;
 }
 
-# They were read when the server was made, perhaps with rights that the process has given up.
+# The files were read when the server was made, perhaps with rights that the process has given up.
 sub tell_unreadable {
     my ($class, $log, @all) = @_;
     _warn_once($log, map { "$_: a renewed certificate will not be loaded" } map { $_->_unreadable } @all);

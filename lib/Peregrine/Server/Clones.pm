@@ -60,7 +60,7 @@ sub load {
 
 # ---- In the process that has the engine and the clones ------------------------------------------
 
-# Its own interpreter serves nothing. The clones join the engine through a pair of sockets.
+# The interpreter of the process serves nothing. The clones join the engine through a pair of sockets.
 sub new {
     my ($class) = @_;
     my $self    = bless {}, $class;

@@ -123,8 +123,8 @@ sub _make_engine {
     return;
 }
 
-# Before the application starts: what it does need not be undone when an address is taken. And before
-# anything of the application runs that might fork, which gets none of what the engine has.
+# The sockets come before the application: nothing that it does has to be undone when an address is taken, and
+# processes that it forks get nothing of the engine.
 sub bind {
     my ($self) = @_;
     $self->open;
@@ -366,7 +366,7 @@ sub finish {
     return;
 }
 
-# Its loop runs no more for it.
+# The loop runs no more for this instance.
 sub abandon {
     my ($self) = @_;
     return if $self->is_foreign;

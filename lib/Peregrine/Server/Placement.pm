@@ -82,8 +82,7 @@ sub memory_share {
     return $share < MEMORY_LEAST ? MEMORY_LEAST : $share;
 }
 
-# Which of several engines a client comes to is chance, so each one lets a part of what is allowed in, rounded
-# up.
+# A client comes to one of several engines by chance, so each engine allows its part of the limit, rounded up.
 sub share {
     my ($self)  = @_;
     my $options = $self->{options};

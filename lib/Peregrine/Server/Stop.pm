@@ -80,8 +80,8 @@ sub _stop_waiting {
     return;
 }
 
-# Not in a signal's callback, see Peregrine::Process/detach_signals. The application may complete its startup
-# before that.
+# The startup is interrupted in the loop's next turn, because signals cannot be detached in their callbacks
+# (Peregrine::Process/detach_signals). The application may complete it before.
 sub _stop_start {
     my ($self) = @_;
     my ($instance, $loop) = ($self->{instance}, $self->_loop);

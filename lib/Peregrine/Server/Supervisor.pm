@@ -341,7 +341,8 @@ sub end {
     return $stopping;
 }
 
-# Not in a signal's callback, see Peregrine::Process/detach_signals.
+# The end waits for the loop's next turn, because signals cannot be detached in their callbacks
+# (Peregrine::Process/detach_signals).
 sub _all_stopped {
     my ($self) = @_;
     $self->_tell(info => 'the server has stopped');
@@ -396,7 +397,7 @@ sub DESTROY {
 
 # ---- In a worker process, or that of the engine -------------------------------------------------
 
-# Which loop the master has is that of the workers, too.
+# Workers have a loop of the same class as the master.
 sub configuration_of_worker {
     my ($self) = @_;
     my $type = $self->{options}{loop_type} // ref($self->{loop}) =~ s/\AIO::Async::Loop:://r;
@@ -411,11 +412,13 @@ sub _instance {
     PAGI::Server::Options::forget_environment();
     my $configuration = $self->configuration_of_worker;
     my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
+    my $log           = $configuration->make_log($self->{name});
     $self->{monitor}->leave_place;
     my $instance = Peregrine::Server::Instance->new(
-        %{$self}{qw(log placement listeners application reopens)},
+        %{$self}{qw(placement listeners application reopens)},
         configuration => $configuration,
         loop          => $loop,
+        log           => $log,
         link          => $record->{link},
         monitor       => Peregrine::Server::Monitor->new(
             counters => $self->{monitor}->counters,
@@ -428,14 +431,14 @@ sub _instance {
         link              => $record->{link},
         loop              => $loop,
         server            => $instance,
-        log               => $self->{log},
+        log               => $log,
         name              => $self->{name} . $name,
         heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_worker_heartbeat,
     );
     return ($instance, $worker, $loop);
 }
 
-# Its exit status.
+# Returns the exit status of the process.
 sub _serve_as_engine {
     my ($self, $record) = @_;
     my ($instance, $worker, $loop) = $self->_instance(
@@ -449,7 +452,7 @@ sub _serve_as_engine {
     return $worker->serve;
 }
 
-# Its exit status.
+# Returns the exit status of the process.
 sub _serve_in_worker {
     my ($self,   $record)   = @_;
     my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);

@@ -37,11 +37,11 @@ Plack::Handler::Peregrine::Mounted - serves several applications, of PAGI and of
 
 =head1 DESCRIPTION
 
-A L<PAGI::Server> whose requests go to the first of several applications that they match, by path and by host:
-the engine chooses, so that a PSGI application gets whole bodies and a PAGI one gets them in pieces. A request
-that matches no application is answered with 404. Each PAGI application has a lifespan of its own; they start
-one after another. An application sees where it is mounted in C<root_path> or C<SCRIPT_NAME>, and the rest of
-the path in C<path> or C<PATH_INFO>.
+A L<Peregrine::Server> whose requests go to the first of several applications that they match, by path and by
+host: the engine chooses, so that a PSGI application gets whole bodies and a PAGI one gets them in pieces. A
+request that matches no application is answered with 404. Each PAGI application has a lifespan of its own;
+they start one after another. An application sees where it is mounted in C<root_path> or C<SCRIPT_NAME>, and
+the rest of the path in C<path> or C<PATH_INFO>.
 
 =head1 SEE ALSO
 
