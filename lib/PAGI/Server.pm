@@ -519,7 +519,8 @@ From 0 to 1000000000. B<--max-keepalive-requests>
 
 =item max_body_size => 10000000
 
-Bytes of a request body (413). 0: no limit. From 0 to 1125899906842624. B<--max-body-size>
+Bytes of a request body (413). 0: no limit, which is the default where all applications are those of
+Mojolicious, which have a C<max_request_size>. From 0 to 1125899906842624. B<--max-body-size>
 
 =item queue_max => 20000
 
@@ -588,8 +589,8 @@ From 1 to 1073741824. B<--max-receive-queue-size>
 
 =item max_ws_frame_size => 65536
 
-Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009. From 1 to 1073741824.
-B<--max-ws-frame-size>
+Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009. Where all applications
+are those of Mojolicious the default is 256K. From 1 to 1073741824. B<--max-ws-frame-size>
 
 =item max_ws_message_size => 16777216
 

@@ -13,6 +13,7 @@ use Future;
 use IO::Async::Loop;
 use Mojo::IOLoop;
 use Mojo::Server::Peregrine::Exchange;
+use Mojo::Server::Peregrine::Hypnotoad;
 use Mojo::Server::Peregrine::Socket;
 use Mojo::Server::Peregrine::Transaction;
 
@@ -32,14 +33,30 @@ sub to_pagi_app {
 sub load {
     my ($self, $file) = @_;
     $self->load_app($file);
+    $self->_adopt_hypnotoad;
     return $self->to_pagi_app;
+}
+
+sub load_class {
+    my ($self, $name) = @_;
+    $self->build_app($name);
+    $self->_adopt_hypnotoad;
+    return $self->to_pagi_app;
+}
+
+sub _adopt_hypnotoad {
+    my ($self) = @_;
+    my %attributes = Mojo::Server::Peregrine::Hypnotoad->attributes($self->app);
+    $self->$_($attributes{$_}) for keys %attributes;
+    return;
 }
 
 sub serve {
     my ($self, $scope, $receive, $send) = @_;
     my $type = $scope->{type};
-    return $self->_live($receive, $send) if $type eq 'lifespan';
-    $self->begin                         if ($self->{process} // 0) != $$;
+    return $self->_live($receive, $send)   if $type eq 'lifespan';
+    return $self->app->config('hypnotoad') if $type eq 'settings';    # asked by the command, before the start
+    $self->begin                           if ($self->{process} // 0) != $$;
     return Mojo::Server::Peregrine::Exchange->new($self, $scope, $receive, $send)->run
         if $type eq 'http' || $type eq 'sse';
     return Mojo::Server::Peregrine::Socket->new($self, $scope, $receive, $send)->run if $type eq 'websocket';
@@ -241,6 +258,12 @@ The application as a code reference, for L<PAGI::Server>.
     my $app = Mojo::Server::Peregrine->new->load($file);
 
 Loads an application from its script, and gives what C<to_pagi_app> does.
+
+=head2 load_class
+
+    my $app = Mojo::Server::Peregrine->new->load_class('MyApp');
+
+The same for the class of an application.
 
 =head2 serve
 

@@ -28,6 +28,14 @@ my $FRAMEWORK_USE = qr/^\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalyst|Plac
 my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
 my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]?\s*(?:,|=>)\s*\[/;
 
+# A script of Mojolicious that gives its application to whoever loads it. Scripts that choose another server
+# themselves are what they make.
+sub is_mojolicious {
+    my ($text) = @_;
+    return 0 if $text =~ /\bPAGI\b|\bMojo::Server::(?:PSGI|Peregrine)\b|\bPlack::/;
+    return $text =~ /^\s*use\s+Mojolicious::Lite\b|\bMojolicious::Commands\b.*\bstart_app\b/ms ? 1 : 0;
+}
+
 sub of_answer {
     my ($value) = @_;
     return      if !ref $value || blessed $value;
@@ -54,6 +62,7 @@ sub loaded {
 sub of_text {
     my ($text, $name) = @_;
     # A bridge to PSGI loads such things, too.
+    return if $text =~ /\bMojo::Server::Peregrine\b/;
     return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!Server[/.])} } keys %INC;
     return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);
 }
@@ -66,7 +75,8 @@ sub _used {
 
 sub sentence {
     my ($name, $kind) = @_;
-    my $where = $kind eq PSGI ? ' (the command peregrine runs those of PSGI)' : '';
+    my $which = $kind eq PSGI  ? 'those of PSGI' : $kind =~ /Mojolicious/ ? 'those of Mojolicious' : undef;
+    my $where = defined $which ? " (the command peregrine runs $which)" : '';
     return "$name looks like $kind, and this server runs PAGI applications$where";
 }
 
@@ -117,6 +127,13 @@ PAGI application may load one, too: this is for code that is found not to give o
 
 The kind of an application by its source and the name of its file. Undef for a PAGI application, and
 where nothing can be said.
+
+=head2 is_mojolicious
+
+    $kind = 'mojo' if PAGI::Server::AppKind::is_mojolicious($source);
+
+Whether the source is that of a script of L<Mojolicious>, of an application or of L<Mojolicious::Lite>, that
+L<Mojo::Server::Peregrine> can load.
 
 =head2 sentence
 

@@ -72,6 +72,10 @@ sub _load {
         _refuse_arguments('the code of -e', @arguments);
         ($value, $origin) = (_from_code($args{code}, $args{modules} || []), 'the code of -e');
     }
+    elsif (($args{kind} // '') eq 'mojo') {
+        _refuse_arguments($args{app}, @arguments);
+        return _from_mojolicious($args{app});
+    }
     elsif (is_file($args{app})) {
         _refuse_arguments("the file $args{app}", @arguments);
         ($value, $origin) = (_from_file($args{app}), $args{app});
@@ -113,6 +117,12 @@ sub doubt {
     my $name = $is_file ? $args{app}           : 'the code of -e';
     my $kind = PAGI::Server::AppKind::of_text($text, $name);
     return defined $kind ? PAGI::Server::AppKind::sentence($name, $kind) : undef;
+}
+
+sub is_mojolicious {
+    my ($class, %args) = @_;
+    return 0 if !defined $args{app} || !is_file($args{app});
+    return PAGI::Server::AppKind::is_mojolicious(_text_of($args{app}));
 }
 
 sub _text_of {
@@ -165,6 +175,20 @@ sub _from_file {
     Peregrine::Fork::show_again();
     die "Error loading $file: " . _reason($@) if $@;
     return $value;
+}
+
+# A script, or the class of an application.
+sub _from_mojolicious {
+    my ($name) = @_;
+    my $server = Mojo::Server::Peregrine->new;
+    my $app    = eval {
+        PAGI::Server::AppPackage::with_own_state(
+            sub { return is_file($name) ? $server->load($name) : $server->load_class($name) });
+    };
+    my $error = $@;
+    Peregrine::Fork::show_again();
+    return $app if $app;
+    die "Error loading $name: " . _reason($error);
 }
 
 # A file is compiled in the package of the code that asks for it.
@@ -254,9 +278,9 @@ loaded in a request, and is the first one to use FindBin, finds the program's fo
 
     my $app = PAGI::Server::AppLoader->load(code => 'async sub { ... }', modules => ['Future::AsyncAwait']);
 
-Takes C<app> (a file or a module), or C<code>; C<arguments> for a module's C<new>; and C<modules> to load
-first, each as C<Module> or C<Module=import,import>. Returns the code reference. Dies with a message that
-says what could not be loaded and why.
+Takes C<app> (a file or a module), or C<code>; C<arguments> for a module's C<new>; C<kind>, C<mojo> for one
+of Mojolicious; and C<modules> to load first, each as C<Module> or C<Module=import,import>. Returns the code
+reference. Dies with a message that says what could not be loaded and why.
 
 =head2 doubt
 
@@ -265,6 +289,12 @@ says what could not be loaded and why.
 
 After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written
 for other servers; otherwise nothing.
+
+=head2 is_mojolicious
+
+    $kind = 'mojo' if PAGI::Server::AppLoader->is_mojolicious(app => 'script/my_app');
+
+Whether a file looks like a script of L<Mojolicious>, see L<PAGI::Server::AppKind/is_mojolicious>.
 
 =head2 is_file
 

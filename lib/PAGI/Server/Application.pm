@@ -17,7 +17,8 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    return bless { app => $args{app} }, $class;
+    return bless { extensions => {}, map { $_ => $args{$_} } grep { exists $args{$_} } qw(app extensions) },
+        $class;
 }
 
 sub load {
@@ -83,7 +84,7 @@ sub attach {
         server      => $instance->reports,
         loop        => $instance->loop,
         state       => $lifespan && $lifespan->is_supported ? $lifespan->state : undef,
-        extensions  => _advertised($options->{extensions}),
+        extensions  => _advertised(%{ $options->{extensions} }, %{ $self->{extensions} }),
         check       => $options->{validate_events} // shows_errors() ? _event_check($instance->log) : undef,
         error_page  => shows_errors()                                ? _error_page()                : undef,
         reads_files => $options->{disable_sendfile},
@@ -114,8 +115,7 @@ sub _event_check {
 
 # `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
 sub _advertised {
-    my ($extensions) = @_;
-    my %advertised = %$extensions;
+    my (%advertised) = @_;
     delete $advertised{tls};
     return %advertised ? \%advertised : undef;
 }

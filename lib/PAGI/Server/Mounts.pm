@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use Scalar::Util qw(blessed);
 
 # Settings behind an application: key, and whether the word has a value.
-my %SETTINGS = (host => 1, pagi => 0, psgi => 0);
+my %SETTINGS = (host => 1, pagi => 0, psgi => 0, mojo => 0);
 
 # A code reference, since that is what an application is for everybody who only passes it on.
 sub new {
@@ -53,7 +53,7 @@ sub _parse {
     my %mount = (path => $path =~ s{/+\z}{}r, name => $name);
     for my $setting (@settings) {
         my ($key, $value) = split /=/, $setting, 2;
-        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi\n"
+        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi, mojo\n"
             if !exists $SETTINGS{$key};
         die "'$text': setting '$key' takes " . ($SETTINGS{$key} ? 'a' : 'no') . " value\n"
             if $SETTINGS{$key} != length($value // '') > 0;
@@ -98,7 +98,7 @@ The name that requests must be for; optional.
 
 =item kind
 
-C<pagi> or C<psgi>.
+C<pagi>, C<psgi> or C<mojo>, an application of Mojolicious for L<Mojo::Server::Peregrine>.
 
 =item app
 
@@ -120,9 +120,9 @@ The mounts of such a one. Any other application is one of PAGI at the root.
 
 =head2 parse
 
-Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,pagi> or C<,psgi>. The
-name of the application is in C<name>. Mounts with a host come first, then long paths: the first mount that
-matches a request gets it. Dies of what is none, and of two at the same place.
+Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,pagi>, C<,psgi> or
+C<,mojo>. The name of the application is in C<name>. Mounts with a host come first, then long paths: the
+first mount that matches a request gets it. Dies of what is none, and of two at the same place.
 
 =head1 LICENSE
 

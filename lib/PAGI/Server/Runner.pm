@@ -10,6 +10,7 @@ use Errno      qw(EACCES EADDRINUSE);
 use File::Spec ();
 use Future::AsyncAwait;
 use Pod::Usage   ();
+use POSIX        ();
 use Scalar::Util qw(blessed);
 
 use PAGI::Server;
@@ -273,7 +274,8 @@ sub _choose_mode {
     my $options = $self->{options};
     $self->_read_env_files;
     my ($mode) = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
-        $options->{reload} || -t STDIN ? 'development' : 'production';
+        $self->_serves_mojolicious     ? $ENV{MOJO_MODE} : undef,
+        $options->{reload} || -t STDIN ? 'development'   : 'production';
     $mode = 'production' if $mode eq 'deployment';    # as plackup calls it
     my $problem = PAGI::Server::Options::Type::problem(PAGI::Server::Options::find('env'), $mode);
     die \(PAGI::Server::Options::variable('env') . " (option 'env') $problem") if defined $problem;
@@ -370,6 +372,7 @@ sub _kind_of {
     my $name = $which{app} // '';
     return 'psgi' if $name =~ /\.psgi\z/;
     return 'pagi' if $name =~ /\.pagi(?:\.pl)?\z/;
+    return 'mojo' if PAGI::Server::AppLoader->is_mojolicious(%which);
     return defined PAGI::Server::AppLoader->doubt(%which) ? 'psgi' : 'pagi';
 }
 
@@ -383,11 +386,13 @@ sub _load_mounts {
     my ($self)  = @_;
     my @modules = @{ $self->{options}{module} || [] };
     my @mounts  = $self->_mounts;
-    my $subs    = @mounts > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
+    $self->_prepare_mojolicious if grep { $_->{kind} eq 'mojo' } @mounts;
+    my $subs = @mounts > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
     my @loaded;
     for my $mount (@mounts) {
         my $app = PAGI::Server::AppLoader->load(
             _which_of($mount),
+            kind      => $mount->{kind},
             modules   => \@modules,
             arguments => $self->{arguments}
         );
@@ -397,12 +402,64 @@ sub _load_mounts {
     return PAGI::Server::Mounts->new(@loaded);
 }
 
+sub _serves_mojolicious {
+    my ($self) = @_;
+    return grep { $_->{kind} eq 'mojo' } $self->_mounts;
+}
+
+# The only application may bring settings, for hypnotoad.
+sub _adopt_hypnotoad {
+    my ($self) = @_;
+    my @mounts = $self->_mounts;
+    return if @mounts != 1 || $mounts[0]{kind} ne 'mojo' || $self->mode eq 'development';
+    $self->_prepare_mojolicious;
+    require Mojo::Server::Peregrine::Hypnotoad;
+    my $options = $self->{options};
+    my $given   = eval { Mojo::Server::Peregrine::Hypnotoad->options($self->_settings_of_application) };
+    die \_line($@)          if !$given;
+    delete $given->{listen} if grep { exists $options->{$_} } qw(host port socket listen);
+    delete @{$given}{ grep { exists $options->{$_} } keys %$given };
+    my $values = PAGI::Server::CommandLine->values_of($given, 'hypnotoad');
+    @{$options}{ keys %$values } = values %$values;
+    $self->_locate_files;
+    return;
+}
+
+# The master of workers has nothing of an application: a process of its own asks it.
+sub _settings_of_application {
+    my ($self) = @_;
+    pipe my $reader, my $writer or die "pipe: $!\n";
+    my $pid = fork // die "fork: $!\n";
+    if (!$pid) {
+        close $reader;
+        # Expected: the application cannot be loaded. The start will tell why.
+        my $settings = eval { (PAGI::Server::Mounts->of($self->_app))[0]{app}->({ type => 'settings' }) };
+        print {$writer} Mojo::JSON::encode_json($settings // {});
+        close $writer;
+        POSIX::_exit(0);
+    }
+    close $writer;
+    my $text = do { local $/ = undef; <$reader> };
+    waitpid $pid, 0;
+    return length $text ? Mojo::JSON::decode_json($text) : {};
+}
+
+# Mojo::IOLoop makes its reactor when it is loaded, by this application or by another one.
+sub _prepare_mojolicious {
+    my ($self) = @_;
+    $ENV{MOJO_MODE}    = $self->mode if length($self->{options}{env} // '') || !length($ENV{MOJO_MODE} // '');
+    $ENV{MOJO_REACTOR} = 'Mojo::Reactor::Peregrine';
+    require Mojo::Server::Peregrine;
+    return;
+}
+
 # In development the application is watched for mistakes, where that middleware is installed.
 sub _wrapped {
     my ($self, $app, $kind) = @_;
     my $options = $self->{options};
     return $app                if $self->mode ne 'development';
     return $app                if defined $options->{default_middleware} && !$options->{default_middleware};
+    return $app                if ($kind // 'pagi') eq 'mojo';    # which looks after itself
     return _wrapped_psgi($app) if ($kind // 'pagi') eq 'psgi';
     return $app                if !Peregrine::Optional::load('PAGI::Middleware::Lint');
     return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
@@ -426,6 +483,7 @@ sub load_server {
 sub _server {
     my ($self) = @_;
     $self->mode;
+    $self->_adopt_hypnotoad;
     my $options = $self->{options};
     my %for_server =
         map { $_ => $options->{$_} }
@@ -456,7 +514,8 @@ sub _class_and_kind {
     my ($self) = @_;
     my @mounts = $self->_mounts or return ('PAGI::Server', 'pagi');
     require Plack::Handler::Peregrine::Mounted;
-    return ('Plack::Handler::Peregrine::Mounted', 'pagi') if !grep { $_->{kind} eq 'psgi' } @mounts;
+    my %kinds = map { $_->{kind} => 1 } @mounts;
+    return ('Plack::Handler::Peregrine::Mounted', $kinds{pagi} ? 'pagi' : 'mojo') if !$kinds{psgi};
     $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode;
     return ('Plack::Handler::Peregrine::Mounted', 'psgi');
 }

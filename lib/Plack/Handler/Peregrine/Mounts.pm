@@ -13,7 +13,12 @@ use Plack::Handler::Peregrine::Application;
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-my %KINDS = (pagi => 'PAGI::Server::Application', psgi => 'Plack::Handler::Peregrine::Application');
+# The class of a kind of applications, and what its `new` gets. Mojolicious sends early hints.
+my %KINDS = (
+    pagi => ['PAGI::Server::Application'],
+    mojo => ['PAGI::Server::Application', extensions => { informational => {} }],
+    psgi => ['Plack::Handler::Peregrine::Application'],
+);
 
 # `mounts`: what is known of them before they are loaded.
 sub new {
@@ -26,8 +31,14 @@ sub load {
     my ($self, $app) = @_;
     $self->{app}    = $app;
     $self->{mounts} = [ PAGI::Server::Mounts->of($app) ];
-    $self->{parts}  = [ map { $KINDS{ $_->{kind} }->new(app => $_->{app}) } @{ $self->{mounts} } ];
+    $self->{parts}  = [ map { _part($_) } @{ $self->{mounts} } ];
     return $self;
+}
+
+sub _part {
+    my ($mount) = @_;
+    my ($class, @more) = @{ $KINDS{ $mount->{kind} } };
+    return $class->new(app => $mount->{app}, @more);
 }
 
 sub app             { return $_[0]{app} }
