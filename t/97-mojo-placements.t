@@ -1,5 +1,6 @@
-# Applications of Mojolicious in each placement: HTTP/1.1, HTTP/2 and WebSockets over TLS and without, restarts by
-# HUP under load, which lose no request and close WebSockets with 1012. PEREGRINE_RESTARTS is how many.
+# Applications of Mojolicious in each placement: HTTP/1.1, HTTP/2 and WebSockets over TLS and without,
+# restarts by HUP under load, which lose no request and close WebSockets with 1012. PEREGRINE_RESTARTS is
+# how many.
 use strict;
 use warnings;
 
@@ -45,7 +46,9 @@ get '/:first/:size' => sub ($c) {
     $c->render_later;
     Mojo::IOLoop->next_tick(sub { $c->render(data => $body) });
 };
-websocket '/ws' => sub ($c) { $c->inactivity_timeout(300)->on(message => sub ($c, $text) { $c->send($text) }) };
+websocket '/ws' => sub ($c) {
+    $c->inactivity_timeout(300)->on(message => sub ($c, $text) { $c->send($text) });
+};
 app->start;
 END
 

@@ -16,7 +16,7 @@ sub CLONE_SKIP { return 1 }
 # The class of a kind of applications, and what its `new` gets. Mojolicious sends early hints.
 my %KINDS = (
     pagi => ['PAGI::Server::Application'],
-    mojo => ['PAGI::Server::Application', extensions => { informational => {} }],
+    mojo => [ 'PAGI::Server::Application', extensions => { informational => {} } ],
     psgi => ['Plack::Handler::Peregrine::Application'],
 );
 
