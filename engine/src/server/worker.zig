@@ -470,7 +470,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
         pub const intercept = health_part.intercept;
-        pub const reject = accepting.reject;
         pub const noteBegin = access_part.noteBegin;
         pub const noteAnswer = access_part.noteAnswer;
         pub const noteEnd = access_part.noteEnd;
