@@ -148,7 +148,7 @@ sub stapled {
     my $said   = `timeout 30 $client </dev/null 2>&1`;
     return
           $said =~ /OCSP Response Status: successful.*Cert Status: (\w+)/s ? $1
-        : $said =~ /OCSP response: no response sent/                       ? 'none'
+        : $said =~ /OCSP responses?: no responses? sent/                   ? 'none'
         :                                                                    $said;
 }
 
