@@ -164,16 +164,12 @@ Mojo::Server::Peregrine - Mojolicious applications on a Peregrine server, native
 
 =head1 SYNOPSIS
 
-    # app.pl, for pagi-server and peregrine
+    peregrine script/my_app
+    peregrine -E production --workers 4 --listen :8080 lite_app.pl
+    ./lite_app.pl peregrine -l http://*:8080
+
+    # an application of PAGI
     use Mojo::Server::Peregrine;
-    use Mojolicious::Lite -signatures;
-
-    get '/' => sub ($c) { $c->render(text => 'Hello') };
-    websocket '/echo' => sub ($c) { $c->on(message => sub ($c, $text) { $c->send($text) }) };
-
-    Mojo::Server::Peregrine->new(app => app)->to_pagi_app;
-
-    # an application that is there already
     Mojo::Server::Peregrine->new->load('script/my_app');
 
 =head1 DESCRIPTION
@@ -186,8 +182,15 @@ C<drain>, uploads in memory, in files and by C<on read>, and WebSockets work as 
 L<Mojo::IOLoop> runs on the server's loop (L<Mojo::Reactor::Peregrine>). This module chooses that reactor if
 it is loaded before L<Mojo::IOLoop>; otherwise the environment variable MOJO_REACTOR has to.
 
-This module is new, and not finished: of Mojolicious' own tests of applications, those of reverse proxies
-and of WebSockets do not all pass yet. Do not use it in production yet.
+L<peregrine> finds a reactor and settings by itself: it recognises scripts of L<Mojolicious> and
+L<Mojolicious::Lite>, takes C<MOJO_MODE> for a mode, and reads hypnotoad's settings
+(L<Mojo::Server::Peregrine::Hypnotoad>). Placements are those of other applications; workers with
+C<--engine thread> are processes, since an event loop cannot be cloned.
+
+t/97-mojo-suite-apps.t runs Mojolicious' own tests about applications and its server. What they see otherwise
+is listed there and below.
+
+This module is new: try it with your application before you depend on it.
 
 =head2 Differences from the daemon
 
@@ -227,7 +230,14 @@ connections with TLS.
 
 =item *
 
-With C<--engine thread> and workers, whose interpreters are clones, it does not work: use processes.
+The C<Connection> field of a response is the engine's, and so is the text behind a status. Other interim
+responses than those of C<< $c->tx->early_hints >> there are none.
+
+=item *
+
+A WebSocket is compressed where the client offers it (C<ws_per_message_deflate>), whether or not the action
+calls C<with_compression>. Frames with the opcode of a ping or a pong are not sent: C<ws_idle_timeout> and
+C<inactivity_timeout> end those that are gone.
 
 =back
 
