@@ -92,6 +92,9 @@ get '/hints'   => sub ($c) {
 };
 get '/cut'     => sub ($c) { $c->render_later; Mojo::IOLoop->stream($c->tx->connection)->close };
 websocket '/quiet' => sub ($c) { $c->inactivity_timeout($c->param('seconds'))->on(message => sub { }) };
+websocket '/pings' => sub ($c) {
+    $c->on(message => sub ($c, $text) { $c->send([ 1, 0, 0, 0, 9, '' ]) for 1, 2 });
+};
 websocket '/plain-end' => sub ($c) { $c->on(message => sub ($c, $text) { $c->finish }) };
 get '/gone'    => sub ($c) { $c->render(text => "gone $finished") };
 get '/stop'    => sub ($c) { $c->tx->on(finish => sub { Mojo::IOLoop->stop }); $c->render(text => "pid $$") };
@@ -161,6 +164,9 @@ sub check_websocket {
     is $socket->next, "binary \xff",                    'then that of the drain';
     $socket->text('close');
     is $socket->next, 'close 4001 enough', 'its end';
+    my $pinged = TestWebSocket->open($server->port, '/pings');
+    $pinged->text('now');
+    like $pinged->next, qr/\Aping/, 'an application that sends pings has the engine send them';
     my $ended = TestWebSocket->open($server->port, '/plain-end');
     $ended->text('end');
     is $ended->next, 'close', 'an end without a code';

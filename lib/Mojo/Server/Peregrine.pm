@@ -236,8 +236,8 @@ responses than those of C<< $c->tx->early_hints >> there are none.
 =item *
 
 A WebSocket is compressed where the client offers it (C<ws_per_message_deflate>), whether or not the action
-calls C<with_compression>. Frames with the opcode of a ping or a pong are not sent: C<ws_idle_timeout> and
-C<inactivity_timeout> end those that are gone.
+calls C<with_compression>. A ping that the action sends has the engine send pings, at the pace of the
+action's first two.
 
 =back
 

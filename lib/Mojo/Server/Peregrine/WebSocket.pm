@@ -8,10 +8,13 @@ use warnings;
 use Mojo::Base 'Mojo::Transaction::WebSocket';
 
 use Mojo::JSON      qw(j to_json);
-use Mojo::Util      qw(decode encode);
-use Mojo::WebSocket qw(WS_BINARY WS_CLOSE WS_CONTINUATION WS_TEXT);
+use Mojo::Util      qw(decode encode steady_time);
+use Mojo::WebSocket qw(WS_BINARY WS_CLOSE WS_CONTINUATION WS_PING WS_TEXT);
 
 our $VERSION = '0.003000';
+
+# Seconds between pings while only one was asked for.
+use constant FIRST_PACE => 15;
 
 # Compression is negotiated by the engine.
 sub with_compression { return }
@@ -35,9 +38,10 @@ sub _event {
     return { type => 'websocket.send', bytes => $message->{binary} };
 }
 
-# Pings are the engine's, and frames of one message are joined.
+# Frames of one message are joined.
 sub _event_of_frame {
     my ($self, $is_last, undef, undef, undef, $op, $payload) = @_;
+    return $self->_pings        if $op == WS_PING;
     return                      if $op != WS_TEXT && $op != WS_BINARY && $op != WS_CONTINUATION;
     $self->{peregrine_op} = $op if $op != WS_CONTINUATION;
     $self->{peregrine_parts} .= $payload;
@@ -45,6 +49,16 @@ sub _event_of_frame {
     my $whole = delete $self->{peregrine_parts};
     return _decoded($whole) if $self->{peregrine_op} == WS_TEXT;
     return { type => 'websocket.send', bytes => $whole };
+}
+
+# The engine sends pings, at the pace at which the application has sent its first two.
+sub _pings {
+    my ($self) = @_;
+    my ($count, $before) = (++$self->{peregrine_pings}, $self->{peregrine_pinged});
+    return if $count > 2;
+    $self->{peregrine_pinged} = steady_time;
+    my $pace = defined $before ? $self->{peregrine_pinged} - $before : FIRST_PACE;
+    return { type => 'websocket.keepalive', interval => $pace > 1 ? $pace : 1 };
 }
 
 sub _text {
