@@ -119,8 +119,9 @@ for (
     push @JUDGES,
         my ($judge, $about) = (
         "matrix-$row" => {
-            title   => $title,
-            what    => 'All Perl tests of the distribution, built and run in a system of its own.',
+            title => $title,
+            what => 'All Perl tests of the distribution, built and run in a system of its own. The files that'
+                . ' failed there were run once more, by themselves.',
             command => "script/matrix $row",
             lines   =>
                 qr/^(?:System: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
