@@ -52,6 +52,7 @@ my @missing = grep { !$shown{$_} } map { m{([^/]+)/\z} } glob 'examples/pagi/*/ 
 is("@missing", '', '... that there is');
 is(get($port, '/about/nothing')->{status},   404, 'another one is not there');
 is(get($port, '/about/../app.pl')->{status}, 404, '... nor a file');
+is(get($port, '/favicon.svg')->{status},     200, 'the picture of a tab is there');
 is(get($port, '/run/hello/json')->{status},  200, 'examples run where they are mounted');
 like(get($port, '/')->{header}{'x-frame-options'} // '', qr/./, 'with the headers of a careful site');
 

@@ -113,6 +113,7 @@ sub page ($title, $content, $root) {
         <meta name="viewport" content="width=device-width, initial-scale=1">
         <title>$title</title>
         <link rel="stylesheet" href="$root/style.css">
+        <link rel="icon" href="$root/favicon.svg">
         </head>
         <body>
         $content
@@ -155,8 +156,9 @@ sub example_page ($example, $root) {
 }
 
 my %FILES = (
-    '/style.css' => [ 'text/css; charset=utf-8',        "$HERE/style.css" ],
-    '/try.js'    => [ 'text/javascript; charset=utf-8', "$HERE/try.js" ],
+    '/favicon.svg' => [ 'image/svg+xml',                  "$HERE/favicon.svg" ],
+    '/style.css'   => [ 'text/css; charset=utf-8',        "$HERE/style.css" ],
+    '/try.js'      => [ 'text/javascript; charset=utf-8', "$HERE/try.js" ],
 );
 
 async sub site ($scope, $receive, $send) {

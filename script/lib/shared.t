@@ -30,6 +30,10 @@ subtest 'the library' => sub {
     cmp_ok scalar @symbols, '>', 90, '... all of them';
 };
 
+is system("strip --strip-debug -o $target/stripped.a $target/usr/lib/libperegrine.a 2>$log"), 0,
+    'strip takes the static library'
+    or diag slurp($log);
+
 # As installed at /usr, but for where that is.
 local $ENV{PKG_CONFIG_PATH}        = "$target/usr/lib/pkgconfig";
 local $ENV{PKG_CONFIG_SYSROOT_DIR} = $target;

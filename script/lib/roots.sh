@@ -1,0 +1,67 @@
+# Clean roots of Debian, in which packages are built and installed: a suite's minimal system, fetched once into
+# .peregrine/packages, and copied for each use. Sourced by scripts that have sourced common.sh; as root.
+# Does not know what is built or tested there.
+
+BED="$STATE/packages"
+MIRROR=http://deb.debian.org
+ROOTS=()
+
+# To be called first: roots go when the script ends.
+use_roots() {
+    is_debian && [ "$(id -u)" = 0 ] || die 'needs root on Debian'
+    mapfile -t missing < <(missing_packages $(package_names "$ROOT/script/deb.packages"))
+    [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+    mkdir -p "$BED"
+    trap remove_roots EXIT
+}
+
+remove_roots() {
+    local place
+    for place in "${ROOTS[@]}"; do rm -rf --one-file-system "$place"; done
+}
+
+# Makes a clean root of a suite, with the packages that are named, and leaves its path in $NEW.
+make_root() {
+    local suite="$1" base="$BED/$1.tar"
+    shift
+    if [ ! -e "$base" ]; then
+        say "fetching Debian's $suite"
+        step mmdebstrap --variant=minbase --format=tar "$suite" "$base.new" "$MIRROR/debian"
+        mv "$base.new" "$base"
+    fi
+    NEW="$(mktemp -d "$BED/root.XXXXXXXX")"
+    ROOTS+=("$NEW")
+    tar -x -C "$NEW" -f "$base"
+    # mktemp's folder has another mode.
+    chmod 755 "$NEW"
+    cp /etc/resolv.conf "$NEW/etc/resolv.conf"
+    rm -rf "$NEW"/etc/apt/sources.list* && mkdir "$NEW/etc/apt/sources.list.d"
+    printf 'deb %s\n' "$MIRROR/debian $suite main" "$MIRROR/debian $suite-updates main" \
+        "$MIRROR/debian-security $suite-security main" >"$NEW/etc/apt/sources.list"
+    step online apt-get update
+    printf '#!/bin/sh\nexit 101\n' >"$NEW/usr/sbin/policy-rc.d" && chmod 755 "$NEW/usr/sbin/policy-rc.d"
+    step online apt-get install -y --no-install-recommends "$@"
+}
+
+# A command in the root, with the network of this machine; another one with none but its own loopback. What
+# it leaves running ends with it.
+online() { within --pid "$@"; }
+offline() { within --pid --net "$@"; }
+
+# The shell is process 1 there, and so the one that waits for processes whose parents have gone.
+within() {
+    local flags=()
+    while [ "${1#--}" != "$1" ]; do flags+=("$1") && shift; done
+    unshare --mount --fork --kill-child "${flags[@]}" -- sh -c '
+        mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && { ip link set lo up 2>/dev/null; :; }
+        root="$0"; env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+            LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"
+        exit $?' "$NEW" "$@"
+}
+
+# Says nothing of what goes well.
+step() {
+    "$@" >"$BED/log.$$" 2>&1 </dev/null && return
+    tail -n 60 "$BED/log.$$" >&2
+    die "failed: $*"
+}
