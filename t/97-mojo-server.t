@@ -95,6 +95,9 @@ websocket '/quiet' => sub ($c) { $c->inactivity_timeout($c->param('seconds'))->o
 websocket '/pings' => sub ($c) {
     $c->on(message => sub ($c, $text) { $c->send([ 1, 0, 0, 0, 9, '' ]) for 1, 2 });
 };
+websocket '/bytes' => sub ($c) {
+    $c->on(text => sub ($c, $bytes) { $c->send({ text => $bytes }) });
+};
 websocket '/plain-end' => sub ($c) { $c->on(message => sub ($c, $text) { $c->finish }) };
 get '/gone'    => sub ($c) { $c->render(text => "gone $finished") };
 get '/stop'    => sub ($c) { $c->tx->on(finish => sub { Mojo::IOLoop->stop }); $c->render(text => "pid $$") };
@@ -167,6 +170,9 @@ sub check_websocket {
     my $pinged = TestWebSocket->open($server->port, '/pings');
     $pinged->text('now');
     like $pinged->next, qr/\Aping/, 'an application that sends pings has the engine send them';
+    my $bytes = TestWebSocket->open($server->port, '/bytes');
+    $bytes->text("\xe2\x82\xac \xef\xbf\xbe");
+    is $bytes->next, "text \xe2\x82\xac \xef\xbf\xbe", 'bytes of text, noncharacters among them';
     my $ended = TestWebSocket->open($server->port, '/plain-end');
     $ended->text('end');
     is $ended->next, 'close', 'an end without a code';

@@ -8,7 +8,7 @@ use warnings;
 use Mojo::Base 'Mojo::Transaction::WebSocket';
 
 use Mojo::JSON      qw(j to_json);
-use Mojo::Util      qw(decode encode steady_time);
+use Mojo::Util      qw(steady_time);
 use Mojo::WebSocket qw(WS_BINARY WS_CLOSE WS_CONTINUATION WS_PING WS_TEXT);
 
 our $VERSION = '0.003000';
@@ -68,7 +68,9 @@ sub _text {
 
 sub _decoded {
     my ($bytes) = @_;
-    return _text(decode('UTF-8', $bytes) // $bytes);
+    # Encode refuses noncharacters, which are UTF-8 (RFC 6455 has no rule about them). The engine checks.
+    utf8::decode($bytes);
+    return _text($bytes);
 }
 
 sub finish {
@@ -96,7 +98,7 @@ sub heard {
         && ($self->has_subscribers('frame')
         || $self->has_subscribers('json')
         || $self->has_subscribers('text'));
-    $bytes = encode('UTF-8', $text) if $wants;
+    utf8::encode($bytes = $text) if $wants;
     my $size = length($bytes // $text);
     return $self->finish(1009) if $size > $self->max_websocket_size;
     $self->emit(frame => [ 1, 0, 0, 0, $is_text ? WS_TEXT : WS_BINARY, $bytes ])
