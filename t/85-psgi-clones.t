@@ -166,6 +166,7 @@ subtest 'plackup -s EVHTP' => sub {
     is $answer->{status},              500, 'an application that calls exit';
     is asked($kept[0], '/')->{status}, 200, '... its connection goes on';
     ok $server->wait_for_log(qr/has called exit: another one takes its place/), '... and the log says so';
+    ok $server->wait_for_log(qr/has called exit at \S+app\.psgi line \d+$/m),   '... and where';
     is((words($kept[0], '/'))[0], $pid, '... as does the process');
     ok wait_for(sub { threads_of($pid) == 5 }, 60), '... with as many interpreters as before';
 

@@ -195,7 +195,7 @@ subtest 'an application that exits' => sub {
         is get($port, '/')->{body}, 'here', "$engine: it serves";
         eval { get($port, '/exit') };
         is $server->wait, 7 << 8, '... ends with its status';
-        like $server->log, qr/^Peregrine: the application has called exit: the server ends/m,
+        like $server->log, qr/^Peregrine: the application has called exit at \S+ line \d+: the server ends/m,
             '... and says why';
     }
     my ($server) = serve(qw(-s Peregrine -E production));

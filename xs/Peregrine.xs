@@ -331,6 +331,18 @@ heard_stops()
 CODE:
     px_stops_heard();
 
+void
+watch_exits()
+CODE:
+    px_exits_watch(aTHX);
+
+SV *
+exit_place()
+CODE:
+    RETVAL = px_exit_place() ? newSVpv(px_exit_place(), 0) : &PL_sv_undef;
+OUTPUT:
+    RETVAL
+
 int
 stuck_signal()
 CODE:

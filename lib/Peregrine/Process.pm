@@ -106,14 +106,20 @@ sub run {
     return $exception;
 }
 
-# `exit` unwinds all functions: where it was called is not known any more.
+Peregrine::watch_exits();
+
 END {
     if ($running && $running->{pid} == $$) {
         local $?;
         $running->{log}
-            ->error("$running->{name}: the application has called exit: the server ends, and cuts its"
-                . ' connections');
+            ->error("$running->{name}: the application has called exit${\exit_place()}: the server ends, and"
+                . ' cuts its connections');
     }
+}
+
+sub exit_place {
+    my $place = Peregrine::exit_place();
+    return defined $place ? " at $place" : '';
 }
 
 sub _text {
@@ -394,6 +400,12 @@ belongs to a request: it is logged, the server shuts down, and the exception is 
 
 For a process that the application has forked and that would run the server's code: logs the exception, if
 there is one, and ends the process at once, without END blocks.
+
+=head2 exit_place
+
+    my $text = Peregrine::Process::exit_place();    # ' at app.pl line 7'
+
+Where C<exit> was called, as the end of a message; empty where no Perl code has called it.
 
 =head1 LICENSE
 

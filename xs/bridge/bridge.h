@@ -348,6 +348,10 @@ void px_children_of_clone(void);
 /* ops.c */
 Perl_ppaddr_t px_ops_replace(pTHX_ OPCODE type, Perl_ppaddr_t now, Perl_ppaddr_t before);
 
+/* exits.c */
+void px_exits_watch(pTHX);
+const char *px_exit_place(void);
+
 /* words.c */
 px_words *px_words_new(pTHX_ size_t count);
 px_words *px_words_share(px_words *words);

@@ -379,8 +379,8 @@ sub abandon {
 # The end of a clone, of which `exit` in the application is one: then its request waits for an answer.
 sub leave_thread {
     my ($self) = @_;
-    $self->{link}->say('exited')
-        if $self->{engine} && $self->{engine}->worker->left_behind("the application has called exit\n");
+    my $reason = 'the application has called exit' . Peregrine::Process::exit_place();
+    $self->{link}->say('exited') if $self->{engine} && $self->{engine}->worker->left_behind("$reason\n");
     $self->abandon;
     return;
 }

@@ -1,0 +1,29 @@
+/* exits.c - remembers where `exit` was called.
+ *
+ * `exit` unwinds all functions before END blocks and destructors run, so these cannot tell any more. */
+#include "bridge/bridge.h"
+
+#define PX_EXIT_PLACE 512
+
+/* What `exit` does by itself. */
+static Perl_ppaddr_t process_exit;
+
+/* Of the interpreter of this thread; empty while it has not called `exit`. */
+static __thread char exit_place[PX_EXIT_PLACE];
+
+static OP *exit_op(pTHX) {
+    const char *file = CopFILE(PL_curcop);
+    (void)my_snprintf(exit_place, sizeof(exit_place), "%.480s line %lu", file ? file : "?",
+                      (unsigned long)CopLINE(PL_curcop));
+    return process_exit(aTHX);
+}
+
+/* To be called before applications are compiled: other code is looked through once. */
+void px_exits_watch(pTHX) {
+    if (!process_exit) process_exit = px_ops_replace(aTHX_ OP_EXIT, exit_op, NULL);
+}
+
+/* `app.pl line 7`; NULL if it was not called by Perl code. */
+const char *px_exit_place(void) {
+    return exit_place[0] ? exit_place : NULL;
+}
