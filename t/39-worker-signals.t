@@ -304,6 +304,38 @@ subtest 'TERM for the whole process group' => sub {
     }
 };
 
+# systemd sends TERM to all processes at once: the master may have told a worker before.
+for my $engine (qw(inline thread)) {
+    subtest "TERM for a worker that is told to stop: $engine" => sub {
+        my $gate  = TestGate->new;
+        my $waits = write_file('waits.pl', <<"APP");
+use Future::AsyncAwait;
+use TestGate;
+my \$gate = bless { folder => '$gate->{folder}' }, 'TestGate';
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no lifespan\\n" if \$scope->{type} ne 'http';
+    print STDERR "asked\\n";
+    await \$gate->passed('waits');
+    await \$send->({ type => 'http.response.start', status => 200 });
+    await \$send->({ type => 'http.response.body', body => 'waited' });
+}
+APP
+        my $server = TestServer->command(qw(-E production --workers 1 --engine), $engine, $waits);
+        my $client = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        ok($server->wait_for_log(qr/asked/), 'a request is at work');
+        my ($worker) = children($server->pid);
+        kill TERM => $server->pid;
+        ok($server->wait_for_log(qr/requests in flight: 1/), 'the worker is told to stop');
+        kill TERM => $worker;
+        ok(wait_for(sub { content("/proc/$worker/status") =~ /^ShdPnd:\s+0+$/m }), '... and hears TERM');
+        $gate->open('waits');
+        is(($client->response || {})->{status}, 200, 'the request is answered');
+        is($server->wait,                       0,   'the server ends well');
+        unlike($server->log, qr/again|force-closing/, 'nothing was cut');
+    };
+}
+
 subtest 'USR1 opens logs anew' => sub {
     my $log    = "$dir/access.log";
     my $server = TestServer->spawn(

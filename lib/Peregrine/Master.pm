@@ -550,6 +550,9 @@ sub renew {
     return;
 }
 
+# Seconds that a worker has which starts when all are to leave.
+sub _start_left { return SUPERSEDED_S }
+
 # A worker that still loads code does not read its link, so the stop is told to it by a signal.
 sub _interrupt_start {
     my ($self, $worker) = @_;
@@ -669,7 +672,7 @@ sub _end {
     $self->{stop_until} = _now() + $seconds;
     # A worker that is retiring already is to leave as the others; one that starts has no requests to finish.
     for my $worker ($self->workers) {
-        my $limit = $worker->{state} eq 'starting' ? min($seconds, SUPERSEDED_S) : $seconds;
+        my $limit = $worker->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
         $self->_tell_to_leave($worker, $limit, @message);
     }
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')

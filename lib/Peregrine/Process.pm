@@ -225,13 +225,15 @@ sub hand_over {
 # How many servers of a loop a signal has told to stop, that have not stopped yet.
 fieldhash my %STOPPING;
 
-# A signal stops all servers of a loop, which goes on until the last one has stopped.
+# A signal stops all servers of a loop, which goes on until the last one has stopped. The first signal to a
+# worker whose master has told it to stop is no second one: service managers may send TERM to all processes,
+# and the master does so to what starts.
 sub _stop {
     my ($self, $name) = @_;
     Peregrine::heard_stops();
-    my $again = $self->{signalled}++ ? ' again' : '';
-    return $self->{server}->hurry("SIG$name$again") if $self->{stopping};
-    $self->{log}->info("$self->{name}: SIG$name: the server stops");
+    my $is_second = $self->{signalled}++;
+    return $self->{server}->hurry("SIG$name again")                 if $self->{stopping} && $is_second;
+    $self->{log}->info("$self->{name}: SIG$name: the server stops") if !$self->{stopping};
     return $self->stop_once;
 }
 
@@ -245,7 +247,7 @@ sub stop_once {
     $self->{stopping} = 1;
     $STOPPING{$loop}++;
     $stopped->on_ready(sub {
-        delete $self->{stopping};
+        delete @{$self}{qw(stopping signalled)};
         $loop->stop if --$STOPPING{$loop} == 0;
     });
     return;

@@ -15,6 +15,9 @@ use Peregrine;
 use Peregrine::Link;
 use POSIX ();
 
+# Seconds that an interpreter which starts is waited for when all are to leave.
+use constant START_LEFT_S => 0.5;
+
 # A loop is its interpreter's: a copy would close descriptors of the original, and undo its signal handlers.
 # So are the objects of a master, of its links, and of its server, which say the same of themselves.
 sub IO::Async::Loop::CLONE_SKIP { return 1 }
@@ -102,6 +105,9 @@ sub _link_ended {
 }
 
 sub _interrupt_start { return }
+
+# It is left alone.
+sub _start_left { return START_LEFT_S }
 
 sub _count_restart {
     my ($self, $reason) = @_;
