@@ -68,6 +68,7 @@ pub const NativeHost = native.NativeHost;
 pub const aside = native.aside;
 pub const Inbox = server.Inbox;
 pub const Exchange = server.Exchange;
+pub const HostWord = server.HostWord;
 pub const Tunnel = server.Tunnel;
 pub const Start = server.Start;
 /// Commands for an exchange, as values for `Worker.apply`, and their form without pointers.
@@ -79,6 +80,7 @@ pub const encoded = server.encoded;
 /// `Worker.pool.loans`.
 pub const Loan = server.Loan;
 pub const Config = server.Config;
+pub const channel_limits = server.channel_limits;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
 pub const Networks = server.Networks;
 pub const Trust = server.Trust;

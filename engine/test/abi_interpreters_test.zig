@@ -38,7 +38,7 @@ const Engine = struct {
             .exchanges = how.exchanges,
         };
         const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
-        if (how.whole) try testing.expectEqual(1, abi.routes.peregrine_add_route(handle, @ptrCast(&route)));
+        if (how.whole) try testing.expectEqual(1, abi.serving.peregrine_add_route(handle, @ptrCast(&route)));
         const used = abi.interpreters.peregrine_use_interpreters(handle, @ptrCast(&wanted));
         try testing.expectEqual(Code.ok, used);
         _ = c.close(sockets[0]);
@@ -221,12 +221,12 @@ const Application = struct {
         } else if (std.mem.eql(u8, path, "/leave")) {
             abi.peregrine_drain(handle);
         } else if (std.mem.eql(u8, path, "/garbage")) {
-            const interpreter = handle.interpreter.?;
+            const interpreter = handle.home.joined;
             @memset(interpreter.shared.commands[0..8], 0xAA);
             interpreter.wakeEngine();
             return;
         } else if (std.mem.eql(u8, path, "/deaf")) {
-            _ = c.close(handle.interpreter.?.waker);
+            _ = c.close(handle.home.joined.waker);
             while (true) sleep(60_000);
         } else if (std.mem.eql(u8, path, "/steal")) {
             application.forge(event.ticket);
@@ -246,7 +246,7 @@ const Application = struct {
 
     /// Commands that no ledger has seen, for whatever others may work on.
     fn forge(application: *Application, own: types.Ticket) void {
-        const end = application.handle.end.?;
+        const end = application.handle.end().?;
         for (0..16) |slot| for (0..16) |turn| {
             const ticket = slot + ((2 * turn + 1) << 27);
             if (ticket == own) continue;
@@ -256,7 +256,7 @@ const Application = struct {
             end.commands.commit(.whole);
         };
         _ = end.commands.publish();
-        application.handle.interpreter.?.wakeEngine();
+        application.handle.home.joined.wakeEngine();
     }
 
     fn body(application: *Application, event: *const Event) void {

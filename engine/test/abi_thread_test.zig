@@ -298,7 +298,7 @@ test "a file for a client that has left is closed" {
     defer _ = c.close(file);
     const free = freeDescriptor();
     // As the program sees it that speaks just before the engine hears of the client's end.
-    const slots = &server.handle.channel.?.slots;
+    const slots = &server.handle.home.thread.slots;
     slots.begin(ticket, .{ .bytes = 0, .stuck = false });
     defer slots.end(ticket);
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
@@ -492,13 +492,13 @@ test "the channel of a program that writes garbage into it ends, and the engine 
     const client = try server.connect();
     defer _ = c.close(client);
     const ticket = try server.ask(client, get);
-    const commands = &server.handle.channel.?.application.commands;
+    const commands = &server.handle.home.thread.application.commands;
     const space = (try commands.reserve(100)).?;
     @memset(space, 0xEE);
     commands.commit(.whole);
     try testing.expectEqual(Code.gone, abi.peregrine_abort(server.handle, ticket +% (1 << 30)));
     _ = commands.publish();
-    server.handle.worker.io.wake();
+    server.handle.ownEngine().?.worker.io.wake();
     try testing.expectEqual(ticket, (try server.wait(.aborted)).ticket);
     _ = try server.wait(.stopped);
     try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));

@@ -2,11 +2,11 @@
 //! converts, never decides.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Channel = @import("channel.zig").Channel;
+const Engine = @import("engine.zig").Engine;
+const handle_file = @import("handle.zig");
 pub const Host = @import("host.zig").Host;
 const errors = @import("errors.zig");
-const Interpreter = @import("interpreter.zig").Interpreter;
 pub const interpreters = @import("interpreters.zig");
 const listeners = @import("listeners.zig");
 pub const loop = @import("loop.zig");
@@ -14,10 +14,9 @@ pub const mailbox = @import("mailbox.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
 pub const file_lookup = @import("file_lookup.zig");
-pub const folders = @import("folders.zig");
 pub const opener = @import("opener.zig");
 const relay = @import("relay.zig");
-pub const routes = @import("routes.zig");
+pub const serving = @import("serving.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
 const Wish = @import("shared.zig").Wish;
@@ -28,135 +27,17 @@ const Code = types.Code;
 const Event = types.Event;
 
 const gpa = platform.gpa;
-pub const EngineWorker = peregrine.Worker(platform.Io, Host);
+pub const EngineWorker = @import("engine_worker.zig").EngineWorker;
+pub const Handle = handle_file.Handle;
 
-/// What C holds as `peregrine_worker`. Never moves: sessions point to the limits inside.
-pub const Handle = struct {
-    worker: EngineWorker,
-    host: Host,
-    /// The way to the worker if that runs on a thread of its own; null: it is called.
-    channel: ?*Channel = null,
-    /// The application's end of a channel: of that one, or of an interpreter's.
-    end: ?*ApplicationEnd = null,
-    /// The engine may be in another process; then `worker` and `host` are not there.
-    interpreter: ?*Interpreter = null,
-    bad_field: usize = 0,
-    /// C is handling events and will poll again before it waits: no need to make the descriptor readable for
-    /// what it does meanwhile.
-    busy: bool = false,
-    /// What C's own loop watches, if that waits here: then nobody needs the descriptor.
-    host_loop: ?c_int = null,
-    /// Too late for a thread: C has polled already.
-    polled: bool = false,
-    /// What other threads have posted; null: nobody has asked for a mailbox.
-    inbox: ?*peregrine.Inbox = null,
-    /// What its listeners speak TLS with; references of our own.
-    certificates: std.ArrayList(*tls.Certificates) = .empty,
-    /// What the last peregrine_tls_info_of points to.
-    client_chain: std.ArrayList(types.Text) = .empty,
-    /// `fork.count` of the process that the worker belongs to.
-    forks: u32,
-
-    /// In a process that was forked from the worker's its descriptors are closed: nothing of it may be
-    /// touched any more.
-    pub fn isForeign(handle: *const Handle) bool {
-        return handle.forks != fork.count();
-    }
-
-    /// Whether the engine is somewhere else: in another process, or behind an interpreter's channel.
-    pub fn isElsewhere(handle: *const Handle) bool {
-        return handle.isForeign() or handle.interpreter != null;
-    }
-
-    /// The limits in force.
-    fn configOf(handle: *const Handle) *const peregrine.Config {
-        return if (handle.interpreter) |interpreter| &interpreter.config else &handle.worker.config;
-    }
-
-    fn exchangeOf(handle: *Handle, ticket: types.Ticket) ?*peregrine.Exchange {
-        if (handle.isForeign()) return null;
-        return handle.worker.exchanges.get(@fromBackingInt(ticket));
-    }
-
-    /// Does what a command says; the code for its outcome.
-    pub inline fn apply(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
-        return handle.answer(ticket, command, 0);
-    }
-
-    /// The same, and flushes if the flags ask for it.
-    inline fn answer(handle: *Handle, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
-        if (handle.isForeign()) return Code.gone;
-        if (handle.end) |end| {
-            @branchHint(.unlikely);
-            // A copy of its own: otherwise every command would have to be put together in memory.
-            const copy = command;
-            return end.answer(ticket, &copy, flags);
-        }
-        // Deadlines begin with what C does. While it handles events the round has just been; otherwise that
-        // may be long ago.
-        if (!handle.busy) handle.worker.now = handle.worker.io.now();
-        const name: peregrine.Ticket = @fromBackingInt(ticket);
-        const exchange = handle.worker.commanded(name, command) orelse return Code.gone;
-        const outcome = handle.worker.applyTo(exchange, command) catch |err| {
-            handle.bad_field = exchange.lane.session.badField();
-            return errors.code(err);
-        };
-        if (flags & types.RespondFlag.flush != 0 and outcome != .done) {
-            if (handle.worker.find(name)) |same| handle.worker.sendNow(same);
-            if (handle.worker.find(name)) |same| handle.worker.sendStream(same);
-        }
-        // C answers a whole batch before it polls again.
-        if (handle.worker.hasGrown()) handle.worker.attendMemory();
-        // Output that waits for the next poll must not wait for the next event.
-        handle.arm();
-        return outcomeCode(outcome);
-    }
-
-    /// The same for a command whose output leaves now, also on a stream: the caller may be busy for long
-    /// before the next poll.
-    fn applyNow(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
-        const code = handle.apply(ticket, command);
-        if (code < 0 or handle.end != null) return code;
-        const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return code;
-        handle.worker.sendStream(exchange);
-        handle.arm();
-        return code;
-    }
-
-    /// Calls a function that touches the worker, where that may be touched, and waits for it.
-    pub fn call(
-        handle: *Handle,
-        comptime function: anytype,
-        arguments: std.meta.ArgsTuple(@TypeOf(function)),
-    ) @typeInfo(@TypeOf(function)).@"fn".return_type.? {
-        const channel = handle.channel orelse return @call(.auto, function, arguments);
-        return channel.call(function, arguments);
-    }
-
-    /// Makes the descriptor readable when the worker next has something to do.
-    pub fn arm(handle: *Handle) void {
-        if (handle.busy or handle.host_loop != null) return;
-        // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
-        handle.worker.armAlarm() catch handle.worker.io.wake();
-    }
-};
-
-/// Where the functions of peregrine.h are.
+/// The files with the functions of peregrine.h.
 pub const files = .{
-    @This(), file_lookup, folders, interpreters, listeners, loop, mailbox, opener, relay, routes, tls,
+    @This(), file_lookup, interpreters, listeners, loop, mailbox, opener, relay, serving, tls,
 };
 
 comptime {
     for (files) |file| _ = file;
     _ = @import("stack_probe.zig");
-}
-
-fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
-    return switch (outcome) {
-        .accepted => Code.ok,
-        .done => Code.done,
-        .blocked => Code.blocked,
-    };
 }
 
 pub export fn peregrine_version() callconv(.c) [*:0]const u8 {
@@ -208,45 +89,26 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
 
 /// The handle of an engine that is here.
 fn newHandle(config: *const peregrine.Config) !*Handle {
-    const handle = try gpa.create(Handle);
-    errdefer gpa.destroy(handle);
     fork.watch();
-    Host.prepareHeap();
-    handle.* = .{ .worker = undefined, .host = try .init(gpa), .forks = fork.count() };
-    errdefer handle.host.abandon();
-    handle.worker = try .init(gpa, config.*, &handle.host, .{});
-    return handle;
+    const engine: *Engine = try .create(config);
+    errdefer engine.destroy();
+    return .create(.{ .here = .{ .engine = engine } });
 }
 
 pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {
-    const d = handle orelse return;
-    if (d.isForeign()) return;
-    mailbox.close(d);
-    if (d.interpreter) |interpreter| {
-        interpreter.destroy();
-        return gpa.destroy(d);
-    }
-    if (d.channel) |channel| channel.destroy();
-    d.channel = null;
-    d.end = null;
-    d.host.link = null;
-    if (d.host.pool) |pool| pool.destroy();
-    d.host.pool = null;
-    d.host.deinit(&d.worker.pool);
-    d.worker.deinit();
-    for (d.certificates.items) |certificates| certificates.release();
-    d.certificates.deinit(gpa);
-    d.client_chain.deinit(gpa);
-    gpa.destroy(d);
+    const given = handle orelse return;
+    if (given.place() == .gone) return;
+    mailbox.close(given);
+    given.destroy();
 }
 
 pub export fn peregrine_worker_set(handle: *Handle, name: [*:0]const u8, value: i64) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    return handle.call(setLimit, .{ handle, std.mem.span(name), value });
+    const engine = handle.ownEngine() orelse return Code.gone;
+    return handle.call(setLimit, .{ engine, std.mem.span(name), value });
 }
 
-fn setLimit(handle: *Handle, name: []const u8, value: i64) c_int {
-    handle.worker.set(name, value) catch |err| return errors.code(err);
+fn setLimit(engine: *Engine, name: []const u8, value: i64) c_int {
+    engine.worker.set(name, value) catch |err| return errors.code(err);
     return Code.ok;
 }
 
@@ -255,40 +117,40 @@ pub export fn peregrine_worker_get(
     name: [*:0]const u8,
     value: *i64,
 ) callconv(.c) c_int {
-    value.* = handle.configOf().get(std.mem.span(name)) catch |err| return errors.code(err);
+    value.* = handle.config().get(std.mem.span(name)) catch |err| return errors.code(err);
     return Code.ok;
 }
 
 pub export fn peregrine_health_path(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    return handle.call(setHealthPath, .{ handle, std.mem.span(path) });
+    const engine = handle.ownEngine() orelse return Code.gone;
+    return handle.call(setHealthPath, .{ engine, std.mem.span(path) });
 }
 
-fn setHealthPath(handle: *Handle, path: []const u8) c_int {
-    handle.worker.setHealthPath(path) catch return Code.address;
+fn setHealthPath(engine: *Engine, path: []const u8) c_int {
+    engine.worker.setHealthPath(path) catch return Code.address;
     return Code.ok;
 }
 
 pub export fn peregrine_access_log_open(handle: *Handle, wanted: ?*const sized.Header) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    return handle.call(openAccessLog, .{ handle, wanted });
+    const engine = handle.ownEngine() orelse return Code.gone;
+    return handle.call(openAccessLog, .{ engine, wanted });
 }
 
-fn openAccessLog(handle: *Handle, wanted: ?*const sized.Header) c_int {
+fn openAccessLog(engine: *Engine, wanted: ?*const sized.Header) c_int {
     var fault: peregrine.AccessLogFault = .{};
     var errno: u16 = 0;
     const given = wanted orelse {
-        handle.worker.setAccessLog(null, &fault, &errno) catch unreachable; // nothing is opened
-        noteWishes(handle);
+        engine.worker.setAccessLog(null, &fault, &errno) catch unreachable; // nothing is opened
+        noteWishes(engine);
         return Code.ok;
     };
     const asked = sized.read(types.AccessLog, given);
     const target: peregrine.io.LogTarget =
         if (asked.path) |path| .{ .path = std.mem.span(path) } else .{ .fd = asked.fd };
-    handle.worker.setAccessLog(.{
+    engine.worker.setAccessLog(.{
         .target = if (asked.path == null and asked.fd < 0) .host else .{ .file = target },
         .format = std.mem.span(asked.format orelse "clf"),
-        .bytes_max = handle.worker.config.access_log_bytes,
+        .bytes_max = engine.worker.config.access_log_bytes,
     }, &fault, &errno) catch |err| return switch (err) {
         error.OutOfMemory => Code.memory,
         error.BadFormat => Code.format,
@@ -301,22 +163,22 @@ fn openAccessLog(handle: *Handle, wanted: ?*const sized.Header) c_int {
             break :blk Code.system;
         },
     };
-    noteWishes(handle);
+    noteWishes(engine);
     return Code.ok;
 }
 
-fn noteWishes(handle: *Handle) void {
-    if (handle.host.pool) |pool| pool.noteWishes();
+fn noteWishes(engine: *Engine) void {
+    if (engine.pool) |pool| pool.noteWishes();
 }
 
-fn useCounters(handle: *Handle, counters: ?*peregrine.Counters) void {
-    handle.worker.useCounters(counters);
-    noteWishes(handle);
+fn useCounters(engine: *Engine, counters: ?*peregrine.Counters) void {
+    engine.worker.useCounters(counters);
+    noteWishes(engine);
 }
 
 pub export fn peregrine_access_log_reopen(handle: *Handle) callconv(.c) void {
-    if (handle.isElsewhere()) return;
-    handle.call(EngineWorker.reopenAccessLog, .{&handle.worker});
+    const engine = handle.ownEngine() orelse return;
+    handle.call(EngineWorker.reopenAccessLog, .{&engine.worker});
 }
 
 pub export fn peregrine_access_log_fault(
@@ -342,22 +204,22 @@ pub export fn peregrine_listen(
     backlog: c_int,
     flags: u32,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const text = std.mem.span(address);
     const parsed = if (text.len > 0 and text[0] == '/')
         peregrine.io.Address.unixPath(text)
     else
         peregrine.io.Address.parse(text, port);
     const where = parsed catch return Code.address;
-    return handle.call(listenAt, .{ handle, where, peregrine.io.ListenOptions{
+    return handle.call(listenAt, .{ &engine.worker, where, peregrine.io.ListenOptions{
         .backlog = std.math.cast(u31, backlog) orelse return Code.range,
         .reuse_port = flags & types.ListenFlag.reuse_port != 0,
         .v6_only = flags & types.ListenFlag.v6_only != 0,
     } });
 }
 
-fn listenAt(handle: *Handle, where: peregrine.io.Address, how: peregrine.io.ListenOptions) c_int {
-    const listener = handle.worker.listen(where, how) catch |err| {
+fn listenAt(worker: *EngineWorker, where: peregrine.io.Address, how: peregrine.io.ListenOptions) c_int {
+    const listener = worker.listen(where, how) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
     };
@@ -365,12 +227,12 @@ fn listenAt(handle: *Handle, where: peregrine.io.Address, how: peregrine.io.List
 }
 
 pub export fn peregrine_listen_fd(handle: *Handle, fd: c_int) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    return handle.call(adoptListener, .{ handle, fd });
+    const engine = handle.ownEngine() orelse return Code.gone;
+    return handle.call(adoptListener, .{ &engine.worker, fd });
 }
 
-fn adoptListener(handle: *Handle, fd: c_int) c_int {
-    const listener = handle.worker.adoptListener(fd) catch |err| {
+fn adoptListener(worker: *EngineWorker, fd: c_int) c_int {
+    const listener = worker.adoptListener(fd) catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
     };
@@ -384,9 +246,9 @@ pub export fn peregrine_listener_address(
     capacity: usize,
     port: *u16,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    const address = handle.call(addressOf, .{ handle, number }) orelse return Code.range;
+    const address = handle.call(addressOf, .{ &engine.worker, number }) orelse return Code.range;
     port.* = address.port() orelse 0;
     var buffer: [peregrine.io.Address.text_bytes_max]u8 = undefined;
     const host = address.hostText(&buffer);
@@ -396,9 +258,9 @@ pub export fn peregrine_listener_address(
     return @intCast(host.len);
 }
 
-fn addressOf(handle: *Handle, listener: u32) ?peregrine.io.Address {
-    if (listener >= handle.worker.listeners.items.len) return null;
-    return handle.worker.listenerAddress(listener);
+fn addressOf(worker: *EngineWorker, listener: u32) ?peregrine.io.Address {
+    if (listener >= worker.listeners.items.len) return null;
+    return worker.listenerAddress(listener);
 }
 
 pub export fn peregrine_forks() callconv(.c) u32 {
@@ -413,28 +275,34 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 }
 
 pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter) |interpreter| return interpreter.wakeup.all;
-    if (handle.channel) |channel| return channel.wakeup.fd();
-    return handle.worker.io.fd();
+    return switch (handle.place()) {
+        .here => |here| here.engine.worker.io.fd(),
+        .thread => |channel| channel.wakeup.fd(),
+        .joined => |interpreter| interpreter.wakeup.all,
+        .gone => Code.gone,
+    };
 }
 
 pub export fn peregrine_wake(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| return interpreter.raise();
-    if (handle.channel) |channel| channel.wakeup.raise() else handle.worker.io.wake();
+    handle.wake();
 }
 
 pub export fn peregrine_drain(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.leave | Wish.end_websockets);
-    handle.call(drain, .{&handle.worker});
+    switch (handle.place()) {
+        .here => |here| drain(&here.engine.worker),
+        .thread => |channel| channel.call(drain, .{&channel.local.worker}),
+        .joined => |interpreter| interpreter.wish(Wish.leave | Wish.end_websockets),
+        .gone => {},
+    }
 }
 
 pub export fn peregrine_retire(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.leave);
-    handle.call(retire, .{&handle.worker});
+    switch (handle.place()) {
+        .here => |here| retire(&here.engine.worker),
+        .thread => |channel| channel.call(retire, .{&channel.local.worker}),
+        .joined => |interpreter| interpreter.wish(Wish.leave),
+        .gone => {},
+    }
 }
 
 fn retire(worker: *EngineWorker) void {
@@ -443,14 +311,17 @@ fn retire(worker: *EngineWorker) void {
 }
 
 pub export fn peregrine_pause_accepting(handle: *Handle, paused: c_int) callconv(.c) void {
-    if (handle.isElsewhere()) return;
-    handle.call(EngineWorker.pauseAccepting, .{ &handle.worker, paused != 0 });
+    const engine = handle.ownEngine() orelse return;
+    handle.call(EngineWorker.pauseAccepting, .{ &engine.worker, paused != 0 });
 }
 
 pub export fn peregrine_end_websockets(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| return interpreter.wish(Wish.end_websockets);
-    handle.call(endWebSockets, .{&handle.worker});
+    switch (handle.place()) {
+        .here => |here| endWebSockets(&here.engine.worker),
+        .thread => |channel| channel.call(endWebSockets, .{&channel.local.worker}),
+        .joined => |interpreter| interpreter.wish(Wish.end_websockets),
+        .gone => {},
+    }
 }
 
 fn endWebSockets(worker: *EngineWorker) void {
@@ -465,9 +336,12 @@ fn drain(worker: *EngineWorker) void {
 }
 
 pub export fn peregrine_cut(handle: *Handle) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| return interpreter.cut();
-    handle.call(cut, .{&handle.worker});
+    switch (handle.place()) {
+        .here => |here| cut(&here.engine.worker),
+        .thread => |channel| channel.call(cut, .{&channel.local.worker}),
+        .joined => |interpreter| interpreter.cut(),
+        .gone => {},
+    }
 }
 
 fn cut(worker: *EngineWorker) void {
@@ -476,14 +350,34 @@ fn cut(worker: *EngineWorker) void {
 }
 
 pub export fn peregrine_worker_stats(handle: *Handle, out: *sized.Header) callconv(.c) void {
-    if (handle.interpreter) |interpreter| {
-        const known: u32 = if (handle.isForeign()) 0 else @intCast(interpreter.end.ledger.count);
-        return sized.write(types.Stats, out, .{ .size = out.size, .exchanges = known, .ledger = known });
+    sized.write(types.Stats, out, statisticsOf(handle, out.size));
+}
+
+/// In a forked process they are as they were when that was forked.
+fn statisticsOf(handle: *Handle, size: u32) types.Stats {
+    const is_gone = handle.place() == .gone;
+    switch (handle.home) {
+        .here => |here| return engineStatistics(here.engine, size),
+        .thread => |channel| {
+            var stats = if (is_gone)
+                engineStatistics(channel.local, size)
+            else
+                channel.call(engineStatistics, .{ channel.local, size });
+            stats.ledger = channel.application.ledger.count;
+            return stats;
+        },
+        .joined => |interpreter| {
+            const known: u32 = if (is_gone) 0 else @intCast(interpreter.end.ledger.count);
+            return .{ .size = size, .exchanges = known, .ledger = known };
+        },
     }
-    const now = if (handle.isForeign()) statisticsOf(handle) else handle.call(statisticsOf, .{handle});
-    const stats, const interpreters_now, const waiting_now = now;
-    sized.write(types.Stats, out, .{
-        .size = out.size,
+}
+
+fn engineStatistics(engine: *Engine, size: u32) types.Stats {
+    const stats = engine.worker.statistics();
+    const pool = engine.pool;
+    return .{
+        .size = size,
         .connections = stats.connections,
         .exchanges = stats.exchanges,
         .connections_max = stats.connections_max,
@@ -495,16 +389,10 @@ pub export fn peregrine_worker_stats(handle: *Handle, out: *sized.Header) callco
         .allocations = stats.allocations,
         .shed = stats.shed,
         .memory_max = stats.memory_max,
-        .ledger = if (handle.channel) |channel| channel.application.ledger.count else 0,
-        .interpreters = interpreters_now,
-        .waiting = waiting_now,
-    });
-}
-
-/// Those of the worker, how many interpreters there are, and how many requests wait for one.
-fn statisticsOf(handle: *Handle) struct { peregrine.Stats, u32, u32 } {
-    const pool = handle.host.pool orelse return .{ handle.worker.statistics(), 0, 0 };
-    return .{ handle.worker.statistics(), pool.count, pool.waiting };
+        .ledger = 0,
+        .interpreters = if (pool) |several| several.count else 0,
+        .waiting = if (pool) |several| several.queue.count else 0,
+    };
 }
 
 pub export fn peregrine_counter_at(index: usize) callconv(.c) ?*const types.Counter {
@@ -512,10 +400,10 @@ pub export fn peregrine_counter_at(index: usize) callconv(.c) ?*const types.Coun
 }
 
 pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usize) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
     if (counters != null and count < peregrine.Counters.words) return Code.range;
-    handle.call(useCounters, .{ handle, counters });
+    handle.call(useCounters, .{ engine, counters });
     // The first look around is over; the next one has its deadline.
     peregrine_wake(handle);
     return Code.ok;
@@ -527,109 +415,104 @@ pub export fn peregrine_share_sockets(
     count: usize,
     number: usize,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     if (number == 0 or number >= count) return Code.range;
-    handle.call(EngineWorker.shareSockets, .{ &handle.worker, table[0..count], number });
+    handle.call(EngineWorker.shareSockets, .{ &engine.worker, table[0..count], number });
     return Code.ok;
 }
 
 pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter) |interpreter| {
-        const ledger = &interpreter.end.ledger;
-        if (!ledger.begin(ticket)) return Code.gone;
-        const is_asked = interpreter.shared.words.counts.load(.monotonic) != 0;
-        if (is_asked) ledger.slots.begun(ticket, peregrine.io.micros());
-        return Code.ok;
-    }
-    const counts = handle.worker.counting.wants_taken;
-    if (handle.channel) |channel| {
-        if (!channel.application.ledger.begin(ticket)) return Code.gone;
-        if (counts) channel.slots.begun(ticket, handle.worker.io.micros());
-    } else if (counts) {
-        if (handle.exchangeOf(ticket)) |exchange| exchange.taken_us = handle.worker.io.micros();
+    switch (handle.place()) {
+        .here => |here| {
+            const worker = &here.engine.worker;
+            if (!worker.counting.wants_taken) return Code.ok;
+            if (here.engine.exchangeOf(ticket)) |exchange| exchange.noteTaken(worker.io.micros());
+        },
+        .thread => |channel| {
+            const worker = &channel.local.worker;
+            if (!channel.application.ledger.begin(ticket)) return Code.gone;
+            if (worker.counting.wants_taken) channel.slots.begun(ticket, worker.io.micros());
+        },
+        .joined => |interpreter| {
+            const ledger = &interpreter.end.ledger;
+            if (!ledger.begin(ticket)) return Code.gone;
+            const is_asked = interpreter.shared.words.counts.load(.monotonic) != 0;
+            if (is_asked) ledger.slots.begun(ticket, peregrine.io.micros());
+        },
+        .gone => return Code.gone,
     }
     return Code.ok;
 }
 
 pub export fn peregrine_give_up(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter) |interpreter| {
-        interpreter.giveUp(ticket);
-        return Code.ok;
+    switch (handle.place()) {
+        .here => return Code.out_of_order,
+        .thread => |channel| {
+            if (channel.thread == null) return Code.out_of_order;
+            channel.giveUp(ticket);
+        },
+        .joined => |interpreter| interpreter.giveUp(ticket),
+        .gone => return Code.gone,
     }
-    const channel = handle.channel orelse return Code.out_of_order;
-    if (channel.thread == null) return Code.out_of_order;
-    channel.giveUp(ticket);
     return Code.ok;
 }
 
 pub export fn peregrine_has_left(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
-    if (handle.isForeign()) return 1;
-    if (handle.interpreter) |interpreter| return @intFromBool(interpreter.shared.slots.hasLeft(ticket));
-    return handle.call(hasLeft, .{ handle, ticket });
+    return switch (handle.place()) {
+        .here => |here| hasLeft(here.engine, ticket),
+        .thread => |channel| channel.call(hasLeft, .{ channel.local, ticket }),
+        .joined => |interpreter| @intFromBool(interpreter.shared.slots.hasLeft(ticket)),
+        .gone => 1,
+    };
 }
 
-fn hasLeft(handle: *Handle, ticket: types.Ticket) c_int {
-    const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return 1;
-    return @intFromBool(handle.worker.hasPeerLeft(exchange));
+fn hasLeft(engine: *Engine, ticket: types.Ticket) c_int {
+    const exchange = engine.worker.find(@fromBackingInt(ticket)) orelse return 1;
+    return @intFromBool(engine.worker.hasPeerLeft(exchange));
 }
 
 pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    if (handle.channel != null) return Code.ok;
-    if (handle.polled) return Code.out_of_order;
-    handle.channel = Channel.create(gpa, handle) catch |err| {
-        errors.setErrnoOf(err);
-        return Code.system;
-    };
-    handle.host.link = &handle.channel.?.engine;
-    handle.end = &handle.channel.?.application;
-    return Code.ok;
-}
-
-/// The same behind a channel.
-fn pollChannel(channel: *Channel, timeout_ms: c_int, events: *[*]const Event) c_int {
-    channel.start() catch {
-        errors.setErrno(.AGAIN);
-        return Code.system;
-    };
-    const batch = channel.application.poll(timeout_ms) catch |err| {
-        errors.setErrnoOf(err);
-        return Code.system;
-    };
-    events.* = batch.ptr;
-    return @intCast(batch.len);
+    return handle.useThread();
 }
 
 pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    mailbox.deliver(handle);
-    if (handle.interpreter) |interpreter| {
-        const batch = interpreter.poll(timeout_ms) catch |err| {
-            errors.setErrnoOf(err);
-            return Code.system;
-        };
-        events.* = batch.ptr;
-        return @intCast(batch.len);
-    }
-    handle.polled = true;
-    if (handle.channel) |channel| return pollChannel(channel, timeout_ms, events);
-    handle.host.release(&handle.worker.pool);
-    handle.worker.poll(timeout_ms) catch |err| {
+    if (handle.place() != .gone) mailbox.deliver(handle);
+    const batch = switch (handle.place()) {
+        .here => |here| pollHere(here, timeout_ms),
+        .thread => |channel| pollChannel(channel, timeout_ms),
+        .joined => |interpreter| interpreter.poll(timeout_ms),
+        .gone => return Code.gone,
+    } catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
     };
-    const batch = handle.host.take();
-    handle.busy = batch.len > 0;
-    handle.arm();
     events.* = batch.ptr;
     return @intCast(batch.len);
 }
 
+inline fn pollHere(here: *handle_file.Here, timeout_ms: c_int) ![]const Event {
+    const engine = here.engine;
+    engine.polled = true;
+    engine.host.release(&engine.worker.pool);
+    try engine.worker.poll(timeout_ms);
+    const batch = engine.host.take();
+    here.busy = batch.len > 0;
+    here.arm();
+    return batch;
+}
+
+fn pollChannel(channel: *Channel, timeout_ms: c_int) ![]const Event {
+    channel.local.polled = true;
+    try channel.start();
+    return channel.application.poll(timeout_ms);
+}
+
 pub export fn peregrine_next_shed(handle: *Handle, event: *Event) callconv(.c) c_int {
-    if (handle.isForeign()) return 0;
-    const next = if (handle.end) |end| end.nextShed() else handle.host.nextShed();
+    const next = switch (handle.place()) {
+        .here => |here| here.engine.host.nextShed(),
+        .thread => |channel| channel.application.nextShed(),
+        .joined, .gone => null,
+    };
     event.* = next orelse return 0;
     return 1;
 }
@@ -639,10 +522,13 @@ pub export fn peregrine_keep_bytes(
     event: *const Event,
     capacity: *usize,
 ) callconv(.c) ?[*]u8 {
-    if (handle.isElsewhere() or handle.channel != null) return null;
-    // What C frees has to be of its heap.
+    const engine = switch (handle.place()) {
+        .here => |here| here.engine,
+        .thread, .joined, .gone => return null,
+    };
+    // Memory that C frees has to be of C's heap.
     if (gpa.vtable != std.heap.c_allocator.vtable) return null;
-    const memory = handle.host.surrender(&handle.worker.pool, event) orelse return null;
+    const memory = engine.host.surrender(&engine.worker.pool, event) orelse return null;
     capacity.* = memory.len;
     return memory.ptr;
 }
@@ -652,24 +538,21 @@ pub export fn peregrine_set_user(
     ticket: types.Ticket,
     user: ?*anyopaque,
 ) callconv(.c) c_int {
-    if (handle.end) |end| {
-        if (handle.isForeign()) return Code.gone;
+    if (handle.end()) |end| {
         const entry = end.ledger.get(ticket) orelse return Code.gone;
         entry.user = user;
         return Code.ok;
     }
-    const exchange = handle.exchangeOf(ticket) orelse return Code.gone;
-    exchange.user = user;
+    const exchange = handle.exchangeHere(ticket) orelse return Code.gone;
+    if (!exchange.isHeard()) return Code.gone;
+    exchange.word = .of(user);
     return Code.ok;
 }
 
 pub export fn peregrine_user(handle: *Handle, ticket: types.Ticket) callconv(.c) ?*anyopaque {
-    if (handle.end) |end| {
-        if (handle.isForeign()) return null;
-        return if (end.ledger.get(ticket)) |entry| entry.user else null;
-    }
-    const exchange = handle.exchangeOf(ticket) orelse return null;
-    return exchange.user;
+    if (handle.end()) |end| return if (end.ledger.get(ticket)) |entry| entry.user else null;
+    const exchange = handle.exchangeHere(ticket) orelse return null;
+    return exchange.word.pointer();
 }
 
 pub export fn peregrine_respond(
@@ -711,9 +594,12 @@ pub export fn peregrine_lend(
 }
 
 pub export fn peregrine_returned(handle: *Handle) callconv(.c) ?*types.Loan {
-    if (handle.isForeign()) return null;
-    if (handle.end) |end| return end.takeReturned();
-    return handle.worker.pool.loans.take();
+    return switch (handle.place()) {
+        .here => |here| here.engine.worker.pool.loans.take(),
+        .thread => |channel| channel.application.takeReturned(),
+        .joined => |interpreter| interpreter.end.takeReturned(),
+        .gone => null,
+    };
 }
 
 pub export fn peregrine_write_file(
@@ -787,13 +673,12 @@ pub export fn peregrine_abort(handle: *Handle, ticket: types.Ticket) callconv(.c
 }
 
 pub export fn peregrine_buffered(handle: *Handle, ticket: types.Ticket) callconv(.c) usize {
-    if (handle.end) |end| {
-        if (handle.isForeign()) return 0;
+    if (handle.end()) |end| {
         const ledger = &end.ledger;
         return if (ledger.get(ticket)) |entry| ledger.buffered(entry) else 0;
     }
-    const exchange = handle.exchangeOf(ticket) orelse return 0;
-    return handle.worker.buffered(exchange);
+    const exchange = handle.exchangeHere(ticket) orelse return 0;
+    return exchange.queuedBytes();
 }
 
 pub export fn peregrine_accept_websocket(
@@ -891,7 +776,11 @@ fn fieldsOf(fields: ?[*]const peregrine.Field, count: usize) []const peregrine.F
 }
 
 pub export fn peregrine_bad_field(handle: *const Handle) callconv(.c) usize {
-    return if (handle.end) |end| end.ledger.bad_field else handle.bad_field;
+    return switch (handle.home) {
+        .here => |here| here.bad_field,
+        .thread => |channel| channel.application.ledger.bad_field,
+        .joined => |interpreter| interpreter.end.ledger.bad_field,
+    };
 }
 
 pub export fn peregrine_error_text(code: c_int) callconv(.c) [*:0]const u8 {

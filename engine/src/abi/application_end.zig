@@ -4,9 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const encoded_event = @import("encoded_event.zig");
-const Channel = @import("channel.zig").Channel;
 const errors = @import("errors.zig");
-const Interpreter = @import("interpreter.zig").Interpreter;
 const Entry = @import("ledger.zig").Entry;
 const Ledger = @import("ledger.zig").Ledger;
 const platform = @import("platform");
@@ -19,77 +17,50 @@ const Command = peregrine.Command;
 const Event = types.Event;
 const io = peregrine.io;
 
-/// Where the engine is, and how it is reached.
-pub const Engine = union(enum) {
-    /// On another thread of this process.
-    thread: *Channel,
-    /// Perhaps in another process, behind shared memory.
-    remote: *Interpreter,
+/// The way to the engine: to another thread (channel.zig), or to perhaps another process (interpreter.zig).
+pub const Engine = struct {
+    calls: *const Calls,
+    /// Descriptors go to the engine over a socket, because their numbers mean nothing to it.
+    is_remote: bool,
+    /// The engine's count of requests that were given up for want of memory; null: it is not told.
+    shed: ?*const platform.Atomic(u32),
 
-    /// Whether it hears nothing from here any more.
-    fn isDeaf(engine: Engine) bool {
-        return switch (engine) {
-            .thread => |channel| channel.engine.broken.load(.acquire),
-            .remote => |interpreter| interpreter.isCutOff(),
-        };
-    }
-
-    fn wake(engine: Engine) void {
-        switch (engine) {
-            .thread => |channel| channel.engine.worker.io.wake(),
-            .remote => |interpreter| interpreter.wakeEngine(),
-        }
-    }
-
-    /// Events may be there from now on without a sign. `asleep`: there may have been a sign.
-    fn clear(engine: Engine, asleep: bool) void {
-        switch (engine) {
-            .thread => |channel| channel.wakeup.clear(),
-            .remote => |interpreter| interpreter.clear(asleep),
-        }
-    }
-
-    fn wait(engine: Engine, timeout_ms: c_int) void {
-        switch (engine) {
-            .thread => |channel| channel.wakeup.wait(timeout_ms),
-            .remote => |interpreter| interpreter.wakeup.wait(timeout_ms),
-        }
-    }
-
-    /// Waits until `commands` has room. False: it will have none.
-    fn waitForRoom(engine: Engine, commands: *ring.Writer) bool {
-        switch (engine) {
-            .thread => |channel| {
-                channel.engine.made_room.reset();
-                if (commands.awaitRoom() catch unreachable) return true;
-                if (channel.engine.broken.load(.acquire)) return false;
-                channel.engine.made_room.wait();
-                return true;
-            },
-            .remote => |interpreter| return interpreter.waitForRoom(commands),
-        }
-    }
+    /// The functions of both ways.
+    pub const Calls = struct {
+        /// Whether the engine hears no command from here any more.
+        isDeaf: *const fn (engine: *Engine) bool,
+        wake: *const fn (engine: *Engine) void,
+        /// Events may be there from now on without a sign. `asleep`: there may have been a sign.
+        clear: *const fn (engine: *Engine, asleep: bool) void,
+        wait: *const fn (engine: *Engine, timeout_ms: c_int) void,
+        /// Waits until `commands` has room. False: there will be none.
+        waitForRoom: *const fn (engine: *Engine, commands: *ring.Writer) bool,
+        /// The file that an event names, which has come ahead of it. For a remote engine.
+        receiveFile: *const fn (engine: *Engine) error{Malformed}!i32,
+        /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. Likewise.
+        sendFile: *const fn (engine: *Engine, fd: i32) bool,
+    };
 };
 
-/// What only the application's thread touches.
+/// The application's end. Only the application's thread touches it.
 pub const ApplicationEnd = struct {
     gpa: std.mem.Allocator,
-    engine: Engine,
+    engine: *Engine,
     commands: ring.Writer,
     events: ring.Reader,
     joiner: ring.Joiner,
     ledger: Ledger,
-    /// What C reads now; it points into the ring, into `requests` and into `joined`.
+    /// The events that C reads now. They point into the ring, into `requests` and into `joined`.
     batch: std.ArrayList(Event) = .empty,
     requests: std.ArrayList(types.Request) = .empty,
     joined: std.ArrayList([]align(ring.alignment) u8) = .empty,
     /// Commands that are longer than a record are encoded here.
     scratch: std.ArrayList(u8) = .empty,
-    /// The last one waits for company.
+    /// The last command, a head, waits for the next one.
     held: bool = false,
     /// Commands since the engine was last woken.
     unseen: u32 = 0,
-    /// What was lent has come back at once: the ring has a copy.
+    /// Loans that have come back at once, because the ring has a copy of their bytes.
     returned: ?*types.Loan = null,
     /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
@@ -100,13 +71,12 @@ pub const ApplicationEnd = struct {
     shed_begun: u32 = 0,
     shed_at: usize = 0,
 
-    /// Events of one poll.
-    const batch_max = 256;
+    const batch_max = peregrine.channel_limits.events_per_poll_max;
 
-    /// Everything that `poll` needs is there from the beginning.
+    /// Makes all memory that `poll` needs.
     pub fn init(
         gpa: std.mem.Allocator,
-        engine: Engine,
+        engine: *Engine,
         commands: ring.Writer,
         events: ring.Reader,
         ledger: Ledger,
@@ -142,20 +112,20 @@ pub const ApplicationEnd = struct {
         end.forgetBatch();
         end.ledger.sweep();
         if (end.events.release()) end.wakeEngine();
-        end.engine.clear(end.asleep);
+        end.engine.calls.clear(end.engine, end.asleep);
         if (end.asleep) end.events.wakes();
         end.asleep = false;
         while (true) {
             try end.gather();
             if (end.batch.items.len > 0) return end.batch.items;
-            // Parts of a message that is longer than the ring.
+            // The records so far were parts of a message that is longer than the ring.
             if (end.events.release()) end.wakeEngine();
             if (try end.events.sleeps()) break;
         }
         end.asleep = true;
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
         if (timeout_ms == 0) return end.batch.items;
-        end.engine.wait(timeout_ms);
+        end.engine.calls.wait(end.engine, timeout_ms);
         return end.poll(0);
     }
 
@@ -166,12 +136,12 @@ pub const ApplicationEnd = struct {
         end.events.invariants();
         end.ledger.invariants();
         assert(end.requests.items.len <= batch_max and end.joined.items.len <= batch_max);
-        // What waits for company is in the ring already.
+        // A head that waits is in the ring already.
         assert(!end.held or end.commands.at != 0);
         assert(!end.asleep or end.batch.items.len == 0);
     }
 
-    /// Nobody reads the events that are left; files among them are closed.
+    /// Drops the events that are left, and closes their files.
     fn dropRest(end: *ApplicationEnd) void {
         while (true) {
             end.forgetBatch();
@@ -182,6 +152,7 @@ pub const ApplicationEnd = struct {
     }
 
     fn forgetBatch(end: *ApplicationEnd) void {
+        assert(end.requests.items.len <= batch_max and end.batch.items.len <= end.batch.capacity);
         for (end.requests.items) |*request| Batch.closeBody(request);
         for (end.joined.items) |bytes| end.gpa.free(bytes);
         inline for (.{ &end.batch, &end.requests, &end.joined }) |list| list.clearRetainingCapacity();
@@ -190,6 +161,7 @@ pub const ApplicationEnd = struct {
     fn gather(end: *ApplicationEnd) error{ Malformed, OutOfMemory }!void {
         while (end.batch.items.len < batch_max) {
             const record = try end.events.next() orelse return;
+            assert(end.requests.items.len < batch_max and end.joined.items.len < batch_max);
             if (record.part == .more and end.joiner.isEmpty()) {
                 try end.joiner.expect(try encoded_event.sizeOf(record.bytes));
             }
@@ -201,10 +173,10 @@ pub const ApplicationEnd = struct {
             const event = decoded.event;
             if (event.request == null) {
                 _ = end.requests.pop();
-            } else if (request.body_fd >= 0 and end.engine == .remote) {
+            } else if (request.body_fd >= 0 and end.engine.is_remote) {
                 // The number is the engine's process's.
                 request.body_fd = -1;
-                request.body_fd = try end.engine.remote.receiveFile();
+                request.body_fd = try end.engine.calls.receiveFile(end.engine);
             }
             errdefer end.passOver(event.request != null, record.part != .whole);
             if (try end.introduce(event, decoded.tls)) |known| {
@@ -213,8 +185,8 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// The last event is not for C: the places of its request and its bytes are for others. Peers make as
-    /// many of these as they like.
+    /// Frees the places of the last event's request and bytes, because the event is not for C. A peer can
+    /// make any number of such events.
     fn passOver(end: *ApplicationEnd, has_request: bool, was_joined: bool) void {
         if (has_request) {
             var request = end.requests.pop().?;
@@ -228,9 +200,9 @@ pub const ApplicationEnd = struct {
         switch (event.kind) {
             .stopped, .notice, .lines => return event,
             .request => {
-                // Its client has left before anybody worked on it, or another one does.
+                // The client has left, or another interpreter has the request.
                 if (!end.ledger.slots.isOffered(event.ticket)) return null;
-                // It was taken back and is offered again, before the first offer was looked at.
+                // The request was taken back and is offered again before the first offer was looked at.
                 if (end.ledger.get(event.ticket)) |entry| if (!entry.over) return null;
                 try end.ledger.open(&event, tls);
                 return event;
@@ -245,18 +217,14 @@ pub const ApplicationEnd = struct {
         return known;
     }
 
-    /// The end of an exchange that was given up for want of memory, ahead of what else there is to read.
-    /// Nothing comes of it any more. An interpreter in another process is given so little ahead that it reads
-    /// of it soon.
+    /// The end of an exchange that was given up for want of memory, ahead of the events before it. An
+    /// interpreter in another process is given so little ahead that it reads of the end soon.
     pub fn nextShed(end: *ApplicationEnd) ?Event {
-        const channel = switch (end.engine) {
-            .thread => |channel| channel,
-            .remote => return null,
-        };
+        const shed = end.engine.shed orelse return null;
         const entries = end.ledger.entries.items;
         while (true) {
-            // A request that is given up meanwhile may lie behind the place that this look has come to.
-            if (end.shed_at == 0) end.shed_begun = channel.engine.shed.load(.acquire);
+            // The next look finds requests that are given up behind the place that this look has come to.
+            if (end.shed_at == 0) end.shed_begun = shed.load(.acquire);
             if (end.shed_begun == end.shed) return null;
             while (end.shed_at < entries.len) {
                 const entry = entries[end.shed_at];
@@ -285,6 +253,7 @@ pub const ApplicationEnd = struct {
     /// The engine has gone: the end of every exchange that C knows, and that of the engine.
     pub fn endAll(end: *ApplicationEnd) error{OutOfMemory}![]const Event {
         end.forgetBatch();
+        assert(end.batch.items.len == 0);
         end.ledger.sweep();
         try end.batch.ensureTotalCapacity(end.gpa, end.ledger.count + 1);
         for (end.ledger.entries.items) |first| {
@@ -305,7 +274,7 @@ pub const ApplicationEnd = struct {
 
     /// Says a command to the engine, if it is right; the code for its outcome. `flags`: of peregrine_write().
     pub fn answer(end: *ApplicationEnd, ticket: types.Ticket, command: *const Command, flags: u32) c_int {
-        if (end.engine.isDeaf()) return Code.gone;
+        if (end.engine.calls.isDeaf(end.engine)) return Code.gone;
         var said: spoken.Spoken = .{ .ticket = ticket, .command = command.* };
         const loan = takeLoan(&said.command);
         const copies = command.* == .file and !command.file.is_slow;
@@ -319,24 +288,24 @@ pub const ApplicationEnd = struct {
         if (said.command == .start) said.command.start.hold = end.held;
         said.awaits = verdict.awaits;
         said.content = verdict.content;
-        if (command.* == .file and end.engine == .remote) {
-            // It goes over the socket, and is there before the command.
+        if (command.* == .file and end.engine.is_remote) {
+            // The descriptor goes over the socket, and is there before the command.
             const fd = said.command.file.fd;
             defer io.file.close(fd);
-            if (!end.engine.remote.sendFile(fd)) return Code.gone;
+            if (!end.engine.calls.sendFile(end.engine, fd)) return Code.gone;
             said.command.file.fd = -1;
         }
-        if (command.* == .relay and command.relay == .offer and end.engine == .remote) {
-            if (!end.engine.remote.sendFile(command.relay.offer)) return Code.gone;
+        if (command.* == .relay and command.relay == .offer and end.engine.is_remote) {
+            if (!end.engine.calls.sendFile(end.engine, command.relay.offer)) return Code.gone;
             io.file.close(command.relay.offer);
             said.command.relay.offer = -1;
         }
         end.put(&said) catch {
-            if (command.* == .file and end.engine == .thread) io.file.close(said.command.file.fd);
+            if (command.* == .file and !end.engine.is_remote) io.file.close(said.command.file.fd);
             return Code.memory;
         };
         if (loan) |mark| end.giveBack(mark);
-        // The engine would put it aside: no need to wake it.
+        // The engine would put a held head aside, so it need not be woken.
         if (!end.held) end.publish();
         return switch (verdict.outcome) {
             .accepted => Code.ok,
@@ -356,6 +325,7 @@ pub const ApplicationEnd = struct {
     }
 
     fn giveBack(end: *ApplicationEnd, loan: *types.Loan) void {
+        assert(loan != end.returned);
         loan.next = end.returned;
         end.returned = loan;
     }
@@ -366,8 +336,8 @@ pub const ApplicationEnd = struct {
         return end.returned;
     }
 
-    /// The same range as it is now, behind a descriptor for the engine: who gave the other one
-    /// may close it at once.
+    /// The range of a file with a descriptor for the engine, and its length as it is now: C may close its own
+    /// descriptor at once.
     fn ownFile(file: Command.File) io.file.Error!Command.File {
         const available = try io.file.size(file.fd) -| file.offset;
         return .{
@@ -396,22 +366,23 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    const scratch_kept_bytes = 1024 * 1024;
+    const scratch_kept_bytes = peregrine.channel_limits.scratch_kept_bytes;
 
-    /// Room in the ring. The engine never waits for the application, so that there will be some soon. Null:
-    /// it hears nothing any more.
+    /// Room in the ring, which there will be soon, because the engine never waits for the application. Null:
+    /// the engine hears no commands any more.
     fn room(end: *ApplicationEnd, len: usize) ?[]align(ring.alignment) u8 {
         while (true) {
             const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
             if (space) |free| return free;
             end.publish();
-            if (!end.engine.waitForRoom(&end.commands)) return null;
+            if (!end.engine.calls.waitForRoom(end.engine, &end.commands)) return null;
         }
     }
 
-    /// Lets the engine see all that was said, and do it.
+    /// Lets the engine see and do all commands.
     pub fn flush(end: *ApplicationEnd) void {
         if (!end.held) return;
+        assert(end.commands.at != 0);
         end.held = false;
         if (end.room(spoken.release.len)) |_| end.commands.commit(.whole);
         end.publish();
@@ -426,11 +397,10 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// So many commands wait for the end of a batch, or for the engine to look around.
-    const unseen_max = 32;
+    const unseen_max = peregrine.channel_limits.unseen_commands_max;
 
     fn wakeEngine(end: *ApplicationEnd) void {
         end.unseen = 0;
-        end.engine.wake();
+        end.engine.calls.wake(end.engine);
     }
 };

@@ -8,16 +8,15 @@ const Event = types.Event;
 /// The events of one poll, and the memory that they point into.
 pub const Batch = struct {
     events: std.ArrayList(Event) = .empty,
-    /// What the events point to; lives until the batch is filled again.
+    /// The memory that the events point to. It lives until the batch is filled again.
     arena: std.heap.ArenaAllocator,
-    /// Likewise: buffers of large messages and whole bodies, in place of a copy.
+    /// Buffers of large messages and whole bodies, which events point to in place of a copy.
     buffers: std.ArrayList(peregrine.Pool.Buffer) = .empty,
     /// Requests whose bodies are in files, which are closed with the batch.
     with_files: std.ArrayList(*types.Request) = .empty,
     gpa: std.mem.Allocator,
 
-    /// Memory that a batch keeps between two fillings; a batch of large bodies gives the rest back.
-    const arena_kept_bytes = 1024 * 1024;
+    const arena_kept_bytes = peregrine.channel_limits.batch_kept_bytes;
 
     pub fn init(gpa: std.mem.Allocator) Batch {
         return .{ .arena = .init(gpa), .gpa = gpa };
@@ -72,12 +71,14 @@ pub const Batch = struct {
     /// Adds an event and leaves room for so many others; the pointer dies with the next one.
     pub fn add(batch: *Batch, event: Event, reserved: usize) error{OutOfMemory}!*Event {
         try batch.reserve(reserved + 1);
+        std.debug.assert(batch.events.capacity - batch.events.items.len > reserved);
         batch.events.appendAssumeCapacity(event);
         return &batch.events.items[batch.events.items.len - 1];
     }
 
     /// Adds an event for which there is room.
     pub fn addReserved(batch: *Batch, event: Event) void {
+        std.debug.assert(batch.events.items.len < batch.events.capacity);
         batch.events.appendAssumeCapacity(event);
     }
 
@@ -87,6 +88,7 @@ pub const Batch = struct {
         batch.buffers.clearRetainingCapacity();
         for (batch.with_files.items) |request| closeBody(request);
         batch.with_files.clearRetainingCapacity();
+        std.debug.assert(batch.buffers.items.len == 0 and batch.with_files.items.len == 0);
     }
 
     /// Closes the file of a request's body, if it has one that is still its own.
@@ -97,6 +99,7 @@ pub const Batch = struct {
 
     /// Takes back the event that was added last.
     pub fn cancel(batch: *Batch) void {
+        std.debug.assert(batch.events.items.len > 0);
         batch.events.items.len -= 1;
     }
 
@@ -195,7 +198,7 @@ pub const Batch = struct {
         return batch.buffers.swapRemove(index);
     }
 
-    /// Those who take memory over may want to end a string behind the bytes, and to count who shares it.
+    /// Room behind the bytes for an owner that ends a string there, and counts who shares it.
     pub const string_room = 16;
 
     /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
@@ -209,7 +212,7 @@ pub const Batch = struct {
     const Line = struct {
         request: ?*const types.Request,
 
-        /// What a client may make as long as it likes is cut.
+        /// A client may make method and target of any length, so both are cut.
         pub fn format(line: Line, writer: *std.Io.Writer) std.Io.Writer.Error!void {
             const request = line.request orelse return;
             inline for (.{ .{ request.method, 20 }, .{ request.target, 200 } }) |part| {
@@ -239,7 +242,7 @@ pub const Batch = struct {
         kept.tls = facts;
     }
 
-    /// What was kept of the TLS connection of an event's request; "": nothing.
+    /// The facts of the TLS connection of an event's request; "": there are none.
     pub fn factsOf(event: *const Event) []const u8 {
         const request = event.request orelse return "";
         if (request.tls == 0) return "";
@@ -304,12 +307,14 @@ pub const Batch = struct {
                 .chunked => -1,
             },
         };
+        std.debug.assert(rest.len == 0);
         return request;
     }
 
     /// Copies bytes to the front of `rest`, which shrinks to what is behind them.
     fn place(rest: *[]u8, bytes: []const u8) [*]u8 {
         const start = rest.*.ptr;
+        std.debug.assert(bytes.len <= rest.len);
         @memcpy(start[0..bytes.len], bytes);
         rest.* = rest.*[bytes.len..];
         return start;
@@ -344,7 +349,7 @@ test "C keeps a buffer that is used well, and no other" {
         batch.adopt(&event, buffer, buffer[0..len]);
         const found = batch.surrender(&event);
         try testing.expectEqual(kept, found != null);
-        // What comes behind it goes elsewhere: the buffer is not the arena's.
+        // Further bytes go elsewhere: the buffer is not the arena's.
         if (found) |own| pool.give(own) else try batch.extend(&event, "more");
         try testing.expectEqual(len + @as(usize, if (kept) 0 else 4), event.len);
     }

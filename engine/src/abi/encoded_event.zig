@@ -21,9 +21,9 @@ const Head = extern struct {
     code: u32,
     ticket: types.Ticket,
     reason: u32,
-    /// Of the request behind this head; 0: there is none.
+    /// The length of the request behind this head; 0: there is none.
     request_bytes: u32,
-    /// Of the run of bytes at the end.
+    /// The length of the run of bytes at the end.
     len: u64,
 };
 
@@ -51,7 +51,7 @@ const RequestHead = extern struct {
     reserved: [3]u8 = @splat(0),
     tls_len: u32,
     route: u32,
-    /// Behind a channel between threads a descriptor stays what it is. Who decodes has it from then on.
+    /// A descriptor keeps its number behind a channel between threads. The decoding side owns it then.
     body_fd: i32,
     complete_us: u64,
 
@@ -68,7 +68,7 @@ comptime {
     assert(@alignOf(FieldSpan) <= ring.alignment);
 }
 
-/// How many bytes `encode` writes. `tls`: what is known of a request's TLS connection, or nothing.
+/// The number of bytes that `encode` writes. `tls`: the facts of a request's TLS connection, or nothing.
 pub fn size(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + event.len;
 }
@@ -86,7 +86,7 @@ pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
     @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
 }
 
-/// The same without the run of bytes at the end.
+/// Like `encode`, without the run of bytes at the end.
 pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
     var rest = out;
     put(&rest, std.mem.asBytes(&Head{
@@ -119,7 +119,7 @@ fn putRequest(rest: *[]u8, request: *const Request, tls: []const u8) void {
     put(rest, tls);
 }
 
-/// How long the message is whose first part this is.
+/// The length of the message that begins with this part.
 pub fn sizeOf(part: []const u8) DecodeError!usize {
     if (part.len < @sizeOf(Head)) return error.Malformed;
     const head = std.mem.bytesToValue(Head, part[0..@sizeOf(Head)]);
@@ -132,7 +132,7 @@ fn put(rest: *[]u8, bytes: []const u8) void {
     rest.* = rest.*[bytes.len..];
 }
 
-/// They were not written by `encode`.
+/// The bytes were not written by `encode`.
 pub const DecodeError = error{Malformed};
 
 /// An event, and what is known of the TLS connection of its request.

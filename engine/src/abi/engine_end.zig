@@ -6,61 +6,73 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
-const EngineWorker = @import("abi.zig").EngineWorker;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
+const Link = @import("link.zig").Link;
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
-const Seat = @import("seat.zig").Seat;
 const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
 const unanswered = @import("unanswered.zig");
 const Atomic = platform.Atomic;
 const io = peregrine.io;
 
-/// Something that the application wants done between two rounds, for which it waits.
+/// A call by the application that runs between two rounds, while the application waits.
 pub const Task = struct {
     run: *const fn (*Task) void,
     done: platform.Latch = .{},
 };
 
-/// Where the application at the other end is.
-pub const Other = union(enum) {
-    /// On another thread of this process: what it waits for events with.
-    thread: *platform.Wakeup,
-    /// Perhaps in another process, one of several.
-    seat: *Seat,
+/// What an engine's end knows of the seat of its interpreter (seat.zig).
+pub const Peer = struct {
+    calls: *const Calls,
+
+    /// The functions of a seat, see there.
+    pub const Calls = struct {
+        raise: *const fn (peer: *Peer) void,
+        hears: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
+        noteSaid: *const fn (peer: *Peer, exchange: *peregrine.Exchange) void,
+        takeFile: *const fn (peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32,
+        takeDescriptor: *const fn (peer: *Peer) error{Malformed}!i32,
+    };
 };
 
-/// What the thread works with. The application touches `stopping`, `task`, `given_up`, `made_room` and
-/// `broken` only, and wakes the worker's io.
+/// Where the application at the other end is.
+pub const Other = union(enum) {
+    /// On another thread of this process, which waits for events with this.
+    thread: *platform.Wakeup,
+    /// An interpreter, one of several, perhaps in another process.
+    peer: *Peer,
+};
+
+/// The state of the engine's thread. The application touches only `stopping`, `task`, `given_up`,
+/// `made_room`, `shed` and `broken`, and wakes the worker's io.
 pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
     host: *Host,
     other: Other,
-    slots: *const Slots,
+    link: Link,
     commands: ring.Reader,
     events: ring.Writer,
     joiner: ring.Joiner,
-    /// Where a command is copied to before it is looked at.
+    /// The memory that a command is copied to before it is looked at.
     private: []align(ring.alignment) u8,
     /// The head of a response that waits for the next command, so that a body of one piece has a
     /// Content-Length.
     held: struct { bytes: []align(ring.alignment) u8, len: usize = 0 },
     fields: std.ArrayList(peregrine.Field) = .empty,
-    /// How many events of the batch that the host has handed over are in the ring.
-    delivered: usize = 0,
-    /// Of an event of more than one record: what precedes its run of bytes, and how much of
-    /// both is in the ring.
+    /// An event of several records that is partly in the ring: its head, and the bytes of head and body that
+    /// are in the ring.
     large: ?struct { head: []u8, sent: usize } = null,
-    /// What the application had given back of the ring when WebSockets were last allowed to go on.
+    /// How far the application had read the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
     /// See `isHeard`.
     hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
-    /// Of an application that is at one event, see `heed`.
+    /// What is known of an application that is at one event, see `heed`.
     attention: Attention = .{},
-    /// How often the thread has waited for a moment since it last heard anything.
+    /// How often the thread has paused since it last heard a command.
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
     task: Atomic(?*Task) = .init(null),
@@ -68,28 +80,24 @@ pub const EngineEnd = struct {
     given_up: Atomic(types.Ticket) = .init(0),
     /// Kept when commands find room again.
     made_room: platform.Latch = .{},
-    /// Requests that were given up for want of memory.
-    shed: Atomic(u32) = .init(0),
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
 
     const Attention = struct {
-        /// What it had given back of the ring of events when it was last seen to go on.
+        /// How far the application had read the ring of events when it was last seen to go on.
         released: u64 = 0,
-        /// Since when it has not; null: it does not work on anything.
+        /// Since when the application has not gone on; null: it works on no event.
         since: ?u64 = null,
         /// When the kernel's queues were last looked at, and how often in a row somebody waited there.
         looked_at: u64 = 0,
         waits: u8 = 0,
 
-        const look_ms = 100;
-        /// So often connections wait when all other workers are as busy.
-        const waits_max = 10;
+        const look_ms = peregrine.channel_limits.attention_ms;
+        const waits_max = peregrine.channel_limits.attention_waits_max;
     };
 
-    /// Commands of one round: then sockets get their turn.
-    const round_commands = 1024;
-    /// The longest command, which only the memory of the application limits.
+    const round_commands = peregrine.channel_limits.commands_per_round_max;
+    /// The longest command: only the memory of the application limits it.
     const command_bytes_max = std.math.maxInt(u32);
 
     pub fn init(
@@ -108,7 +116,7 @@ pub const EngineEnd = struct {
             .worker = worker,
             .host = host,
             .other = other,
-            .slots = slots,
+            .link = .{ .slots = slots, .calls = &link_calls },
             .commands = commands,
             .events = events,
             .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
@@ -121,9 +129,9 @@ pub const EngineEnd = struct {
         };
     }
 
-    /// When the thread has ended. Commands that nobody took are dropped.
+    /// To be called when the thread has ended. Commands that were not done are dropped.
     pub fn deinit(end: *EngineEnd) void {
-        // A number that another process has said is no descriptor.
+        // The number of a descriptor of another process names no descriptor here.
         if (end.other == .thread) end.dropRest();
         if (end.large) |large| end.gpa.free(large.head);
         end.joiner.deinit();
@@ -136,7 +144,7 @@ pub const EngineEnd = struct {
     pub fn run(end: *EngineEnd) void {
         while (!end.stopping.load(.acquire)) {
             var more = end.drain();
-            if (end.host.pool) |pool| more = pool.turn() or more;
+            if (end.host.interpreters) |several| more = several.calls.turn(several) or more;
             if (!more) end.runTask();
             end.giveUp();
             // Waiting never fails where there are threads of this kind.
@@ -149,7 +157,7 @@ pub const EngineEnd = struct {
     fn raise(end: *EngineEnd) void {
         switch (end.other) {
             .thread => |wakeup| wakeup.raise(),
-            .seat => |seat| seat.raise(),
+            .peer => |peer| peer.calls.raise(peer),
         }
     }
 
@@ -163,15 +171,35 @@ pub const EngineEnd = struct {
 
     fn runTask(end: *EngineEnd) void {
         const task = end.task.swap(null, .acquire) orelse return;
+        assert(end.other == .thread);
         task.run(task);
         task.done.set();
     }
 
-    // ---- What the worker asks before and after it waits, see `Host.patience`
+    // ---- The worker's questions before and after it waits, see `Host.patience`
 
-    /// How long the worker may wait: not at all if there is something to do for which nobody would wake it,
-    /// and only for a moment while the application is at work. What that says then is done together, without
-    /// a system call on its side.
+    const link_calls: Link.Calls = .{
+        .patience = patienceOf,
+        .waited = waitedOf,
+        .owesMessages = owesMessages,
+        .isHeard = isHeard,
+    };
+
+    fn of(link: *Link) *EngineEnd {
+        return @alignCast(@fieldParentPtr("link", link));
+    }
+
+    fn patienceOf(link: *Link, longest_ms: i32) i32 {
+        return of(link).patience(longest_ms);
+    }
+
+    fn waitedOf(link: *Link) void {
+        of(link).waited();
+    }
+
+    /// How long the worker may wait: not at all if there is work that no wake-up would announce, and only for
+    /// a moment while the application is at work. Commands of that moment are done together, and cost the
+    /// application no system call.
     pub fn patience(end: *EngineEnd, longest_ms: i32) i32 {
         if (!end.mayWait()) return 0;
         if (end.broken.load(.monotonic)) return longest_ms;
@@ -180,14 +208,15 @@ pub const EngineEnd = struct {
         const pauses = end.pauses < pauses_max and end.events.isReaderAwake();
         if (!pauses) return if (end.commands.sleeps() catch true) wanted_ms else 0;
         end.pauses += 1;
+        assert(end.pauses <= pauses_max);
         if (!(end.commands.pauses() catch true)) return 0;
         return shorter(wanted_ms, pause_ms);
     }
 
-    /// An application that is at one event for too long comes to nothing else: where other workers accept at
-    /// the same sockets, that is left to them until it goes on. Unless nobody takes what waits there: then
-    /// all of them are as busy, and what the engine answers by itself must be answered. For how long the
-    /// worker may wait then.
+    /// Leaves accepting to other workers at the same sockets while the application is at one event for too
+    /// long, because it would not come to new requests. If connections wait there all the same, the other
+    /// workers are as busy: then this one accepts, so that requests for the health path are answered. Returns
+    /// how long the worker may wait.
     fn heed(end: *EngineEnd, wanted_ms: i32) i32 {
         const most = end.worker.config.accept_yield_ms;
         if (most == 0 or end.other != .thread) return wanted_ms;
@@ -220,17 +249,16 @@ pub const EngineEnd = struct {
     }
 
     fn shorter(wanted_ms: i32, other_ms: u64) i32 {
+        assert(wanted_ms >= -1);
         const other: i32 = @intCast(other_ms);
         return if (wanted_ms < 0) other else @min(wanted_ms, other);
     }
 
-    const pause_ms = 1;
-    /// So often in a row, while nothing is said: an application that computes for long wakes the engine when
-    /// it has something to say.
-    const pauses_max = 3;
+    const pause_ms = peregrine.channel_limits.pause_ms;
+    const pauses_max = peregrine.channel_limits.pauses_max;
 
     fn mayWait(end: *EngineEnd) bool {
-        // What was answered since the last wait has its lines before the next one.
+        // Requests that were answered since the last wait have their lines in the log before the next wait.
         end.worker.settleAccessLog();
         if (end.host.hasGathered()) return false;
         if (end.hasUndelivered()) {
@@ -241,64 +269,67 @@ pub const EngineEnd = struct {
         return true;
     }
 
-    /// Nobody needs to wake it now.
+    /// The worker is awake: the application need not wake it.
     pub fn waited(end: *EngineEnd) void {
         end.commands.wakes();
     }
 
     // ---- Events
 
-    /// Whether the ring has no room for what there is.
+    /// Whether the ring has no room for the gathered events.
     pub fn isBehind(end: *const EngineEnd) bool {
         return end.hasUndelivered();
     }
 
-    /// Whether something that was gathered is not in the ring.
+    /// Whether gathered events are not in the ring.
     pub fn hasUndelivered(end: *const EngineEnd) bool {
-        return end.delivered < end.host.taken().len;
+        return end.link.delivered < end.host.taken().len;
     }
 
-    /// Puts what was gathered into the ring, as far as there is room.
+    /// Puts gathered events into the ring, as far as there is room.
     pub fn deliver(end: *EngineEnd) void {
-        if (end.broken.load(.monotonic) and end.other == .seat) return;
+        assert(end.link.delivered <= end.host.taken().len);
+        if (end.broken.load(.monotonic) and end.other == .peer) return;
         var any = false;
         while (true) {
             if (!end.hasUndelivered()) {
                 end.host.release(&end.worker.pool);
                 if (!end.host.hasGathered()) break;
                 _ = end.host.take();
-                end.delivered = 0;
+                end.link.delivered = 0;
             }
-            if (!(end.put(&end.host.taken()[end.delivered]) catch return end.breakOff())) break;
+            if (!(end.put(&end.host.taken()[end.link.delivered]) catch return end.breakOff())) break;
             any = true;
-            end.delivered += 1;
+            end.link.delivered += 1;
         }
         if (any) end.publish();
         end.letGoOn() catch end.breakOff();
     }
 
-    /// Shows the application what is in the ring.
+    /// Shows the application the events in the ring.
     pub fn publish(end: *EngineEnd) void {
         if (end.events.publish()) end.raise();
     }
 
-    /// WebSockets wait while the application is behind, or has to answer their last messages: when it has
-    /// read on they look again.
+    /// Lets WebSockets look again whether they may go on when the application has read on. They wait while
+    /// the application is behind, or has to answer their last messages.
     fn letGoOn(end: *EngineEnd) ring.Error!void {
         if (end.worker.parked.items.len == 0 or end.isBehind()) return;
         const released = try end.events.released();
         if (released == end.released) return;
+        assert(released > end.released);
         end.released = released;
         end.worker.unpark();
     }
 
-    /// Whether the application is done with all that there was for it when this was asked first. To be asked
-    /// again, in a later round, until it says so.
-    pub fn isHeard(end: *EngineEnd) bool {
+    /// Whether the application is done with all events that there were when this was first asked. The caller
+    /// asks again in later rounds until the answer is yes.
+    fn isHeard(link: *Link) bool {
+        const end = of(link);
         const released = end.events.released() catch return true;
         switch (end.hearing) {
             .unasked => end.hearing = .asked,
-            // What the round of that question gathered has followed.
+            // The events that were gathered in the round of the first question are in the ring, too.
             .asked => if (!end.hasUndelivered()) {
                 end.hearing = .{ .until = end.events.at };
             },
@@ -310,24 +341,19 @@ pub const EngineEnd = struct {
         return false;
     }
 
-    /// Whether the application has yet to read a message.
-    pub fn owesMessages(end: *EngineEnd, ticket: types.Ticket) bool {
+    /// Whether the application has yet to read a message of an exchange.
+    fn owesMessages(link: *Link, ticket: types.Ticket) bool {
+        const end = of(link);
         const released = end.events.released() catch return false;
-        return !end.slots.hasReadMessages(ticket, released);
+        return !end.link.slots.hasReadMessages(ticket, released);
     }
 
-    /// A request was given up for want of memory: the application need not read all that is before its end to
-    /// know.
-    pub fn noteShed(end: *EngineEnd, ticket: types.Ticket) void {
-        end.slots.noteShed(ticket);
-        _ = end.shed.fetchAdd(1, .release);
-    }
-
-    /// False: there is no room for all of it.
+    /// Puts an event into the ring. False: there is no room for all of it.
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
         const len = encoded_event.size(event, tls);
         if (len > ring.record_bytes_max) return end.putLarge(event, tls, len);
+        assert(end.large == null);
         const space = try end.events.reserve(len) orelse return false;
         encoded_event.encode(event, tls, space);
         end.events.commit(.whole);
@@ -342,12 +368,13 @@ pub const EngineEnd = struct {
         len: usize,
     ) ring.Error!bool {
         if (end.large == null) {
-            // Without memory it is tried again in the next round.
+            // Without memory the next round tries again.
             const head = end.gpa.alloc(u8, len - event.len) catch return false;
             encoded_event.encodeHead(event, tls, head);
             end.large = .{ .head = head, .sent = 0 };
         }
         const large = &end.large.?;
+        assert(large.sent < len and len == large.head.len + event.len);
         while (large.sent < len) {
             const rest = if (large.sent < large.head.len)
                 large.head[large.sent..]
@@ -362,6 +389,7 @@ pub const EngineEnd = struct {
             large.sent += piece.len;
             end.events.commit(if (large.sent == len) .last else .more);
         }
+        assert(large.sent == len);
         end.gpa.free(large.head);
         end.large = null;
         end.notePlace(event);
@@ -370,11 +398,11 @@ pub const EngineEnd = struct {
 
     /// The event is in the ring.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
-        // Who reads it has the file of its body from now on; behind a socket a copy.
+        // The application has the file of a request's body from now on; behind a socket a copy of it.
         if (end.other == .thread) if (event.request) |request| {
             @constCast(request).body_fd = -1;
         };
-        if (event.kind == .message) end.slots.placeMessage(event.ticket, end.events.at);
+        if (event.kind == .message) end.link.slots.placeMessage(event.ticket, end.events.at);
     }
 
     // ---- Commands
@@ -400,7 +428,7 @@ pub const EngineEnd = struct {
         }
         if (end.commands.release()) switch (end.other) {
             .thread => end.made_room.set(),
-            .seat => |seat| seat.raise(),
+            .peer => |peer| peer.calls.raise(peer),
         };
         return more;
     }
@@ -410,7 +438,7 @@ pub const EngineEnd = struct {
         return false;
     }
 
-    /// What comes out of the ring is no command: nothing is read from it any more, and nobody is served.
+    /// The ring has something that is no command: nothing is read from it any more.
     pub fn breakOff(end: *EngineEnd) void {
         end.broken.store(true, .release);
         switch (end.other) {
@@ -418,12 +446,12 @@ pub const EngineEnd = struct {
                 end.made_room.set();
                 end.worker.cut();
             },
-            // What it had is ended between two rounds.
-            .seat => {},
+            // The pool ends the interpreter's exchanges between two rounds.
+            .peer => {},
         }
     }
 
-    /// One message. `shared`: the application could still change it.
+    /// Does the command of a message. `shared`: the application could still change the message.
     fn hear(
         end: *EngineEnd,
         message: []align(ring.alignment) const u8,
@@ -436,7 +464,7 @@ pub const EngineEnd = struct {
             try end.obey(head);
         }
         if (message.len == spoken.release.len) return;
-        // Of content only the head is looked at twice, which another thread does not change.
+        // Only the head of content is looked at twice, and another thread does not change it.
         const is_ours = end.other == .thread and spoken.isContent(message);
         if (!shared or is_ours) return end.obey(message);
         const bytes = end.private[0..message.len];
@@ -444,9 +472,10 @@ pub const EngineEnd = struct {
         if (!spoken.isHeld(bytes)) return end.obey(bytes);
         std.mem.swap([]align(ring.alignment) u8, &end.private, &end.held.bytes);
         end.held.len = bytes.len;
+        assert(end.held.len > 0 and end.held.len <= end.held.bytes.len);
     }
 
-    /// A copy that nobody else changes, if another process could.
+    /// A copy of a message that another process could still change; or the message.
     fn own(
         end: *EngineEnd,
         message: []align(ring.alignment) const u8,
@@ -458,40 +487,37 @@ pub const EngineEnd = struct {
     }
 
     fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
+        assert(end.held.len == 0);
         var said = try spoken.decode(end.gpa, bytes, &end.fields);
         return end.take(&said);
     }
 
-    /// Does what was said, if it may be said here. What comes from another process is believed nothing.
+    /// Does a command, if it is allowed. A command of another process may be about any exchange, and bring
+    /// any descriptor.
     fn take(end: *EngineEnd, said: *spoken.Spoken) error{Malformed}!void {
-        const seat = switch (end.other) {
+        const peer = switch (end.other) {
             .thread => return end.apply(said),
-            .seat => |seat| seat,
+            .peer => |peer| peer,
         };
         switch (said.command) {
-            .file => |*file| file.fd = try seat.takeFile(file),
+            .file => |*file| file.fd = try peer.calls.takeFile(peer, file),
             .relay => |*relay| if (relay.* == .offer) {
-                relay.offer = try seat.takeDescriptor();
+                relay.offer = try peer.calls.takeDescriptor(peer);
             },
             else => {},
         }
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
         const exchange = end.worker.exchanges.get(ticket) orelse return dropDescriptor(&said.command);
-        if (!seat.hears(exchange)) {
+        if (!peer.calls.hears(peer, exchange)) {
             dropDescriptor(&said.command);
             return error.Malformed;
         }
-        const before = seat.load;
-        const was_at_work = exchange.at_work;
         end.apply(said);
-        const left = end.worker.exchanges.get(ticket);
-        if (left) |same| {
-            if (same.ended) seat.noteOver(same);
-        } else if (was_at_work and seat.load == before) seat.load -= 1;
+        if (end.worker.exchanges.get(ticket)) |same| peer.calls.noteSaid(peer, same);
     }
 
-    /// The head of a response that was held, and the piece of a body behind it: one command if they
-    /// are a whole response.
+    /// Does the held head of a response and the piece of a body that follows: as one command if they are a
+    /// whole response.
     fn obeyBoth(
         end: *EngineEnd,
         head: []align(ring.alignment) const u8,
@@ -530,9 +556,9 @@ pub const EngineEnd = struct {
         }
         const left = worker.exchanges.get(ticket);
         if (left) |same| {
-            end.slots.consume(said.ticket, said.content, Host.outputOf(same));
+            end.link.slots.consume(said.ticket, said.content, Host.outputOf(same));
         } else {
-            end.slots.end(said.ticket);
+            end.link.slots.end(said.ticket);
         }
         if (said.awaits) end.answerWait(said, outcome, left);
     }
@@ -552,7 +578,7 @@ pub const EngineEnd = struct {
                 .was_slow = file.is_slow,
             } }, .{ .last = true }),
             .relay => {
-                // Without one its application reads the end of it, and answers or does not.
+                // Without a relay the application reads the end of its stream, and answers or does not.
                 _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);
                 return .accepted;
             },
@@ -568,7 +594,8 @@ pub const EngineEnd = struct {
         }
     }
 
-    /// The application waits for an event that the worker does not make, because it has nothing to wait for.
+    /// Makes the event that the application waits for, where the worker has nothing to wait for and makes
+    /// none.
     fn answerWait(
         end: *EngineEnd,
         said: *const spoken.Spoken,
@@ -581,15 +608,17 @@ pub const EngineEnd = struct {
             .accepted => {
                 const exchange = left orelse return;
                 if (said.command == .flush) return end.host.flushed(end.worker, exchange);
-                // Output that is with the kernel already moves no more: nothing later would tell of it.
-                exchange.above_high = exchange.queuedBytes() >= end.worker.config.write_low_bytes;
-                if (!exchange.above_high) return end.host.drained(end.worker, exchange);
+                // Output that is with the kernel already does not move: no later event would come.
+                if (!exchange.awaitsRoom(end.worker.config.write_low_bytes)) {
+                    return end.host.drained(end.worker, exchange);
+                }
                 end.worker.cork(exchange.lane);
             },
         }
     }
 
-    /// The ledger has let through what the worker does not take. Mostly the exchange has moved on meanwhile.
+    /// The worker refuses a command that the ledger has let through, mostly because the exchange has moved on
+    /// meanwhile.
     fn fail(end: *EngineEnd, ticket: peregrine.Ticket, err: EngineWorker.CommandError) void {
         switch (err) {
             error.Gone, error.NotOpen, error.AlreadyClosed, error.NotWebSocket => return,
@@ -612,16 +641,17 @@ pub const EngineEnd = struct {
         end.commands.invariants();
         end.events.invariants();
         assert(end.held.len <= end.held.bytes.len and end.pauses <= pauses_max);
-        assert(end.delivered <= end.host.taken().len);
-        // What is half in the ring is the next event to be delivered.
+        assert(end.private.len == end.held.bytes.len);
+        assert(end.link.delivered <= end.host.taken().len);
+        // The event that is partly in the ring is the next one to be delivered.
         if (end.large) |large| {
-            const event = &end.host.taken()[end.delivered];
+            const event = &end.host.taken()[end.link.delivered];
             assert(large.sent < encoded_event.size(event, Batch.factsOf(event)));
         }
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {
-            if (exchange.unannounced or exchange.ended) continue;
-            assert(end.slots.look(@backingInt(exchange.ticket)) != null);
+            if (!exchange.isHeard() or exchange.ended) continue;
+            assert(end.link.slots.look(@backingInt(exchange.ticket)) != null);
         }
     }
 

@@ -53,7 +53,7 @@ pub fn code(err: Any) c_int {
     };
 }
 
-/// What `peregrine_error_text` says about a number.
+/// The text of `peregrine_error_text` for a code.
 pub fn text(number: c_int) [*:0]const u8 {
     return switch (number) {
         Code.ok, Code.done, Code.blocked => "",
@@ -88,7 +88,7 @@ pub fn text(number: c_int) [*:0]const u8 {
     };
 }
 
-/// What `peregrine_reason_text` says about a reason.
+/// The text of `peregrine_reason_text` for a reason.
 pub fn reasonText(number: u32) [*:0]const u8 {
     inline for (@typeInfo(peregrine.Reason).@"enum".field_names) |name| {
         if (number == @backingInt(@field(peregrine.Reason, name))) return name;

@@ -1,5 +1,5 @@
-//! What the answer to a request for a file would be, for C to give in its own words: files of an application,
-//! or one that it names in place of a body. Nothing is sent here, and no worker is needed.
+//! The answer that a request for a file would get, for C to give in its own words: files of an application,
+//! or a file that it names in place of a body. Nothing is sent here, and no worker is needed.
 //! Does not know: who asks, and what becomes of the answer.
 const std = @import("std");
 const peregrine = @import("peregrine");
@@ -22,7 +22,7 @@ const Lookup = struct {
 
     const Error = DirServer.InitError || std.mem.Allocator.Error || error{ BadQuestion, BadFile };
 
-    /// Null: there is no such file.
+    /// Looks for the file of a question. Null: there is none.
     fn create(question: *const types.FileQuestion) Error!?*Lookup {
         const files: *DirServer = try .init(gpa, textOf(question.folder), .{
             .index = textOf(question.index),

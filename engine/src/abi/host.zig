@@ -1,43 +1,60 @@
-//! The C API's host: turns what the worker tells into events of a batch.
+//! The C API's host: makes an event of a batch of each call by the worker.
 //! Does not know: who reads the batch, and what an answer looks like.
 const builtin = @import("builtin");
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
-const EngineEnd = @import("engine_end.zig").EngineEnd;
 const Folders = @import("folders.zig").Folders;
-const Pool = @import("pool.zig").Pool;
+const Link = @import("link.zig").Link;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
-const tls = @import("tls.zig");
 const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 
+/// The interpreters that a host's requests are for (pool.zig).
+pub const Interpreters = struct {
+    calls: *const Calls,
+
+    /// The functions of a pool, see there.
+    pub const Calls = struct {
+        turn: *const fn (several: *Interpreters) bool,
+        request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
+        release: *const fn (several: *Interpreters, exchange: *Exchange) void,
+        hostOf: *const fn (exchange: *const Exchange) ?*Host,
+        batchOf: *const fn (exchange: *const Exchange) ?*Batch,
+        isWaiting: *const fn (several: *Interpreters) bool,
+        patience: *const fn (several: *Interpreters, wanted_ms: i32) i32,
+        waited: *const fn (several: *Interpreters) void,
+        countStates: *const fn (several: *Interpreters) [3]u32,
+    };
+};
+
 /// The host of a worker that C polls. Its calls are described in server/worker.zig.
 pub const Host = struct {
-    /// Of requests that no route of C's matches; then all that there are.
+    /// The demand of requests that no route of C's matches, then all demands that there are.
     pub const demand: peregrine.Demand = .pull;
     pub const demands = [_]peregrine.Demand{ demand, .{ .pace = .pull, .body = .whole } };
 
-    /// One is filled while C reads the other.
+    /// One batch is filled while C reads the other one.
     batches: [2]Batch,
-    /// The one that is filled.
+    /// The number of the batch that is filled.
     side: u1 = 0,
     /// The end of the channel behind which C is; null: C polls the worker itself.
-    link: ?*EngineEnd = null,
-    /// How C wants its requests.
+    link: ?*Link = null,
+    /// The routes of C, which say how it wants its requests.
     routes: Routes,
-    /// What is answered with files, and C not told of.
+    /// Folders whose files answer requests of which C hears nothing.
     folders: Folders,
     /// The interpreters that requests are for; null: C answers them itself.
-    pool: ?*Pool = null,
-    /// Where the next piece of a long body is received to.
+    interpreters: ?*Interpreters = null,
+    /// The buffer that the next piece of a long body is received to.
     space: ?peregrine.Pool.Buffer = null,
     /// Ends of exchanges that were given up for want of memory while C reads a batch.
     shed: std.ArrayList(types.Event) = .empty,
-    /// Exchanges whose end C has yet to be told of, at most, and the worker's own end. Both batches have
-    /// room for the events.
+    /// Events of ends that C has yet to be told of: one for each exchange, and the worker's own. Both batches
+    /// have room for that many.
     ends: usize = 1,
 
     pub fn init(gpa: std.mem.Allocator) error{OutOfMemory}!Host {
@@ -75,21 +92,22 @@ pub const Host = struct {
         return &host.batches[~host.side];
     }
 
-    /// Hands over what was gathered; it stays readable until `release`.
+    /// Hands the gathered events over; they stay readable until `release`.
     pub fn take(host: *Host) []const types.Event {
         host.shed.clearRetainingCapacity();
         if (!host.hasGathered()) return &.{};
         host.side = ~host.side;
         host.filling().clear();
+        assert(host.reading().events.items.len > 0);
         return host.reading().events.items;
     }
 
-    /// What `take` handed over last. It may lie elsewhere after each request that comes.
-    pub fn taken(host: *Host) []const types.Event {
-        return host.reading().events.items;
+    /// The events that `take` handed over last. The list may move with each request that comes.
+    pub fn taken(host: *const Host) []const types.Event {
+        return host.batches[~host.side].events.items;
     }
 
-    /// What was handed over has been read: large messages go now, the rest when there is something new.
+    /// C has read the events: large messages are freed now, the other memory when there are new events.
     pub fn release(host: *Host, pool: *peregrine.Pool) void {
         host.dropSpace(pool);
         host.reading().giveBack(pool);
@@ -100,98 +118,101 @@ pub const Host = struct {
         host.space = null;
     }
 
-    /// The memory that the bytes of an event lie in is the caller's from now on; null: it stays the batch's.
+    /// Gives the memory that the bytes of an event lie in to the caller; null: it stays the batch's.
     pub fn surrender(host: *Host, pool: *peregrine.Pool, event: *const types.Event) ?[]u8 {
         const buffer = host.reading().surrender(event) orelse return null;
         pool.forget(buffer);
         return buffer;
     }
 
-    /// True while C has events to fetch. Those behind a channel without room can wait as long as
-    /// the ones before them.
+    /// Whether C has events to fetch. Events behind a channel without room can wait.
     pub fn waiting(host: *const Host) bool {
-        if (host.pool) |pool| if (pool.isWaiting()) return true;
+        if (host.interpreters) |several| if (several.calls.isWaiting(several)) return true;
         return host.hasGathered();
     }
 
-    /// The same of its own events only.
+    /// Like `waiting`, without the events for interpreters.
     pub fn hasGathered(host: *const Host) bool {
         if (host.batches[host.side].events.items.len == 0) return false;
-        return if (host.link) |link| !link.isBehind() else true;
+        return host.link == null or !host.isLinkFull();
     }
 
-    /// Whether who answers an exchange has events to fetch, or is about to get some.
+    /// Whether the application of an exchange has events to fetch, or is about to get some.
     pub fn waitingOf(host: *Host, exchange: *const Exchange) bool {
-        const pool = host.pool orelse return host.waiting();
-        const own = pool.hostOf(exchange) orelse return exchange.user != null;
-        return own.hasGathered();
+        const several = host.interpreters orelse return host.waiting();
+        if (several.calls.hostOf(exchange)) |own| return own.hasGathered();
+        return several.calls.batchOf(exchange) != null;
     }
 
-    /// Asked before each wait of the worker: for how many milliseconds it may wait (-1: without bound), if it
-    /// would for so many.
+    /// For how many milliseconds the worker may wait (-1: without bound) if it wants to wait for `wanted_ms`.
+    /// It asks before each wait.
     pub fn patience(host: *Host, wanted_ms: i32) i32 {
         const link = host.link orelse return wanted_ms;
-        const ms = link.patience(wanted_ms);
-        return if (host.pool) |pool| pool.patience(ms) else ms;
+        const ms = link.calls.patience(link, wanted_ms);
+        return if (host.interpreters) |several| several.calls.patience(several, ms) else ms;
     }
 
-    /// Told after each wait.
+    /// The worker has waited.
     pub fn waited(host: *Host) void {
-        if (host.link) |link| link.waited();
-        if (host.pool) |pool| pool.waited();
+        if (host.link) |link| link.calls.waited(link);
+        if (host.interpreters) |several| several.calls.waited(several);
     }
 
-    /// Whose exchange it is: with a pool that of an interpreter; null: nobody's.
+    /// The host that hears of an exchange: with a pool that of its interpreter; null: no interpreter hears.
     inline fn of(host: *Host, exchange: *const Exchange) ?*Host {
-        const pool = host.pool orelse return host;
-        return pool.hostOf(exchange);
+        const several = host.interpreters orelse return host;
+        return several.calls.hostOf(exchange);
     }
 
-    /// Where what precedes an exchange's first interpreter is gathered; null: it has one, or needs none.
+    /// The batch of an exchange that waits for an interpreter; null: the exchange does not wait.
     inline fn early(host: *Host, exchange: *const Exchange) ?*Batch {
-        const pool = host.pool orelse return null;
-        return pool.batchOf(exchange);
+        const several = host.interpreters orelse return null;
+        return several.calls.batchOf(exchange);
     }
 
-    /// Whether C is behind a channel in which there is no room.
+    /// Whether the channel to an exchange's application has no room.
     pub fn isBehind(host: *Host, exchange: *const Exchange) bool {
         const own = host.of(exchange) orelse return false;
-        const link = own.link orelse return false;
-        return link.isBehind();
+        return own.link != null and own.isLinkFull();
     }
 
-    /// Whether C, behind a channel, has yet to read a message of a WebSocket.
+    /// Whether events that were handed over wait for room in the ring.
+    pub inline fn isLinkFull(host: *const Host) bool {
+        return host.link.?.delivered < host.taken().len;
+    }
+
+    /// Whether an application behind a channel has yet to read a message of a WebSocket.
     pub fn owesMessages(host: *Host, exchange: *const Exchange) bool {
         const own = host.of(exchange) orelse return false;
         const link = own.link orelse return false;
-        return link.owesMessages(@backingInt(exchange.ticket));
+        return link.calls.owesMessages(link, @backingInt(exchange.ticket));
     }
 
-    /// When C began to work on a request; 0: it has not, or does not tell.
+    /// When the application began to work on a request; 0: it has not, or does not tell.
     pub fn takenAt(host: *Host, exchange: *const Exchange) u64 {
         const own = host.of(exchange) orelse return 0;
         const link = own.link orelse return exchange.taken_us;
         return link.slots.begunAt(@backingInt(exchange.ticket));
     }
 
-    /// Interpreters that are idle, busy and stuck.
+    /// The numbers of interpreters that are idle, busy and stuck.
     pub fn countInterpreters(host: *const Host) [3]u32 {
-        return if (host.pool) |pool| pool.countStates() else @splat(0);
+        return if (host.interpreters) |several| several.calls.countStates(several) else @splat(0);
     }
 
-    /// Told when output has moved.
+    /// The kernel has taken output of an exchange, or has refused to.
     pub fn progress(host: *Host, exchange: *const Exchange) void {
         const own = host.of(exchange) orelse return;
         if (own.link) |link| link.slots.progress(@backingInt(exchange.ticket), outputOf(exchange));
     }
 
-    /// What waits on the connection of an exchange.
+    /// The output that waits on the connection of an exchange.
     pub fn outputOf(exchange: *const Exchange) slots.Output {
         const lane = exchange.lane;
         return .{ .bytes = lane.queuedBytes(), .stuck = lane.out.state != .open };
     }
 
-    /// Told when a request begins.
+    /// Chooses the route of a request that begins.
     pub inline fn route(host: *const Host, exchange: *Exchange, head: *const peregrine.Head) void {
         host.routes.choose(exchange, head);
     }
@@ -202,9 +223,9 @@ pub const Host = struct {
         host.announce(worker, exchange, head);
     }
 
-    /// The same where no folder has an answer.
+    /// Makes the event of a request that no folder has an answer for.
     pub fn announce(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        if (host.pool) |pool| return pool.request(exchange, head);
+        if (host.interpreters) |several| return several.calls.request(several, exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const local = worker.localText(exchange.lane);
@@ -224,27 +245,31 @@ pub const Host = struct {
         try addFacts(host.filling(), exchange, event);
     }
 
-    /// Lets what is known of the exchange's TLS connection go with its request, to who cannot ask for it.
+    /// Adds the facts of an exchange's TLS connection to its request: an application behind a channel cannot
+    /// ask for them.
     pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
         const tunnel = exchange.lane.tls() orelse return;
         var chain: std.ArrayList(types.Text) = .empty;
         const arena = batch.arena.allocator();
-        const info = try tls.infoOf(tunnel, arena, &chain);
+        const info = try tls_facts.infoOf(tunnel, arena, &chain);
         Batch.keepFacts(@constCast(event.request.?), try tls_facts.encode(arena, &info));
     }
 
-    /// C is told of the end of every exchange that it was told of, even if memory runs out.
+    /// Makes room for the events of all ends: C hears of the end of each exchange that it has heard of, even
+    /// if memory runs out.
     pub fn keepRoom(host: *Host, worker: anytype) error{OutOfMemory}!void {
         const ends = worker.exchanges.count + 1;
         try host.filling().reserve(ends);
-        // It is filled when it is empty.
+        // The batch that C reads is empty when it is filled next.
         try host.reading().reserve(ends -| host.reading().events.items.len);
         host.ends = ends;
+        host.invariants();
     }
 
-    /// There is no memory for a request that C was not told of.
+    /// Answers a request that there is no memory to tell C of.
     fn turnAway(worker: anytype, exchange: *Exchange) void {
-        exchange.unannounced = true;
+        assert(exchange.status == 0);
+        exchange.silence();
         _ = worker.start(exchange, .{
             .status = 503,
             .fields = &.{.init("Retry-After", "1")},
@@ -254,14 +279,14 @@ pub const Host = struct {
         }) catch worker.abort(exchange);
     }
 
-    /// There is no memory for an event of an exchange: it is over, and C is told.
+    /// Ends an exchange that there is no memory for an event of. C hears of the end.
     fn giveUp(host: *Host, worker: anytype, exchange: *Exchange) void {
         host.aborted(worker, exchange, .server_error);
         worker.abort(exchange);
     }
 
-    /// Adds the event of a request, and leaves room for so many others; the pointer dies with the next one.
-    /// `head` may be gone afterwards.
+    /// Adds the event of a request, and leaves room for `reserved` other events. The pointer dies with the
+    /// next event, and `head` may be gone afterwards.
     pub fn addRequest(
         batch: *Batch,
         worker: anytype,
@@ -270,10 +295,10 @@ pub const Host = struct {
         local: []const u8,
         reserved: usize,
     ) error{OutOfMemory}!*types.Event {
+        assert(exchange.isHeard());
         const kept = try batch.keepHead(head, exchange, &worker.client, local);
         kept.route = exchange.route;
         kept.complete_us = worker.round_us;
-        exchange.given_us = worker.round_us;
         const wants_events = exchange.websocket == null and head.method != .HEAD and
             peregrine.accept.wantsEventStream(head.fields, head.text);
         // The head may lie in what this gives back.
@@ -282,7 +307,7 @@ pub const Host = struct {
         event.request = kept;
         event.bytes = body_bytes.ptr;
         event.len = body_bytes.len;
-        exchange.given_bytes += body_bytes.len;
+        exchange.noteGiven(body_bytes.len, worker.round_us);
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) event.flags |= types.EventFlag.handshake;
         if (wants_events) event.flags |= types.EventFlag.event_stream;
@@ -305,10 +330,10 @@ pub const Host = struct {
         try place.batch.extend(event, bytes);
     }
 
-    /// A buffer of its own for the next piece of a long body: C, or whoever is behind it, may keep that.
-    /// Behind a channel it would be copied all the same.
+    /// A buffer for the next piece of a long body alone, so that C may keep its memory. Behind a channel the
+    /// bytes would be copied all the same.
     pub fn bodySpace(host: *Host, worker: anytype, exchange: *Exchange, most: usize) ?[]u8 {
-        if (host.link != null or host.pool != null) return null;
+        if (host.link != null) return null;
         const batch = host.filling();
         if (batch.openBody(@backingInt(exchange.ticket))) |event| if (event.len > 0) return null;
         batch.expectBuffer() catch return null;
@@ -319,7 +344,7 @@ pub const Host = struct {
         return buffer[0..@min(most, buffer.len - Batch.string_room)];
     }
 
-    const space_bytes_max = 256 * 1024;
+    const space_bytes_max = peregrine.channel_limits.body_buffer_bytes_max;
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
@@ -334,7 +359,7 @@ pub const Host = struct {
         local: []const u8,
     ) error{OutOfMemory}!void {
         const place = host.placeOf(exchange) orelse return;
-        // Who asks was told with the request.
+        // The client was told of with the request.
         const kept = try place.batch.keepHead(head, exchange, &.nobody, local);
         const event = try place.batch.add(eventOf(.body, exchange), place.reserved);
         event.request = kept;
@@ -352,12 +377,12 @@ pub const Host = struct {
         event.flags |= types.EventFlag.last;
     }
 
-    /// Where events about a request's body are gathered, and how many others have to find room there.
+    /// The batch that gets events about a request's body, and the room to be left there for other events.
     const Place = struct { batch: *Batch, reserved: usize };
 
-    /// Null: nobody is told.
+    /// Null: the application is not told of the body.
     fn placeOf(host: *Host, exchange: *const Exchange) ?Place {
-        if (exchange.unannounced) return null;
+        if (!exchange.isHeard()) return null;
         if (host.early(exchange)) |batch| return .{ .batch = batch, .reserved = 0 };
         const own = host.of(exchange) orelse return null;
         return .{ .batch = own.filling(), .reserved = own.ends };
@@ -380,6 +405,7 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
+        assert(exchange.isHeard() and exchange.ended);
         const own = host.of(exchange) orelse return;
         own.tellEnd(eventOf(.finished, exchange));
     }
@@ -391,7 +417,13 @@ pub const Host = struct {
         const own = host.of(exchange);
         if (own) |mine| mine.tellEnd(event);
         if (own) |mine| if (worker.memory.sheds) mine.tellShed(event);
-        if (host.pool) |pool| pool.ended(exchange);
+        // The engine may still answer the client, of which the interpreter hears nothing.
+        host.forgotten(exchange);
+    }
+
+    /// The exchange is over: no interpreter has it any more.
+    pub fn forgotten(host: *Host, exchange: *Exchange) void {
+        if (host.interpreters) |several| several.calls.release(several, exchange);
     }
 
     /// Becomes PEREGRINE_MESSAGE.
@@ -435,7 +467,7 @@ pub const Host = struct {
         if (own.filling().arena.allocator().dupe(u8, close.reason)) |copy| {
             event.bytes = copy.ptr;
             event.len = copy.len;
-        } else |_| {} // the peer's words are lost, not the event
+        } else |_| {} // the event goes without the peer's words
         own.tellEnd(event);
         if (worker.memory.sheds) own.tellShed(event);
     }
@@ -446,10 +478,10 @@ pub const Host = struct {
         _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
-    /// glibc maps a large block for itself, whose pages are cleared each time, until one as large was freed:
-    /// then blocks of that size come from the heap, and twice as much stays there when it is free
-    /// (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). Bodies, and the strings that they become, are
-    /// such blocks; what a burst leaves behind, `relieve` gives back.
+    /// Makes glibc take large blocks from its heap. glibc maps such a block anew, with pages that the kernel
+    /// has to clear, until a block of that size was freed: from then on such blocks come from the heap, and
+    /// twice as much stays there when it is free (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). Bodies,
+    /// and the strings that they become, are large blocks. `relieve` gives the memory of a burst back.
     pub fn prepareHeap() void {
         if (!builtin.target.isGnuLibC()) return;
         const block = std.c.malloc(large_block_bytes);
@@ -459,10 +491,10 @@ pub const Host = struct {
 
     const large_block_bytes = 4 * 1024 * 1024;
 
-    /// The C library's heap, which is that of the whole process, gives back what is free. An application
-    /// behind a channel first has to hear of what has ended: what it frees then is most of it.
+    /// Has the C library give free memory back to the system. False: an application behind a channel first
+    /// has to hear of the exchanges that have ended, because it frees most of the memory then.
     pub fn relieve(host: *Host) bool {
-        if (host.link) |link| if (!link.isHeard()) return false;
+        if (host.link) |link| if (!link.calls.isHeard(link)) return false;
         if (builtin.target.isGnuLibC()) _ = malloc_trim(0);
         return true;
     }
@@ -476,7 +508,7 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_NOTICE.
     pub fn notice(host: *Host, _: anytype, about: ?*Exchange, level: peregrine.Level, text: []const u8) void {
-        // C may have let go of what it keeps for the exchange by the time that it reads this.
+        // The event brings no `user`: C may have freed its exchange by the time that it reads this.
         const ticket = if (about) |exchange| @backingInt(exchange.ticket) else 0;
         const arena = host.filling().arena.allocator();
         const line = (if (about) |exchange|
@@ -496,13 +528,13 @@ pub const Host = struct {
         });
     }
 
-    /// Lines of the access log.
+    /// Becomes PEREGRINE_LINES.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
         const copy = host.filling().keep(text) catch return; // log lines, not answers
         host.addText(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
     }
 
-    /// Without memory it is lost.
+    /// Adds an event with a text, which is lost if there is no memory for it.
     fn addText(host: *Host, event: types.Event) void {
         _ = host.filling().add(event, host.ends) catch {};
     }
@@ -516,35 +548,36 @@ pub const Host = struct {
         return host.filling().add(eventOf(kind, exchange), host.ends);
     }
 
-    /// The last event of an exchange, for which there is room.
+    /// Adds the last event of an exchange, for which there is room.
     pub fn tellEnd(host: *Host, event: types.Event) void {
+        assert(host.ends > 0);
         host.filling().addReserved(event);
         host.ends -= 1;
         const link = host.link orelse return;
         if (event.ticket == 0) return;
-        if (link.other == .seat) link.other.seat.noteEnd(event.ticket);
         if (isClientGone(event)) link.slots.end(event.ticket) else link.slots.refuse(event.ticket);
     }
 
-    /// The last event of an exchange that was given up for want of memory: C may hear of it before it has
-    /// read all that came before (`nextShed`), and give up what it holds for it.
+    /// Notes the end of an exchange that was given up for want of memory. C may hear of that end before it
+    /// has read the events that came before (`nextShed`), and free what it holds for the exchange.
     fn tellShed(host: *Host, event: types.Event) void {
         if (host.link) |link| return link.noteShed(event.ticket);
-        // Without memory C hears of it with the others.
+        // Without memory for the note C hears of the end with the other events.
         if (event.user != null) host.shed.append(host.batches[0].gpa, event) catch {};
     }
 
-    /// An end that C has not heard of in this way; it is among the events of the next poll, too.
+    /// The next end that `tellShed` has noted. It is among the events of the next poll, too.
     pub fn nextShed(host: *Host) ?types.Event {
         const event = host.shed.pop() orelse return null;
-        // C may free its exchange when it has heard of this end: the next poll must not name it.
+        // C may free its exchange when it has heard of this end, so the events of the next poll must not name
+        // that.
         for (host.filling().events.items) |*later| {
             if (later.ticket == event.ticket) later.user = null;
         }
         return event;
     }
 
-    /// Whether an exchange ended because nobody waits for its answer any more.
+    /// Whether an exchange ended because its client is gone.
     fn isClientGone(event: types.Event) bool {
         if (event.kind != .aborted) return false;
         return switch (@as(peregrine.Reason, @fromBackingInt(event.code))) {
@@ -553,7 +586,15 @@ pub const Host = struct {
         };
     }
 
+    /// Asserts what always holds: the last event of each exchange finds room.
+    fn invariants(host: *Host) void {
+        const batch = host.filling();
+        assert(batch.events.capacity - batch.events.items.len >= host.ends);
+        assert(host.reading().events.capacity >= host.ends);
+        if (host.interpreters != null) assert(host.link != null);
+    }
+
     fn eventOf(kind: types.Kind, exchange: *const Exchange) types.Event {
-        return .{ .kind = kind, .ticket = @backingInt(exchange.ticket), .user = exchange.user };
+        return .{ .kind = kind, .ticket = @backingInt(exchange.ticket), .user = exchange.word.pointer() };
     }
 };

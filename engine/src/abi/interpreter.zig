@@ -13,7 +13,7 @@ const types = @import("types.zig");
 const io = peregrine.io;
 const sharing = io.sharing;
 
-/// Never moves: its end points to it.
+/// An interpreter never moves: its end points to it.
 pub const Interpreter = struct {
     gpa: std.mem.Allocator,
     shared: Shared,
@@ -24,18 +24,20 @@ pub const Interpreter = struct {
     waker: i32,
     wakeup: sharing.Wakeup,
     end: ApplicationEnd,
+    /// The engine as the application's end knows it.
+    way: application_end.Engine = .{ .calls = &calls, .is_remote = true, .shed = null },
     /// Routes that C has added here, as its engine's owner has there.
     routes: u8 = 0,
-    /// Somebody here has made the wakeup readable.
+    /// A thread of this process has made the wakeup readable.
     raised: std.atomic.Value(bool) = .init(false),
-    /// The engine has gone, or nothing more is wanted of it.
+    /// Whether the engine is there and its events are wanted.
     state: std.atomic.Value(State) = .init(.open),
 
     const State = enum(u8) {
         open,
-        /// What it had is over, which C has yet to be told.
+        /// All exchanges are over, of which C has yet to hear.
         cut,
-        /// C has been told of all ends, the last one included.
+        /// C has heard of all ends, the engine's included.
         over,
     };
 
@@ -44,7 +46,7 @@ pub const Interpreter = struct {
         OutOfMemory,
         /// The engine is another version of this library.
         VersionDiffers,
-        /// There is no engine, or it does not take us.
+        /// There is no engine, or it has no place for an interpreter.
         Refused,
         TimedOut,
     };
@@ -70,14 +72,15 @@ pub const Interpreter = struct {
         };
         errdefer self.wakeup.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
-        self.end = try .init(gpa, .{ .remote = self }, .init(shared.commands), .init(shared.events), ledger);
-        // Who waits for the wakeup polls once, and says then that it waits.
+        self.end = try .init(gpa, &self.way, .init(shared.commands), .init(shared.events), ledger);
+        // C polls once before it first waits for the wakeup, and the engine learns then that it waits.
         self.raise();
         return self;
     }
 
     /// Leaves the engine, which ends what is not answered.
     pub fn destroy(self: *Interpreter) void {
+        std.debug.assert(self.socket >= 0 and self.waker >= 0);
         self.end.flush();
         self.end.deinit();
         self.wakeup.deinit();
@@ -92,12 +95,13 @@ pub const Interpreter = struct {
     pub fn poll(self: *Interpreter, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const types.Event {
         if (self.state.load(.acquire) == .over) return &.{};
         const events = self.end.poll(timeout_ms) catch |err| switch (err) {
-            // What lies in the ring of events the engine has not put there: nothing more can come of it.
+            // The ring of events has something that the engine has not put there: the channel is of no use.
             error.Malformed => self.breakOff(),
             error.OutOfMemory => return error.OutOfMemory,
         };
         if (events.len > 0 or self.state.load(.acquire) == .open) return events;
         const last = try self.end.endAll();
+        std.debug.assert(last.len > 0 and last[last.len - 1].kind == .stopped);
         self.state.store(.over, .release);
         return last;
     }
@@ -112,7 +116,7 @@ pub const Interpreter = struct {
     pub fn wish(self: *Interpreter, wanted: u32) void {
         _ = self.shared.words.wishes.fetchOr(wanted, .acq_rel);
         self.wakeEngine();
-        // Who asks once more is told once more.
+        // C hears of the end again if it asks again.
         if (self.state.cmpxchgStrong(.over, .cut, .acq_rel, .monotonic) == null) self.raise();
     }
 
@@ -123,7 +127,7 @@ pub const Interpreter = struct {
         self.wakeEngine();
     }
 
-    /// So many exchanges wait for their clients.
+    /// Tells the engine how many exchanges wait for their clients.
     pub fn noteParked(self: *Interpreter, count: u32) void {
         _ = self.shared.words.parked.swap(count, .acq_rel);
         if (self.shared.words.is_short.load(.acquire) == 0) return;
@@ -147,13 +151,42 @@ pub const Interpreter = struct {
     pub fn countRoute(self: *Interpreter) ?u8 {
         if (self.routes == std.math.maxInt(u8)) return null;
         self.routes += 1;
+        std.debug.assert(self.routes > 0);
         return self.routes;
     }
 
-    // ---- What its end asks
+    // ---- The application's end asks
+
+    const Way = application_end.Engine;
+
+    const calls: Way.Calls = .{
+        .isDeaf = isDeaf,
+        .wake = wake,
+        .clear = clear,
+        .wait = wait,
+        .waitForRoom = waitForRoom,
+        .receiveFile = receiveFile,
+        .sendFile = sendFile,
+    };
+
+    fn of(way: *Way) *Interpreter {
+        return @alignCast(@fieldParentPtr("way", way));
+    }
+
+    fn isDeaf(way: *Way) bool {
+        return of(way).isCutOff();
+    }
+
+    fn wake(way: *Way) void {
+        of(way).wakeEngine();
+    }
+
+    fn wait(way: *Way, timeout_ms: c_int) void {
+        of(way).wakeup.wait(timeout_ms);
+    }
 
     /// Whether the engine hears nothing from here any more.
-    pub fn isCutOff(self: *const Interpreter) bool {
+    fn isCutOff(self: *const Interpreter) bool {
         return self.state.load(.acquire) != .open or self.shared.words.broken.load(.acquire) != 0;
     }
 
@@ -162,14 +195,15 @@ pub const Interpreter = struct {
     }
 
     /// Makes the wakeup unreadable. `asleep`: the engine may have made it readable.
-    pub fn clear(self: *Interpreter, asleep: bool) void {
+    fn clear(way: *Way, asleep: bool) void {
+        const self = of(way);
         const was_raised = self.raised.load(.monotonic);
         if (!asleep and !was_raised) return;
         self.raised.store(false, .monotonic);
         const was_woken = asleep and sharing.lower(self.waker) == .raised;
         if (was_woken and !was_raised) return;
         if (self.wakeup.clear() or was_woken) return;
-        // It is readable for the end of the engine, if it is.
+        // If the wakeup is readable still, the engine has ended.
         if (sharing.hasEnded(self.socket)) {
             self.wakeup.forget(self.socket);
             _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
@@ -177,7 +211,8 @@ pub const Interpreter = struct {
     }
 
     /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
-    pub fn waitForRoom(self: *Interpreter, commands: *ring.Writer) bool {
+    fn waitForRoom(way: *Way, commands: *ring.Writer) bool {
+        const self = of(way);
         // Whatever else it is raised for meanwhile is looked at by the next poll.
         defer self.raise();
         while (!(commands.awaitRoom() catch return false)) {
@@ -191,10 +226,11 @@ pub const Interpreter = struct {
         return true;
     }
 
-    const room_wait_ms = 10;
+    const room_wait_ms = peregrine.channel_limits.room_wait_ms;
 
     /// The file that an event names, which has come before it.
-    pub fn receiveFile(self: *Interpreter) error{Malformed}!i32 {
+    fn receiveFile(way: *Way) error{Malformed}!i32 {
+        const self = of(way);
         var bytes: [introduction.file_message.len]u8 = undefined;
         var fds: [1]i32 = undefined;
         return switch (sharing.receive(self.socket, &bytes, &fds)) {
@@ -204,7 +240,8 @@ pub const Interpreter = struct {
     }
 
     /// Sends a copy of a descriptor, for the command that follows. False: the engine has gone.
-    pub fn sendFile(self: *Interpreter, fd: i32) bool {
+    fn sendFile(way: *Way, fd: i32) bool {
+        const self = of(way);
         while (true) switch (sharing.send(self.socket, introduction.file_message, &.{fd})) {
             .sent => return true,
             .ended => return false,

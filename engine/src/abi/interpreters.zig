@@ -1,7 +1,6 @@
 //! The C API of several interpreters behind one engine: the functions of peregrine.h about them.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const abi = @import("abi.zig");
 const errors = @import("errors.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
 const platform = @import("platform");
@@ -9,27 +8,29 @@ const Pool = @import("pool.zig").Pool;
 const sized = @import("sized.zig");
 const types = @import("types.zig");
 const Code = types.Code;
-const Handle = abi.Handle;
+const Handle = @import("handle.zig").Handle;
 const fork = peregrine.io.fork;
 const gpa = platform.gpa;
 
 pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    if (handle.host.pool != null) return Code.out_of_order;
+    const engine = handle.ownEngine() orelse return Code.gone;
+    if (engine.pool != null) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
     const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
-    const threaded = abi.peregrine_use_thread(handle);
-    const pool = if (threaded != Code.ok) null else Pool.create(gpa, &handle.worker, &handle.host, .{
+    const threaded = handle.useThread();
+    const pool = if (threaded != Code.ok) null else Pool.create(gpa, &engine.worker, .{
         .join_socket = join_socket,
         .exchanges = wanted.exchanges,
     }) catch |err| blk: {
         errors.setErrnoOf(err);
         break :blk null;
     };
-    handle.host.pool = pool orelse {
+    const several = pool orelse {
         peregrine.io.file.close(join_socket);
         return if (threaded != Code.ok) threaded else Code.system;
     };
+    engine.pool = several;
+    engine.host.interpreters = &several.interpreters;
     return Code.ok;
 }
 
@@ -41,21 +42,15 @@ pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c)
 }
 
 fn join(join_socket: c_int, timeout_ms: c_int) !*Handle {
-    const handle = try gpa.create(Handle);
-    errdefer gpa.destroy(handle);
     fork.watch();
     const interpreter: *Interpreter = try .join(gpa, join_socket, timeout_ms);
-    handle.* = .{
-        .worker = undefined,
-        .host = undefined,
-        .interpreter = interpreter,
-        .end = &interpreter.end,
-        .forks = fork.count(),
-    };
-    return handle;
+    errdefer interpreter.destroy();
+    return .create(.{ .joined = interpreter });
 }
 
 pub export fn peregrine_note_parked(handle: *Handle, count: u32) callconv(.c) void {
-    if (handle.isForeign()) return;
-    if (handle.interpreter) |interpreter| interpreter.noteParked(count);
+    switch (handle.place()) {
+        .joined => |interpreter| interpreter.noteParked(count),
+        .here, .thread, .gone => {},
+    }
 }

@@ -1,6 +1,6 @@
-//! How an interpreter and its engine meet. The interpreter makes a pair of sockets and sends one of them
-//! through the join socket, which it has inherited from the engine's process; the engine answers on it with
-//! the memory of a new channel, and a waker by which the two wake each other.
+//! The first messages between an interpreter and its engine. The interpreter makes a pair of sockets and
+//! sends one of them through the join socket, which it has inherited from the engine's process; the engine
+//! answers with the memory of a new channel, and a waker by which the two wake each other.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Shared = @import("shared.zig").Shared;
@@ -9,10 +9,10 @@ const sharing = io.sharing;
 
 const Greeting = extern struct { layout: u64 };
 
-/// What comes with a descriptor that belongs to a command.
+/// The message of a descriptor that belongs to a command.
 pub const file_message = "f";
 
-/// What an interpreter has of its engine.
+/// The descriptors and the memory that an interpreter gets from its engine.
 pub const Met = struct {
     socket: i32,
     memory: sharing.Memory,
@@ -55,10 +55,10 @@ pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
     return .{ .socket = ours, .memory = memory, .waker = fds[1] };
 }
 
-/// Somebody who wants to be an interpreter, as the engine sees it.
+/// A process or thread that wants to be an interpreter.
 pub const JoinRequest = struct {
     socket: i32,
-    /// It is another version of this library.
+    /// Its library is of another version than the engine's.
     is_other_version: bool,
 };
 

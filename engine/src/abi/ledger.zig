@@ -1,7 +1,7 @@
-//! What the application's side of a channel knows of its exchanges, so that each call is answered at
-//! once and without a look into the engine: how far the response is, what was promised, how much is on
-//! its way. All error codes come from here; the engine checks again. Does not know: rings, threads and
-//! how a command travels.
+//! What the application's side of a channel knows of its exchanges: how far each response is, what was
+//! promised, how much is on its way. So each call is answered at once and without a look into the engine. All
+//! error codes come from here; the engine checks again. Does not know: rings, threads and how a command
+//! travels.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -11,7 +11,7 @@ const Command = peregrine.Command;
 const Slots = @import("slots.zig").Slots;
 const rules = peregrine.rules;
 
-/// One exchange, from its request to the end that C has read.
+/// An exchange, from its request to the end that C has read.
 pub const Entry = struct {
     ticket: types.Ticket,
     /// An entry of the same slot whose exchange has ended, but C may still read of it.
@@ -21,55 +21,54 @@ pub const Entry = struct {
     order: rules.Order = .unstarted,
     websocket: enum { none, handshake, open, closing },
     asks_for_head: bool,
-    /// How content of unknown length ends.
+    /// The end of content whose length is unknown: the end of the connection, or a delimiter.
     streamed: rules.Streamed,
     /// Content that was handed to the channel.
     spoken: u64 = 0,
-    /// C has been told of its end, or will be with the events that it reads now.
+    /// C has heard of the exchange's end, or will with the events that it reads now.
     over: bool = false,
-    /// Bytes on their way to the kernel when that was last looked at, in this round of C's.
+    /// Bytes on their way to the kernel when `round` began, and since.
     outstanding: u64 = 0,
     round: u64 = 0,
-    /// What is known of its TLS connection (tls_facts.zig), in the round in which its request came.
+    /// The facts of its TLS connection (tls_facts.zig), in the round in which its request came.
     tls: []const u8 = "",
     came: u64,
 
-    /// Asserts what always holds of it.
+    /// Asserts what always holds of an exchange.
     pub fn invariants(entry: *const Entry) void {
         switch (entry.websocket) {
             .none, .handshake => assert(entry.order != .tunnel),
             .open, .closing => assert(entry.order == .tunnel),
         }
-        // What stands below is of an earlier exchange.
+        // The older entry is of an earlier exchange.
         if (entry.older) |older| assert(older.over and older.ticket != entry.ticket);
     }
 };
 
-/// What becomes of a command.
+/// The answer to a command.
 pub const Verdict = struct {
     outcome: peregrine.Outcome,
     /// Bytes of content, or 1 if something else is sent.
     content: u64 = 0,
     /// The application waits for an event: that there is room again, that everything was sent.
     awaits: bool = false,
-    /// It may wait for the next command, which goes with it.
+    /// The command may wait for the next one, and leave with that.
     held: bool = false,
 };
 
 /// The exchanges of one application.
 pub const Ledger = struct {
     gpa: std.mem.Allocator,
-    /// By the slot of their tickets, the latest of each.
+    /// The latest exchange of each slot of a ticket.
     entries: std.ArrayList(?*Entry) = .empty,
     count: usize = 0,
     pool: std.heap.MemoryPool(Entry),
-    /// Those whose end is among the events that C reads now.
+    /// Exchanges whose end is among the events that C reads now.
     ended: std.ArrayList(types.Ticket) = .empty,
     slots: *const Slots,
     config: *const peregrine.Config,
     bad_field: usize = 0,
-    /// Counts the polls: what is seen of an exchange's output stays the same between two of them, but for
-    /// what C itself sends.
+    /// Counts the polls. Between two polls the known output of an exchange changes only by what C sends.
     round: u64 = 1,
 
     pub fn init(gpa: std.mem.Allocator, slots: *const Slots, config: *const peregrine.Config) Ledger {
@@ -103,6 +102,8 @@ pub const Ledger = struct {
         };
         place.* = entry;
         ledger.count += 1;
+        assert(ledger.ended.capacity >= ledger.count);
+        if (entry.older) |older| assert(older.ticket != entry.ticket);
     }
 
     fn placeOf(ledger: *Ledger, ticket: types.Ticket) error{OutOfMemory}!*?*Entry {
@@ -128,15 +129,15 @@ pub const Ledger = struct {
         return null;
     }
 
-    /// What is known of the TLS connection of a request that C reads of now; "": it has none. Null: C has
-    /// read on, or it is none of ours.
+    /// The facts of the TLS connection of a request whose event C reads now; "": it has none. Null: C has
+    /// read on, or the request is none of ours.
     pub fn tlsOf(ledger: *const Ledger, ticket: types.Ticket) ?[]const u8 {
         const entry = ledger.get(ticket) orelse return null;
         return if (entry.came == ledger.round) entry.tls else null;
     }
 
-    /// C is about to work on a request. False: its client has left before anybody did, and C need
-    /// not hear of it again.
+    /// C is about to work on a request. False: the client has left before that, and C hears nothing more of
+    /// the request.
     pub fn begin(ledger: *Ledger, ticket: types.Ticket) bool {
         const entry = ledger.get(ticket) orelse return false;
         if (ledger.slots.take(ticket)) return true;
@@ -144,21 +145,24 @@ pub const Ledger = struct {
         return false;
     }
 
-    /// C reads of its end now. Its pointer stays until `sweep`.
+    /// C reads of the exchange's end now. Its pointer stays until `sweep`.
     pub fn end(ledger: *Ledger, entry: *Entry) void {
         if (entry.over) return;
+        assert(ledger.ended.items.len < ledger.count);
         entry.over = true;
         ledger.ended.appendAssumeCapacity(entry.ticket);
     }
 
-    /// C has read of those ends.
+    /// C has read of the ends in `ended`.
     pub fn sweep(ledger: *Ledger) void {
         ledger.round += 1;
         for (ledger.ended.items) |ticket| if (ledger.get(ticket)) |entry| ledger.drop(entry);
         ledger.ended.clearRetainingCapacity();
+        assert(ledger.ended.capacity >= ledger.count);
     }
 
     fn drop(ledger: *Ledger, entry: *Entry) void {
+        assert(ledger.count > 0);
         var place = &ledger.entries.items[slotOf(entry.ticket)];
         while (place.* != entry) place = &place.*.?.older;
         place.* = entry.older;
@@ -180,7 +184,7 @@ pub const Ledger = struct {
             }
         }
         assert(count == ledger.count and over == ledger.ended.items.len);
-        // The note of an end needs no memory.
+        // There is memory for the note of each end.
         assert(ledger.ended.capacity >= ledger.count);
     }
 
@@ -194,13 +198,13 @@ pub const Ledger = struct {
         return @intCast(entry.outstanding);
     }
 
-    /// What would be wrong with a command, or what becomes of it, which is noted. `Gone`: the
-    /// exchange has ended.
+    /// Judges a command: an error says what is wrong with it, `Gone` that the exchange has ended. Notes what
+    /// the command changes.
     pub fn take(ledger: *Ledger, ticket: types.Ticket, command: *const Command) errors.Any!Verdict {
         const entry = ledger.get(ticket) orelse return error.Gone;
         if (entry.over) return error.Gone;
         const view = ledger.slots.look(ticket) orelse return error.Gone;
-        // Who answers works on it, whether he has said so or not.
+        // An application that answers a request has taken it, even if it has not said so.
         if (view.state == .offered and !ledger.slots.take(ticket)) return error.Gone;
         if (entry.order == .ended and command.* != .flush) return error.Gone;
         const before = entry.spoken -| view.consumed;
@@ -209,6 +213,7 @@ pub const Ledger = struct {
             // A head without content counts as a byte: a flush behind it has something to wait for.
             if (verdict.content == 0) verdict.content = 1;
             entry.spoken += verdict.content;
+            assert(entry.round <= ledger.round);
             entry.outstanding = before + view.queued + verdict.content;
             entry.round = ledger.round;
         }
@@ -421,7 +426,7 @@ test "what was too much when it was said is so until the next round, whatever th
     try testing.expectEqual(.blocked, body.outcome);
     slots.consume(ticket, head.content + body.content, .{ .bytes = 0, .stuck = false });
     const entry = ledger.get(ticket).?;
-    // It has nothing to wait for, and says nothing of what the application was told.
+    // The flush has nothing to wait for, and does not change what the application was told.
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
     try testing.expect(ledger.buffered(entry) >= test_config.write_high_bytes);
     ledger.sweep();

@@ -2,7 +2,8 @@
 //! what they say about clients.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Handle = @import("abi.zig").Handle;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const Handle = @import("handle.zig").Handle;
 const errors = @import("errors.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
@@ -38,15 +39,15 @@ pub export fn peregrine_listener_proxies(
     listener: c_int,
     proxies: ?[*:0]const u8,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    return handle.call(setProxies, .{ handle, number, proxies });
+    return handle.call(setProxies, .{ &engine.worker, number, proxies });
 }
 
-fn setProxies(handle: *Handle, listener: u32, proxies: ?[*:0]const u8) c_int {
-    if (listener >= handle.worker.listeners.items.len) return Code.range;
+fn setProxies(worker: *EngineWorker, listener: u32, proxies: ?[*:0]const u8) c_int {
+    if (listener >= worker.listeners.items.len) return Code.range;
     const networks: ?Networks = if (proxies) |text| parse(text) catch |err| return codeOf(err) else null;
-    handle.worker.proxyListener(listener, networks);
+    worker.proxyListener(listener, networks);
     return Code.ok;
 }
 
@@ -55,21 +56,21 @@ pub export fn peregrine_trusted_proxies(
     proxies: ?[*:0]const u8,
     header: c_int,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const known: peregrine.ForwardedHeader = switch (header) {
         types.ForwardedHeader.x_forwarded => .x_forwarded,
         types.ForwardedHeader.forwarded => .forwarded,
         else => return Code.range,
     };
-    return handle.call(setTrust, .{ handle, proxies, known });
+    return handle.call(setTrust, .{ &engine.worker, proxies, known });
 }
 
-fn setTrust(handle: *Handle, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
+fn setTrust(worker: *EngineWorker, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
     const text = proxies orelse {
-        handle.worker.trustProxies(null);
+        worker.trustProxies(null);
         return Code.ok;
     };
-    handle.worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
+    worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
     return Code.ok;
 }
 

@@ -2,38 +2,50 @@
 //! everything.
 //! Does not know: what C's loop watches.
 const errors = @import("errors.zig");
-const Handle = @import("abi.zig").Handle;
+const Handle = @import("handle.zig").Handle;
 const Code = @import("types.zig").Code;
 
 pub export fn peregrine_host_loop(handle: *Handle, fd: c_int, blocked: ?*const u64) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter != null or handle.channel != null) return fail(error.Unsupported);
-    const io = &handle.worker.io;
-    if (handle.host_loop) |old| io.unwatchLoop(old);
-    handle.host_loop = null;
+    const here = switch (handle.place()) {
+        .here => |here| here,
+        .thread, .joined => return fail(error.Unsupported),
+        .gone => return Code.gone,
+    };
+    const io = &here.engine.worker.io;
+    if (here.host_loop) |old| io.unwatchLoop(old);
+    here.host_loop = null;
     if (fd < 0) {
         // Now somebody else waits, on peregrine_fd().
-        handle.arm();
+        here.arm();
         return Code.ok;
     }
     io.watchLoop(fd, if (blocked) |set| set.* else null) catch |err| return fail(err);
-    handle.host_loop = fd;
+    here.host_loop = fd;
     return Code.ok;
 }
 
 pub export fn peregrine_host_loop_due(handle: *Handle) callconv(.c) c_int {
-    if (handle.isForeign() or handle.host_loop == null) return 0;
-    return @intFromBool(handle.worker.io.takeForeign());
+    switch (handle.place()) {
+        .here => |here| {
+            if (here.host_loop == null) return 0;
+            return @intFromBool(here.engine.worker.io.takeForeign());
+        },
+        .thread, .joined, .gone => return 0,
+    }
 }
 
 pub export fn peregrine_send_all(handle: *Handle) callconv(.c) void {
-    if (handle.isElsewhere() or handle.channel != null) return;
-    handle.worker.sendCorked();
+    switch (handle.place()) {
+        .here => |here| here.engine.worker.sendCorked(),
+        .thread, .joined, .gone => {},
+    }
 }
 
 pub export fn peregrine_goes_on(handle: *Handle) callconv(.c) c_int {
-    if (handle.isElsewhere() or handle.channel != null) return 0;
-    return @intFromBool(handle.worker.goesOn());
+    return switch (handle.place()) {
+        .here => |here| @intFromBool(here.engine.worker.goesOn()),
+        .thread, .joined, .gone => 0,
+    };
 }
 
 fn fail(err: anyerror) c_int {

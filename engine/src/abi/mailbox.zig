@@ -3,12 +3,11 @@
 const std = @import("std");
 const peregrine = @import("peregrine");
 const platform = @import("platform");
-const abi = @import("abi.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
 const fork = peregrine.io.fork;
 const Code = types.Code;
-const Handle = abi.Handle;
+const Handle = @import("handle.zig").Handle;
 const gpa = platform.gpa;
 
 /// Bound on the bytes that wait for a worker.
@@ -24,7 +23,7 @@ pub const Mailbox = struct {
 };
 
 pub export fn peregrine_mailbox_new(handle: *Handle) callconv(.c) ?*Mailbox {
-    if (handle.isForeign()) return null;
+    if (handle.place() == .gone) return null;
     const inbox = handle.inbox orelse peregrine.Inbox.create(
         gpa,
         .{ .context = handle, .wake = wake },
@@ -84,7 +83,8 @@ fn commandOf(response: *const types.Response) Fault!peregrine.Command {
 }
 
 fn wake(context: *anyopaque) void {
-    abi.peregrine_wake(@ptrCast(@alignCast(context)));
+    const handle: *Handle = @ptrCast(@alignCast(context));
+    handle.wake();
 }
 
 /// Speaks what has come. By peregrine_poll(), before it waits: what comes later ends the wait.

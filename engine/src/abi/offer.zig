@@ -1,47 +1,38 @@
 //! A request that waits for an interpreter, or was offered to one that has not taken it yet: what is to be
 //! told of it, so that it can be told to another one.
+//! Does not know: when an offer changes hands (claim.zig).
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
-const Seat = @import("seat.zig").Seat;
 const types = @import("types.zig");
-const Exchange = peregrine.Exchange;
 
-/// One such request. It is used again for others.
+/// An offer. One that is free serves the next request.
 pub const Offer = struct {
-    /// In the pool's queue, in the list of a seat, or among the spare ones.
+    /// In the pool's queue, in the list of a seat, or among the spare offers.
     node: std.DoublyLinkedList.Node = .{},
-    /// Its head, with the beginning of its body; its trailers.
+    /// The request's head, with the beginning of its body, and its trailers.
     batch: Batch,
     ticket: peregrine.Ticket = undefined,
-    /// Its place in the order of arrival.
+    /// The request's place in the order of arrival.
     arrival: u64 = 0,
     arrived_at: u64 = 0,
-    /// To whom it was offered; null: it waits.
-    seat: ?*Seat = null,
-
-    /// The offer of an exchange that nobody has taken; null: somebody has.
-    pub fn of(exchange: *const Exchange) ?*Offer {
-        return @ptrCast(@alignCast(exchange.user));
-    }
-
-    /// The offer of a node in one of the lists.
-    pub fn at(node: *std.DoublyLinkedList.Node) *Offer {
-        return @fieldParentPtr("node", node);
-    }
+    /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
+    work: ?*Work = null,
 
     /// Puts a body that is too long for a ring into a file, which goes with the request.
     pub fn keepAsFile(offer: *Offer, event: *types.Event) error{OutOfMemory}!void {
         try offer.batch.with_files.ensureUnusedCapacity(offer.batch.gpa, 1);
         const request: *types.Request = @constCast(event.request.?);
+        assert(request.body_fd < 0 and event.len > 0);
         const bytes = event.bytes[0..event.len];
         request.body_fd = peregrine.io.sharing.fileOf(bytes) catch return error.OutOfMemory;
         offer.batch.with_files.appendAssumeCapacity(request);
         event.len = 0;
     }
 
-    /// Bytes that it takes in a ring.
+    /// Bytes that the offer takes in a ring.
     pub fn size(offer: *const Offer) usize {
         var sum: usize = 0;
         for (offer.batch.events.items) |*event| {
@@ -50,3 +41,85 @@ pub const Offer = struct {
         return sum;
     }
 };
+
+/// The requests of one interpreter. Written by claim.zig.
+pub const Work = struct {
+    /// Offers that the interpreter was not seen to take, the oldest first.
+    offered: Offers = .{},
+    /// Exchanges that the interpreter works on or was offered (`Claim.isLoad`).
+    load: u32 = 0,
+
+    /// Asserts what always holds.
+    pub fn invariants(work: *const Work) void {
+        assert(work.offered.count <= work.load);
+    }
+};
+
+/// A list of offers that knows how many there are.
+pub const Offers = struct {
+    list: std.DoublyLinkedList = .{},
+    count: u32 = 0,
+
+    fn at(node: *std.DoublyLinkedList.Node) *Offer {
+        return @fieldParentPtr("node", node);
+    }
+
+    pub fn first(offers: *const Offers) ?*Offer {
+        return at(offers.list.first orelse return null);
+    }
+
+    pub fn last(offers: *const Offers) ?*Offer {
+        return at(offers.list.last orelse return null);
+    }
+
+    pub fn append(offers: *Offers, offer: *Offer) void {
+        offers.list.append(&offer.node);
+        offers.count += 1;
+    }
+
+    pub fn prepend(offers: *Offers, offer: *Offer) void {
+        offers.list.prepend(&offer.node);
+        offers.count += 1;
+    }
+
+    /// Adds an offer where it belongs by the order of arrival. An offer that comes back is older than most.
+    pub fn insert(offers: *Offers, offer: *Offer) void {
+        var next = offers.list.first;
+        while (next) |node| : (next = node.next) if (at(node).arrival > offer.arrival) {
+            offers.list.insertBefore(node, &offer.node);
+            offers.count += 1;
+            return;
+        };
+        offers.append(offer);
+    }
+
+    pub fn remove(offers: *Offers, offer: *Offer) void {
+        assert(offers.count > 0);
+        offers.list.remove(&offer.node);
+        offers.count -= 1;
+    }
+
+    pub fn pop(offers: *Offers) ?*Offer {
+        const offer = offers.first() orelse return null;
+        offers.remove(offer);
+        return offer;
+    }
+
+    /// Asserts what always holds. Looks at every offer: for tests.
+    pub fn invariants(offers: *const Offers) void {
+        assert(offers.list.len() == offers.count);
+        assert((offers.list.first == null) == (offers.count == 0));
+    }
+};
+
+test "offers come back in the order of their arrival" {
+    var waiting: Offers = .{};
+    var all: [4]Offer = undefined;
+    for (&all, 1..) |*offer, arrival| offer.* = .{ .batch = undefined, .arrival = arrival };
+    for ([_]usize{ 1, 3, 0, 2 }) |index| waiting.insert(&all[index]);
+    waiting.invariants();
+    try std.testing.expectEqual(&all[3], waiting.last().?);
+    for (&all) |*offer| try std.testing.expectEqual(offer, waiting.pop().?);
+    try std.testing.expectEqual(null, waiting.first());
+    try std.testing.expectEqual(0, waiting.count);
+}

@@ -1,7 +1,8 @@
-//! Processes of interpreters that were shut out because they break the rules. One that has not ended after a
-//! while is killed, so that its master starts another one. Does not know: why they were shut out.
+//! Processes of interpreters that were shut out because they break the rules. A process that has not ended
+//! after a while is killed, so that its master starts another one. Does not know: why they were shut out.
+const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
-const EngineWorker = @import("abi.zig").EngineWorker;
 const io = peregrine.io;
 const sharing = io.sharing;
 
@@ -11,21 +12,20 @@ pub const Outcasts = struct {
 
     const Outcast = struct { process: i32, kill_at: u64 };
 
-    /// Beyond them the oldest one is killed before its time.
-    const outcasts_max = 64;
-
-    /// Time for an interpreter that is broken and not hostile to end by itself.
-    const grace_ms = 5000;
+    const outcasts_max = peregrine.channel_limits.outcasts_max;
+    const grace_ms = peregrine.channel_limits.outcast_grace_ms;
 
     /// `process`, a descriptor, is the list's from now on.
-    pub fn add(outcasts: *Outcasts, process: i32, worker: *EngineWorker) void {
+    pub fn add(outcasts: *Outcasts, process: i32, worker: anytype) void {
+        assert(process >= 0);
         if (outcasts.count == outcasts_max) outcasts.end(worker);
         outcasts.list[outcasts.count] = .{ .process = process, .kill_at = worker.now + grace_ms };
         outcasts.count += 1;
+        outcasts.invariants();
     }
 
-    /// Kills those whose time is over.
-    pub fn sweep(outcasts: *Outcasts, worker: *EngineWorker) void {
+    /// Kills the processes whose time is over.
+    pub fn sweep(outcasts: *Outcasts, worker: anytype) void {
         if (outcasts.count == 0) return;
         const now = worker.io.now();
         while (outcasts.count > 0 and outcasts.list[0].kill_at <= now) outcasts.end(worker);
@@ -38,14 +38,15 @@ pub const Outcasts = struct {
         return if (wanted_ms < 0) left else @min(wanted_ms, left);
     }
 
-    /// When the engine ends. Its master knows which processes are left.
+    /// To be called when the engine ends. Its master knows which processes are left.
     pub fn deinit(outcasts: *Outcasts) void {
         for (outcasts.list[0..outcasts.count]) |outcast| io.file.close(outcast.process);
         outcasts.count = 0;
     }
 
-    /// The oldest one.
-    fn end(outcasts: *Outcasts, worker: *EngineWorker) void {
+    /// Kills the oldest process.
+    fn end(outcasts: *Outcasts, worker: anytype) void {
+        assert(outcasts.count > 0);
         const process = outcasts.list[0].process;
         outcasts.count -= 1;
         @memmove(outcasts.list[0..outcasts.count], outcasts.list[1..][0..outcasts.count]);
@@ -54,5 +55,15 @@ pub const Outcasts = struct {
             worker.say(.warn, &buffer, "An interpreter that was shut out has not ended: it is killed", .{});
         }
         io.file.close(process);
+        outcasts.invariants();
+    }
+
+    /// Asserts what always holds: the oldest process comes first.
+    fn invariants(outcasts: *const Outcasts) void {
+        assert(outcasts.count <= outcasts_max);
+        const list = outcasts.list[0..outcasts.count];
+        for (list[0..list.len -| 1], list[@min(1, list.len)..]) |older, later| {
+            assert(older.kill_at <= later.kill_at);
+        }
     }
 };

@@ -4,19 +4,22 @@
 //! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
 //! the next one; some are offered ahead, so that one that is fast need not wait for the engine.
 //! An interpreter takes an offer by compare-and-swap in its slot (slots.zig), and so does the engine when it
-//! takes it back: after `Seat.still_ms` in which the interpreter has not moved. So no request waits long
-//! behind another one while an interpreter is idle. How many exchanges an interpreter has open says nothing
-//! about that: those that wait for their clients, WebSockets above all, leave it idle.
+//! takes the offer back: after `Seat.still_ms` in which the interpreter has not moved. So no request waits
+//! long behind another one while an interpreter is idle. The number of open exchanges says nothing about
+//! that: exchanges that wait for their clients, WebSockets above all, leave an interpreter idle.
 const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
-const abi = @import("abi.zig");
 const Batch = @import("batch.zig").Batch;
-const EngineWorker = abi.EngineWorker;
-const Host = @import("host.zig").Host;
+const Claim = @import("claim.zig").Claim;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const host_file = @import("host.zig");
+const Host = host_file.Host;
+const Interpreters = host_file.Interpreters;
 const introduction = @import("introduction.zig");
 const Offer = @import("offer.zig").Offer;
+const Offers = @import("offer.zig").Offers;
 const ring = @import("ring.zig");
 const Seat = @import("seat.zig").Seat;
 const Wish = @import("shared.zig").Wish;
@@ -29,32 +32,30 @@ const io = peregrine.io;
 
 /// How interpreters get their requests.
 pub const Manner = struct {
-    /// A socket at whose other end interpreters introduce themselves. The pool's own.
+    /// The socket through which interpreters introduce themselves. The pool closes it.
     join_socket: i32,
-    /// Exchanges that may wait for one of them at once; 0: as many as come. See `Seat.busyWith`.
+    /// Exchanges that may wait for one interpreter at the same time; 0: no limit. See `Seat.busyWith`.
     exchanges: u32,
 };
 
-/// Never moves. Its memory is that of the engine's handle.
+/// A pool never moves.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
-    /// That of the engine's owner.
-    owner: *Host,
+    /// The pool as its engine's host knows it.
+    interpreters: Interpreters = .{ .calls = &calls },
     manner: Manner,
     seats: [seats_max]?*Seat = @splat(null),
-    /// The number of the last one that was ever taken.
+    /// The highest number of a seat that an interpreter ever had.
     top: u32 = 0,
     count: u32 = 0,
     /// Requests that wait.
-    queue: std.DoublyLinkedList = .{},
-    waiting: u32 = 0,
+    queue: Offers = .{},
     arrivals: u64 = 0,
-    /// How many of them there were when interpreters were last looked for.
+    /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
     /// Offers that are free, at most `spare_max`.
-    spare: std.DoublyLinkedList = .{},
-    spare_count: u32 = 0,
+    spare: Offers = .{},
     /// The join socket may have more messages, which the next round reads.
     more_join: bool = false,
     /// Interpreters that were shut out and may still run.
@@ -62,32 +63,32 @@ pub const Pool = struct {
     /// Exchanges of an interpreter that goes.
     leftover: std.ArrayList(peregrine.Ticket) = .empty,
 
-    /// More processes than any machine has use for.
-    pub const seats_max = 64;
-    /// Offered to an interpreter at a time, at most: as many as it has been seen to come to in time
-    /// (`Seat.ahead`). At one, a hello costs twice as much as at 64, for two switches between processes.
-    const ahead_max = 64;
-    const spare_max = 256;
-    /// A longer body goes to the interpreter as a file.
-    const body_bytes_max = 64 * 1024;
+    /// Interpreters of one engine.
+    pub const seats_max = peregrine.channel_limits.interpreters_max;
+    const ahead_max = Seat.ahead_max;
+    const spare_max = peregrine.channel_limits.spare_offers_max;
+    const body_bytes_max = peregrine.channel_limits.ring_body_bytes_max;
 
     /// `manner.join_socket` is the pool's from now on.
-    pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, owner: *Host, manner: Manner) !*Pool {
+    pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
         try worker.io.watchForeign(manner.join_socket);
-        pool.* = .{ .gpa = gpa, .worker = worker, .owner = owner, .manner = manner };
+        pool.* = .{ .gpa = gpa, .worker = worker, .manner = manner };
         return pool;
     }
 
-    /// When the engine's thread has ended. Exchanges that are left are nobody's.
+    /// To be called when the engine's thread has ended. No interpreter hears of the exchanges that are left.
     pub fn destroy(pool: *Pool) void {
         pool.worker.io.unwatchForeign(pool.manner.join_socket);
         var it = pool.worker.exchanges.iterator();
-        while (it.next()) |exchange| pool.dismiss(exchange);
-        for (pool.places()) |place| if (place) |seat| seat.destroy();
+        while (it.next()) |exchange| pool.release(exchange);
+        for (pool.places()) |place| if (place) |seat| {
+            pool.collectFreed(seat);
+            seat.destroy();
+        };
         pool.outcasts.deinit();
-        while (pool.spare.popFirst()) |node| pool.free(.at(node));
+        while (pool.spare.pop()) |offer| pool.free(offer);
         pool.leftover.deinit(pool.gpa);
         io.file.close(pool.manner.join_socket);
         pool.gpa.destroy(pool);
@@ -100,9 +101,9 @@ pub const Pool = struct {
 
     // ---- What the engine's thread does between two rounds
 
-    /// Does what interpreters have said, sees who comes and goes, and tells what is to be told. True: there
-    /// is more.
-    pub fn turn(pool: *Pool) bool {
+    /// Does what interpreters have said, admits and buries interpreters, and offers requests. True: there is
+    /// more to do.
+    fn turn(pool: *Pool) bool {
         var more = false;
         const deaf = pool.lower();
         pool.outcasts.sweep(pool.worker);
@@ -113,21 +114,23 @@ pub const Pool = struct {
         if (foreign or pool.more_join) pool.admit();
         if (foreign or deaf) pool.look();
         more = more or pool.more_join;
-        for (pool.places()) |place| if (place) |seat| pool.grant(seat);
+        for (pool.places()) |place| if (place) |seat| {
+            pool.collectFreed(seat);
+            pool.grant(seat);
+        };
         for (pool.places()) |place| if (place) |seat| pool.review(seat);
         pool.dispatch();
         pool.refuseLate();
         for (pool.places()) |place| if (place) |seat| {
             seat.end.deliver();
-            // One that was shut out since is buried next.
+            // An interpreter that was shut out since is buried in the next turn.
             more = more or seat.end.broken.load(.monotonic);
         };
         if (builtin.is_test) pool.invariants();
         return more;
     }
 
-    /// Wakers that interpreters have raised are to be readable when they raise them again. True: some of them
-    /// have closed theirs.
+    /// Lowers the wakers that interpreters have raised. True: some interpreters have closed theirs.
     fn lower(pool: *Pool) bool {
         var deaf = false;
         var raised = pool.worker.io.takeRaised();
@@ -143,17 +146,18 @@ pub const Pool = struct {
         for (pool.places()) |place| if (place) |seat| seat.shared.noteCounting(wants_taken);
     }
 
-    /// Whether an interpreter is to be told something, and has room for it.
-    pub fn isWaiting(pool: *const Pool) bool {
+    /// Whether events were gathered for an interpreter that has room for them.
+    fn isWaiting(pool: *const Pool) bool {
         for (pool.places()) |place| if (place) |seat| if (seat.host.hasGathered()) return true;
         return false;
     }
 
-    /// How many of them are idle, busy and stuck; one that leaves serves no further request.
-    pub fn countStates(pool: *const Pool) [3]u32 {
+    /// How many interpreters are idle, busy and stuck. Interpreters that leave do not count.
+    fn countStates(pool: *const Pool) [3]u32 {
         var counts: [3]u32 = @splat(0);
         for (pool.places()) |place| if (place) |seat| {
             if (seat.state == .leaving or seat.state == .left) continue;
+            assert(seat.number <= pool.top);
             const at: usize = if (seat.isStuck()) 2 else if (seat.busyWith() > 0) 1 else 0;
             counts[at] += 1;
         };
@@ -166,29 +170,29 @@ pub const Pool = struct {
         if (pool.worker.counting.counters) |counters| counters.publishInterpreters(&pool.countStates());
     }
 
-    /// Those behind it are empty.
+    /// The seats up to the last one that was ever taken.
     fn places(pool: *const Pool) []const ?*Seat {
         return pool.seats[0..pool.top];
     }
 
     /// How long the engine may wait.
-    pub fn patience(pool: *Pool, wanted_ms: i32) i32 {
-        // One came since, out of what a connection had sent before.
+    fn patience(pool: *Pool, wanted_ms: i32) i32 {
+        // A request came since, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
         var ms = pool.outcasts.patience(pool.worker.now, wanted_ms);
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
-            if (seat.offered.first) |node| {
-                ms = shorter(ms, if (pool.count > 1) Seat.still_ms else pool.patienceFor(.at(node)));
+            if (seat.work.offered.first()) |offer| {
+                ms = shorter(ms, if (pool.count > 1) Seat.still_ms else pool.patienceFor(offer));
             }
-            if (pool.waiting > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
+            if (pool.queue.count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
         };
-        return if (pool.queue.first) |node| shorter(ms, pool.patienceFor(.at(node))) else ms;
+        return if (pool.queue.first()) |offer| shorter(ms, pool.patienceFor(offer)) else ms;
     }
 
-    /// An interpreter says nothing when it has time again, but it reads on, and its exchanges are parked.
-    /// False: the engine is woken then.
+    /// Whether an interpreter has time already. If not, the engine is woken when it reads on, or when its
+    /// exchanges are parked: an interpreter says nothing of having time.
     fn hasTimeSoon(pool: *const Pool, seat: *Seat) bool {
         if (seat.end.events.awaitRelease(seat.released) catch false) return true;
         if (seat.state != .open or !seat.is_full) return false;
@@ -207,7 +211,7 @@ pub const Pool = struct {
     }
 
     /// The wait is over.
-    pub fn waited(pool: *Pool) void {
+    fn waited(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| seat.end.waited();
     }
 
@@ -233,21 +237,21 @@ pub const Pool = struct {
         pool.more_join = true;
     }
 
-    /// Messages of one round at the join socket, which an interpreter can send without end.
-    const joins_max = 16;
+    const joins_max = peregrine.channel_limits.joins_per_round_max;
 
     fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
+        assert(pool.count <= seats_max);
         const place = for (&pool.seats, 1..) |*place, number| {
             if (place.* == null) break .{ place, number };
         } else return error.TooManyInterpreters;
-        place[0].* = try .create(pool, @intCast(place[1]), asked.socket);
+        place[0].* = try .create(pool.gpa, pool.worker, @intCast(place[1]), asked.socket);
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
         pool.count += 1;
         pool.publishStates();
     }
 
-    /// Finds those that have gone. What they said before counts.
+    /// Finds interpreters that have gone. Commands that they said before are done.
     fn look(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| if (seat.isLost()) {
             while (seat.end.drain()) {}
@@ -258,7 +262,7 @@ pub const Pool = struct {
         };
     }
 
-    /// Does what it wants beside commands.
+    /// Does what an interpreter wants beside commands.
     fn grant(pool: *Pool, seat: *Seat) void {
         if (seat.end.broken.load(.monotonic)) return pool.bury(seat, "does not keep to the rules");
         if (pool.answerFor(seat)) |failed| return pool.buryAfter(seat, "is stuck", failed);
@@ -273,15 +277,14 @@ pub const Pool = struct {
     }
 
     /// An interpreter is stuck in a request: its process is about to be killed, or its thread is left alone.
-    /// So many requests have failed with that, at most one; null: it is not stuck, as far as is known.
+    /// The number of requests that have failed with that, 0 or 1; null: it is not known to be stuck.
     fn answerFor(pool: *Pool, seat: *Seat) ?u32 {
         const given_up = &seat.shared.words.given_up;
         if (given_up.load(.monotonic) == 0) return null;
         while (seat.end.drain()) {}
         const exchange = pool.worker.find(@fromBackingInt(given_up.swap(0, .acquire))) orelse return 0;
-        if (exchange.seat != seat.number) return 0;
-        seat.noteOver(exchange);
-        pool.dismiss(exchange);
+        if (Seat.of(exchange) != seat) return 0;
+        pool.release(exchange);
         unanswered.fail(pool.worker, exchange, 504, "The application takes too long.\n");
         return 1;
     }
@@ -292,7 +295,7 @@ pub const Pool = struct {
             pool.recall(seat);
             seat.state = .leaving;
         }
-        if (seat.load > 0 or seat.end.hasUndelivered()) return;
+        if (seat.work.load > 0 or seat.end.hasUndelivered()) return;
         seat.state = .left;
         seat.host.stopped(pool.worker);
     }
@@ -313,33 +316,35 @@ pub const Pool = struct {
     fn collect(pool: *Pool, seat: *const Seat) error{OutOfMemory}!void {
         pool.leftover.clearRetainingCapacity();
         var it = pool.worker.exchanges.iterator();
-        while (it.next()) |exchange| if (exchange.seat == seat.number) {
+        while (it.next()) |exchange| if (Seat.of(exchange) == seat) {
             try pool.leftover.append(pool.gpa, exchange.ticket);
         };
     }
 
-    /// An interpreter has gone. What it was only offered goes to others, what it had taken has failed.
+    /// An interpreter has gone. Its offers go to other interpreters, the requests that it had taken fail.
     fn bury(pool: *Pool, seat: *Seat, why: []const u8) void {
         pool.buryAfter(seat, why, 0);
     }
 
-    /// The same after so many requests have failed with it.
+    /// Like `bury`, after `failed_before` requests have failed with the interpreter.
     fn buryAfter(pool: *Pool, seat: *Seat, why: []const u8, failed_before: u32) void {
         const worker = pool.worker;
         pool.recall(seat);
-        // Without memory the worst comes at once: nobody is left who would answer.
+        // Without memory an assertion ends the engine: nobody is left who would answer.
         pool.collect(seat) catch {};
         var failed = failed_before;
         for (pool.leftover.items) |ticket| {
             const exchange = worker.exchanges.get(ticket) orelse continue;
-            failed += @intFromBool(exchange.at_work);
-            pool.dismiss(exchange);
+            failed += @intFromBool(Claim.of(exchange).isLoad());
+            pool.release(exchange);
             if (!exchange.ended) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
         }
+        assert(pool.seats[seat.number - 1] == seat and pool.count > 0);
         pool.seats[seat.number - 1] = null;
         pool.count -= 1;
         pool.publishStates();
         const orderly = seat.state == .left;
+        pool.collectFreed(seat);
         if (seat.takeRogue()) |process| pool.outcasts.add(process, worker);
         seat.destroy();
         if (orderly) return;
@@ -348,100 +353,74 @@ pub const Pool = struct {
         worker.say(.warn, &buffer, text, .{ why, failed });
     }
 
-    /// Nobody works on an exchange any more.
-    fn dismiss(pool: *Pool, exchange: *Exchange) void {
-        if (Offer.of(exchange)) |offer| pool.drop(offer);
-        exchange.at_work = false;
-        exchange.seat = 0;
+    /// No interpreter hears of an exchange any more.
+    fn release(pool: *Pool, exchange: *Exchange) void {
+        const waits = Claim.of(exchange) == .waiting;
+        const offer = Claim.release(exchange) orelse return;
+        assert(offer.ticket == exchange.ticket);
+        if (waits) pool.queue.remove(offer);
+        pool.putAside(offer);
+    }
+
+    fn exchangeOf(pool: *Pool, offer: *const Offer) *Exchange {
+        return pool.worker.exchanges.get(offer.ticket).?; // an exchange that ends releases its offer
     }
 
     // ---- Requests
 
-    /// Looks at what an interpreter has taken and read; takes offers back if it has been at something else
-    /// for too long, a lone one until a request has waited as long as it may.
+    /// Looks which offers an interpreter has taken, and how far it has read. Takes offers back if it has not
+    /// moved for too long. A lone interpreter keeps them until a request has waited as long as it may.
     fn review(pool: *Pool, seat: *Seat) void {
         const released = seat.end.events.released() catch return seat.end.breakOff();
         if (released != seat.released) {
             seat.released = released;
             seat.moved();
         }
-        while (seat.offered.first) |node| {
-            const offer: *Offer = .at(node);
+        while (seat.work.offered.first()) |offer| {
             const view = seat.shared.slots.look(@backingInt(offer.ticket));
             if (view != null and view.?.state == .offered) break;
             pool.taken(offer);
         }
-        const first = seat.offered.first orelse return;
-        const is_late = pool.patienceFor(.at(first)) == 0;
+        const first = seat.work.offered.first() orelse return;
+        const is_late = pool.patienceFor(first) == 0;
         if (!is_late and (pool.count == 1 or !seat.isStill())) return;
         pool.recall(seat);
         seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
     }
 
-    /// Takes back what an interpreter has not taken.
+    /// Takes back the offers that an interpreter has not taken.
     fn recall(pool: *Pool, seat: *Seat) void {
-        while (seat.offered.last) |node| {
-            const offer: *Offer = .at(node);
+        while (seat.work.offered.last()) |offer| {
             if (!seat.shared.slots.recall(@backingInt(offer.ticket))) {
                 pool.taken(offer);
                 continue;
             }
-            seat.offered.remove(node);
-            seat.offers -= 1;
-            offer.seat = null;
-            if (pool.worker.exchanges.get(offer.ticket)) |exchange| {
-                seat.noteOver(exchange);
-                exchange.seat = 0;
-            }
-            pool.enqueue(offer);
+            Claim.recall(offer);
+            pool.queue.insert(offer);
         }
     }
 
-    /// In the order of arrival. What comes back is older than most.
-    fn enqueue(pool: *Pool, offer: *Offer) void {
-        pool.waiting += 1;
-        var next = pool.queue.first;
-        while (next) |node| : (next = node.next) if (Offer.at(node).arrival > offer.arrival) {
-            return pool.queue.insertBefore(node, &offer.node);
-        };
-        pool.queue.append(&offer.node);
+    /// An interpreter has taken the request of an offer.
+    fn taken(pool: *Pool, offer: *Offer) void {
+        Seat.ofOffer(offer).noteTaken(pool.exchangeOf(offer), offer);
     }
 
-    /// An interpreter works on it: it is nobody else's any more.
-    pub fn taken(pool: *Pool, offer: *Offer) void {
-        if (pool.worker.exchanges.get(offer.ticket)) |exchange| exchange.user = null;
-        const seat = offer.seat.?;
-        pool.putAside(offer);
-        if (seat.offered.first == null) seat.ahead = @min(seat.ahead * 2, ahead_max);
-    }
-
-    /// The exchange of an offer ends.
-    fn drop(pool: *Pool, offer: *Offer) void {
-        const exchange = pool.worker.exchanges.get(offer.ticket).?;
-        exchange.user = null;
-        pool.putAside(offer);
-    }
-
+    /// An offer is free and serves the next request.
     fn putAside(pool: *Pool, offer: *Offer) void {
-        if (offer.seat) |seat| {
-            seat.offered.remove(&offer.node);
-            seat.offers -= 1;
-        } else {
-            pool.queue.remove(&offer.node);
-            pool.waiting -= 1;
-        }
-        offer.seat = null;
+        assert(offer.work == null);
         offer.batch.giveBack(&pool.worker.pool);
-        if (pool.spare_count == spare_max) return pool.free(offer);
-        pool.spare.prepend(&offer.node);
-        pool.spare_count += 1;
+        if (pool.spare.count == spare_max) return pool.free(offer);
+        pool.spare.prepend(offer);
+    }
+
+    /// Takes the offers back whose requests the interpreter has taken.
+    fn collectFreed(pool: *Pool, seat: *Seat) void {
+        while (seat.freed.pop()) |offer| pool.putAside(offer);
     }
 
     fn take(pool: *Pool) error{OutOfMemory}!*Offer {
-        if (pool.spare.popFirst()) |node| {
-            pool.spare_count -= 1;
-            const offer: *Offer = .at(node);
+        if (pool.spare.pop()) |offer| {
             offer.batch.clear();
             return offer;
         }
@@ -450,13 +429,13 @@ pub const Pool = struct {
         return offer;
     }
 
-    /// Offers what waits to whoever has the least to do, and WebSockets to whoever has the fewest exchanges.
+    /// Offers requests to the interpreters that have the least to do, and WebSockets to the interpreters with
+    /// the fewest exchanges.
     fn dispatch(pool: *Pool) void {
         pool.dispatched = pool.arrivals;
         var full: u64 = 0;
         var given: u64 = 0;
-        while (pool.queue.first) |node| {
-            const offer: *Offer = .at(node);
+        while (pool.queue.first()) |offer| {
             const seat = pool.bestFor(offer, full) orelse break;
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
         }
@@ -464,11 +443,12 @@ pub const Pool = struct {
     }
 
     fn bit(seat: *const Seat) u64 {
+        comptime assert(seats_max <= 64);
         return @as(u64, 1) << @intCast(seat.number - 1);
     }
 
     fn bestFor(pool: *Pool, offer: *const Offer, full: u64) ?*Seat {
-        const stays = pool.worker.exchanges.get(offer.ticket).?.websocket != null;
+        const stays = pool.exchangeOf(offer).websocket != null;
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
             if (seat.state != .open or full & bit(seat) != 0) continue;
@@ -479,24 +459,25 @@ pub const Pool = struct {
         return best;
     }
 
-    /// Whether it may be offered one more request, where so many may be ahead.
+    /// Whether an interpreter may be offered one more request, where `ahead` offers are allowed.
     fn hasTime(pool: *const Pool, seat: *Seat, ahead: u32) bool {
         seat.is_full = pool.manner.exchanges != 0 and seat.busyWith() >= pool.manner.exchanges;
-        // Nothing is to wait behind what holds it up.
-        return !seat.is_full and seat.offers < ahead and !seat.isHeldUp();
+        // No request is to wait behind the event that holds the interpreter up.
+        return !seat.is_full and seat.work.offered.count < ahead and !seat.isHeldUp();
     }
 
     /// Offers a request. False: there is no room for it.
     fn give(pool: *Pool, offer: *Offer, seat: *Seat) bool {
+        assert(offer.work == null and seat.state == .open);
         const worker = pool.worker;
-        const exchange = worker.exchanges.get(offer.ticket).?;
+        const exchange = pool.exchangeOf(offer);
         const size = offer.size();
         if (size > ring.Writer.room_max) {
-            pool.drop(offer);
+            pool.release(exchange);
             unanswered.answer(pool.worker, exchange, 431, "The request head is too large.\n");
             return true;
         }
-        // What is half delivered comes first.
+        // An event that is half delivered comes first.
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
         seat.host.keepRoom(worker) catch return false;
         if (!seat.sendBody(offer)) return false;
@@ -508,34 +489,28 @@ pub const Pool = struct {
                 break;
             }
         }
-        if (seat.offers == 0) seat.moved_at = worker.now;
-        pool.queue.remove(&offer.node);
-        pool.waiting -= 1;
-        offer.seat = seat;
-        seat.offered.append(&offer.node);
-        seat.offers += 1;
+        if (seat.work.offered.count == 0) seat.moved_at = worker.now;
+        pool.queue.remove(offer);
+        Claim.offerTo(offer, &seat.work);
         seat.last_offer = offer.arrival;
-        exchange.seat = seat.number;
-        exchange.at_work = true;
-        seat.load += 1;
         if (exchange.half_closed) seat.host.halfClosed(worker, exchange);
         return true;
     }
 
-    /// Those for whom there is no room, and who have waited long enough.
+    /// Refuses requests that find no room in the queue, or that have waited long enough.
     fn refuseLate(pool: *Pool) void {
         const config = &pool.worker.config;
-        while (pool.waiting > config.queue_max) pool.refuse(.at(pool.queue.last.?), .queue_max);
-        while (pool.queue.first) |node| {
-            const offer: *Offer = .at(node);
+        while (pool.queue.count > config.queue_max) pool.refuse(pool.queue.last().?, .queue_max);
+        while (pool.queue.first()) |offer| {
             if (pool.patienceFor(offer) > 0) return;
             pool.refuse(offer, .queue_ms);
         }
     }
 
     fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
-        const exchange = pool.worker.exchanges.get(offer.ticket).?;
-        pool.drop(offer);
+        assert(offer.work == null);
+        const exchange = pool.exchangeOf(offer);
+        pool.release(exchange);
         const detail = "all of the application's interpreters are busy";
         pool.worker.tellRefusal(exchange.lane, cause, 503, detail);
         unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
@@ -543,10 +518,64 @@ pub const Pool = struct {
 
     // ---- What the worker tells its host
 
+    const calls: Interpreters.Calls = .{
+        .turn = turnOf,
+        .request = request,
+        .release = releaseOf,
+        .hostOf = hostOf,
+        .batchOf = batchOf,
+        .isWaiting = isWaitingOf,
+        .patience = patienceOf,
+        .waited = waitedOf,
+        .countStates = countStatesOf,
+    };
+
+    fn of(several: *Interpreters) *Pool {
+        return @alignCast(@fieldParentPtr("interpreters", several));
+    }
+
+    fn turnOf(several: *Interpreters) bool {
+        return of(several).turn();
+    }
+
+    fn releaseOf(several: *Interpreters, exchange: *Exchange) void {
+        of(several).release(exchange);
+    }
+
+    fn isWaitingOf(several: *Interpreters) bool {
+        return of(several).isWaiting();
+    }
+
+    fn patienceOf(several: *Interpreters, wanted_ms: i32) i32 {
+        return of(several).patience(wanted_ms);
+    }
+
+    fn waitedOf(several: *Interpreters) void {
+        of(several).waited();
+    }
+
+    fn countStatesOf(several: *Interpreters) [3]u32 {
+        return of(several).countStates();
+    }
+
+    /// The host of the interpreter that hears of an exchange; null: none does.
+    fn hostOf(exchange: *const Exchange) ?*Host {
+        const seat = Seat.of(exchange) orelse return null;
+        return &seat.host;
+    }
+
+    /// The batch of an exchange that waits for an interpreter; null: the exchange does not wait.
+    fn batchOf(exchange: *const Exchange) ?*Batch {
+        return switch (Claim.of(exchange)) {
+            .waiting => |offer| &offer.batch,
+            .offered, .taken, .answered, .answered_by_engine => null,
+        };
+    }
+
     /// A request has come: it waits until the end of the round at least.
-    pub fn request(pool: *Pool, exchange: *Exchange, head: *const Head) void {
+    fn request(several: *Interpreters, exchange: *Exchange, head: *const Head) void {
+        const pool = of(several);
         pool.note(exchange, head) catch {
-            exchange.user = null;
             unanswered.answer(pool.worker, exchange, 503, "Out of memory.\n");
         };
     }
@@ -563,45 +592,29 @@ pub const Pool = struct {
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;
         offer.arrived_at = worker.now;
-        exchange.user = offer;
-        pool.waiting += 1;
-        pool.queue.append(&offer.node);
+        Claim.wait(exchange, offer);
+        assert(if (pool.queue.last()) |last| last.arrival < offer.arrival else true);
+        pool.queue.append(offer);
     }
 
-    /// Who is to be told of an exchange; null: nobody.
-    pub fn hostOf(pool: *Pool, exchange: *const Exchange) ?*Host {
-        if (exchange.seat == 0) return null;
-        return &pool.seats[exchange.seat - 1].?.host;
-    }
-
-    /// What is to be told of an exchange that waits goes with its request; null: it does not wait.
-    pub fn batchOf(_: *Pool, exchange: *const Exchange) ?*Batch {
-        const offer = Offer.of(exchange) orelse return null;
-        return if (offer.seat == null) &offer.batch else null;
-    }
-
-    /// An exchange ends that nobody has taken.
-    pub fn ended(pool: *Pool, exchange: *Exchange) void {
-        if (Offer.of(exchange)) |offer| pool.drop(offer);
-    }
-
-    /// Asserts what always holds between two rounds.
+    /// Asserts what always holds between two rounds. Looks at every exchange: for tests.
     pub fn invariants(pool: *Pool) void {
-        var loads: [seats_max + 1]u32 = @splat(0);
-        var offers: u32 = 0;
+        var loads: [seats_max]u32 = @splat(0);
+        var waiting: u32 = 0;
         var it = pool.worker.exchanges.iterator();
         while (it.next()) |exchange| {
-            loads[exchange.seat] += @intFromBool(exchange.at_work);
-            offers += @intFromBool(exchange.user != null);
+            const claim: Claim = .of(exchange);
+            if (Seat.of(exchange)) |seat| loads[seat.number - 1] += @intFromBool(claim.isLoad());
+            waiting += @intFromBool(claim == .waiting);
         }
-        assert(loads[0] == 0);
-        for (pool.seats, 1..) |place, number| if (place) |seat| {
-            assert(seat.load == loads[number]);
-            assert(seat.offers == seat.offered.len() and seat.offers <= seat.load);
-            offers -= seat.offers;
+        for (pool.seats, loads) |place, load| if (place) |seat| {
+            assert(seat.work.load == load);
+            seat.work.offered.invariants();
+            seat.invariants();
             seat.end.commands.invariants();
             seat.end.events.invariants();
         };
-        assert(offers == pool.waiting and pool.queue.len() == pool.waiting);
+        pool.queue.invariants();
+        assert(pool.queue.count == waiting and pool.spare.count <= spare_max);
     }
 };

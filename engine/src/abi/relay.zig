@@ -1,13 +1,13 @@
 //! The C API of relays: the connection of a WebSocket handshake for an application that speaks on it itself.
 const peregrine = @import("peregrine");
-const Handle = @import("abi.zig").Handle;
+const Handle = @import("handle.zig").Handle;
 const errors = @import("errors.zig");
 const types = @import("types.zig");
 const Code = types.Code;
 const io = peregrine.io;
 
 pub export fn peregrine_relay(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
+    if (handle.place() == .gone) return Code.gone;
     const ours, const theirs = io.streams.pair() catch |err| {
         errors.setErrnoOf(err);
         return Code.system;

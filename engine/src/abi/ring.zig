@@ -12,9 +12,9 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Atomic = @import("platform").Atomic;
 
-/// Where records begin and end.
+/// Records begin and end at multiples of this.
 pub const alignment = 8;
-/// The longest record: a body of 64 KiB and what belongs to it. More goes in several, see `Record.part`.
+/// The longest record: a body of 64 KiB and its head. A longer message takes several, see `Record.part`.
 pub const record_bytes_max = 65 * 1024;
 /// The least that a ring holds: a record of any length finds room wherever the last one ended.
 pub const bytes_min = 256 * 1024;
@@ -22,11 +22,11 @@ pub const bytes_min = 256 * 1024;
 /// `pausing`: sleeps for a moment only, and need not be woken.
 const State = enum(u32) { awake, sleeping, pausing };
 
-/// How the shared memory begins. Its other bytes are the records.
+/// The beginning of the shared memory. Its other bytes are the records.
 pub const Header = extern struct {
-    /// The writer's: so many bytes may be read.
+    /// Written by the writer: the position up to which bytes may be read.
     tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
-    /// The reader's: so many bytes are free again.
+    /// Written by the reader: the position up to which bytes are free again.
     head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     reader: Atomic(u32) align(std.atomic.cache_line) = .init(@backingInt(State.awake)),
     writer: Atomic(u32) align(std.atomic.cache_line) = .init(@backingInt(State.awake)),
@@ -35,14 +35,14 @@ pub const Header = extern struct {
         return word.swap(@backingInt(state), .acq_rel) == @backingInt(State.sleeping);
     }
 
-    /// Wakes who sleeps; who pauses goes on without that.
+    /// Wakes a side that sleeps; a side that pauses goes on without that.
     fn rouse(word: *Atomic(u32)) bool {
         return word.fetchAnd(~@as(u32, @backingInt(State.sleeping)), .acq_rel) &
             @backingInt(State.sleeping) != 0;
     }
 };
 
-/// How many bytes of memory a ring of so many bytes takes.
+/// The memory that a ring of this size takes, with its header.
 pub fn memoryBytes(bytes: usize) usize {
     return @sizeOf(Header) + bytes;
 }
@@ -55,17 +55,17 @@ const Mark = extern struct {
 
 /// One record, as the reader sees it.
 pub const Record = struct {
-    /// In the ring: valid until `Reader.release`. Another process may change them meanwhile.
+    /// Bytes in the ring, valid until `Reader.release`. Another process may change them meanwhile.
     bytes: []align(alignment) const u8,
     part: Part,
 
     /// A message of more than `record_bytes_max` goes in several records, one behind the other.
     pub const Part = enum(u32) {
-        /// It is all of one.
+        /// The record is a whole message.
         whole = 1,
-        /// More of it follows.
+        /// Further records of the message follow.
         more = 2,
-        /// It ends with these bytes.
+        /// The message ends with this record.
         last = 3,
     };
 };
@@ -107,11 +107,11 @@ fn recordBytes(len: usize) u64 {
 /// The side that puts records in.
 pub const Writer = struct {
     shared: Shared,
-    /// Where the next record begins.
+    /// The position of the next record.
     at: u64 = 0,
-    /// What the reader is known to have given back.
+    /// The position up to which the reader is known to have given bytes back.
     head_seen: u64 = 0,
-    /// Of the reserved record; null: none is.
+    /// The length of the reserved record; null: none is reserved.
     reserved: ?u32 = null,
 
     /// `memory` is zeroed, and shared with one reader.
@@ -220,11 +220,11 @@ pub const Writer = struct {
 /// The side that takes records out.
 pub const Reader = struct {
     shared: Shared,
-    /// Where the next record begins.
+    /// The position of the next record.
     at: u64 = 0,
-    /// So far records may be read.
+    /// The position up to which records may be read.
     tail_seen: u64 = 0,
-    /// So far they were given back.
+    /// The position up to which records were given back.
     released: u64 = 0,
 
     /// `memory` is zeroed, and shared with one writer.
@@ -236,7 +236,7 @@ pub const Reader = struct {
     pub fn next(reader: *Reader) Error!?Record {
         while (true) {
             if (!try reader.hasMore()) return null;
-            // One read: what is checked is what is used.
+            // The length is read once, so that the checked value is the used one.
             const mark: Mark = @as(*const volatile Mark, reader.shared.mark(reader.at)).*;
             const left = @min(
                 reader.shared.bytes.len - reader.shared.index(reader.at),
@@ -281,7 +281,7 @@ pub const Reader = struct {
         return false;
     }
 
-    /// The same before it waits for a moment only.
+    /// Like `sleeps`, for a reader that waits for a moment only.
     pub fn pauses(reader: *Reader) Error!bool {
         _ = reader.shared.header.reader.swap(@backingInt(State.pausing), .acq_rel);
         if (!try reader.hasMore()) return true;
@@ -296,7 +296,7 @@ pub const Reader = struct {
         assert(reader.at % alignment == 0 and reader.tail_seen % alignment == 0);
     }
 
-    /// It looks around again: nobody needs to wake it.
+    /// The reader looks around again: the writer need not wake it.
     pub fn wakes(reader: *Reader) void {
         _ = Header.swap(&reader.shared.header.reader, .awake);
     }
@@ -331,7 +331,7 @@ pub const Joiner = struct {
         }
     }
 
-    /// So many bytes will come in all.
+    /// A message of this length has begun.
     pub fn expect(joiner: *Joiner, bytes: usize) (Error || error{OutOfMemory})!void {
         if (bytes > joiner.bytes_max) return error.Malformed;
         try joiner.bytes.ensureTotalCapacityPrecise(joiner.gpa, bytes);

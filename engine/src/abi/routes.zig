@@ -1,11 +1,7 @@
-//! Which requests C wants in which way, and where bodies lie that it wants whole.
-//! Does not know: what C does with them.
+//! The routes of C: which requests it wants, and whether it wants their bodies whole.
+//! Does not know: what C does with requests.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Handle = @import("abi.zig").Handle;
-const sized = @import("sized.zig");
-const types = @import("types.zig");
-const Code = types.Code;
 const Demand = peregrine.Demand;
 const Exchange = peregrine.Exchange;
 const Head = peregrine.Head;
@@ -13,7 +9,7 @@ const Head = peregrine.Head;
 /// Routes in the order in which they were added, the first one with number 1.
 pub const Routes = struct {
     list: std.ArrayList(peregrine.Route) = .empty,
-    /// What requests are given like that no route matches, then what each route says.
+    /// The demand of requests that no route matches, then the demand of each route.
     demands: std.ArrayList(Demand) = .empty,
     texts: std.heap.ArenaAllocator,
 
@@ -50,40 +46,17 @@ pub const Routes = struct {
         if (routes.demands.items.len == 0) routes.demands.appendAssumeCapacity(.pull);
         routes.list.appendAssumeCapacity(.{ .path = own_path, .host = own_host, .to = @intCast(number) });
         routes.demands.appendAssumeCapacity(.{ .pace = .pull, .body = body });
+        std.debug.assert(routes.demands.items.len == routes.list.items.len + 1);
         return @intCast(number);
     }
 
     /// Notes the number of its route on an exchange, 0 for none, and what follows from it.
     pub inline fn choose(routes: *const Routes, exchange: *Exchange, head: *const Head) void {
         if (routes.list.items.len == 0) return;
-        exchange.route = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);
-        exchange.demand = routes.demands.items[exchange.route];
+        const number = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);
+        exchange.chooseRoute(number, routes.demands.items[number]);
     }
 };
-
-pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    if (handle.interpreter) |interpreter| return interpreter.countRoute() orelse Code.range;
-    if (handle.polled) return Code.out_of_order;
-    const wanted = sized.read(types.Route, given);
-    if (wanted.flags & ~@as(u32, types.RouteFlag.whole_body) != 0) return Code.range;
-    const path = if (wanted.path) |text| std.mem.span(text) else "";
-    const host = if (wanted.host) |text| std.mem.span(text) else "";
-    const body: Demand.Body = if (wanted.flags & types.RouteFlag.whole_body != 0) .whole else .streamed;
-    const number = handle.host.routes.add(path, host, body) catch |err| return switch (err) {
-        error.OutOfMemory => Code.memory,
-        error.TooMany => Code.range,
-        error.BadPath => Code.address,
-    };
-    return number;
-}
-
-pub export fn peregrine_body_folder(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
-    if (handle.polled) return Code.out_of_order;
-    handle.worker.setBodyFolder(std.mem.span(path)) catch return Code.memory;
-    return Code.ok;
-}
 
 test "routes are numbered as they are added, and choose for an exchange" {
     const testing = std.testing;

@@ -1,66 +1,70 @@
-//! The engine's side of one of several interpreters: its end of the channel, the requests that were offered
-//! to it, and how much it is at. Does not know: which requests it gets (pool.zig).
+//! The engine's side of one of several interpreters: the engine's end of the channel, the requests that the
+//! interpreter was offered, and how busy it is. Does not know: which requests it gets (pool.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
-const EngineEnd = @import("engine_end.zig").EngineEnd;
+const Claim = @import("claim.zig").Claim;
+const engine_end = @import("engine_end.zig");
+const EngineEnd = engine_end.EngineEnd;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const introduction = @import("introduction.zig");
-const Offer = @import("offer.zig").Offer;
-const Pool = @import("pool.zig").Pool;
+const offer_file = @import("offer.zig");
+const Offer = offer_file.Offer;
+const Offers = offer_file.Offers;
+const Work = offer_file.Work;
 const Shared = @import("shared.zig").Shared;
 const Exchange = peregrine.Exchange;
 const io = peregrine.io;
 const sharing = io.sharing;
 
-/// Never moves: its end and its host point to it.
+/// A seat never moves: its end and its host point to it.
 pub const Seat = struct {
-    pool: *Pool,
-    /// In `Exchange.seat` of what it works on: from 1 on.
+    gpa: std.mem.Allocator,
+    worker: *EngineWorker,
+    /// The seat's place among those of the pool, from 1 on.
     number: u8,
-    /// Where descriptors come from, and its end is seen.
+    /// The socket to the interpreter: it carries descriptors, and closes when the interpreter ends.
     socket: i32,
-    /// By which the interpreter and the engine wake each other.
+    /// The socket by which the interpreter and the engine wake each other.
     waker: i32,
     shared: Shared,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
     /// The interpreter has closed its end of the waker.
     is_deaf: bool = false,
-    /// Gathers events of its exchanges.
+    /// Gathers the events of the interpreter's exchanges.
     host: Host,
     end: EngineEnd,
-    /// What it has not taken yet, as far as is known; the oldest first.
-    offered: std.DoublyLinkedList = .{},
-    /// How many there are of them.
-    offers: u32 = 0,
-    /// Exchanges that it works on, those that it was offered included.
-    load: u32 = 0,
-    /// So many may be offered to it at a time.
+    work: Work = .{},
+    /// The seat as its engine's end knows it.
+    peer: engine_end.Peer = .{ .calls = &peer_calls },
+    /// Offers whose requests the interpreter has taken: the pool's to use again.
+    freed: Offers = .{},
+    /// Offers that the interpreter may have at a time.
     ahead: u32 = 1,
-    /// Which request of the pool's was the last one that it was offered.
+    /// The number, in the order of arrival, of the last request that the interpreter was offered.
     last_offer: u64 = 0,
-    /// When it last took, said or read something, was woken, or was offered something while it had no offer.
+    /// When the interpreter last took, said or read something, was woken, or got its only offer.
     moved_at: u64,
-    /// What it had given back of the ring of events by then.
+    /// How far the interpreter had read the ring of events by then.
     released: u64 = 0,
     state: State = .open,
-    /// As many exchanges wait for it as may.
+    /// As many exchanges wait for the interpreter as are allowed to (`Manner.exchanges`).
     is_full: bool = false,
 
     const State = enum {
         open,
-        /// It was offered something and did not take it: it gets nothing until it moves.
+        /// The interpreter did not take an offer in time: it gets no other one until it moves.
         busy,
-        /// It wants no more.
+        /// The interpreter wants no further requests.
         leaving,
-        /// It was told that nothing is left.
+        /// The interpreter was told that its last exchange has ended.
         left,
     };
 
-    /// Answers who has asked to join, and has a place then. `socket` stays the caller's after an error.
-    pub fn create(pool: *Pool, number: u8, socket: i32) !*Seat {
-        const gpa = pool.gpa;
+    /// Gives an interpreter that has asked to join its channel. `socket` stays the caller's after an error.
+    pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, number: u8, socket: i32) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
         errdefer memory.close();
@@ -69,9 +73,9 @@ pub const Seat = struct {
         errdefer io.file.close(waker);
         const seat = try gpa.create(Seat);
         errdefer gpa.destroy(seat);
-        const worker = pool.worker;
         seat.* = .{
-            .pool = pool,
+            .gpa = gpa,
+            .worker = worker,
             .number = number,
             .socket = socket,
             .waker = waker,
@@ -89,13 +93,13 @@ pub const Seat = struct {
             gpa,
             worker,
             &seat.host,
-            .{ .seat = seat },
+            .{ .peer = &seat.peer },
             &shared.slots,
             .init(shared.commands),
             .init(shared.events),
         );
         errdefer seat.end.deinit();
-        seat.host.link = &seat.end;
+        seat.host.link = &seat.end.link;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
         try worker.io.watchWaker(waker, @intCast(number - 1));
@@ -104,10 +108,10 @@ pub const Seat = struct {
         return seat;
     }
 
-    /// When none of its exchanges is left.
+    /// To be called when the interpreter has no exchange any more.
     pub fn destroy(seat: *Seat) void {
-        assert(seat.offered.first == null);
-        const worker = seat.pool.worker;
+        assert(seat.work.load == 0 and seat.work.offered.count == 0 and seat.freed.count == 0);
+        const worker = seat.worker;
         seat.shared.words.broken.store(1, .release);
         worker.io.unwatchForeign(seat.socket);
         worker.io.unwatchForeign(seat.waker);
@@ -117,16 +121,17 @@ pub const Seat = struct {
         io.file.close(seat.waker);
         if (seat.process) |process| io.file.close(process);
         seat.shared.memory.close();
-        seat.pool.gpa.destroy(seat);
+        seat.gpa.destroy(seat);
     }
 
-    /// Makes it look around.
+    /// Wakes the interpreter.
     pub fn raise(seat: *Seat) void {
-        seat.moved_at = seat.pool.worker.now;
+        assert(seat.moved_at <= seat.worker.now);
+        seat.moved_at = seat.worker.now;
         sharing.raise(seat.waker);
     }
 
-    /// The interpreter has raised its waker. False: it has closed its end.
+    /// The interpreter has raised its waker. False: the interpreter has closed its end of that.
     pub fn lower(seat: *Seat) bool {
         if (sharing.lower(seat.waker) == .ended) seat.is_deaf = true;
         return !seat.is_deaf;
@@ -140,22 +145,25 @@ pub const Seat = struct {
         return seat.process;
     }
 
-    // ---- How much it is at
+    // ---- How busy the interpreter is
 
-    /// Exchanges that wait for it, those that it was offered included. The others wait for their clients, as
-    /// its own words have it; and it cannot have taken more than that from what it was offered.
+    /// Exchanges that wait for the interpreter, offers included. The other ones wait for their clients, by
+    /// what the interpreter says.
     pub fn busyWith(seat: *const Seat) u32 {
-        return seat.load - seat.parked();
+        assert(seat.work.load >= seat.work.offered.count);
+        return seat.work.load - seat.parked();
     }
 
-    /// Exchanges of its that wait for their clients.
+    /// Exchanges that wait for their clients. The interpreter says how many, but an offer is none of them,
+    /// whatever the interpreter says.
     pub fn parked(seat: *const Seat) u32 {
-        return @min(seat.shared.words.parked.load(.acquire), seat.load - seat.offers);
+        return @min(seat.shared.words.parked.load(.acquire), seat.work.load - seat.work.offered.count);
     }
 
-    /// Whether it is to be offered a request rather than another one: it has less to do. Of two that are
-    /// alike the first one comes first, which lets the others sleep; but if clients stay with them, with
-    /// WebSockets for instance, they take turns, so that each gets its share.
+    /// Whether this interpreter is to be offered a request rather than the other one, because it has less to
+    /// do. Of two interpreters that are equally busy the one with the lower number gets the request, so that
+    /// the other one can sleep. If clients stay with them, as with WebSockets, the two take turns, so that
+    /// each gets its share.
     pub fn precedes(seat: *const Seat, other: *const Seat) bool {
         const own = seat.busyWith();
         const others = other.busyWith();
@@ -164,77 +172,127 @@ pub const Seat = struct {
         return seat.last_offer < other.last_offer;
     }
 
-    /// Whether it is to be offered a WebSocket rather than another one. A WebSocket stays, so the number of
-    /// exchanges counts: by the work of the moment, an interpreter that the system gives more time would end
-    /// with most of them.
+    /// Whether this interpreter is to be offered a WebSocket rather than the other one. A WebSocket stays, so
+    /// the number of exchanges counts: by the work of the moment, an interpreter that the system gives more
+    /// time would end with most WebSockets.
     pub fn hasFewer(seat: *const Seat, other: *const Seat) bool {
-        if (seat.load != other.load) return seat.load < other.load;
+        if (seat.work.load != other.work.load) return seat.work.load < other.work.load;
         return seat.precedes(other);
     }
 
-    /// Whether it works on something for long: when it is done with that it gives room back.
+    /// Whether the interpreter has worked on one event for long: it gives room back in the ring of events
+    /// when it is done with that event.
     pub fn isHeldUp(seat: *const Seat) bool {
         const events = &seat.end.events;
         return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
     }
 
-    /// Whether it has been at one thing for so long that nobody should count on it.
+    /// Whether the interpreter has been at one event for so long that it counts as stuck.
     pub fn isStuck(seat: *const Seat) bool {
-        if (seat.pool.worker.now -| seat.moved_at < stuck_ms) return false;
+        if (seat.worker.now -| seat.moved_at < stuck_ms) return false;
         return seat.state == .busy or seat.isHeldUp();
     }
 
-    /// As long as PAGI::Server::Status waits for a process.
-    const stuck_ms = 10_000;
+    const stuck_ms = peregrine.channel_limits.stuck_ms;
 
-    /// Whether it has not moved for long.
+    /// Whether the interpreter has not moved for `still_ms`.
     pub fn isStill(seat: *const Seat) bool {
-        return seat.pool.worker.now -| seat.moved_at >= still_ms;
+        return seat.worker.now -| seat.moved_at >= still_ms;
     }
 
-    /// An offer that an interpreter has not come to in this time, in which it did nothing else, goes to
-    /// another one.
-    pub const still_ms = 2;
+    pub const still_ms = peregrine.channel_limits.offer_still_ms;
 
-    /// Whether it has gone, or does not keep to the rules.
+    /// Whether the interpreter has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
         return seat.end.broken.load(.monotonic) or seat.is_deaf or sharing.hasEnded(seat.socket);
     }
 
-    /// It has said or read something: it is not stuck.
+    /// The interpreter has said or read something, so it is not stuck.
     pub fn moved(seat: *Seat) void {
-        seat.moved_at = seat.pool.worker.now;
+        seat.moved_at = seat.worker.now;
         if (seat.state == .busy) seat.state = .open;
+        seat.invariants();
     }
 
-    // ---- What its end asks
+    // ---- What the engine's end asks
 
-    /// Whether it may say something to an exchange. If so it works on that.
-    pub fn hears(seat: *Seat, exchange: *Exchange) bool {
-        if (exchange.seat != seat.number) return false;
+    const Peer = engine_end.Peer;
+
+    const peer_calls: Peer.Calls = .{
+        .raise = raisePeer,
+        .hears = hears,
+        .noteSaid = noteSaid,
+        .takeFile = takeFile,
+        .takeDescriptor = takeDescriptor,
+    };
+
+    fn ofPeer(peer: *Peer) *Seat {
+        return @alignCast(@fieldParentPtr("peer", peer));
+    }
+
+    fn raisePeer(peer: *Peer) void {
+        ofPeer(peer).raise();
+    }
+
+    /// The seat of the interpreter that hears of an exchange; null: none does.
+    pub fn of(exchange: *const Exchange) ?*Seat {
+        const work = Claim.of(exchange).workOf() orelse return null;
+        return @alignCast(@fieldParentPtr("work", work));
+    }
+
+    /// The seat of an offer that an interpreter may take.
+    pub fn ofOffer(offer: *const Offer) *Seat {
+        return @alignCast(@fieldParentPtr("work", offer.work.?));
+    }
+
+    /// Whether the exchange of a command is this interpreter's. If so, the interpreter has taken it.
+    fn hears(peer: *Peer, exchange: *Exchange) bool {
+        const seat = ofPeer(peer);
+        if (of(exchange) != seat) return false;
         seat.moved();
-        if (Offer.of(exchange)) |offer| seat.pool.taken(offer);
+        switch (Claim.of(exchange)) {
+            .offered => |offer| seat.noteTaken(exchange, offer),
+            .waiting, .taken, .answered, .answered_by_engine => {},
+        }
         return true;
     }
 
-    /// It is done with an exchange, whatever is still to be sent.
-    pub fn noteOver(seat: *Seat, exchange: *Exchange) void {
-        if (!exchange.at_work) return;
-        exchange.at_work = false;
-        seat.load -= 1;
+    /// The interpreter has taken the request of an offer. After its last offer it may be offered more ahead.
+    pub fn noteTaken(seat: *Seat, exchange: *Exchange, offer: *Offer) void {
+        assert(offer.work == &seat.work);
+        Claim.take(exchange, offer);
+        seat.freed.append(offer);
+        if (seat.work.offered.count == 0) seat.ahead = @min(seat.ahead * 2, ahead_max);
+        seat.invariants();
     }
 
-    /// The same about one that ends.
-    pub fn noteEnd(seat: *Seat, ticket: u64) void {
-        if (seat.pool.worker.exchanges.get(@fromBackingInt(ticket))) |exchange| seat.noteOver(exchange);
+    pub const ahead_max = peregrine.channel_limits.offers_ahead_max;
+
+    /// A command of the interpreter was done. A complete response ends the interpreter's work, even if some
+    /// of it is still to be sent.
+    fn noteSaid(peer: *Peer, exchange: *Exchange) void {
+        if (!exchange.ended or Claim.of(exchange) != .taken) return;
+        assert(of(exchange) == ofPeer(peer));
+        Claim.answer(exchange);
     }
 
-    /// The file of a command, whose descriptor came before it.
-    pub fn takeFile(seat: *Seat, file: *const peregrine.Command.File) error{Malformed}!i32 {
+    /// Asserts what always holds.
+    pub fn invariants(seat: *const Seat) void {
+        assert(seat.number > 0);
+        seat.work.invariants();
+        assert(seat.ahead > 0);
+        // An interpreter that leaves has no offers, one that has left has no exchanges.
+        if (seat.state == .leaving or seat.state == .left) assert(seat.work.offered.count == 0);
+        if (seat.state == .left) assert(seat.work.load == 0);
+    }
+
+    /// The file of a command. Its descriptor came ahead of the command.
+    fn takeFile(peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32 {
         if (file.length == null) return error.Malformed;
-        const fd = try seat.takeDescriptor();
-        // Anything else could make the engine wait. So could the question, where storage is slow: what it is
-        // then its reader, a thread, will see.
+        const fd = try takeDescriptor(peer);
+        assert(fd >= 0);
+        // A descriptor of another kind could make the engine wait. Where storage is slow the question could,
+        // too: the thread that reads the file will find out.
         if (!file.is_slow) _ = io.file.size(fd) catch {
             io.file.close(fd);
             return error.Malformed;
@@ -242,8 +300,9 @@ pub const Seat = struct {
         return fd;
     }
 
-    /// The descriptor that came before a command.
-    pub fn takeDescriptor(seat: *Seat) error{Malformed}!i32 {
+    /// The descriptor that came ahead of a command.
+    fn takeDescriptor(peer: *Peer) error{Malformed}!i32 {
+        const seat = ofPeer(peer);
         var bytes: [introduction.file_message.len]u8 = undefined;
         var fds: [1]i32 = undefined;
         return switch (sharing.receive(seat.socket, &bytes, &fds)) {
@@ -252,7 +311,7 @@ pub const Seat = struct {
         };
     }
 
-    /// Sends the file that is the body of a request, before that. False: there is no room for now.
+    /// Sends the file that is the body of a request, ahead of the request. False: the socket is full.
     pub fn sendBody(seat: *Seat, offer: *const Offer) bool {
         const request = offer.batch.events.items[0].request.?;
         if (request.body_fd < 0) return true;

@@ -1,6 +1,6 @@
-//! What the two ends of a channel have in common when they are in different processes: a piece of memory with
-//! words for each other, the limits that the application's end needs, both rings and the slots.
-//! Does not know: who is at its ends, and how they meet.
+//! The memory that both ends of a channel map when they are in different processes: words for each other, the
+//! limits that the application's end needs, both rings and the slots.
+//! Does not know: which processes map it, and how they meet.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -12,9 +12,9 @@ const io = peregrine.io;
 
 const page = std.heap.page_size_min;
 
-/// How the memory begins.
+/// The words at the beginning of the memory.
 pub const Words = extern struct {
-    /// Set by the engine: it hears nothing from here any more.
+    /// Set by the engine: it hears no commands of this application any more.
     broken: platform.Atomic(u32) align(std.atomic.cache_line),
     /// Set by the application: what it wants of the engine, bits of `Wish`.
     wishes: platform.Atomic(u32) align(std.atomic.cache_line),
@@ -32,17 +32,17 @@ pub const Words = extern struct {
     const limits_count = @typeInfo(Config).@"struct".field_names.len;
 };
 
-/// What an application wants of its engine, beside commands.
+/// Wishes of an application to its engine, beside commands.
 pub const Wish = struct {
-    /// No further requests; `stopped` follows when those that it has are over.
+    /// No further requests; `stopped` follows when the present ones are over.
     pub const leave = 1;
-    /// Its WebSockets are closed.
+    /// The application's WebSockets are to be closed.
     pub const end_websockets = 2;
-    /// All that it has ends now.
+    /// All of the application's exchanges are to end at once.
     pub const cut = 4;
 };
 
-/// Where everything is.
+/// The parts of the memory.
 pub const Shared = struct {
     memory: io.sharing.Memory,
     words: *Words,
@@ -87,7 +87,7 @@ pub const Shared = struct {
         }
     }
 
-    /// Somebody asks how long requests wait, or does not any longer.
+    /// Tells the application whether the engine counts how long requests wait.
     pub fn noteCounting(shared: *const Shared, counts: bool) void {
         shared.words.counts.store(@intFromBool(counts), .monotonic);
     }

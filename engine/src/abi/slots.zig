@@ -1,25 +1,26 @@
-//! What an engine lets applications see of each exchange at any time, without asking: whether it is
-//! still there, and how much of its output waits. One slot for each number that a ticket can have.
-//! It holds no pointer.
+//! A table that an engine shares with its applications, which read in it whether an exchange is still there,
+//! and how much of its output waits. The table has a slot for each number that a ticket can have, and holds
+//! no pointer.
 //!
 //! An exchange is offered, then taken, then ended. The application takes it by compare-and-swap before it
-//! works on it; the engine ends it by an exchange of the same word, so that a request whose client has left
-//! before it was taken is never worked on, and both sides know which of them came first. All else is written
-//! by the engine and read by the application.
+//! works on it; the engine ends it by replacing the same word. So a request whose client has left before it
+//! was taken is never worked on, and both sides know which of them came first. The engine writes all other
+//! words, the application reads them.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Atomic = @import("platform").Atomic;
 
-/// Of one exchange, in a cache line of its own: both sides look at it often.
+/// The words of one exchange, in a cache line of their own: both sides look at them often.
 const Slot = extern struct {
-    /// Whose it is and how far that is, see `wordOf`; 0: it has ended.
+    /// The exchange's ticket and state, see `wordOf`; 0: the exchange has ended.
     word: Atomic(u64) align(line_bytes),
     /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
     consumed: Atomic(u64),
-    /// Twice the bytes that wait for the kernel; and 1 if it did not take them, because the peer does not.
+    /// Twice the bytes that wait for the kernel, plus 1 if the kernel takes none because the peer does not.
     queued: Atomic(u64),
-    /// The engine's own: where its last message lies in the ring of events; `not_yet`: it is on its way
-    /// there.
+    /// Only for the engine: where the exchange's last message lies in the ring of events; `not_yet`: the
+    /// message is on its way there.
     message_at: u64,
     /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
     begun_us: Atomic(u64),
@@ -29,8 +30,8 @@ const Slot = extern struct {
     shed: Atomic(u32),
 };
 
-/// What processors exchange with each other as one. (`std.atomic.cache_line` is two of them on x86: the table
-/// would be twice as large.)
+/// The bytes that processors move between their caches together. (`std.atomic.cache_line` is two such lines
+/// on x86: the table would be twice as large.)
 const line_bytes = 64;
 
 /// How far an exchange is. `refused`: the engine has ended it before it was taken, for a reason that the
@@ -39,18 +40,19 @@ const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
 
 /// A ticket with the state in place of its slot's number, which is the slot's own.
 fn wordOf(ticket: u64, state: State) u64 {
+    comptime assert(peregrine.exchanges_max > @backingInt(State.refused));
     return ticket & ~@as(u64, peregrine.exchanges_max - 1) | @backingInt(state);
 }
 
-/// What tells an exchange from others of its slot.
+/// A number that tells an exchange from earlier and later exchanges of its slot.
 fn shedMark(ticket: u64) u32 {
     return @truncate(ticket >> 32 ^ ticket);
 }
 
-/// Later than everything in the ring.
+/// A position behind all messages in the ring.
 const not_yet = std.math.maxInt(u64);
 
-/// What waits on a connection.
+/// The output that waits on a connection.
 pub const Output = struct { bytes: usize, stuck: bool };
 
 /// A table in memory that the kernel fills with zeros when it is first touched.
@@ -70,11 +72,12 @@ pub const Slots = struct {
         return .{ .list = list[0..count] };
     }
 
-    /// Of a whole table.
+    /// The size of a table.
     pub const bytes = peregrine.exchanges_max * @sizeOf(Slot);
 
-    /// The table in memory of `bytes` that somebody else has, filled with zeros.
+    /// The table in memory of `bytes` that the caller has, filled with zeros.
     pub fn of(memory: []align(page) u8) Slots {
+        assert(memory.len == bytes);
         return .{ .list = @alignCast(std.mem.bytesAsSlice(Slot, memory)) };
     }
 
@@ -101,23 +104,23 @@ pub const Slots = struct {
         slot.word.store(wordOf(ticket, .offered), .release);
     }
 
-    /// It has ended, and nothing that is sent will go out.
+    /// The exchange has ended: commands for it do nothing.
     pub fn end(slots: *const Slots, ticket: u64) void {
         slots.slotOf(ticket).word.store(0, .release);
     }
 
-    /// It has ended for want of memory: the application is to give up what it holds for it.
+    /// The exchange has ended for want of memory: the application is to free what it holds for it.
     pub fn noteShed(slots: *const Slots, ticket: u64) void {
         slots.slotOf(ticket).shed.store(shedMark(ticket), .monotonic);
     }
 
-    /// Whether it has.
+    /// Whether the exchange has ended for want of memory.
     pub fn wasShed(slots: *const Slots, ticket: u64) bool {
         const slot = slots.slotOf(ticket);
         return slot.shed.load(.monotonic) == shedMark(ticket) and slots.look(ticket) == null;
     }
 
-    /// The same, but the application hears of it, and why, even if it has not taken it.
+    /// The exchange has ended, and the application hears why, even if it has not taken the exchange.
     pub fn refuse(slots: *const Slots, ticket: u64) void {
         const word = &slots.slotOf(ticket).word;
         const found = word.cmpxchgStrong(
@@ -129,20 +132,20 @@ pub const Slots = struct {
         if (found == wordOf(ticket, .taken)) slots.end(ticket);
     }
 
-    /// Takes back what was offered. False: the application has taken it, or it is not offered.
+    /// Takes an offer back. False: the application has taken the exchange, or it was not offered.
     pub fn recall(slots: *const Slots, ticket: u64) bool {
         const word = &slots.slotOf(ticket).word;
         return word.cmpxchgStrong(wordOf(ticket, .offered), 0, .acq_rel, .monotonic) == null;
     }
 
-    /// A command with so much content has come out of the ring.
+    /// A command with `content` bytes of content has come out of the ring.
     pub fn consume(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         note(slot, output);
         slot.consumed.store(slot.consumed.load(.monotonic) + content, .release);
     }
 
-    /// What waits has changed.
+    /// The output that waits has changed.
     pub fn progress(slots: *const Slots, ticket: u64, output: Output) void {
         note(slots.slotOf(ticket), output);
     }
@@ -157,13 +160,15 @@ pub const Slots = struct {
         slots.slotOf(ticket).message_at = not_yet;
     }
 
-    /// A message is in the ring, and has been read when the application has given back all
-    /// before this position.
+    /// A message is in the ring: the application has read it when it has given back all bytes before this
+    /// position.
     pub fn placeMessage(slots: *const Slots, ticket: u64, position: u64) void {
-        slots.slotOf(ticket).message_at = position;
+        const slot = slots.slotOf(ticket);
+        assert(position != not_yet);
+        slot.message_at = position;
     }
 
-    /// Whether the application has read all messages, if it has given back all before this position.
+    /// Whether the application has read all messages, if it has given back the bytes before this position.
     pub fn hasReadMessages(slots: *const Slots, ticket: u64, position: u64) bool {
         return slots.slotOf(ticket).message_at <= position;
     }
@@ -174,6 +179,7 @@ pub const Slots = struct {
     }
 
     fn note(slot: *Slot, output: Output) void {
+        assert(output.bytes < std.math.maxInt(u64) / 2);
         slot.queued.store(@as(u64, output.bytes) * 2 + @intFromBool(output.stuck), .monotonic);
     }
 
@@ -185,31 +191,32 @@ pub const Slots = struct {
         return word == wordOf(ticket, .offered) or word == wordOf(ticket, .refused);
     }
 
-    /// Takes an exchange that was offered. False: it has ended, and there is nothing to hear of it.
+    /// Takes an exchange that was offered. False: the exchange has ended, and no event will tell of it.
     pub fn take(slots: *const Slots, ticket: u64) bool {
         const taken = wordOf(ticket, .taken);
         const word = &slots.slotOf(ticket).word;
+        comptime assert(@sizeOf(Slot) % line_bytes == 0);
         const found = word.cmpxchgStrong(wordOf(ticket, .offered), taken, .acq_rel, .acquire) orelse
             return true;
         return found == taken or found == wordOf(ticket, .refused);
     }
 
-    /// The application begins to work on what it has taken. If that is over already its slot may be
-    /// another's, in whose times this is lost.
+    /// The application begins to work on an exchange that it has taken. Nothing is noted if the exchange is
+    /// over; if its slot becomes another exchange's at this moment, that one has a wrong time.
     pub fn begun(slots: *const Slots, ticket: u64, at_us: u64) void {
         const slot = slots.slotOf(ticket);
         if (slot.word.load(.monotonic) == wordOf(ticket, .taken)) slot.begun_us.store(at_us, .monotonic);
     }
 
-    /// Whether nobody waits for the response, as far as the engine knows.
+    /// Whether the client has left, as far as the engine knows.
     pub fn hasLeft(slots: *const Slots, ticket: u64) bool {
         return slots.look(ticket) == null or slots.slotOf(ticket).left.load(.monotonic) != 0;
     }
 
-    /// What is known of an exchange that is still there.
+    /// The state of an exchange that has not ended.
     pub const View = struct { state: State, consumed: u64, queued: u64, stuck: bool };
 
-    /// Null: it has ended.
+    /// Null: the exchange has ended.
     pub fn look(slots: *const Slots, ticket: u64) ?View {
         const slot = slots.slotOf(ticket);
         const consumed = slot.consumed.load(.acquire);

@@ -7,7 +7,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const platform = @import("platform");
 const Exchange = peregrine.Exchange;
-const Folder = @import("folders.zig").Folder;
+const Folder = @import("folder.zig").Folder;
 const Head = peregrine.Head;
 const Task = peregrine.io.StorageTask;
 const gpa = platform.gpa;
@@ -17,13 +17,13 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
     return struct {
         const Self = @This();
 
-        /// What is looked into, and who goes on with the folder of number `next` if nothing is there.
+        /// The folder to look into, and the host that goes on with folder `next` if it has no such file.
         pub const Plan = struct { folder: *Folder, next: usize, host: Host, worker: Worker };
 
         task: Task = .{ .work = work, .drop = drop, .done = done },
         plan: Plan,
         ticket: peregrine.Ticket,
-        /// Of the exchange, before it waited.
+        /// The limit of the exchange before it waited.
         idle_ms: u32,
         memory: []align(@alignOf(usize)) u8,
         head: Head,
@@ -35,16 +35,9 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
         pub fn begin(plan: Plan, exchange: *Exchange, head: *const Head) bool {
             const visit = create(plan, exchange, head) catch return false;
             const worker = plan.worker;
-            const before = .{ exchange.unannounced, exchange.input };
-            exchange.unannounced = true;
-            exchange.pauseInput(worker.now);
-            const write_ms = worker.config.write_ms;
-            if (write_ms != 0 and (exchange.idle_ms == 0 or write_ms < exchange.idle_ms)) {
-                exchange.idle_ms = write_ms;
-            }
+            const before = exchange.detain(worker.now, worker.config.write_ms);
             worker.store(&visit.task) catch {
-                exchange.unannounced, exchange.input = before;
-                exchange.idle_ms = visit.idle_ms;
+                exchange.undoDetention(before);
                 visit.destroy();
                 return false;
             };
@@ -103,18 +96,18 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             const worker = visit.plan.worker;
             assert(@as(*anyopaque, @ptrCast(worker)) == owner);
             const exchange = worker.find(visit.ticket) orelse return; // it has gone meanwhile
-            exchange.idle_ms = visit.idle_ms;
-            exchange.active_at = worker.now;
+            assert(!exchange.isHeard() and exchange.status == 0);
+            exchange.endDetention(visit.idle_ms, worker.now);
             if (!visit.has_answer) return visit.goOn(exchange);
             peregrine.aside.deliverSlow(worker, exchange, &visit.draft.response, &visit.pool);
         }
 
-        /// It is another folder's, or the host's.
+        /// The folder has no such file: the request is another folder's, or the host's.
         fn goOn(visit: *Self, exchange: *Exchange) void {
             const plan = &visit.plan;
             const worker = plan.worker;
             const half_closed = exchange.half_closed;
-            exchange.unannounced = false;
+            exchange.unsilence();
             worker.client = .of(exchange.lane, &worker.trust, &visit.head, &worker.client_text);
             const folders = &plan.host.folders;
             if (folders.answerFrom(plan.next, plan.host, worker, exchange, &visit.head)) return;

@@ -8,7 +8,7 @@ const Command = peregrine.Command;
 pub const Field = peregrine.Field;
 const encoded = peregrine.encoded;
 
-/// What an application has said.
+/// A command that an application has said.
 pub const Spoken = struct {
     ticket: types.Ticket,
     command: Command,
@@ -34,7 +34,7 @@ comptime {
     std.debug.assert(@sizeOf(Head) % ring.alignment == 0);
 }
 
-/// How many bytes `encode` writes.
+/// The number of bytes that `encode` writes.
 pub fn size(said: *const Spoken) usize {
     return @sizeOf(Head) + encoded.size(&said.command);
 }
@@ -48,7 +48,7 @@ pub fn encode(said: *const Spoken, out: []u8) void {
     encoded.encode(&said.command, out[@sizeOf(Head)..]);
 }
 
-/// What `bytes` say. Slices point into `bytes`, and into `fields`, which is filled.
+/// The command in `bytes`. Slices point into `bytes`, and into `fields`, which is filled.
 pub fn decode(
     gpa: std.mem.Allocator,
     bytes: []align(ring.alignment) const u8,

@@ -1,5 +1,5 @@
-//! What the compiler calls before it uses a stack frame of more than a page: every page of it is touched in
-//! order, so that a stack which is too short ends at its guard page and not in somebody else's memory.
+//! The function that the compiler calls before it uses a stack frame of more than a page: it touches every
+//! page in order, so that a stack which is too short ends at its guard page and not in other memory.
 //!
 //! Zig's own is in its compiler_rt, together with memcpy, memcmp and others of libc's names. A library that
 //! brings those along binds whoever links it to them, and not to libc's, which are several times faster. So

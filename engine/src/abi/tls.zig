@@ -2,8 +2,11 @@
 //! of its connection.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Handle = @import("abi.zig").Handle;
+const Certificates = @import("certificates.zig").Certificates;
+const Engine = @import("engine.zig").Engine;
 const errors = @import("errors.zig");
+const Handle = @import("handle.zig").Handle;
+const Ledger = @import("ledger.zig").Ledger;
 const sized = @import("sized.zig");
 const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
@@ -11,23 +14,6 @@ const Code = types.Code;
 const tls = peregrine.tls;
 
 const gpa = std.heap.c_allocator;
-
-/// What C holds as `peregrine_tls`: shared by whoever made it and by the workers whose listeners use it.
-pub const Certificates = struct {
-    context: *tls.Context,
-    references: std.atomic.Value(u32) = .init(1),
-
-    fn retain(certificates: *Certificates) void {
-        _ = certificates.references.fetchAdd(1, .monotonic);
-    }
-
-    /// Gives certificates back; worker and connections that use them keep them alive.
-    pub fn release(certificates: *Certificates) void {
-        if (certificates.references.fetchSub(1, .acq_rel) > 1) return;
-        certificates.context.deinit();
-        gpa.destroy(certificates);
-    }
-};
 
 pub export fn peregrine_has_kernel_tls() callconv(.c) c_int {
     return @intFromBool(tls.enabled and peregrine.io.kernelSeals());
@@ -54,16 +40,15 @@ pub export fn peregrine_tls_new(
 }
 
 fn create(config: *const sized.Header, diagnostic: *tls.Diagnostic) tls.ContextError!*Certificates {
-    const certificates = try gpa.create(Certificates);
-    errdefer gpa.destroy(certificates);
     var arena: std.heap.ArenaAllocator = .init(gpa);
     defer arena.deinit();
-    certificates.* = .{ .context = try .init(
+    const context: *tls.Context = try .init(
         gpa,
         try configOf(arena.allocator(), config, diagnostic),
         diagnostic,
-    ) };
-    return certificates;
+    );
+    errdefer context.deinit();
+    return .create(context);
 }
 
 pub export fn peregrine_tls_reload(
@@ -113,16 +98,16 @@ pub export fn peregrine_listener_tls(
     listener: c_int,
     certificates: *Certificates,
 ) callconv(.c) c_int {
-    if (handle.isElsewhere()) return Code.gone;
+    const engine = handle.ownEngine() orelse return Code.gone;
     const number = std.math.cast(u32, listener) orelse return Code.range;
-    return handle.call(secure, .{ handle, number, certificates });
+    return handle.call(secure, .{ engine, number, certificates });
 }
 
-fn secure(handle: *Handle, number: u32, certificates: *Certificates) c_int {
-    if (number >= handle.worker.listeners.items.len) return Code.range;
-    handle.certificates.append(gpa, certificates) catch return Code.memory;
-    handle.worker.secureListener(number, certificates.context) catch {
-        _ = handle.certificates.pop();
+fn secure(engine: *Engine, number: u32, certificates: *Certificates) c_int {
+    if (number >= engine.worker.listeners.items.len) return Code.range;
+    engine.certificates.append(gpa, certificates) catch return Code.memory;
+    engine.worker.secureListener(number, certificates.context) catch {
+        _ = engine.certificates.pop();
         return Code.memory;
     };
     certificates.retain();
@@ -134,47 +119,31 @@ pub export fn peregrine_tls_info_of(
     ticket: types.Ticket,
     out: *sized.Header,
 ) callconv(.c) c_int {
-    if (handle.isForeign()) return Code.gone;
-    const info = if (handle.end) |end| told: {
-        const facts = end.ledger.tlsOf(ticket) orelse return Code.gone;
-        if (facts.len == 0) return Code.tls;
-        break :told tls_facts.decode(facts, gpa, &handle.client_chain) catch |err| return switch (err) {
-            error.Malformed => Code.gone,
-            error.OutOfMemory => Code.memory,
-        };
-    } else asked: {
-        const exchange = handle.worker.find(@fromBackingInt(ticket)) orelse return Code.gone;
-        const tunnel = exchange.lane.tls() orelse return Code.tls;
-        break :asked infoOf(tunnel, gpa, &handle.client_chain) catch return Code.memory;
+    const info = switch (handle.place()) {
+        .here => |here| infoHere(here.engine, ticket, &handle.client_chain),
+        .thread => |channel| infoTold(&channel.application.ledger, ticket, &handle.client_chain),
+        .joined => |interpreter| infoTold(&interpreter.end.ledger, ticket, &handle.client_chain),
+        .gone => return Code.gone,
+    } catch |err| return switch (err) {
+        error.Gone, error.Malformed => Code.gone,
+        error.NoTls => Code.tls,
+        error.OutOfMemory => Code.memory,
     };
     sized.write(types.TlsInfo, out, info);
     return Code.ok;
 }
 
-/// What is known of a connection, as long as it is there, and `chain`, which is filled anew, stays.
-pub fn infoOf(
-    tunnel: *peregrine.Tunnel,
-    allocator: std.mem.Allocator,
-    chain: *std.ArrayList(types.Text),
-) error{OutOfMemory}!types.TlsInfo {
-    const peer = try tunnel.clientCertificate();
-    chain.clearRetainingCapacity();
-    try chain.ensureTotalCapacity(allocator, peer.chain.len);
-    for (peer.chain) |pem| chain.appendAssumeCapacity(.of(pem));
-    const agreement = tunnel.session.agreement();
-    return .{
-        .size = @sizeOf(types.TlsInfo),
-        .version = agreement.version,
-        .cipher_suite = agreement.cipher_suite,
-        .server_cert = .of(agreement.server_certificate_pem),
-        .client_chain = chain.items.ptr,
-        .client_chain_len = peer.chain.len,
-        .client_name = .of(peer.subject),
-        .client_error = .of(peer.verify_error),
-        .server_name = .of(agreement.server_name),
-        .alpn = .of(agreement.alpn),
-        .resumed = @intFromBool(agreement.resumed),
-    };
+fn infoHere(engine: *Engine, ticket: types.Ticket, chain: *std.ArrayList(types.Text)) !types.TlsInfo {
+    const exchange = engine.worker.find(@fromBackingInt(ticket)) orelse return error.Gone;
+    const tunnel = exchange.lane.tls() orelse return error.NoTls;
+    return tls_facts.infoOf(tunnel, gpa, chain);
+}
+
+/// The facts that came with the request.
+fn infoTold(ledger: *const Ledger, ticket: types.Ticket, chain: *std.ArrayList(types.Text)) !types.TlsInfo {
+    const facts = ledger.tlsOf(ticket) orelse return error.Gone;
+    if (facts.len == 0) return error.NoTls;
+    return tls_facts.decode(facts, gpa, chain);
 }
 
 /// The configuration in the engine's terms; borrows from C and `arena`.

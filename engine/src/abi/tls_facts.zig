@@ -1,12 +1,12 @@
-//! What is known of a request's TLS connection as bytes without pointers: they go with the event of the
-//! request, so that nobody asks the engine for them. Does not know: where they are kept.
+//! The facts of a request's TLS connection as bytes without pointers, which go with the event of the request,
+//! so that an application need not ask the engine for them. Does not know: where they are kept.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const types = @import("types.zig");
 const Reader = peregrine.encoded.Reader;
 const Text = types.Text;
 
-/// How they begin. Behind it the texts, each after its length: those of `text_names`, then the chain.
+/// The beginning of the facts. The texts of `text_names` follow, each after its length, then the chain.
 const Head = extern struct {
     version: u16,
     cipher_suite: u16,
@@ -16,12 +16,36 @@ const Head = extern struct {
 
 const text_names = .{ "server_cert", "client_name", "client_error", "server_name", "alpn" };
 
-/// The length of a text that is not there.
+/// Stands for the length of a text that is missing.
 const none = std.math.maxInt(u32);
 
-/// If they are longer only the client's own certificate is told of its chain: a request is to find room in
-/// any ring.
-const bytes_max = 32 * 1024;
+const bytes_max = peregrine.channel_limits.tls_facts_bytes_max;
+
+/// The facts of a connection, valid as long as the connection is there and `chain` is not filled again.
+pub fn infoOf(
+    tunnel: *peregrine.Tunnel,
+    allocator: std.mem.Allocator,
+    chain: *std.ArrayList(types.Text),
+) error{OutOfMemory}!types.TlsInfo {
+    const peer = try tunnel.clientCertificate();
+    chain.clearRetainingCapacity();
+    try chain.ensureTotalCapacity(allocator, peer.chain.len);
+    for (peer.chain) |pem| chain.appendAssumeCapacity(.of(pem));
+    const agreement = tunnel.session.agreement();
+    return .{
+        .size = @sizeOf(types.TlsInfo),
+        .version = agreement.version,
+        .cipher_suite = agreement.cipher_suite,
+        .server_cert = .of(agreement.server_certificate_pem),
+        .client_chain = chain.items.ptr,
+        .client_chain_len = peer.chain.len,
+        .client_name = .of(peer.subject),
+        .client_error = .of(peer.verify_error),
+        .server_name = .of(agreement.server_name),
+        .alpn = .of(agreement.alpn),
+        .resumed = @intFromBool(agreement.resumed),
+    };
+}
 
 /// The facts as bytes of `arena`.
 pub fn encode(arena: std.mem.Allocator, info: *const types.TlsInfo) error{OutOfMemory}![]const u8 {
@@ -30,6 +54,7 @@ pub fn encode(arena: std.mem.Allocator, info: *const types.TlsInfo) error{OutOfM
     const bytes = try arena.alloc(u8, sizeOf(info, chain));
     var writer: std.Io.Writer = .fixed(bytes);
     put(&writer, info, chain) catch unreachable; // they have the size for it
+    std.debug.assert(writer.end == bytes.len);
     return bytes;
 }
 

@@ -6,7 +6,7 @@ const sized = @import("sized.zig");
 
 pub const Ticket = u64;
 
-/// What calls answer: PEREGRINE_OK and so on.
+/// The answers of calls: PEREGRINE_OK and so on.
 pub const Code = struct {
     pub const ok = 0;
     pub const done = 1;

@@ -1,15 +1,15 @@
-//! What a client is told when nobody is left who would answer it. On the engine's thread. Does not know: why.
+//! The answers to clients whose application has gone. On the engine's thread. Does not know: why.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
-const EngineWorker = @import("abi.zig").EngineWorker;
 const Exchange = peregrine.Exchange;
 
 /// The close code of a WebSocket (RFC 6455 7.4.1: an unexpected condition).
 const close_error = 1011;
 
-/// Ends an exchange whose application has gone in the middle of it: with this status if nothing of a response
-/// has gone out, else by cutting the connection. A WebSocket is closed.
-pub fn fail(worker: *EngineWorker, exchange: *Exchange, status: u16, text: []const u8) void {
+/// Ends an exchange whose application has gone in the middle of it: with this status if no response has
+/// begun, else by cutting the connection. A WebSocket is closed.
+pub fn fail(worker: anytype, exchange: *Exchange, status: u16, text: []const u8) void {
     if (exchange.openWebSocket()) |websocket| {
         if (!websocket.isOpen()) return;
         if (worker.closeWebSocket(exchange, close_error, "")) return else |_| {}
@@ -21,11 +21,12 @@ pub fn fail(worker: *EngineWorker, exchange: *Exchange, status: u16, text: []con
 
 /// Answers an exchange in place of its application, which hears nothing of it any more. 503 comes with
 /// Retry-After.
-pub fn answer(worker: *EngineWorker, exchange: *Exchange, status: u16, text: []const u8) void {
+pub fn answer(worker: anytype, exchange: *Exchange, status: u16, text: []const u8) void {
+    assert(exchange.status == 0 and !exchange.ended);
     var seconds: [12]u8 = undefined;
     const later = std.fmt.bufPrint(&seconds, "{d}", .{worker.config.retry_after_s}) catch unreachable;
     const fields = [_]peregrine.Field{ .init("Content-Type", "text/plain"), .init("Retry-After", later) };
-    exchange.unannounced = true;
+    exchange.silence();
     _ = worker.start(exchange, .{
         .status = status,
         .fields = if (status == 503) &fields else fields[0..1],

@@ -83,7 +83,7 @@ pub fn deliverSlow(worker: anytype, exchange: *Exchange, response: *Response, po
 
 /// The exchange's host has nothing to do with it.
 fn settle(worker: anytype, exchange: *Exchange) void {
-    exchange.unannounced = true;
+    exchange.silence();
     // The answer needs no body: it is read and forgotten when the response is complete.
     if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
     exchange.pauseInput(worker.now);

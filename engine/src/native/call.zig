@@ -132,6 +132,6 @@ pub const Call = struct {
 
     /// The call of an exchange; null if its response is complete.
     pub fn of(exchange: *const Exchange) ?*Call {
-        return @ptrCast(@alignCast(exchange.user orelse return null));
+        return @ptrCast(@alignCast(exchange.word.pointer() orelse return null));
     }
 };

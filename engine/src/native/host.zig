@@ -101,7 +101,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             call.request.round_us = worker.round_us;
             call.response.link = &link;
             call.response.body_bytes_max = host.response_bytes_max;
-            exchange.user = call;
+            exchange.word = .of(call);
             takeBody(call) catch return host.refuse(call, .service_unavailable);
             host.introduce(call);
         }
@@ -172,7 +172,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         /// Nothing to do: the call ended with its response.
         pub fn finished(_: *Self, _: *Worker, exchange: *Exchange) void {
-            assert(exchange.user == null); // a call ends when its response is handed over
+            assert(exchange.word == .none); // a call ends when its response is handed over
         }
 
         /// Tells `handleAbort`, and frees the call.
@@ -387,7 +387,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         }
 
         fn release(host: *Self, call: *Call) void {
-            if (call.exchange) |exchange| exchange.user = null;
+            if (call.exchange) |exchange| exchange.word = .none;
             while (call.parked.pop()) |parked| host.inbox.free(parked);
             call.end();
             call.gathered.deinit(&host.worker.pool);
@@ -434,10 +434,10 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const exchange = call.exchange orelse return error.Closed;
             const worker = host.worker;
             call.exchange = null;
-            exchange.user = null;
+            exchange.word = .none;
             errdefer {
                 call.exchange = exchange;
-                exchange.user = call;
+                exchange.word = .of(call);
             }
             _ = switch (last) {
                 .start => |start| try worker.start(exchange, start.*),
@@ -538,7 +538,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         fn cut(host: *Self, call: *Call) void {
             const exchange = call.exchange orelse return;
             call.exchange = null;
-            exchange.user = null;
+            exchange.word = .none;
             host.worker.abort(exchange);
         }
 

@@ -88,9 +88,9 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
                 .sockets = self,
                 .exchange = exchange,
             };
-            const before = exchange.user;
-            errdefer exchange.user = before;
-            exchange.user = entry;
+            const before = exchange.word;
+            errdefer exchange.word = before;
+            exchange.word = .of(entry);
             // A server that stops sends a close frame at once, which may fail.
             entry.busy = true;
             try self.worker.acceptWebSocket(exchange, how.subprotocol, fields);
@@ -145,7 +145,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         /// Calls `handleWSDisconn`; the number names no WebSocket from now on.
         pub fn closed(self: *Self, exchange: *Exchange, how: websocket.Close) void {
             const entry = entryOf(exchange);
-            exchange.user = null;
+            exchange.word = .none;
             entry.exchange = null;
             entry.socket.close_code = how.code;
             if (!entry.busy) self.tellEnd(entry);
@@ -219,7 +219,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         }
 
         fn release(self: *Self, entry: *Entry) void {
-            if (entry.exchange) |exchange| exchange.user = null;
+            if (entry.exchange) |exchange| exchange.word = .none;
             self.table.remove(entry);
         }
 
@@ -227,13 +227,13 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         fn cut(self: *Self, entry: *Entry) void {
             const exchange = entry.exchange orelse return;
             entry.exchange = null;
-            exchange.user = null;
+            exchange.word = .none;
             entry.socket.close_code = websocket.code_abnormal;
             self.worker.abort(exchange);
         }
 
         fn entryOf(exchange: *const Exchange) *Entry {
-            return @ptrCast(@alignCast(exchange.user.?));
+            return @ptrCast(@alignCast(exchange.word.pointer().?));
         }
 
         // ---- What a WebSocket asks for

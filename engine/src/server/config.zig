@@ -639,6 +639,73 @@ comptime {
     }
 }
 
+/// Limits of the C API and its channels that no option sets. A name ends with the unit; the range is what the
+/// layout or the protocol behind a limit allows.
+pub const channel_limits = struct {
+    /// Interpreters of one engine, from 1 to 64: more processes than any machine has use for, and one bit of
+    /// a word for each.
+    pub const interpreters_max: u32 = 64;
+    /// Requests that one interpreter may be offered ahead, from 1. At one, a hello costs twice as much as at
+    /// 64, for two switches between processes; an interpreter that is slow is offered fewer (`Seat.ahead`).
+    pub const offers_ahead_max: u32 = 64;
+    /// Offers that are kept for further requests, with their memory: as many as wait in a usual burst.
+    pub const spare_offers_max: u32 = 256;
+    /// An offer goes to another interpreter after this time in which its interpreter did not move: some
+    /// switches between processes, and less than a client notices.
+    pub const offer_still_ms: u64 = 2;
+    /// An interpreter counts as stuck after this time at one event. PAGI::Server::Status waits for a process
+    /// for the same time.
+    pub const stuck_ms: u64 = 10_000;
+    /// Messages of one round at the join socket, which an interpreter can send without end.
+    pub const joins_per_round_max: u32 = 16;
+    /// Interpreters that were shut out and may still run. Beyond that the oldest one is killed early.
+    pub const outcasts_max: u32 = 64;
+    /// The time that an interpreter which was shut out has to end by itself before it is killed: it may be
+    /// broken and not hostile.
+    pub const outcast_grace_ms: u64 = 5000;
+
+    /// A request body above this goes to an interpreter as a file: a body and its head fit into one record of
+    /// a ring (`ring.record_bytes_max`), and leave room for others.
+    pub const ring_body_bytes_max: usize = 64 * 1024;
+    /// Commands of an application that the engine does in one round before sockets get their turn.
+    pub const commands_per_round_max: usize = 1024;
+    /// Commands that an application says before it wakes an engine that is about to look around.
+    pub const unseen_commands_max: u32 = 32;
+    /// How long the engine waits at a time while an application is at work, so that commands cost no system
+    /// call and are done together.
+    pub const pause_ms: u64 = 1;
+    /// How often in a row the engine waits like that while it hears nothing: an application that computes for
+    /// long wakes the engine when it has something to say.
+    pub const pauses_max: u8 = 3;
+    /// How often the engine looks for connections in the kernel while its application is at one event.
+    pub const attention_ms: u64 = 100;
+    /// After so many looks in a row that found connections waiting all other workers are as busy: the engine
+    /// accepts again, so that the health path is answered.
+    pub const attention_waits_max: u8 = 10;
+    /// How long an interpreter waits at a time for room in a ring before it looks whether the engine is gone.
+    pub const room_wait_ms: i32 = 10;
+
+    /// Events of one poll.
+    pub const events_per_poll_max: usize = 256;
+    /// Memory that a batch of events keeps for the next events; a batch of large bodies gives the rest back.
+    pub const batch_kept_bytes: usize = 1024 * 1024;
+    /// Memory that is kept to encode the next long command in.
+    pub const scratch_kept_bytes: usize = 1024 * 1024;
+    /// The largest buffer that a piece of a long body is received to.
+    pub const body_buffer_bytes_max: usize = 256 * 1024;
+    /// The facts of a TLS connection that go with a request. Beyond that the chain of the client's
+    /// certificate is left out, because a request has to find room in any ring.
+    pub const tls_facts_bytes_max: usize = 32 * 1024;
+    /// Folders of files (`static`), each of which keeps a descriptor.
+    pub const folders_max: usize = 255;
+
+    comptime {
+        std.debug.assert(interpreters_max >= 1 and interpreters_max <= 64);
+        std.debug.assert(offers_ahead_max >= 1);
+        std.debug.assert(tls_facts_bytes_max <= ring_body_bytes_max);
+    }
+};
+
 test "every default lies in its own range" {
     for (Config.options) |option| {
         try std.testing.expect(option.default >= option.rule.min);

@@ -13,6 +13,7 @@ const Content = @import("content.zig").Content;
 const Lane = @import("lane.zig").Lane;
 const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
+const HostWord = @import("host_word.zig").HostWord;
 const Intake = @import("intake.zig").Intake;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
@@ -65,12 +66,8 @@ pub const Exchange = struct {
     /// has several demands (abi/routes.zig).
     route: u8 = 0,
     demand: Demand = .pull,
-    /// The host's own pointer.
-    user: ?*anyopaque = null,
-    /// The number of the interpreter that has the exchange, from 1 on, where there are several; and whether
-    /// that works on it, or will when it is done with others.
-    seat: u8 = 0,
-    at_work: bool = false,
+    /// What the host knows the exchange by, and whether it hears of the exchange at all.
+    word: HostWord = .none,
     input: Body = .complete,
     /// The output reached the high-water mark and has not come back below the low one.
     above_high: bool = false,
@@ -93,8 +90,6 @@ pub const Exchange = struct {
     half_closed: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
-    /// The host was not told of it, and is not told of its end.
-    unannounced: bool = false,
     /// Its request while the body is gathered, until the host takes it.
     intake: ?*Intake = null,
     /// The access log's entry of the request.
@@ -133,6 +128,82 @@ pub const Exchange = struct {
         unwanted: Stall.Paused,
         complete,
     };
+
+    // ---- What the host hears
+
+    /// Whether the host is told what becomes of the exchange.
+    pub inline fn isHeard(exchange: *const Exchange) bool {
+        return exchange.word != HostWord.unheard();
+    }
+
+    /// The engine answers the exchange, or has yet to announce it: from now on its host hears nothing of it.
+    /// What the host's word said is forgotten.
+    pub fn silence(exchange: *Exchange) void {
+        exchange.word = .unheard();
+    }
+
+    /// The host is about to be told of an exchange that it has not heard of.
+    pub fn unsilence(exchange: *Exchange) void {
+        assert(!exchange.isHeard());
+        exchange.word = .none;
+    }
+
+    /// The host answers requests by several routes: this one is the exchange's.
+    pub inline fn chooseRoute(exchange: *Exchange, number: u8, demand: Demand) void {
+        assert(exchange.status == 0);
+        exchange.route = number;
+        exchange.demand = demand;
+    }
+
+    /// The host was given the request, with so many bytes of its body.
+    pub fn noteGiven(exchange: *Exchange, bytes: usize, round_us: u64) void {
+        exchange.given_us = round_us;
+        exchange.given_bytes += bytes;
+    }
+
+    /// The host works on the request from now on.
+    pub fn noteTaken(exchange: *Exchange, now_us: u64) void {
+        exchange.taken_us = now_us;
+    }
+
+    /// Whether the host has to wait until less output is queued than this. It is told then, when the
+    /// connection has its turn.
+    pub fn awaitsRoom(exchange: *Exchange, low_bytes: usize) bool {
+        exchange.above_high = exchange.queuedBytes() >= low_bytes;
+        return exchange.above_high;
+    }
+
+    /// What an exchange had before a thread of the engine began to look for its answer.
+    pub const Detention = struct { input: Body, idle_ms: u32 };
+
+    /// A thread of the engine looks for an answer: the host hears nothing meanwhile, no body is received, and
+    /// the thread has `most_ms` (0: as long as the exchange may be idle).
+    pub fn detain(exchange: *Exchange, now: u64, most_ms: u32) Detention {
+        assert(exchange.isHeard() and exchange.status == 0);
+        const before: Detention = .{ .input = exchange.input, .idle_ms = exchange.idle_ms };
+        exchange.silence();
+        exchange.pauseInput(now);
+        if (most_ms != 0 and (exchange.idle_ms == 0 or most_ms < exchange.idle_ms)) {
+            exchange.idle_ms = most_ms;
+        }
+        return before;
+    }
+
+    /// No thread looks: everything is as before.
+    pub fn undoDetention(exchange: *Exchange, before: Detention) void {
+        exchange.unsilence();
+        exchange.input = before.input;
+        exchange.idle_ms = before.idle_ms;
+    }
+
+    /// The thread has looked. Whether the host is to hear of the exchange again is decided next.
+    pub fn endDetention(exchange: *Exchange, idle_ms: u32, now: u64) void {
+        assert(!exchange.isHeard());
+        exchange.idle_ms = idle_ms;
+        exchange.active_at = now;
+    }
+
+    // ---- The request
 
     /// The engine is about to refuse the rest of the request, and answers itself. `bytes`: the length of the
     /// answer's content.
@@ -226,7 +297,7 @@ pub const Exchange = struct {
         if (exchange.ends_with_file) assert(exchange.ended);
         if (exchange.intake) |intake| {
             assert(intake.ticket == exchange.ticket);
-            assert(if (exchange.unannounced) exchange.status == 0 else exchange.input == .complete);
+            assert(if (exchange.isHeard()) exchange.input == .complete else exchange.status == 0);
         }
         if (exchange.openWebSocket() != null) {
             assert(exchange.input == .complete);

@@ -12,6 +12,7 @@ const websocket = @import("websocket.zig");
 /// The loop of a thread over an io and a host.
 pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
+pub const channel_limits = @import("config.zig").channel_limits;
 pub const Fault = @import("fault.zig").Fault;
 pub const Admission = @import("admission.zig").Admission;
 
@@ -27,6 +28,7 @@ pub const ForwardedHeader = client.ForwardedHeader;
 pub const Networks = @import("networks.zig").Networks;
 
 pub const Exchange = exchange.Exchange;
+pub const HostWord = @import("host_word.zig").HostWord;
 pub const Start = exchange.Start;
 pub const StartError = exchange.StartError;
 pub const head_bytes_max = exchange.head_bytes_max;
@@ -103,6 +105,7 @@ test {
     _ = @import("fault.zig");
     _ = @import("handshakes.zig");
     _ = @import("health.zig");
+    _ = @import("host_word.zig");
     _ = @import("inbox.zig");
     _ = @import("incoming.zig");
     _ = @import("input.zig");

@@ -26,6 +26,8 @@
 //!         the rest of an ended response was sent; the ticket dies with the call
 //!     fn aborted(host, worker, *Exchange, Reason) void
 //!         it will not be sent; the ticket dies with the call
+//!     fn forgotten(host, *Exchange) void (optional)
+//!         its slot is given back: whatever else was told, nothing more follows
 //!     fn message(host, worker, *Exchange, kind, []const u8) void
 //!         a whole WebSocket message; Incoming.surrender gives its memory away
 //!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void
@@ -831,7 +833,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else {
                 if (w.counting.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
-                if (!exchange.unannounced) w.host.aborted(w, exchange, reason);
+                if (exchange.isHeard()) w.host.aborted(w, exchange, reason);
             }
             w.forget(exchange);
         }

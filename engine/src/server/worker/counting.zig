@@ -113,7 +113,7 @@ pub fn CountersPart(comptime W: type) type {
             if (exchange.refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as
             // its peers like.
-            if (exchange.status < 200 or exchange.unannounced) return;
+            if (exchange.status < 200 or !exchange.isHeard()) return;
             counters.noteTimes(&.{
                 .begun_us = exchange.begun_us,
                 .taken_us = takenAt(w, exchange),

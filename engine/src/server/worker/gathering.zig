@@ -42,7 +42,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// A request has begun whose body is on its way.
         pub fn gather(w: *W, lane: *Lane, exchange: *Exchange) void {
-            exchange.unannounced = true;
+            exchange.silence();
             exchange.intake = Intake.create(&w.pool, exchange.ticket, &w.head) catch
                 return giveUp(w, lane, exchange, out_of_memory);
             // Says 100 Continue if the client waits for it.
@@ -114,13 +114,13 @@ pub fn Gathering(comptime W: type) type {
         fn present(w: *W, exchange: *Exchange, intake: *Intake) void {
             const ticket = exchange.ticket;
             const half_closed = exchange.half_closed;
-            exchange.unannounced = false;
+            exchange.unsilence();
             exchange.given_bytes = 0;
             w.admission.discharge(&intake.upload);
             w.client = .of(exchange.lane, &w.trust, &intake.head, &w.client_text);
             w.host.request(w, exchange, &intake.head);
             const left = w.find(ticket) orelse return;
-            if (half_closed and !left.unannounced) w.host.halfClosed(w, left);
+            if (half_closed and left.isHeard()) w.host.halfClosed(w, left);
         }
 
         /// Hands what there is to the writer if it is long; the peer waits if the writer is not ready.

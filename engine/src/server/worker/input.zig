@@ -409,7 +409,7 @@ pub fn Input(comptime W: type) type {
             // The peer may have closed only its sending side, and gets its answer then. Probes tell if it is
             // gone altogether.
             w.io.probe(lane.transport.socket);
-            if (!exchange.unannounced) w.host.halfClosed(w, exchange);
+            if (exchange.isHeard()) w.host.halfClosed(w, exchange);
         }
 
         /// Whether the peer of an exchange has closed its connection, or its sending side, as far as the

@@ -255,6 +255,7 @@ pub fn Output(comptime W: type) type {
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
             if (exchange.relay != .none) w.dropRelay(exchange);
             if (W.intakeOf(exchange)) |intake| w.dropIntake(intake);
+            if (@hasDecl(W.HostType, "forgotten")) w.host.forgotten(exchange);
             w.exchanges.remove(exchange);
         }
 
@@ -518,7 +519,7 @@ pub fn Output(comptime W: type) type {
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
                     if (exchange.ended) {
                         if (exchange.isSettled()) {
-                            if (!exchange.unannounced) w.host.finished(w, exchange);
+                            if (exchange.isHeard()) w.host.finished(w, exchange);
                             complete(w, lane, exchange);
                             if (lane.mayGoOn()) w.cork(lane);
                             w.settle(lane);

@@ -86,7 +86,7 @@ pub fn Relaying(comptime W: type) type {
             exchange.ended = true;
             w.noteAnswer(exchange);
             lane.session.closeAfterResponse();
-            if (!exchange.unannounced) w.host.finished(w, exchange);
+            if (exchange.isHeard()) w.host.finished(w, exchange);
             w.forget(exchange);
             client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.now) });
             if (lane.sending == .ended) endOther(w, client);
@@ -169,8 +169,8 @@ pub fn Relaying(comptime W: type) type {
         fn lackAnswer(w: *W, exchange: *Exchange) void {
             var buffer: [96]u8 = undefined;
             w.sayOf(exchange, .err, &buffer, "The application gave no response, nor spoke on psgix.io", .{});
-            if (!exchange.unannounced) w.host.aborted(w, exchange, .server_error);
-            exchange.unannounced = true;
+            if (exchange.isHeard()) w.host.aborted(w, exchange, .server_error);
+            exchange.silence();
             _ = w.start(exchange, .{
                 .status = 500,
                 .fields = &.{.init("Content-Type", "text/plain")},

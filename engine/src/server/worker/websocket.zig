@@ -63,7 +63,7 @@ pub fn Live(comptime W: type) type {
         ) void {
             w.stats.refused += 1;
             if (w.counting.counters) |counters| counters.noteRefusal(refusal.status);
-            exchange.unannounced = true;
+            exchange.silence();
             lane.session.endAfterRefusal();
             w.tellOf(lane, .request, refusal.status, refusal.reason);
             _ = w.start(exchange, .{

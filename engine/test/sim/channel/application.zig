@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const abi = @import("abi");
+const asleep = @import("asleep.zig");
 const types = abi.types;
 const Code = types.Code;
 const schedule = @import("platform").schedule;
@@ -85,7 +86,7 @@ pub const Application = struct {
             try application.letSpeak();
             application.speech.takeBack();
             try application.meddle();
-            if (application.handle.channel) |channel| channel.application.invariants();
+            if (asleep.channelOf(application.handle)) |channel| channel.application.invariants();
             if (application.closing and !application.drained) {
                 application.drained = true;
                 abi.peregrine_drain(application.handle);
@@ -111,7 +112,8 @@ pub const Application = struct {
         if (application.closing and !application.drained) timeout_ms = 0;
         if (application.manners.watches) {
             // After events it has to poll again first.
-            if (application.handle.channel) |channel| if (application.polled_nothing and timeout_ms != 0) {
+            const waits = application.polled_nothing and timeout_ms != 0;
+            if (asleep.channelOf(application.handle)) |channel| if (waits) {
                 channel.wakeup.wait(timeout_ms);
                 timeout_ms = 0;
             };
@@ -160,7 +162,7 @@ pub const Application = struct {
         try application.jobs.append(application.gpa, job);
         if (abi.peregrine_set_user(application.handle, event.ticket, job) != Code.ok) {
             // Inline the exchange may be gone already; then its end comes without a pointer.
-            if (application.handle.channel != null) return error.NoUser;
+            if (asleep.channelOf(application.handle) != null) return error.NoUser;
         }
         try application.hearBody(job, event);
     }
@@ -178,7 +180,7 @@ pub const Application = struct {
         // In the batch of its request an event cannot know it yet.
         const fresh = job.poll == application.polls;
         const user: ?*anyopaque = if (fresh) null else job;
-        if (application.handle.channel != null and event.user != user) return error.WrongUser;
+        if (asleep.channelOf(application.handle) != null and event.user != user) return error.WrongUser;
         switch (event.kind) {
             .body => try application.hearBody(job, event),
             .drained => {
@@ -274,7 +276,8 @@ pub const Application = struct {
                 const job = application.oneOf(*Job, application.jobs.items);
                 _ = abi.peregrine_buffered(handle, job.ticket);
                 const user = abi.peregrine_user(handle, job.ticket);
-                if (handle.channel != null and user != @as(?*anyopaque, job)) return error.WrongUser;
+                const has_channel = asleep.channelOf(handle) != null;
+                if (has_channel and user != @as(?*anyopaque, job)) return error.WrongUser;
             },
             9...20 => if (application.buried.items.len > 0) {
                 try application.disturb(application.oneOf(types.Ticket, application.buried.items));

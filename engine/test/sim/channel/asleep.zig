@@ -1,7 +1,15 @@
 //! Checks a channel both of whose sides wait: neither has work for which nobody will wake it.
 const std = @import("std");
 const abi = @import("abi");
-const Channel = std.meta.Child(@FieldType(abi.Handle, "channel"));
+const Channel = @FieldType(abi.Handle.Home, "thread");
+
+/// The channel to the engine; null: the application polls the engine itself.
+pub fn channelOf(handle: *const abi.Handle) ?Channel {
+    return switch (handle.home) {
+        .thread => |channel| channel,
+        .here, .joined => null,
+    };
+}
 const Child = std.meta.Child(Channel);
 
 /// Both threads wait, and each has seen what the other one stored.
@@ -19,7 +27,7 @@ pub fn check(channel: *Child) !void {
     const has_events = application.events.shared.header.tail.raw != application.events.at;
     if (has_events) return error.ApplicationSleepsOverEvents;
     if (engine.host.waiting()) return error.EventsNotHandedOver;
-    if (engine.delivered < engine.host.taken().len) return error.EventsNotDelivered;
+    if (engine.link.delivered < engine.host.taken().len) return error.EventsNotDelivered;
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
     if (channel.wakeup.raised.raw) return error.WakeupNotSeen;
     if (engine.worker.parked.items.len > 0) return error.MessagesNotLetGoOn;
@@ -65,7 +73,7 @@ pub fn describe(channel: *Child) void {
     });
     print("clock {d}, next deadline {?d}\n", .{ worker.io.now_ms, worker.wheel.nextExpiry() });
     print("engine: {d} of {d} delivered, more {}; application: asleep {}, wakeup {}\n", .{
-        engine.delivered,
+        engine.link.delivered,
         engine.host.taken().len,
         engine.host.waiting(),
         application.asleep,

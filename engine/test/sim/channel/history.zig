@@ -148,7 +148,7 @@ const World = struct {
             }
             if (world.schedule.step()) {
                 idle = 0;
-                if (world.schedule.restless > restless_max and world.handle.channel != null) {
+                if (world.schedule.restless > restless_max and world.handle.home == .thread) {
                     world.describe();
                     return error.EngineNeverWaits;
                 }
@@ -156,7 +156,7 @@ const World = struct {
             }
             if (application.failure) |failure| return failure;
             // Everybody waits, and has seen all that was stored.
-            if (world.handle.channel) |channel| try asleep.check(channel);
+            if (asleep.channelOf(world.handle)) |channel| try asleep.check(channel);
             world.sim().elapse();
             if (try world.stepVisitors()) idle = 0 else idle += 1;
             if (idle % 4 == 3) world.passTime(idle);
@@ -175,7 +175,7 @@ const World = struct {
     }
 
     fn sim(world: *World) *peregrine.io.Sim {
-        return &world.handle.worker.io;
+        return &world.handle.ownEngine().?.worker.io;
     }
 
     fn stepVisitors(world: *World) !bool {
@@ -240,7 +240,7 @@ const World = struct {
                 visitor.records[0].id, visitor.kind, client.sent, all, client.got.items.len, client.done,
             });
         }
-        var it = world.handle.worker.lanes();
+        var it = world.handle.ownEngine().?.worker.lanes();
         while (it.next()) |lane| {
             const transport = lane.transport;
             print("connection {d}: {t}, {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
@@ -255,7 +255,7 @@ const World = struct {
                 .{ thread.isReady(), thread.resting, thread.wait != null },
             );
         }
-        if (world.handle.channel) |channel| asleep.describe(channel);
+        if (asleep.channelOf(world.handle)) |channel| asleep.describe(channel);
     }
 
     /// Whether the application has left a client without an answer.
@@ -270,8 +270,8 @@ const World = struct {
 
     fn betweenRounds(context: *anyopaque) void {
         const world: *World = @ptrCast(@alignCast(context));
-        world.handle.worker.invariants();
-        if (world.handle.channel) |channel| channel.engine.invariants();
+        world.handle.ownEngine().?.worker.invariants();
+        if (asleep.channelOf(world.handle)) |channel| channel.engine.invariants();
     }
 
     fn checkEnds(world: *World) !void {
@@ -290,13 +290,13 @@ const World = struct {
     }
 
     fn checkEmpty(world: *World) !void {
-        const worker = &world.handle.worker;
+        const worker = &world.handle.ownEngine().?.worker;
         try testing.expectEqual(0, worker.transports.count);
         try testing.expectEqual(0, worker.exchanges.count);
         try testing.expectEqual(0, worker.websockets.count);
         try testing.expectEqual(0, worker.pool.taken_bytes);
         try testing.expectEqual(0, world.application.jobs.items.len);
-        if (world.handle.channel) |channel| try asleep.checkEmpty(channel);
+        if (asleep.channelOf(world.handle)) |channel| try asleep.checkEmpty(channel);
     }
 };
 
@@ -327,7 +327,7 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
         Schedule.present = null;
     };
     // The network has a generator of its own, so that all else is drawn as it is in the other placement.
-    const sim = &handle.worker.io;
+    const sim = &handle.ownEngine().?.worker.io;
     sim.options = scene.network;
     sim.options.receive_buffer_bytes = @intCast(scene.receive);
     sim.random = .init(seed);

@@ -37,7 +37,7 @@ pub const Script = struct {
         defer abi.peregrine_config_free(config);
         for (limits) |limit| try expectOk(abi.peregrine_config_set(config, limit[0], limit[1]));
         const handle = abi.peregrine_worker_new(config).?;
-        const sim = &handle.worker.io;
+        const sim = &handle.ownEngine().?.worker.io;
         sim.waiter = &platform.waiter;
         sim.options = .{
             .window_bytes = 1 << 20,
@@ -71,14 +71,14 @@ pub const Script = struct {
     }
 
     fn drive(script: *Script) !void {
-        const sim = &script.handle.worker.io;
+        const sim = &script.handle.ownEngine().?.worker.io;
         var steps: usize = 0;
         while (!script.ended or !script.schedule.threads[0].fiber.finished) : (steps += 1) {
             if (steps > steps_max) return error.NeverEnds;
             script.unsent = script.unsent[try script.peer.write(script.unsent)..];
             _ = script.peer.read();
             if (script.schedule.step()) continue;
-            try asleep.check(script.handle.channel.?);
+            try asleep.check(script.handle.home.thread);
             sim.elapse();
             sim.advance(1);
         }

@@ -1,0 +1,135 @@
+//! The owner of a request, where several interpreters share an engine. One word of the exchange has it
+//! (`Exchange.word`), and only the functions here write that, so that the number of exchanges that an
+//! interpreter has (`Work.load`) is always that of the claims.
+//! Does not know: which interpreter gets a request (pool.zig), and what the interpreter sees (slots.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const Offer = @import("offer.zig").Offer;
+const Work = @import("offer.zig").Work;
+const Exchange = peregrine.Exchange;
+const HostWord = peregrine.HostWord;
+
+/// The owner of a request.
+pub const Claim = union(enum) {
+    /// The request waits in the pool's queue for an interpreter.
+    waiting: *Offer,
+    /// The request was offered to the interpreter of `Offer.work`, which has not been seen to take it.
+    offered: *Offer,
+    /// An interpreter works on the request.
+    taken: *Work,
+    /// An interpreter has given the whole response, and hears when it was sent or why it was not.
+    answered: *Work,
+    /// No interpreter hears of the request: the engine answers it, or has yet to announce it.
+    answered_by_engine,
+
+    /// The lowest bits of a word say what the pointer in its other bits is.
+    const Tag = enum(u2) { offer = 1, taken = 2, answered = 3 };
+    const tag_bits: usize = 3;
+
+    comptime {
+        assert(@alignOf(Offer) > tag_bits and @alignOf(Work) > tag_bits);
+    }
+
+    /// The claim of an exchange.
+    pub fn of(exchange: *const Exchange) Claim {
+        const word = @backingInt(exchange.word);
+        if (word == 0 or !exchange.isHeard()) return .answered_by_engine;
+        const tag: Tag = @fromBackingInt(@as(u2, @intCast(word & tag_bits)));
+        const address = word & ~tag_bits;
+        switch (tag) {
+            .offer => {
+                const offer: *Offer = @ptrFromInt(address);
+                return if (offer.work == null) .{ .waiting = offer } else .{ .offered = offer };
+            },
+            .taken => return .{ .taken = @ptrFromInt(address) },
+            .answered => return .{ .answered = @ptrFromInt(address) },
+        }
+    }
+
+    fn wordOf(tag: Tag, pointer: anytype) HostWord {
+        assert(@intFromPtr(pointer) & tag_bits == 0);
+        return @fromBackingInt(@intFromPtr(pointer) | @backingInt(tag));
+    }
+
+    /// The work of the interpreter that hears of an exchange; null: none does.
+    pub fn workOf(claim: Claim) ?*Work {
+        return switch (claim) {
+            .offered => |offer| offer.work.?,
+            .taken, .answered => |work| work,
+            .waiting, .answered_by_engine => null,
+        };
+    }
+
+    /// Whether an interpreter works on the request, or will when it has done what came before.
+    pub fn isLoad(claim: Claim) bool {
+        return switch (claim) {
+            .offered, .taken => true,
+            .waiting, .answered, .answered_by_engine => false,
+        };
+    }
+
+    /// A request has come: it waits.
+    pub fn wait(exchange: *Exchange, offer: *Offer) void {
+        assert(exchange.word == .none and offer.work == null and offer.ticket == exchange.ticket);
+        exchange.word = wordOf(.offer, offer);
+    }
+
+    /// The request that waits is an interpreter's to take.
+    pub fn offerTo(offer: *Offer, work: *Work) void {
+        assert(offer.work == null);
+        offer.work = work;
+        work.offered.append(offer);
+        work.load += 1;
+        work.invariants();
+    }
+
+    /// The interpreter has not taken the request, and cannot any more: it waits again.
+    pub fn recall(offer: *Offer) void {
+        const work = forgetOffer(offer);
+        work.load -= 1;
+        work.invariants();
+    }
+
+    /// The interpreter was seen to have taken the request. The offer is free.
+    pub fn take(exchange: *Exchange, offer: *Offer) void {
+        assert(of(exchange).offered == offer);
+        exchange.word = wordOf(.taken, forgetOffer(offer));
+    }
+
+    /// The interpreter is done with the request.
+    pub fn answer(exchange: *Exchange) void {
+        const work = of(exchange).taken;
+        assert(work.load > 0 and exchange.ended);
+        work.load -= 1;
+        exchange.word = wordOf(.answered, work);
+        work.invariants();
+    }
+
+    /// No interpreter hears of the exchange from now on. An offer is free: the caller's, if there is one.
+    pub fn release(exchange: *Exchange) ?*Offer {
+        const claim = of(exchange);
+        switch (claim) {
+            .waiting, .answered => {},
+            .offered => |offer| forgetOffer(offer).load -= 1,
+            .taken => |work| {
+                assert(work.load > work.offered.count);
+                work.load -= 1;
+            },
+            .answered_by_engine => return null,
+        }
+        exchange.word = .none;
+        return switch (claim) {
+            .waiting, .offered => |offer| offer,
+            else => null,
+        };
+    }
+
+    fn forgetOffer(offer: *Offer) *Work {
+        const work = offer.work.?;
+        assert(work.load > 0);
+        work.offered.remove(offer);
+        offer.work = null;
+        return work;
+    }
+};

@@ -1,0 +1,51 @@
+//! An engine that C owns: a worker with its host, in the caller's thread or in a thread of the engine's own.
+//! Does not know: how C reaches the engine (handle.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const platform = @import("platform");
+const Certificates = @import("certificates.zig").Certificates;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const Host = @import("host.zig").Host;
+const Pool = @import("pool.zig").Pool;
+const gpa = platform.gpa;
+
+/// Never moves: sessions point to the limits inside.
+pub const Engine = struct {
+    worker: EngineWorker,
+    host: Host,
+    /// The interpreters that requests are for; null: C answers requests itself.
+    pool: ?*Pool = null,
+    /// C has polled: routes, folders and a thread come too late.
+    polled: bool = false,
+    /// The certificates of listeners that speak TLS, each with a reference of the engine's.
+    certificates: std.ArrayList(*Certificates) = .empty,
+
+    /// Makes an engine with these limits.
+    pub fn create(config: *const peregrine.Config) !*Engine {
+        const engine = try gpa.create(Engine);
+        errdefer gpa.destroy(engine);
+        Host.prepareHeap();
+        engine.* = .{ .worker = undefined, .host = try .init(gpa) };
+        errdefer engine.host.abandon();
+        engine.worker = try .init(gpa, config.*, &engine.host, .{});
+        return engine;
+    }
+
+    /// When no thread runs the worker any more.
+    pub fn destroy(engine: *Engine) void {
+        assert((engine.pool == null) == (engine.host.interpreters == null));
+        engine.host.link = null;
+        if (engine.pool) |pool| pool.destroy();
+        engine.host.interpreters = null;
+        engine.host.deinit(&engine.worker.pool);
+        engine.worker.deinit();
+        for (engine.certificates.items) |certificates| certificates.release();
+        engine.certificates.deinit(gpa);
+        gpa.destroy(engine);
+    }
+
+    pub fn exchangeOf(engine: *Engine, ticket: u64) ?*peregrine.Exchange {
+        return engine.worker.exchanges.get(@fromBackingInt(ticket));
+    }
+};

@@ -1,0 +1,249 @@
+//! `peregrine_worker`, the object that C holds: the way to an engine, which is in the caller's thread, in a
+//! thread of its own, or behind the channel of an interpreter that has joined it.
+//! Does not know: which functions C has (abi.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
+const Channel = @import("channel.zig").Channel;
+const Engine = @import("engine.zig").Engine;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const errors = @import("errors.zig");
+const Interpreter = @import("interpreter.zig").Interpreter;
+const platform = @import("platform");
+const types = @import("types.zig");
+const Code = types.Code;
+const fork = peregrine.io.fork;
+const gpa = platform.gpa;
+
+/// An engine that runs when C polls, in C's thread.
+pub const Here = struct {
+    engine: *Engine,
+    /// The place of the field that a command was last refused for.
+    bad_field: usize = 0,
+    /// C is handling events and will poll again before it waits: no need to make the descriptor readable for
+    /// what it does meanwhile.
+    busy: bool = false,
+    /// The descriptor that C's own loop watches, if that loop waits in the engine: nobody needs the engine's
+    /// descriptor then.
+    host_loop: ?c_int = null,
+
+    /// Does what a command says, and flushes if the flags ask for it; the code for its outcome.
+    inline fn answer(here: *Here, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
+        const worker = &here.engine.worker;
+        // Deadlines begin with what C does. While it handles events the round has just been; otherwise that
+        // may be long ago.
+        if (!here.busy) worker.now = worker.io.now();
+        const name: peregrine.Ticket = @fromBackingInt(ticket);
+        const exchange = worker.commanded(name, command) orelse return Code.gone;
+        const outcome = worker.applyTo(exchange, command) catch |err| {
+            here.bad_field = exchange.lane.session.badField();
+            return errors.code(err);
+        };
+        if (flags & types.RespondFlag.flush != 0 and outcome != .done) {
+            if (worker.find(name)) |same| worker.sendNow(same);
+            if (worker.find(name)) |same| worker.sendStream(same);
+        }
+        // C answers a whole batch before it polls again.
+        if (worker.hasGrown()) worker.attendMemory();
+        // Output that waits for the next poll must not wait for the next event.
+        here.arm();
+        return outcomeCode(outcome);
+    }
+
+    /// Sends what is queued for an exchange, also on a stream: C may be busy for long before the next poll.
+    fn sendNow(here: *Here, ticket: types.Ticket) void {
+        const exchange = here.engine.worker.find(@fromBackingInt(ticket)) orelse return;
+        here.engine.worker.sendStream(exchange);
+        here.arm();
+    }
+
+    /// Makes the descriptor readable when the worker next has something to do.
+    pub fn arm(here: *Here) void {
+        if (here.busy or here.host_loop != null) return;
+        assert(here.engine.host.link == null);
+        // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
+        here.engine.worker.armAlarm() catch here.engine.worker.io.wake();
+    }
+};
+
+fn outcomeCode(outcome: EngineWorker.Outcome) c_int {
+    return switch (outcome) {
+        .accepted => Code.ok,
+        .done => Code.done,
+        .blocked => Code.blocked,
+    };
+}
+
+/// A handle never moves.
+pub const Handle = struct {
+    /// `fork.count` of the process that the handle belongs to.
+    forks: u32,
+    home: Home,
+    /// Posts of other threads; null: C has not asked for a mailbox.
+    inbox: ?*peregrine.Inbox = null,
+    /// The list that the last peregrine_tls_info_of points to.
+    client_chain: std.ArrayList(types.Text) = .empty,
+
+    /// Where the engine is.
+    pub const Home = union(enum) {
+        /// In C's thread.
+        here: Here,
+        /// In a thread of its own, behind a channel.
+        thread: *Channel,
+        /// Perhaps in another process: C runs one of its interpreters.
+        joined: *Interpreter,
+    };
+
+    /// Where the engine is, if it can be reached.
+    pub const Place = union(enum) {
+        here: *Here,
+        thread: *Channel,
+        joined: *Interpreter,
+        /// This process was forked from the handle's: its descriptors are closed, and nothing of the engine
+        /// may be touched any more.
+        gone,
+    };
+
+    /// A handle of this process.
+    pub fn create(home: Home) error{OutOfMemory}!*Handle {
+        const handle = try gpa.create(Handle);
+        handle.* = .{ .forks = fork.count(), .home = home };
+        return handle;
+    }
+
+    /// Frees the handle with its engine, or leaves that.
+    pub fn destroy(handle: *Handle) void {
+        switch (handle.place()) {
+            .here => |here| here.engine.destroy(),
+            .thread => |channel| {
+                const engine = channel.local;
+                channel.destroy();
+                engine.destroy();
+            },
+            .joined => |interpreter| interpreter.destroy(),
+            .gone => return,
+        }
+        assert(handle.inbox == null);
+        handle.client_chain.deinit(gpa);
+        gpa.destroy(handle);
+    }
+
+    /// Gives an engine of C's, which has not been polled, a thread of its own; the code for what came of it.
+    pub fn useThread(handle: *Handle) c_int {
+        const engine = switch (handle.place()) {
+            .here => |here| here.engine,
+            .thread => return Code.ok,
+            .joined, .gone => return Code.gone,
+        };
+        if (engine.polled) return Code.out_of_order;
+        const channel = Channel.create(gpa, engine) catch |err| {
+            errors.setErrnoOf(err);
+            return Code.system;
+        };
+        assert(engine.host.link == null and engine.pool == null);
+        engine.host.link = &channel.engine.link;
+        handle.home = .{ .thread = channel };
+        return Code.ok;
+    }
+
+    /// Where the engine is, and whether it can be reached.
+    pub inline fn place(handle: *Handle) Place {
+        if (handle.forks != fork.count()) return .gone;
+        return switch (handle.home) {
+            .here => |*here| .{ .here = here },
+            .thread => |channel| .{ .thread = channel },
+            .joined => |interpreter| .{ .joined = interpreter },
+        };
+    }
+
+    /// Makes the next poll return, or the descriptor readable. From any thread.
+    pub fn wake(handle: *Handle) void {
+        switch (handle.place()) {
+            .here => |here| here.engine.worker.io.wake(),
+            .thread => |channel| channel.wakeup.raise(),
+            .joined => |interpreter| interpreter.raise(),
+            .gone => {},
+        }
+    }
+
+    /// The engine that is C's own; null: it is another's, or in another process.
+    pub fn ownEngine(handle: *Handle) ?*Engine {
+        return switch (handle.place()) {
+            .here => |here| here.engine,
+            .thread => |channel| channel.local,
+            .joined, .gone => null,
+        };
+    }
+
+    /// The application's end of the channel to the engine; null: there is no channel.
+    pub inline fn end(handle: *Handle) ?*ApplicationEnd {
+        return switch (handle.place()) {
+            .thread => |channel| &channel.application,
+            .joined => |interpreter| &interpreter.end,
+            .here, .gone => null,
+        };
+    }
+
+    /// The exchange of a ticket, in an engine that runs in C's thread.
+    pub inline fn exchangeHere(handle: *Handle, ticket: types.Ticket) ?*peregrine.Exchange {
+        return switch (handle.place()) {
+            .here => |here| here.engine.exchangeOf(ticket),
+            .thread, .joined, .gone => null,
+        };
+    }
+
+    /// The limits in force. They can be read in a forked process, too.
+    pub fn config(handle: *const Handle) *const peregrine.Config {
+        return switch (handle.home) {
+            .here => |here| &here.engine.worker.config,
+            .thread => |channel| &channel.local.worker.config,
+            .joined => |interpreter| &interpreter.config,
+        };
+    }
+
+    /// Does what a command says, and flushes if the flags ask for it; the code for its outcome.
+    pub inline fn answer(
+        handle: *Handle,
+        ticket: types.Ticket,
+        command: peregrine.Command,
+        flags: u32,
+    ) c_int {
+        const application = switch (handle.place()) {
+            .here => |here| return here.answer(ticket, command, flags),
+            .thread => |channel| &channel.application,
+            .joined => |interpreter| &interpreter.end,
+            .gone => return Code.gone,
+        };
+        // A copy of its own: otherwise every command would have to be put together in memory.
+        const copy = command;
+        return application.answer(ticket, &copy, flags);
+    }
+
+    pub inline fn apply(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
+        return handle.answer(ticket, command, 0);
+    }
+
+    /// Does what a command says, whose output leaves now.
+    pub fn applyNow(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
+        const code = handle.apply(ticket, command);
+        if (code >= 0) switch (handle.place()) {
+            .here => |here| here.sendNow(ticket),
+            .thread, .joined, .gone => {},
+        };
+        return code;
+    }
+
+    /// Calls a function that touches C's own engine, where that may be touched, and waits for it.
+    pub fn call(
+        handle: *Handle,
+        comptime function: anytype,
+        arguments: std.meta.ArgsTuple(@TypeOf(function)),
+    ) @typeInfo(@TypeOf(function)).@"fn".return_type.? {
+        return switch (handle.home) {
+            .here => @call(.auto, function, arguments),
+            .thread => |channel| channel.call(function, arguments),
+            .joined => unreachable, // the engine is another's
+        };
+    }
+};

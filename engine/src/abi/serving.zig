@@ -1,0 +1,69 @@
+//! The part of the C API about what is served: routes, folders of files, and where long bodies go. All of it
+//! comes before the first poll.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const errors = @import("errors.zig");
+const Handle = @import("handle.zig").Handle;
+const sized = @import("sized.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Demand = peregrine.Demand;
+
+pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
+    const engine = switch (handle.place()) {
+        .here => |here| here.engine,
+        .thread => |channel| channel.local,
+        .joined => |interpreter| return interpreter.countRoute() orelse Code.range,
+        .gone => return Code.gone,
+    };
+    if (engine.polled) return Code.out_of_order;
+    const wanted = sized.read(types.Route, given);
+    if (wanted.flags & ~@as(u32, types.RouteFlag.whole_body) != 0) return Code.range;
+    const path = if (wanted.path) |text| std.mem.span(text) else "";
+    const host = if (wanted.host) |text| std.mem.span(text) else "";
+    const body: Demand.Body = if (wanted.flags & types.RouteFlag.whole_body != 0) .whole else .streamed;
+    const number = engine.host.routes.add(path, host, body) catch |err| return switch (err) {
+        error.OutOfMemory => Code.memory,
+        error.TooMany => Code.range,
+        error.BadPath => Code.address,
+    };
+    return number;
+}
+
+pub export fn peregrine_body_folder(handle: *Handle, path: [*:0]const u8) callconv(.c) c_int {
+    const engine = handle.ownEngine() orelse return Code.gone;
+    if (engine.polled) return Code.out_of_order;
+    engine.worker.setBodyFolder(std.mem.span(path)) catch return Code.memory;
+    return Code.ok;
+}
+
+pub export fn peregrine_add_folder(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
+    const engine = switch (handle.place()) {
+        .here => |here| here.engine,
+        .thread => |channel| channel.local,
+        // The engine's owner has the folders.
+        .joined => return Code.ok,
+        .gone => return Code.gone,
+    };
+    if (engine.polled) return Code.out_of_order;
+    const wanted = sized.read(types.Folder, given);
+    if (wanted.flags != 0) return Code.range;
+    const path = if (wanted.path) |text| std.mem.span(text) else "";
+    const host = if (wanted.host) |text| std.mem.span(text) else "";
+    const folder = if (wanted.folder) |text| std.mem.span(text) else "";
+    const cache_control = if (wanted.cache_control) |text| std.mem.span(text) else null;
+    engine.host.folders.add(path, host, folder, cache_control) catch |err| switch (err) {
+        error.OutOfMemory => return Code.memory,
+        error.TooMany => return Code.range,
+        error.BadPath, error.PathNotAbsolute, error.NameTooLong => return Code.address,
+        error.NotFound => {
+            errors.setErrno(.NOENT);
+            return Code.system;
+        },
+        error.Exhausted, error.Busy => {
+            errors.setErrno(.MFILE);
+            return Code.system;
+        },
+    };
+    return Code.ok;
+}
