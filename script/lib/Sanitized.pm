@@ -13,7 +13,7 @@ my $HERE    = '.peregrine/sanitized';
 my $REPORTS = "$HERE/reports";
 my $ENGINE  = '.peregrine/engine/lib/libperegrine.a';
 my @FLAGS   = (
-    qw(-O1 -g -fPIC -fno-omit-frame-pointer),
+    qw(-O1 -g -fPIC -fno-omit-frame-pointer -DPX_CHECKS),
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined"
 );

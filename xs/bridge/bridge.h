@@ -29,6 +29,18 @@
 
 #include "peregrine.h"
 
+/* ---- Assertions ------------------------------------------------------------------------------ */
+
+/* What must hold whatever peers and applications do: a build for users leaves it out, `script/build` and the
+ * sanitized tests have it (-DPX_CHECKS). */
+#ifdef PX_CHECKS
+#define PX_ASSERT(condition) \
+    ((condition) ? (void)0 : px_assertion_failed(#condition, __FILE__, __LINE__))
+void px_assertion_failed(const char *condition, const char *file, int line) __attribute__noreturn__;
+#else
+#define PX_ASSERT(condition) ((void)0)
+#endif
+
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 /* Hash keys, made once per interpreter as shared scalars with their hash computed. */
@@ -195,6 +207,13 @@ struct px_worker {
     px_exchange *first_in_turn, *last_in_turn; /* exchanges that wait for their next turn */
 };
 
+/* What the engine knows of an exchange's ticket. */
+typedef enum {
+    PX_TICKET_OVER, /* nothing: no event will name it */
+    PX_TICKET_OPEN,
+    PX_TICKET_LOST, /* the engine has said that it is gone; the event that tells why will still come */
+} px_ticket_state;
+
 /* A request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's
  * own struct. It is held by the engine's ticket, by the application while that runs, by C frames that need
  * it (`holds`), and by each Perl value that points to it (`handles`). */
@@ -206,9 +225,8 @@ struct px_exchange {
     int holds;
     int handles;
     bool kept;        /* its handles are ours as well, until it is let go */
-    bool ticket_live;
+    px_ticket_state state;
     bool named;       /* the engine's events about the ticket bring our pointer along */
-    bool gone;        /* the engine has said that the ticket is; the event that tells why will still come */
     uint32_t connection_number, request_number; /* for messages */
     uint64_t since;   /* when its request came, if somebody asks (busy.c) */
     HV *given;        /* the hash that the application was called with, until it is done, or NULL */
@@ -402,7 +420,23 @@ void px_stuck_forget(const px_worker *worker);
 long px_stuck_thread(void);
 int px_stuck_ask_thread(long thread);
 
+/* Whether events about the exchange may still come. */
+static inline bool px_exchange_is_live(const px_exchange *exchange) {
+    return exchange->state != PX_TICKET_OVER;
+}
+
+/* Whether the engine has let the exchange go, and its application has not been told why. */
+static inline bool px_exchange_is_lost(const px_exchange *exchange) {
+    return exchange->state == PX_TICKET_LOST;
+}
+
+/* Whether the engine takes commands for the exchange, as far as is known. */
+static inline bool px_exchange_is_open(const px_exchange *exchange) {
+    return exchange->state == PX_TICKET_OPEN && exchange->worker->engine;
+}
+
 /* exchange.c */
+void px_exchange_invariants(const px_exchange *exchange);
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket);
 void px_exchange_hold(px_exchange *exchange);
 void px_exchange_note_parked(px_exchange *exchange);

@@ -9,6 +9,26 @@
 
 #define PX_POOL_MAX 1024
 
+/* ---- What always holds ------------------------------------------------------------------------ */
+
+#ifdef PX_CHECKS
+/* Ends the process: what is wrong must not go on. */
+void px_assertion_failed(const char *condition, const char *file, int line) {
+    fprintf(stderr, "%s:%d: it does not hold that %s\n", file, line, condition);
+    abort();
+}
+#endif
+
+/* Asserts what always holds between two calls into Perl. */
+void px_exchange_invariants(const px_exchange *exchange) {
+    PX_ASSERT(exchange->holds >= 0 && exchange->handles >= 0);
+    PX_ASSERT(!px_exchange_is_live(exchange) || exchange->holds > 0);
+    PX_ASSERT(!exchange->waits_for_turn || exchange->holds > 0);
+    PX_ASSERT(!exchange->parked || px_exchange_is_live(exchange));
+    PX_ASSERT(!exchange->packed || !exchange->given);
+    PERL_UNUSED_VAR(exchange);
+}
+
 /* ---- Opening, holding, letting go ------------------------------------------------------------ */
 
 static px_exchange *take(pTHX_ px_worker *worker, px_mount *mount) {
@@ -33,15 +53,15 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrin
     px_exchange *exchange = take(aTHX_ worker, mount);
     exchange->ticket = ticket;
     exchange->holds = 1;
-    exchange->ticket_live = true;
+    exchange->state = PX_TICKET_OPEN;
     exchange->named = false;
-    exchange->gone = false;
     exchange->spent = 0;
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;
     worker->live = exchange;
     worker->refs++;
+    px_exchange_invariants(exchange);
     return exchange;
 }
 
@@ -62,6 +82,7 @@ static void detach(pTHX_ px_exchange *exchange) {
 
 static void retire(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
+    PX_ASSERT(!px_exchange_is_live(exchange) && !exchange->waits_for_turn);
     exchange->holds = 1; /* destructors below must not find it idle */
     clear_request(aTHX_ exchange);
     if (exchange->previous) exchange->previous->next = exchange->next;
@@ -105,6 +126,7 @@ void px_exchange_hold(px_exchange *exchange) {
 }
 
 void px_exchange_unhold(pTHX_ px_exchange *exchange) {
+    PX_ASSERT(exchange->holds > 0);
     if (--exchange->holds == 0) retire(aTHX_ exchange);
 }
 
@@ -123,6 +145,7 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
         px_exchange_unhold(aTHX_ exchange);
         return;
     }
+    PX_ASSERT(exchange->handles > 0);
     exchange->handles--;
     if (exchange->handles == 0 && exchange->holds == 0 && !exchange->kept) px_exchange_free(aTHX_ exchange);
 }
@@ -161,26 +184,30 @@ void px_exchange_forget_given(pTHX_ px_exchange *exchange) {
 void px_exchange_note_parked(px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     if (!worker->is_one_of_several || !worker->engine) return;
-    const bool parked = exchange->ticket_live && exchange->mount->face->is_parked(exchange);
+    const bool parked = px_exchange_is_live(exchange) && exchange->mount->face->is_parked(exchange);
     if (parked == exchange->parked) return;
     exchange->parked = parked;
+    PX_ASSERT(parked || worker->parked > 0);
     worker->parked += parked ? 1 : -1U;
     peregrine_note_parked(worker->engine, worker->parked);
 }
 
 /* The engine will name this exchange no more. */
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
-    if (!exchange->ticket_live) return;
-    exchange->ticket_live = false;
+    if (!px_exchange_is_live(exchange)) return;
+    if (px_exchange_is_lost(exchange) && !exchange->named) {
+        PX_ASSERT(exchange->worker->lost > 0);
+        exchange->worker->lost--;
+    }
+    exchange->state = PX_TICKET_OVER;
     px_exchange_note_parked(exchange);
-    if (exchange->gone && !exchange->named) exchange->worker->lost--;
     px_exchange_unhold(aTHX_ exchange);
 }
 
 /* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they
  * need that. */
 void px_exchange_name(px_exchange *exchange) {
-    if (exchange->named || exchange->gone || !exchange->ticket_live || !exchange->worker->engine) return;
+    if (exchange->named || !px_exchange_is_open(exchange)) return;
     if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE)
         px_exchange_lost(exchange);
     else exchange->named = true;
@@ -189,9 +216,10 @@ void px_exchange_name(px_exchange *exchange) {
 /* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the
  * next one. */
 void px_exchange_lost(px_exchange *exchange) {
-    if (exchange->gone || !exchange->ticket_live) return;
-    exchange->gone = true;
+    if (exchange->state != PX_TICKET_OPEN) return;
+    exchange->state = PX_TICKET_LOST;
     if (!exchange->named) exchange->worker->lost++;
+    px_exchange_invariants(exchange);
 }
 
 /* The facts for a message about a request: [text, the hash that its application was called with, number of

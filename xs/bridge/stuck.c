@@ -1,9 +1,10 @@
-/* stuck.c - says where a worker is that does not come back to its event loop.
+/* stuck.c - writes where an interpreter is that does not come back to its event loop, and has its request
+ * answered.
  *
- * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So
- * this one is a handler in C: it reads what the interpreter has, allocates nothing, calls nothing of Perl's,
- * writes to the standard error, and gives up what the worker is at. A process kills itself then. A thread
- * cannot be killed: it goes on, and the engine hears nothing from it any more. */
+ * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So a
+ * signal handler in C does it: it reads the state of the interpreter, allocates nothing, calls no function of
+ * Perl's, and writes to the standard error. Then the engine answers the request. A process kills itself after
+ * that. A thread cannot be killed: it goes on, and the engine hears no commands from it any more. */
 #include "bridge/bridge.h"
 #include <poll.h>
 #include <signal.h>
@@ -12,14 +13,14 @@
 #include <unistd.h>
 #endif
 
-/* Bytes of the text, and Perl frames in it. */
+/* The longest text in bytes, and the most Perl frames in it. */
 #define PX_STUCK_TEXT 4096
 #define PX_STUCK_FRAMES 40
-/* For an answer to go out before the process ends. */
+/* The time that the engine has to send its answer before the process ends. */
 #define PX_STUCK_ANSWER_MS 300
 
-/* The interpreter and the worker of the process, or of the thread. The worker is made before the signal can
- * come, and there is only one. */
+/* The interpreter, worker and name of this thread. A thread has one worker, which is made before the signal
+ * comes. */
 #ifdef MULTIPLICITY
 static __thread tTHX stuck_perl;
 #endif
@@ -61,7 +62,7 @@ static void add_place(stuck_text *text, const COP *cop) {
     add_number(text, cop ? (unsigned long)CopLINE(cop) : 0);
 }
 
-/* The name of a function, without making a glob for it. */
+/* Adds the name of a function. Perl's CvGV would make a glob for it. */
 static void add_function(stuck_text *text, const CV *cv) {
     const HV *stash = NULL;
     const HEK *name = NULL;
@@ -92,7 +93,7 @@ static bool is_of_server(pTHX_ const COP *cop) {
     return strncmp(name, "Peregrine::", 11) == 0 && strncmp(name, "Peregrine::App::", 16) != 0;
 }
 
-/* The application's frames; all of them where nothing is being dispatched. */
+/* Adds the application's frames, or all frames if no event is being dispatched. */
 static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
     const PERL_SI *server = worker && worker->depth > 0 ? worker->server_stack : NULL;
     int frames = 0;
@@ -114,8 +115,8 @@ static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
     }
 }
 
-/* The string under a key of what an application was called with; NULL if there is none. Walks the hash by
- * itself: Perl's functions may allocate. */
+/* The string under a key of the scope or environment; NULL if there is none. Walks the hash itself, because
+ * Perl's functions may allocate. */
 static const SV *string_of(const HV *given, const char *key) {
     const size_t len = strlen(key);
     if (!HvARRAY(given)) return NULL;
@@ -128,7 +129,8 @@ static const SV *string_of(const HV *given, const char *key) {
     return NULL;
 }
 
-/* Adds a value of the hash that an exchange's application was called with, packed or not. */
+/* Adds the string under a key of an exchange's scope or environment, which may be packed. False: there is
+ * none. */
 static bool add_value(stuck_text *text, const px_exchange *exchange, const char *key) {
     size_t len = 0;
     const SV *value = exchange->given ? string_of(exchange->given, key) : NULL;
@@ -143,7 +145,7 @@ static void add_string(stuck_text *text, const px_exchange *exchange, const char
     if (!add_value(text, exchange, key) && !add_value(text, exchange, other)) add_words(text, "?");
 }
 
-/* Seconds, with one digit behind the point. */
+/* Adds seconds with one digit behind the point. */
 static void add_seconds(stuck_text *text, uint64_t ms) {
     add_number(text, (unsigned long)(ms / 1000));
     add_words(text, ".");
@@ -151,7 +153,7 @@ static void add_seconds(stuck_text *text, uint64_t ms) {
     add_words(text, " s");
 }
 
-/* The request whose event is being handled; none if a timer, say, has called. */
+/* Adds the request whose event is being handled. A timer's callback, for instance, has none. */
 static void add_request(stuck_text *text, const px_worker *worker) {
     if (!worker || !worker->at) return;
     const px_exchange *exchange = worker->at;
@@ -176,13 +178,13 @@ static void add_request(stuck_text *text, const px_worker *worker) {
     }
 }
 
-/* The client is answered by the engine if that has a thread of its own, which is given a moment. */
+/* Has the engine answer the client. False: the engine has no thread that could. */
 static bool give_up(const px_worker *worker) {
-    if (!worker || !worker->engine || !worker->at || !worker->at->ticket_live) return false;
+    if (!worker || !worker->engine || !worker->at || !px_exchange_is_live(worker->at)) return false;
     return peregrine_give_up(worker->engine, worker->at->ticket) == PEREGRINE_OK;
 }
 
-/* Writes where the interpreter of this thread is. */
+/* Writes the place and the stack of this thread's interpreter. */
 static void tell(const char *who, unsigned long number) {
 #ifdef MULTIPLICITY
     if (!stuck_perl) return;
@@ -206,11 +208,11 @@ static void on_signal(int number) {
     PERL_UNUSED_VAR(number);
     tell(": process ", (unsigned long)getpid());
     if (give_up(stuck_worker)) (void)poll(NULL, 0, PX_STUCK_ANSWER_MS);
-    /* Otherwise an interrupted sleep would go on, and its code answer a request that is given up. */
+    /* An interrupted call, a sleep for instance, would go on and answer the request that was given up. */
     (void)kill(getpid(), SIGKILL);
 }
 
-/* Tells where a thread is, unless it has come back meanwhile. */
+/* The handler of a thread that is asked. The thread may have come back to its loop meanwhile. */
 static void on_thread_signal(int number) {
     PERL_UNUSED_VAR(number);
     if (!stuck_worker || !stuck_worker->at) return;
@@ -220,13 +222,13 @@ static void on_thread_signal(int number) {
     errno = error;
 }
 
-/* The signal that asks; sent by whoever watches the process. */
+/* The signal by which a master or a watchdog asks a process. */
 int px_stuck_signal(void) {
     return SIGRTMIN + 5;
 }
 
-/* The signal that asks a single thread. It is another one, because the kernel may give a signal for the
- * process to any of its threads. */
+/* The signal for one thread. It is another one, so that the signal for a process, which any thread may get,
+ * does not ask the wrong worker. */
 static int thread_signal(void) {
     return SIGRTMIN + 6;
 }
@@ -244,12 +246,12 @@ static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*h
     return sigaction(number, &action, NULL);
 }
 
-/* From now on the process answers that signal, and ends; `name` begins the message. */
+/* From now on the process ends at px_stuck_signal() with a message, which begins with `name`. */
 int px_stuck_watch(pTHX_ px_worker *worker, const char *name) {
     return watch(aTHX_ worker, name, px_stuck_signal(), on_signal);
 }
 
-/* From now on this thread answers px_stuck_ask_thread. All other signals may be blocked here. */
+/* From now on this thread answers px_stuck_ask_thread(). All other signals may be blocked in it. */
 int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name) {
     sigset_t one;
     if (watch(aTHX_ worker, name, thread_signal(), on_thread_signal) != 0) return -1;
@@ -258,13 +260,13 @@ int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name) {
     return pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
-/* A worker ends. */
+/* A worker ends: this thread has none any more. */
 void px_stuck_forget(const px_worker *worker) {
     if (stuck_worker != worker) return;
     stuck_worker = NULL;
 }
 
-/* The thread's id, for signals from other threads; 0 if the system has none. */
+/* The id of this thread, for signals from other threads; 0 on systems where there is none. */
 long px_stuck_thread(void) {
 #ifdef __linux__
     return syscall(SYS_gettid);
@@ -273,8 +275,8 @@ long px_stuck_thread(void) {
 #endif
 }
 
-/* Makes a thread of this process say where it is, and give up the request that it is at. Not 0: there is none
- * of this number. */
+/* Makes a thread of this process write where it is, and give its request up. Not 0: there is no such
+ * thread. */
 int px_stuck_ask_thread(long thread) {
 #ifdef __linux__
     return thread > 0 && syscall(SYS_tgkill, getpid(), thread, thread_signal()) == 0 ? 0 : -1;

@@ -25,6 +25,7 @@ void px_turn_wait(pTHX_ px_exchange *exchange) {
         worker->last_in_turn = exchange;
         px_exchange_hold(exchange);
     }
+    px_exchange_invariants(exchange);
     px_worker_queued(aTHX_ worker);
 }
 
@@ -40,6 +41,7 @@ SV *px_turn_next(pTHX_ px_exchange *exchange) {
 /* The exchange that has waited longest goes on. */
 static void resume_first(pTHX_ px_worker *worker) {
     px_exchange *exchange = worker->first_in_turn;
+    PX_ASSERT(exchange->waits_for_turn);
     worker->first_in_turn = exchange->next_in_turn;
     if (!worker->first_in_turn) worker->last_in_turn = NULL;
     exchange->waits_for_turn = false;

@@ -188,7 +188,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
-        while (exchange && !exchange->ticket_live) exchange = exchange->next;
+        while (exchange && !px_exchange_is_live(exchange)) exchange = exchange->next;
         if (!exchange) break;
         px_exchange_hold(exchange);
         exchange->mount->face->cut(aTHX_ exchange);
@@ -223,7 +223,7 @@ static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)
     size_t count;
     px_exchange **held = hold_live(aTHX_ worker, &count);
     for (size_t i = 0; i < count; i++) {
-        if (held[i]->ticket_live) held[i]->mount->face->shut_down(aTHX_ held[i]);
+        if (px_exchange_is_live(held[i])) held[i]->mount->face->shut_down(aTHX_ held[i]);
         px_exchange_unhold(aTHX_ held[i]);
     }
     px_worker_wake(worker);
@@ -373,12 +373,13 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange *exchange = exchange_of(worker, event);
     /* An exchange that was let go within this batch may still be named by it, and may serve another ticket
      * by now. */
-    if (!exchange || !exchange->ticket_live || exchange->ticket != event->ticket) return;
+    if (!exchange || !px_exchange_is_live(exchange) || exchange->ticket != event->ticket) return;
     px_exchange_hold(exchange);
     px_exchange *outer = worker->at;
     worker->at = exchange;
     exchange->mount->face->event(aTHX_ exchange, event);
     px_exchange_note_parked(exchange);
+    px_exchange_invariants(exchange);
     worker->at = outer;
     px_exchange_unhold(aTHX_ exchange);
 }

@@ -48,12 +48,21 @@ SV *pagi_exchange_connection(pTHX_ pagi_exchange *exchange) {
     return exchange->connection;
 }
 
+/* Asserts what always holds between two events. */
+void pagi_exchange_invariants(const pagi_exchange *exchange) {
+    PX_ASSERT(exchange->end != PAGI_END_COMPLETED || exchange->response == PAGI_RESPONSE_COMPLETE);
+    PX_ASSERT(exchange->app_running || !exchange->app_future);
+    PX_ASSERT(!exchange->receivers || exchange->receiver);
+    PX_ASSERT(exchange->request != PAGI_REQUEST_DELIVERED || !exchange->trailers);
+    PX_ASSERT(exchange->kind == &pagi_websocket_kind || !exchange->socket.queue);
+    PX_ASSERT(exchange->kind == &pagi_sse_kind || exchange->stream.answer == PAGI_STREAM_UNDECIDED);
+    PERL_UNUSED_VAR(exchange);
+}
+
 /* A request begins. */
 void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->kind = kind;
     exchange->app_running = false;
-    exchange->reading = false;
-    exchange->trailers_due = false;
     exchange->late_told = false;
     exchange->last_told = false;
     exchange->in_vain = 0;
@@ -195,7 +204,7 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
  * engine, and nobody waits for anything or keeps a handle. Then its parts serve the next request of the
  * batch while they are still in the processor's cache. */
 static bool unobserved(const pagi_exchange *exchange) {
-    return !exchange->app_running && exchange->base.ticket_live && !exchange->base.named &&
+    return !exchange->app_running && px_exchange_is_live(&exchange->base) && !exchange->base.named &&
            exchange->response == PAGI_RESPONSE_COMPLETE && exchange->end == PAGI_END_OPEN &&
            !exchange->senders && !exchange->flushers && !exchange->base.deferred && !exchange->feeders &&
            !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete &&

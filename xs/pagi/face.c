@@ -83,6 +83,7 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     exchange->head_only = is_head(event->request);
     HV *scope = pagi_scope_build(aTHX_ exchange, event->request);
     pagi_exchange_call_app(aTHX_ exchange, scope);
+    pagi_exchange_invariants(exchange);
 }
 
 static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
@@ -112,6 +113,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     case PEREGRINE_HALF_CLOSED: pagi_exchange_half_closed(aTHX_ exchange); break;
     default: break;
     }
+    pagi_exchange_invariants(exchange);
 }
 
 /* ---- The end of the server ------------------------------------------------------------------- */

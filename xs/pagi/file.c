@@ -114,7 +114,7 @@ static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *even
         keep_head(exchange, false);
         return px_future_done(aTHX_ worker, NULL);
     }
-    if (exchange->trailers_due && path) { /* such a file is read, by its path */
+    if (exchange->response == PAGI_RESPONSE_PROMISED && path) { /* such a file is read, by its path */
         px_store(aTHX_ event, PAGI_KEY(exchange->app->cx, FILE), newSVsv(*path));
         return pagi_response_send_by_reading(aTHX_ exchange, event);
     }

@@ -229,9 +229,22 @@ typedef struct pagi_scope {
     SV *slots[PAGI_SLOT_COUNT];
 } pagi_scope;
 
-typedef enum { PAGI_REQUEST_MORE, PAGI_REQUEST_LAST, PAGI_REQUEST_DELIVERED } pagi_request_state;
-typedef enum { PAGI_RESPONSE_NONE, PAGI_RESPONSE_STARTED, PAGI_RESPONSE_TRAILERS_DUE,
-              PAGI_RESPONSE_COMPLETE } pagi_response_state;
+/* How far the request's body is. */
+typedef enum {
+    PAGI_REQUEST_MORE,      /* there is more, and the engine was not asked for it */
+    PAGI_REQUEST_ASKED,     /* a peregrine_read() is unanswered */
+    PAGI_REQUEST_LAST,      /* all of it is here */
+    PAGI_REQUEST_DELIVERED, /* the application has all of it */
+} pagi_request_state;
+
+/* How far the response is, as the application's events have it. */
+typedef enum {
+    PAGI_RESPONSE_NONE,
+    PAGI_RESPONSE_STARTED,
+    PAGI_RESPONSE_PROMISED,     /* likewise, and trailers were promised */
+    PAGI_RESPONSE_TRAILERS_DUE, /* the body is complete, the promised trailers are not there */
+    PAGI_RESPONSE_COMPLETE,
+} pagi_response_state;
 
 /* How a request ended for its application. */
 typedef enum {
@@ -277,8 +290,6 @@ struct pagi_exchange {
     pagi_app *app;
     const pagi_kind *kind;
     bool app_running;
-    bool reading;      /* a peregrine_read() is unanswered */
-    bool trailers_due; /* the response promised trailers */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
     bool last_told;    /* $receive has given the event after which there is none */
@@ -328,11 +339,17 @@ static inline bool pagi_exchange_delivers(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_OPEN || exchange->end == PAGI_END_HALF_CLOSED;
 }
 
+/* Whether the response has begun and may have more body. */
+static inline bool pagi_response_takes_body(const pagi_exchange *exchange) {
+    return exchange->response == PAGI_RESPONSE_STARTED || exchange->response == PAGI_RESPONSE_PROMISED;
+}
+
 /* face.c */
 extern const px_face pagi_face;
 void pagi_attach(pTHX_ px_worker *worker, HV *settings);
 
 /* exchange.c */
+void pagi_exchange_invariants(const pagi_exchange *exchange);
 void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind);
 void pagi_exchange_make(pTHX_ px_exchange *exchange);
 void pagi_exchange_clear(pTHX_ px_exchange *exchange);

@@ -9,7 +9,7 @@ static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fi
                    const pagi_text *body, uint32_t reason) {
     px_worker *worker = exchange->base.worker;
     exchange->response = PAGI_RESPONSE_COMPLETE;
-    if (!worker->engine || !exchange->base.ticket_live) return;
+    if (!worker->engine || !px_exchange_is_live(&exchange->base)) return;
     const peregrine_response response = {
         .size = sizeof(response),
         .status = status,

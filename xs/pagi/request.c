@@ -57,19 +57,19 @@ SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
 /* Asks the engine for more body, once at a time. */
 void pagi_request_want(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
-    if (exchange->reading || exchange->request != PAGI_REQUEST_MORE || !worker->engine) return;
+    if (exchange->request != PAGI_REQUEST_MORE || !worker->engine) return;
     if (peregrine_read(worker->engine, exchange->base.ticket) < 0) {
         px_exchange_lost(&exchange->base);
         return;
     }
-    exchange->reading = true;
+    exchange->request = PAGI_REQUEST_ASKED;
     px_worker_wake(worker);
 }
 
 /* BODY: bytes that arrived although nobody waits any more are kept for the next $receive. */
 void pagi_request_body(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
-    exchange->reading = false;
-    if (exchange->request != PAGI_REQUEST_MORE) return;
+    if (exchange->request == PAGI_REQUEST_LAST || exchange->request == PAGI_REQUEST_DELIVERED) return;
+    exchange->request = PAGI_REQUEST_MORE;
     if (event->len) {
         if (exchange->body) sv_catpvn(exchange->body, event->bytes, event->len);
         else exchange->body = px_bytes(aTHX_ exchange->base.worker, event);

@@ -53,17 +53,15 @@ SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
-    if (code >= 0) {
-        exchange->response = PAGI_RESPONSE_STARTED;
-        exchange->trailers_due = promised;
-    }
+    if (code >= 0) exchange->response = promised ? PAGI_RESPONSE_PROMISED : PAGI_RESPONSE_STARTED;
     return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
 /* Checks that a body event may come now. NULL if so, otherwise the Future to return. */
 static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     switch (exchange->response) {
-    case PAGI_RESPONSE_STARTED: return NULL;
+    case PAGI_RESPONSE_STARTED:
+    case PAGI_RESPONSE_PROMISED: return NULL;
     case PAGI_RESPONSE_NONE:
         return px_future_invalid(aTHX_ exchange->base.worker,
                                  "%s: the response has not been started with %.*sstart", type,
@@ -76,6 +74,13 @@ static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     return too_late(aTHX_ exchange, type);
 }
 
+/* The body is complete. */
+static void body_done(pagi_exchange *exchange) {
+    PX_ASSERT(pagi_response_takes_body(exchange));
+    exchange->response =
+        exchange->response == PAGI_RESPONSE_PROMISED ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
+}
+
 static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body, bool more) {
     px_worker *worker = exchange->base.worker;
     const char *bytes = "";
@@ -84,13 +89,13 @@ static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body,
         const char *wrong = pagi_event_bytes(aTHX_ body, &bytes, &len);
         if (wrong) return px_future_invalid(aTHX_ worker, "%s: body %s", type, wrong);
     }
-    const bool last = !more && !exchange->trailers_due;
+    const bool last = !more && exchange->response != PAGI_RESPONSE_PROMISED;
     if (!worker->engine || (len == 0 && !last)) {
-        if (!more) exchange->response = PAGI_RESPONSE_TRAILERS_DUE;
+        if (!more) body_done(exchange);
         return px_future_done(aTHX_ worker, NULL);
     }
     const int code = px_loan_write(aTHX_ &exchange->base, body, bytes, len, last ? PEREGRINE_END : 0);
-    if (code >= 0 && !more) exchange->response = last ? PAGI_RESPONSE_COMPLETE : PAGI_RESPONSE_TRAILERS_DUE;
+    if (code >= 0 && !more) body_done(exchange);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
@@ -120,7 +125,7 @@ static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pa
 bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd) {
     struct stat about;
     char probe;
-    if (exchange->app->reads_files || exchange->trailers_due) return false;
+    if (exchange->app->reads_files || exchange->response == PAGI_RESPONSE_PROMISED) return false;
     if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) return false;
     return about.st_size > 0 || pread(fd, &probe, 1, 0) <= 0;
 }
@@ -130,8 +135,7 @@ SV *pagi_response_sent_file(pTHX_ pagi_exchange *exchange, const char *type, int
     if (code == PEREGRINE_E_SYSTEM)
         return px_future_invalid(aTHX_ exchange->base.worker, "%s: the file cannot be sent: %s", type,
                                  Strerror(errno));
-    if (code >= 0)
-        exchange->response = exchange->trailers_due ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
+    if (code >= 0) body_done(exchange);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
@@ -227,7 +231,7 @@ SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     if (exchange->response == PAGI_RESPONSE_NONE || exchange->response == PAGI_RESPONSE_COMPLETE)
         return body_out_of_order(aTHX_ exchange, type);
-    if (!exchange->trailers_due)
+    if (exchange->response == PAGI_RESPONSE_STARTED)
         return px_future_invalid(aTHX_ worker,
                                  "%s: http.response.start did not promise trailers (trailers => 1)", type);
     pagi_fields fields;
@@ -273,7 +277,7 @@ SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event) {
 /* Cuts the connection, so that the peer sees that the response is truncated. */
 void pagi_response_cut(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
-    if (worker->engine && exchange->base.ticket_live) {
+    if (worker->engine && px_exchange_is_live(&exchange->base)) {
         (void)peregrine_abort(worker->engine, exchange->base.ticket);
         px_worker_queued(aTHX_ worker);
     }
@@ -308,10 +312,11 @@ void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
             px_exchange_tell(aTHX_ &exchange->base, "_app_died", failure, "after its response was complete");
         return;
     }
-    if (exchange->end != PAGI_END_OPEN || exchange->base.gone) { /* the client left first: nobody's error */
+    const bool lost = px_exchange_is_lost(&exchange->base);
+    if (exchange->end != PAGI_END_OPEN || lost) { /* the client left first: no error of the application's */
         if (failure && !exchange->let_go)
             px_exchange_tell(aTHX_ &exchange->base, "_app_left", failure, "after its client had gone");
-        if (exchange->end == PAGI_END_HALF_CLOSED && !exchange->base.gone) pagi_response_cut(aTHX_ exchange);
+        if (exchange->end == PAGI_END_HALF_CLOSED && !lost) pagi_response_cut(aTHX_ exchange);
         return;
     }
     const bool started = exchange->response != PAGI_RESPONSE_NONE;

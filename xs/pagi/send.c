@@ -83,7 +83,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *future = take_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
-    const bool gone = exchange->base.gone;
+    const bool gone = px_exchange_is_lost(&exchange->base);
     if (left || gone) {
         SV *failure = NULL;
         const px_future_state state = px_future_look(aTHX_ worker->cx, future, &failure);

@@ -55,7 +55,7 @@ static bool is_streaming(const pagi_exchange *exchange) {
 static int end_stream(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     exchange->response = PAGI_RESPONSE_COMPLETE;
-    if (!worker->engine || !exchange->base.ticket_live) return PEREGRINE_E_GONE;
+    if (!worker->engine || !px_exchange_is_live(&exchange->base)) return PEREGRINE_E_GONE;
     const int code = peregrine_write(worker->engine, exchange->base.ticket, "", 0,
                                      PEREGRINE_END | PEREGRINE_CLOSE);
     px_worker_queued(aTHX_ worker);
@@ -77,7 +77,8 @@ static void sse_shut_down(pTHX_ pagi_exchange *exchange) {
 }
 
 static void sse_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
-    if (failure || !is_streaming(exchange) || !pagi_exchange_delivers(exchange) || exchange->base.gone) {
+    const bool goes_on = is_streaming(exchange) && pagi_exchange_delivers(exchange);
+    if (failure || !goes_on || px_exchange_is_lost(&exchange->base)) {
         pagi_response_returned(aTHX_ exchange, failure);
         return;
     }

@@ -65,7 +65,7 @@ static void note_close(pTHX_ pagi_exchange *exchange, uint16_t code, SV *reason)
 static void set_paused(pagi_exchange *exchange, bool paused) {
     px_worker *worker = exchange->base.worker;
     exchange->socket.paused = paused;
-    if (!worker->engine || !exchange->base.ticket_live) return;
+    if (!worker->engine || !px_exchange_is_live(&exchange->base)) return;
     (void)peregrine_pause(worker->engine, exchange->base.ticket,
                           paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
 }
@@ -143,7 +143,8 @@ static SV *websocket_next(pTHX_ pagi_exchange *exchange) {
 static void websocket_want(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->end == PAGI_END_COMPLETED) pagi_receive_cancel(aTHX_ exchange);
-    else if (exchange->socket.state == PAGI_SOCKET_OPEN && worker->engine && exchange->base.ticket_live)
+    else if (exchange->socket.state == PAGI_SOCKET_OPEN && worker->engine &&
+             px_exchange_is_live(&exchange->base))
         (void)peregrine_read(worker->engine, exchange->base.ticket);
 }
 
@@ -378,7 +379,7 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
 void pagi_websocket_close_plainly(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->kind != &pagi_websocket_kind || exchange->socket.state != PAGI_SOCKET_OPEN) return;
-    if (!worker->engine || !exchange->base.ticket_live) return;
+    if (!worker->engine || !px_exchange_is_live(&exchange->base)) return;
     const peregrine_ticket ticket = exchange->base.ticket;
     if (peregrine_close_websocket(worker->engine, ticket, PAGI_CLOSE_ABSENT, "", 0) < 0) return;
     exchange->socket.state = PAGI_SOCKET_CLOSING;
@@ -434,7 +435,7 @@ static void websocket_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     static const char before_accept[] = "before its WebSocket was accepted";
     static const char without_accept[] = "without accepting or closing its WebSocket";
     drop_messages(aTHX_ exchange);
-    if (exchange->end != PAGI_END_OPEN || exchange->base.gone) {
+    if (exchange->end != PAGI_END_OPEN || px_exchange_is_lost(&exchange->base)) {
         if (!exchange->let_go) report(aTHX_ exchange, failure, "after its WebSocket had ended", NULL);
         return;
     }

@@ -49,12 +49,13 @@ static SV *make_responder(pTHX_ psgi_exchange *exchange) {
 void psgi_delayed_call(pTHX_ psgi_exchange *exchange, SV *code) {
     SV *error = NULL;
     SV *responder = make_responder(aTHX_ exchange);
-    exchange->calling = true;
+    exchange->delayed = PSGI_DELAYED_RUNS;
     SvREFCNT_dec(px_call(aTHX_ code, NULL, responder, NULL, &error));
-    exchange->calling = false;
+    const bool abandoned = exchange->delayed == PSGI_DELAYED_ABANDONED;
+    exchange->delayed = PSGI_NOT_DELAYED;
     SvREFCNT_dec_NN(responder);
     if (error) psgi_exchange_fail(aTHX_ exchange, error, "in its delayed response");
-    else if (exchange->abandoned) psgi_writer_close(aTHX_ exchange);
+    else if (abandoned) psgi_writer_close(aTHX_ exchange);
 }
 
 /* The responder is gone, and has not been called. */
@@ -94,8 +95,8 @@ void psgi_writer_close(pTHX_ psgi_exchange *exchange) {
 /* The last reference to the writer is gone. While the function that got it runs, an exception may be the
  * reason. */
 void psgi_writer_gone(pTHX_ psgi_exchange *exchange) {
-    if (exchange->calling) exchange->abandoned = true;
-    else psgi_writer_close(aTHX_ exchange);
+    if (exchange->delayed == PSGI_DELAYED_RUNS) exchange->delayed = PSGI_DELAYED_ABANDONED;
+    else if (exchange->delayed == PSGI_NOT_DELAYED) psgi_writer_close(aTHX_ exchange);
 }
 
 /* $writer->poll_cb($code): it is called with the writer whenever the peer has taken what was written. The

@@ -41,17 +41,25 @@ bool psgi_exchange_is_reusable(const px_exchange *base) {
            psgi_kept_refers_to(exchange, PSGI_KEPT_CLEANUP_HANDLERS, list);
 }
 
+/* Asserts what always holds between two events. */
+void psgi_exchange_invariants(const psgi_exchange *exchange) {
+    PX_ASSERT(!exchange->poll || exchange->writer);
+    PX_ASSERT(!psgi_is_over(exchange) || (!exchange->source && !psgi_spool_is_open(exchange)));
+    PX_ASSERT(!psgi_is_over(exchange) || !px_exchange_is_live(&exchange->base));
+    PX_ASSERT(exchange->spool.sent <= exchange->spool.size || !psgi_spool_is_open(exchange));
+    PX_ASSERT(exchange->framing != PSGI_CHUNKED || !exchange->chunks.held_len);
+    PERL_UNUSED_VAR(exchange);
+}
+
 /* A request begins. */
 void psgi_exchange_open(psgi_exchange *exchange) {
     exchange->state = PSGI_CALLED;
     exchange->responds = false;
     exchange->drains = false;
-    exchange->cleans = false;
-    exchange->calling = false;
-    exchange->abandoned = false;
     exchange->has_io = false;
-    exchange->has_chunks = false;
-    exchange->spool = (psgi_spool){.open = false};
+    exchange->delayed = PSGI_NOT_DELAYED;
+    exchange->framing = PSGI_PLAIN;
+    exchange->spool = (psgi_spool){.state = PSGI_SPOOL_NONE};
 }
 
 void psgi_exchange_clear(pTHX_ px_exchange *base) {
@@ -139,7 +147,7 @@ static void call_app(pTHX_ psgi_exchange *exchange) {
 /* Calls the application, whose environment is complete. */
 void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     call_app(aTHX_ exchange);
-    if (exchange->state != PSGI_OVER) px_exchange_name(&exchange->base);
+    if (!psgi_is_over(exchange)) px_exchange_name(&exchange->base);
 }
 
 /* psgix.peregrine.disconnected->(): whether nobody waits for the response any more. */
@@ -148,7 +156,7 @@ XS_EXTERNAL(psgi_xs_disconnected) {
     PERL_UNUSED_VAR(items);
     psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
     const px_exchange *base = &exchange->base;
-    const bool left = !base->ticket_live || base->gone || !base->worker->engine ||
+    const bool left = base->state != PX_TICKET_OPEN || !base->worker->engine ||
                       peregrine_has_left(base->worker->engine, base->ticket);
     ST(0) = boolSV(left);
     XSRETURN(1);
@@ -190,14 +198,15 @@ void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
         if (error) px_exchange_tell(aTHX_ & exchange->base, "_callback_died", error, "in a cleanup handler");
     }
     if (wants_harakiri(aTHX_ exchange)) px_worker_tell(aTHX_ worker, "_harakiri", NULL, NULL);
-    exchange->cleans = false;
+    PX_ASSERT(exchange->state == PSGI_CLEANS);
+    exchange->state = PSGI_OVER;
     px_worker_app_ended(aTHX_ worker);
 }
 
 /* Output has ended: the application's handle is closed, the ticket goes. Work after the response waits for
  * the next turn, as the kernel has the response then. */
 void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
-    if (exchange->state == PSGI_OVER) return;
+    if (psgi_is_over(exchange)) return;
     px_worker *worker = exchange->base.worker;
     px_exchange_hold(&exchange->base);
     worker->refs++;
@@ -206,16 +215,20 @@ void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     psgi_body_close(aTHX_ exchange);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
-    exchange->cleans = cleanup_of(aTHX_ exchange) || wants_harakiri(aTHX_ exchange);
-    if (exchange->cleans) px_turn_wait(aTHX_ & exchange->base);
+    const bool cleans = cleanup_of(aTHX_ exchange) || wants_harakiri(aTHX_ exchange);
+    if (cleans) {
+        exchange->state = PSGI_CLEANS;
+        px_turn_wait(aTHX_ & exchange->base);
+    }
     px_exchange_ticket_gone(aTHX_ & exchange->base);
-    if (!exchange->cleans) px_worker_app_ended(aTHX_ worker);
+    if (!cleans) px_worker_app_ended(aTHX_ worker);
     px_exchange_unhold(aTHX_ & exchange->base);
     px_worker_release(aTHX_ worker);
 }
 
 /* The engine has all of the response, and answered with `code`. */
 void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code) {
+    PX_ASSERT(exchange->state < PSGI_SENT);
     exchange->state = PSGI_SENT;
     if (code == PEREGRINE_DONE) psgi_exchange_over(aTHX_ exchange);
     else px_worker_queued(aTHX_ exchange->base.worker);

@@ -77,6 +77,7 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     } else {
         psgi_exchange_refuse(aTHX_ exchange);
     }
+    psgi_exchange_invariants(exchange);
     FREETMPS;
     LEAVE;
     px_exchange_unhold(aTHX_ base);
@@ -104,10 +105,11 @@ static void go_on(pTHX_ psgi_exchange *exchange) {
 
 static void take_turn(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
-    if (exchange->cleans) psgi_exchange_clean_up(aTHX_ exchange);
+    if (exchange->state == PSGI_CLEANS) psgi_exchange_clean_up(aTHX_ exchange);
     else if (exchange->state == PSGI_CALLED && !exchange->responds && psgi_delivers(exchange))
         psgi_delayed_forgotten(aTHX_ exchange);
     else if (!exchange->drains) go_on(aTHX_ exchange);
+    psgi_exchange_invariants(exchange);
 }
 
 static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
@@ -122,6 +124,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     case PEREGRINE_ABORTED: psgi_exchange_over(aTHX_ exchange); break;
     default: break;
     }
+    psgi_exchange_invariants(exchange);
 }
 
 /* ---- The end of the server ------------------------------------------------------------------- */
@@ -140,7 +143,7 @@ static void shut_down(pTHX_ px_exchange *base) {
 static px_app_state app_state(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
     const bool busy = exchange->state == PSGI_CALLED || exchange->state == PSGI_STARTED;
-    return exchange->cleans || (busy && base->ticket_live) ? PX_APP_BUSY : PX_APP_OVER;
+    return exchange->state == PSGI_CLEANS || (busy && px_exchange_is_live(base)) ? PX_APP_BUSY : PX_APP_OVER;
 }
 
 /* Output has to move before it goes on. */

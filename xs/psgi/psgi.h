@@ -108,8 +108,23 @@ typedef enum {
     PSGI_CALLED,  /* the application has the request, and owes a response */
     PSGI_STARTED, /* the response's head is with the engine, and content follows */
     PSGI_SENT,    /* all is with the engine, which may still have to send it */
-    PSGI_OVER,    /* sent, or nothing goes out any more */
+    PSGI_CLEANS,  /* sent, or nothing goes out any more; the work after the response has yet to run */
+    PSGI_OVER,
 } psgi_state;
+
+/* Whether the response's content comes in chunks of the application's. */
+typedef enum {
+    PSGI_PLAIN,
+    PSGI_SAYS_CHUNKED, /* its head says so, and its content is still to be looked at */
+    PSGI_CHUNKED,      /* it began with the first line of a chunk */
+} psgi_framing;
+
+/* The function that the application has given in place of a response. */
+typedef enum {
+    PSGI_NOT_DELAYED,
+    PSGI_DELAYED_RUNS,
+    PSGI_DELAYED_ABANDONED, /* it runs, and its writer is gone */
+} psgi_delayed;
 
 /* The first line of a chunk, with its size, is not longer. */
 #define PSGI_SIZE_LINE_MAX 64
@@ -118,7 +133,6 @@ typedef enum {
  * beginning. */
 typedef struct psgi_chunks {
     uint8_t state, digits;
-    bool known; /* the content began with the first line of a chunk */
     bool begun, extended;
     uint8_t held_len;
     char held[PSGI_SIZE_LINE_MAX]; /* the content's first bytes, until it is known what they are */
@@ -127,10 +141,13 @@ typedef struct psgi_chunks {
 
 /* Content in a temporary file; see spool.c. */
 typedef struct psgi_spool {
-    bool open;
+    enum {
+        PSGI_SPOOL_NONE,
+        PSGI_SPOOL_OPEN,
+        PSGI_SPOOL_FAILED, /* and there will be no file any more */
+    } state;
     int fd;
     UV size, sent; /* bytes that it got, and those of them that the engine has */
-    bool failed; /* there will be no file any more */
 } psgi_spool;
 
 /* A request and its response. */
@@ -140,12 +157,10 @@ typedef struct psgi_exchange {
     psgi_state state;
     bool responds;  /* a responder was called */
     bool drains;    /* output waits for the peer, so no more content is asked for */
-    bool cleans;    /* handlers of psgix.cleanup have yet to run */
-    bool calling;   /* the function that was given in place of a response runs */
-    bool abandoned; /* its writer went meanwhile */
     bool wrote;     /* since it was asked for content */
-    bool has_io;     /* the application was given psgix.io */
-    bool has_chunks; /* the response's content comes in chunks */
+    bool has_io;    /* the application was given psgix.io */
+    psgi_delayed delayed;
+    psgi_framing framing;
     psgi_chunks chunks;
     psgi_spool spool;
     CV *informational, *disconnected; /* ours until the exchange is let go */
@@ -170,8 +185,13 @@ static inline psgi_exchange *psgi_exchange_of(px_exchange *exchange) {
 
 /* Whether what the application sends goes out. */
 static inline bool psgi_delivers(const psgi_exchange *exchange) {
-    return exchange->state < PSGI_SENT && exchange->base.ticket_live && !exchange->base.gone &&
+    return exchange->state < PSGI_SENT && exchange->base.state == PX_TICKET_OPEN &&
            exchange->base.worker->engine;
+}
+
+/* Whether output has ended: nothing goes out any more. */
+static inline bool psgi_is_over(const psgi_exchange *exchange) {
+    return exchange->state >= PSGI_CLEANS;
 }
 
 /* face.c */
@@ -219,6 +239,7 @@ void psgi_io_give(pTHX_ psgi_exchange *exchange);
 void psgi_io_only(pTHX_ psgi_exchange *exchange);
 
 /* exchange.c */
+void psgi_exchange_invariants(const psgi_exchange *exchange);
 void psgi_exchange_open(psgi_exchange *exchange);
 XS_EXTERNAL(psgi_xs_disconnected);
 void psgi_exchange_make(pTHX_ px_exchange *base);

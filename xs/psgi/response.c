@@ -153,7 +153,7 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
         return false;
     }
     exchange->state = PSGI_STARTED;
-    exchange->has_chunks = head->chunked;
+    exchange->framing = head->chunked ? PSGI_SAYS_CHUNKED : PSGI_PLAIN;
     if (head->chunked) Zero(&exchange->chunks, 1, psgi_chunks);
     if (flags & PEREGRINE_END) psgi_exchange_sent(aTHX_ exchange, code);
     return true;
@@ -256,8 +256,7 @@ static bool look_for_chunks(pTHX_ psgi_exchange *exchange, SV **piece, const cha
         chunks->held_len = (uint8_t)*len;
         return false;
     }
-    chunks->known = true;
-    if (!begins) exchange->has_chunks = false;
+    exchange->framing = begins ? PSGI_CHUNKED : PSGI_PLAIN;
     return true;
 }
 
@@ -268,10 +267,9 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
     if (!bytes || len == 0) return;
     exchange->wrote = true;
-    if (exchange->has_chunks && !exchange->chunks.known &&
-        !look_for_chunks(aTHX_ exchange, &piece, &bytes, &len))
+    if (exchange->framing == PSGI_SAYS_CHUNKED && !look_for_chunks(aTHX_ exchange, &piece, &bytes, &len))
         return;
-    if (exchange->has_chunks) {
+    if (exchange->framing == PSGI_CHUNKED) {
         piece = newSVpvn_flags(bytes, len, SVs_TEMP);
         if (!psgi_chunked_undo(&exchange->chunks, SvPVX(piece), &len)) {
             *wrong = "Transfer-Encoding says chunked, and the content is not";
@@ -287,15 +285,15 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 
 /* Ends the content. */
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
-    if (exchange->has_chunks && exchange->chunks.held_len) {
+    if (exchange->framing == PSGI_SAYS_CHUNKED && exchange->chunks.held_len) {
         psgi_chunks *chunks = &exchange->chunks;
         SV *held = newSVpvn_flags(chunks->held, chunks->held_len, SVs_TEMP);
-        exchange->has_chunks = false;
+        exchange->framing = PSGI_PLAIN;
         const char *wrong = send_content(aTHX_ exchange, held, SvPVX_const(held), SvCUR(held));
         if (wrong) psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
         if (!psgi_delivers(exchange)) return;
     }
-    if (exchange->has_chunks && !psgi_chunked_is_whole(&exchange->chunks)) {
+    if (exchange->framing == PSGI_CHUNKED && !psgi_chunked_is_whole(&exchange->chunks)) {
         psgi_exchange_reject(aTHX_ exchange, newSVpvs_flags("its last chunk is missing", SVs_TEMP));
         return;
     }

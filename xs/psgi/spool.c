@@ -16,12 +16,12 @@
 
 /* Whether there is a file. */
 bool psgi_spool_is_open(const psgi_exchange *exchange) {
-    return exchange->spool.open;
+    return exchange->spool.state == PSGI_SPOOL_OPEN;
 }
 
 /* Whether content may go to a file. */
 bool psgi_spool_is_wanted(const psgi_exchange *exchange) {
-    return exchange->app->spool_max > 0 && !exchange->spool.failed;
+    return exchange->app->spool_max > 0 && exchange->spool.state != PSGI_SPOOL_FAILED;
 }
 
 static int new_file(pTHX_ const char *folder) {
@@ -40,10 +40,11 @@ static int new_file(pTHX_ const char *folder) {
 /* Content goes to a file from now on if the engine has enough of it. False: there is none. */
 bool psgi_spool_open(pTHX_ psgi_exchange *exchange) {
     psgi_app *app = exchange->app;
+    PX_ASSERT(exchange->spool.state == PSGI_SPOOL_NONE && exchange->spool.size == 0);
     if (app->spooled >= app->spools_max) return false;
     const int fd = new_file(aTHX_ SvPV_nolen_const(app->folder));
     if (fd < 0) return false;
-    exchange->spool = (psgi_spool){.open = true, .fd = fd};
+    exchange->spool = (psgi_spool){.state = PSGI_SPOOL_OPEN, .fd = fd};
     return true;
 }
 
@@ -76,14 +77,15 @@ size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
 
 /* The file is not needed any more; the engine may have a descriptor of its own. */
 void psgi_spool_close(psgi_exchange *exchange) {
-    if (!exchange->spool.open) return;
+    if (!psgi_spool_is_open(exchange)) return;
     (void)close(exchange->spool.fd);
-    exchange->spool.open = false;
+    exchange->spool.state = PSGI_SPOOL_NONE;
 }
 
 /* Takes the bytes in the file out of the count of spooled bytes. */
 void psgi_spool_forget(psgi_exchange *exchange) {
     psgi_spool_close(exchange);
+    PX_ASSERT(exchange->app->spooled >= exchange->spool.size);
     exchange->app->spooled -= exchange->spool.size;
     exchange->spool.size = 0;
 }
@@ -121,7 +123,7 @@ int psgi_spool_give_up(pTHX_ psgi_exchange *exchange, const char *bytes, size_t 
     const int code = flow(aTHX_ exchange, true);
     if (code < 0) return code;
     psgi_spool_forget(exchange);
-    exchange->spool.failed = true;
+    exchange->spool.state = PSGI_SPOOL_FAILED;
     return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, bytes, len, 0);
 }
 
