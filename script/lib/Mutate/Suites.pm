@@ -20,6 +20,8 @@ my %SUITES = (
     server       => $MODULES{server},
     'many-cases' => [ 'test/many_cases.zig',      qw(protocol peregrine) ],
     'tls-server' => [ 'test/tls/server_test.zig', qw(peregrine tls) ],
+    (map { $_ => [ "test/${_}_test.zig", qw(abi peregrine) ] } qw(abi_interpreters abi_thread)),
+    abi => $MODULES{abi},
     (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine) ] } @PROGRAMS),
     map { $_->[0] => [ $_->[1], 'protocol' ] } _wires(),
 );
@@ -29,6 +31,8 @@ sub _modules () {
     my %modules = (tls => [ 'src/tls/tls.zig', 'tls_options' ]);
     $modules{$1} = [$2] while $layers =~ /const (\w+) = layer\(b, "([^"]+)"/g;
     push @{ $modules{$1} }, $2 while $layers =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
+    $modules{platform} = [ 'src/abi/platform.zig', 'peregrine' ];
+    $modules{abi}      = [ 'src/abi/abi.zig',      qw(platform peregrine) ];
     my %needed = map { $_ => 1 } map { @$_[ 1 .. $#$_ ] } values %modules;
     $modules{$_} //= ["$_.zig"] for grep { /_options\z/ } keys %needed;
     return %modules;
@@ -64,7 +68,9 @@ my @NEAREST = (
         qr{\Aserver/(?:worker|connection|exchange|outbox|input)\b} =>
             qw(server defects guards native many-cases)
     ],
-    [ qr{\Aserver/} => qw(server defects guards native) ],
+    [ qr{\Aserver/}                       => qw(server defects guards native) ],
+    [ qr{\Aabi/(?:seat|pool|claim|offer)} => qw(abi_interpreters) ],
+    [ qr{\Aabi/}                          => qw(abi abi_thread abi_interpreters) ],
 );
 my @SERVER = (@PROGRAMS, qw(many-cases tls-server));
 
@@ -115,7 +121,8 @@ sub arguments ($class, $name) {
     my ($suite, $filter) = split /:/, $name;
     my ($root, @imports) = @{ $SUITES{$suite} };
     my $tls     = $suite =~ /\Atls/ ? 1 : 0;
-    my @options = ($tls ? qw(-lssl -lcrypto -lc) : (), $filter ? ('--test-filter', $filter) : ());
+    my @linked  = $tls ? qw(-lssl -lcrypto -lc) : $suite =~ /\Aabi/ ? '-lc' : ();
+    my @options = (@linked, $filter ? ('--test-filter', $filter) : ());
     my (@order, %seen);
     my $visit = sub ($visit, $name) {
         return if $seen{$name}++;
