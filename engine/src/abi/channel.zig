@@ -27,7 +27,7 @@ pub const Channel = struct {
     way: application_end.Engine,
     thread: ?platform.Thread = null,
 
-    /// Of each ring: a few of the longest records, and not more than fits into a processor's cache.
+    /// The size of each ring: some of the longest records, and not more than fits into a processor's cache.
     const ring_bytes = ring.bytes_min;
 
     /// A channel to a worker whose thread `start` starts.

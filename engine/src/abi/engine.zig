@@ -29,6 +29,7 @@ pub const Engine = struct {
         engine.* = .{ .worker = undefined, .host = try .init(gpa) };
         errdefer engine.host.abandon();
         engine.worker = try .init(gpa, config.*, &engine.host, .{});
+        assert(engine.worker.host == &engine.host);
         return engine;
     }
 

@@ -24,7 +24,7 @@ pub const Task = struct {
     done: platform.Latch = .{},
 };
 
-/// What an engine's end knows of the seat of its interpreter (seat.zig).
+/// The seat of an interpreter (seat.zig), as its engine's end knows it.
 pub const Peer = struct {
     calls: *const Calls,
 
@@ -38,7 +38,7 @@ pub const Peer = struct {
     };
 };
 
-/// Where the application at the other end is.
+/// The application at the other end of the channel.
 pub const Other = union(enum) {
     /// On another thread of this process, which waits for events with this.
     thread: *platform.Wakeup,
@@ -70,7 +70,7 @@ pub const EngineEnd = struct {
     released: u64 = 0,
     /// See `isHeard`.
     hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
-    /// What is known of an application that is at one event, see `heed`.
+    /// Observations of an application that is at one event, see `heed`.
     attention: Attention = .{},
     /// How often the thread has paused since it last heard a command.
     pauses: u8 = 0,
@@ -537,7 +537,7 @@ pub const EngineEnd = struct {
         start.end = true;
         start.hold = false;
         start.close = start.close or body.close;
-        said.content += piece.content;
+        said.content +%= piece.content; // perhaps numbers of another process
         said.flushes = piece.flushes;
         said.awaits = piece.awaits;
         return end.take(&said);

@@ -144,8 +144,8 @@ pub const Host = struct {
         return several.calls.batchOf(exchange) != null;
     }
 
-    /// For how many milliseconds the worker may wait (-1: without bound) if it wants to wait for `wanted_ms`.
-    /// It asks before each wait.
+    /// For how many milliseconds the worker, which asks before each wait, may wait if it wants to wait for
+    /// `wanted_ms` (-1: without bound).
     pub fn patience(host: *Host, wanted_ms: i32) i32 {
         const link = host.link orelse return wanted_ms;
         const ms = link.calls.patience(link, wanted_ms);

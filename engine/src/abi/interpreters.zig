@@ -29,6 +29,7 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
         peregrine.io.file.close(join_socket);
         return if (threaded != Code.ok) threaded else Code.system;
     };
+    std.debug.assert(engine.host.link != null and engine.host.interpreters == null);
     engine.pool = several;
     engine.host.interpreters = &several.interpreters;
     return Code.ok;

@@ -58,7 +58,7 @@ pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
 /// A process or thread that wants to be an interpreter.
 pub const JoinRequest = struct {
     socket: i32,
-    /// Its library is of another version than the engine's.
+    /// The library there is of another version than the engine's.
     is_other_version: bool,
 };
 

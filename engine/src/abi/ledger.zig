@@ -1,4 +1,4 @@
-//! What the application's side of a channel knows of its exchanges: how far each response is, what was
+//! Exchanges, as the application's side of a channel knows them: how far each response is, what was
 //! promised, how much is on its way. So each call is answered at once and without a look into the engine. All
 //! error codes come from here; the engine checks again. Does not know: rings, threads and how a command
 //! travels.

@@ -1,5 +1,5 @@
-//! What a host knows of the channel that its events go through: how far they are in the ring, the table that
-//! the application sees, and some questions for the engine's end (engine_end.zig).
+//! The channel that a host's events go through, as the host knows it: how far they are in the ring, the table
+//! that the application sees, and some questions for the engine's end (engine_end.zig).
 //! Does not know: how the channel works.
 const platform = @import("platform");
 const Slots = @import("slots.zig").Slots;

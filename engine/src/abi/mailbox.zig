@@ -15,7 +15,7 @@ const bytes_max = 64 << 20;
 /// Bound on the fields of an answer.
 const fields_max = 256;
 
-/// What C holds as `peregrine_mailbox`: one reference to the inbox, which outlives its worker.
+/// `peregrine_mailbox`: a reference to the inbox, which outlives its worker.
 pub const Mailbox = struct {
     inbox: *peregrine.Inbox,
     /// `fork.count` of the process that the worker belongs to.

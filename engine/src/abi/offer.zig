@@ -78,12 +78,14 @@ pub const Offers = struct {
     }
 
     pub fn prepend(offers: *Offers, offer: *Offer) void {
+        assert(offer.work == null);
         offers.list.prepend(&offer.node);
         offers.count += 1;
     }
 
     /// Adds an offer where it belongs by the order of arrival. An offer that comes back is older than most.
     pub fn insert(offers: *Offers, offer: *Offer) void {
+        assert(offer.work == null);
         var next = offers.list.first;
         while (next) |node| : (next = node.next) if (at(node).arrival > offer.arrival) {
             offers.list.insertBefore(node, &offer.node);

@@ -53,7 +53,7 @@ const Mark = extern struct {
     kind: u32,
 };
 
-/// One record, as the reader sees it.
+/// A record, as the reader sees it.
 pub const Record = struct {
     /// Bytes in the ring, valid until `Reader.release`. Another process may change them meanwhile.
     bytes: []align(alignment) const u8,

@@ -3,7 +3,7 @@
 //! the owner's business.
 const std = @import("std");
 
-/// How every such struct begins. Functions take a pointer to this, because no more may be there.
+/// The beginning of every such struct. Functions take a pointer to this, because no more may be there.
 pub const Header = extern struct { size: u32 };
 
 /// A copy of the struct that begins with `given`. Fields that do not lie within its size have their defaults.

@@ -34,7 +34,7 @@ const Slot = extern struct {
 /// on x86: the table would be twice as large.)
 const line_bytes = 64;
 
-/// How far an exchange is. `refused`: the engine has ended it before it was taken, for a reason that the
+/// The states of an exchange. `refused`: the engine has ended it before it was taken, for a reason that the
 /// application is to hear of.
 const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
 
@@ -142,7 +142,8 @@ pub const Slots = struct {
     pub fn consume(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         note(slot, output);
-        slot.consumed.store(slot.consumed.load(.monotonic) + content, .release);
+        // Another process may have written the word, and have said the number: the sum may wrap.
+        slot.consumed.store(slot.consumed.load(.monotonic) +% content, .release);
     }
 
     /// The output that waits has changed.
@@ -282,6 +283,16 @@ test "an exchange is taken once it is offered and until it has ended" {
     slots.begin(ticket + (2 << 27), .{ .bytes = 0, .stuck = false });
     try std.testing.expect(!slots.take(ticket));
     try std.testing.expectEqual(0, slots.begunAt(ticket));
+}
+
+test "a process that writes wrong numbers harms itself alone" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 27);
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    slots.slotOf(ticket).consumed.store(std.math.maxInt(u64), .monotonic);
+    slots.consume(ticket, 2, .{ .bytes = 0, .stuck = false });
+    try std.testing.expectEqual(1, slots.look(ticket).?.consumed);
 }
 
 test "what is refused before it was taken is heard of, and nothing can be said to it" {
