@@ -2,6 +2,7 @@
 //! or its data.
 test {
     _ = @import("abi_interpreters_test.zig");
+    _ = @import("abi_mailbox_test.zig");
     _ = @import("abi_thread_test.zig");
     _ = @import("threads_test.zig");
 }
