@@ -1,6 +1,7 @@
 //! The promises of peregrine_post (peregrine.h): other threads answer, whatever the engine's placement, and
 //! nothing they say is lost but what nobody waits for.
 const std = @import("std");
+const linux = std.os.linux;
 const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
 const loopback = @import("loopback.zig");
@@ -84,6 +85,64 @@ test "a thread answers a request, in each placement" {
         try testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 201 "));
         try testing.expect(std.mem.endsWith(u8, answer, "\r\n\r\n" ++ body));
     }
+}
+
+test "a poll that delivers a post does not wait" {
+    for ([_]bool{ false, true }) |on_thread| {
+        const world: World = try .start(on_thread);
+        defer world.stop();
+        const box = mailbox.peregrine_mailbox_new(world.handle).?;
+        defer mailbox.peregrine_mailbox_free(box);
+        const client = try loopback.connect(world.port);
+        defer _ = std.c.close(client);
+        try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+        const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 204 };
+        const ticket = try world.request();
+        try testing.expectEqual(Code.ok, mailbox.peregrine_post(box, ticket, @ptrCast(&response)));
+        var events: [*]const abi.types.Event = undefined;
+        try testing.expect(abi.peregrine_poll(world.handle, -1, &events) >= 0);
+        try testing.expect(try isAnswered(&world, client));
+    }
+}
+
+// Whether a post comes at the moment between delivery and wait is chance: hence so many tries.
+test "a post that meets a poll is delivered to a loop that calls when the descriptor is readable" {
+    for ([_]bool{ false, true }) |on_thread| {
+        for (0..50) |_| {
+            const world: World = try .start(on_thread);
+            defer world.stop();
+            const box = mailbox.peregrine_mailbox_new(world.handle).?;
+            defer mailbox.peregrine_mailbox_free(box);
+            const client = try loopback.connect(world.port);
+            defer _ = std.c.close(client);
+            try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+            var answerer: Answerer = .{
+                .box = box,
+                .ticket = try world.request(),
+                .response = .{ .size = @sizeOf(abi.types.Response), .status = 204 },
+            };
+            const thread = try std.Thread.spawn(.{}, Answerer.run, .{&answerer});
+            var events: [*]const abi.types.Event = undefined;
+            _ = abi.peregrine_poll(world.handle, 0, &events);
+            thread.join();
+            try testing.expect(try isAnswered(&world, client));
+        }
+    }
+}
+
+/// Calls the worker each time that its descriptor is readable, until the client has something to read.
+fn isAnswered(world: *const World, client: i32) !bool {
+    var watched = [_]linux.pollfd{
+        .{ .fd = abi.peregrine_fd(world.handle), .events = linux.POLL.IN, .revents = 0 },
+        .{ .fd = client, .events = linux.POLL.IN, .revents = 0 },
+    };
+    var events: [*]const abi.types.Event = undefined;
+    for (0..1000) |_| {
+        if (linux.poll(&watched, watched.len, 20_000) == 0) return false;
+        if (watched[1].revents != 0) return true;
+        try testing.expect(abi.peregrine_poll(world.handle, 0, &events) >= 0);
+    }
+    return false;
 }
 
 test "an answer that cannot be sent is a 500" {

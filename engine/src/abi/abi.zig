@@ -476,16 +476,17 @@ pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
 }
 
 pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
-    if (handle.place() != .gone) mailbox.deliver(handle);
+    const wait_ms = if (handle.place() != .gone and mailbox.deliver(handle)) 0 else timeout_ms;
     const batch = switch (handle.place()) {
-        .here => |here| pollHere(here, timeout_ms),
-        .thread => |channel| pollChannel(channel, timeout_ms),
-        .joined => |interpreter| interpreter.poll(timeout_ms),
+        .here => |here| pollHere(here, wait_ms),
+        .thread => |channel| pollChannel(channel, wait_ms, handle.inbox),
+        .joined => |interpreter| interpreter.poll(wait_ms, handle.inbox),
         .gone => return Code.gone,
     } catch |err| {
         errors.setErrnoOf(err);
         return Code.system;
     };
+    mailbox.announce(handle);
     events.* = batch.ptr;
     return @intCast(batch.len);
 }
@@ -501,10 +502,10 @@ inline fn pollHere(here: *handle_file.Here, timeout_ms: c_int) ![]const Event {
     return batch;
 }
 
-fn pollChannel(channel: *Channel, timeout_ms: c_int) ![]const Event {
+fn pollChannel(channel: *Channel, timeout_ms: c_int, inbox: ?*const peregrine.Inbox) ![]const Event {
     channel.local.polled = true;
     try channel.start();
-    return channel.application.poll(timeout_ms);
+    return channel.application.poll(timeout_ms, inbox);
 }
 
 pub export fn peregrine_next_shed(handle: *Handle, event: *Event) callconv(.c) c_int {

@@ -106,8 +106,13 @@ pub const ApplicationEnd = struct {
 
     // ---- Events
 
-    /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none.
-    pub fn poll(end: *ApplicationEnd, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const Event {
+    /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none, and if nothing is in
+    /// `inbox`, whose wakeup this call may have cleared.
+    pub fn poll(
+        end: *ApplicationEnd,
+        timeout_ms: c_int,
+        inbox: ?*const peregrine.Inbox,
+    ) error{ Malformed, OutOfMemory }![]const Event {
         end.flush();
         end.forgetBatch();
         end.ledger.sweep();
@@ -125,8 +130,9 @@ pub const ApplicationEnd = struct {
         end.asleep = true;
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
         if (timeout_ms == 0) return end.batch.items;
+        if (inbox) |box| if (box.hasMail()) return end.batch.items;
         end.engine.calls.wait(end.engine, timeout_ms);
-        return end.poll(0);
+        return end.poll(0, inbox);
     }
 
     /// Asserts what always holds between two calls. Looks at every entry of the ledger: for

@@ -92,9 +92,13 @@ pub const Interpreter = struct {
     }
 
     /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none.
-    pub fn poll(self: *Interpreter, timeout_ms: c_int) error{ Malformed, OutOfMemory }![]const types.Event {
+    pub fn poll(
+        self: *Interpreter,
+        timeout_ms: c_int,
+        inbox: ?*const peregrine.Inbox,
+    ) error{ Malformed, OutOfMemory }![]const types.Event {
         if (self.state.load(.acquire) == .over) return &.{};
-        const events = self.end.poll(timeout_ms) catch |err| switch (err) {
+        const events = self.end.poll(timeout_ms, inbox) catch |err| switch (err) {
             // The ring of events has something that the engine has not put there: the channel is of no use.
             error.Malformed => self.breakOff(),
             error.OutOfMemory => return error.OutOfMemory,

@@ -87,10 +87,11 @@ fn wake(context: *anyopaque) void {
     handle.wake();
 }
 
-/// Speaks what has come. By peregrine_poll(), before it waits: what comes later ends the wait.
-pub fn deliver(handle: *Handle) void {
-    const inbox = handle.inbox orelse return;
-    if (!inbox.hasMail()) return;
+/// Speaks all posts so far; false: there were none. By peregrine_poll(), before it waits: a later post ends
+/// the wait, and a post that was delivered leaves nothing to wait for.
+pub fn deliver(handle: *Handle) bool {
+    const inbox = handle.inbox orelse return false;
+    if (!inbox.hasMail()) return false;
     var space: [fields_max]peregrine.Field = undefined;
     var mail = inbox.take();
     while (mail.pop()) |message| {
@@ -99,6 +100,14 @@ pub fn deliver(handle: *Handle) void {
         const command = addressed.read(&space);
         speak(handle, @backingInt(addressed.ticket), command);
     }
+    return true;
+}
+
+/// Raises the wakeup of posts that have come since the last delivery, because peregrine_poll() may have
+/// cleared it: a loop that watches peregrine_fd() would not call again.
+pub fn announce(handle: *Handle) void {
+    const inbox = handle.inbox orelse return;
+    if (inbox.hasMail()) handle.wake();
 }
 
 /// An answer that cannot be sent, because of a field for instance, is a 500: its client would wait for ever.
