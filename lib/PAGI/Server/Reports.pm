@@ -163,7 +163,8 @@ sub _idle_timeout {
     my $version = ref $scope eq 'HASH' && exists $scope->{http_version} ? $scope->{http_version} : undef;
     my $streams = ($version // '') eq '2';
     my $end     = $streams ? 'resetting stream' : 'closing connection';
-    my $text    = "$name idle timeout ($self->{instance}->options->{$option}s) - $end";
+    my $limit   = $self->{instance}->options->{$option};
+    my $text    = "$name idle timeout (${limit}s) - $end";
     $self->_log->warn("PAGI: $text", _request($about));
     return;
 }
