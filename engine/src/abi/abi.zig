@@ -92,7 +92,10 @@ fn newHandle(config: *const peregrine.Config) !*Handle {
     fork.watch();
     const engine: *Engine = try .create(config);
     errdefer engine.destroy();
-    return .create(.{ .here = .{ .engine = engine } });
+    const here = try gpa.create(handle_file.Here);
+    errdefer gpa.destroy(here);
+    here.* = .{ .engine = engine };
+    return .create(.{ .here = here });
 }
 
 pub export fn peregrine_worker_free(handle: ?*Handle) callconv(.c) void {

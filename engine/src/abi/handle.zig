@@ -87,8 +87,9 @@ pub const Handle = struct {
 
     /// Where the engine is.
     pub const Home = union(enum) {
-        /// In C's thread.
-        here: Here,
+        /// In C's thread. Other threads ask where the engine is (`wake`), and must find nothing here that C's
+        /// thread writes: so it lies elsewhere.
+        here: *Here,
         /// In a thread of its own, behind a channel.
         thread: *Channel,
         /// Perhaps in another process: C runs one of its interpreters.
@@ -115,7 +116,10 @@ pub const Handle = struct {
     /// Frees the handle with its engine, or leaves that.
     pub fn destroy(handle: *Handle) void {
         switch (handle.place()) {
-            .here => |here| here.engine.destroy(),
+            .here => |here| {
+                here.engine.destroy();
+                gpa.destroy(here);
+            },
             .thread => |channel| {
                 const engine = channel.local;
                 channel.destroy();
@@ -131,11 +135,12 @@ pub const Handle = struct {
 
     /// Gives an engine of C's, which has not been polled, a thread of its own; the code for what came of it.
     pub fn useThread(handle: *Handle) c_int {
-        const engine = switch (handle.place()) {
-            .here => |here| here.engine,
+        const here = switch (handle.place()) {
+            .here => |here| here,
             .thread => return Code.ok,
             .joined, .gone => return Code.gone,
         };
+        const engine = here.engine;
         if (engine.polled) return Code.out_of_order;
         const channel = Channel.create(gpa, engine) catch |err| {
             errors.setErrnoOf(err);
@@ -144,6 +149,7 @@ pub const Handle = struct {
         assert(engine.host.link == null and engine.pool == null);
         engine.host.link = &channel.engine.link;
         handle.home = .{ .thread = channel };
+        gpa.destroy(here);
         return Code.ok;
     }
 
@@ -151,7 +157,7 @@ pub const Handle = struct {
     pub inline fn place(handle: *Handle) Place {
         if (handle.forks != fork.count()) return .gone;
         return switch (handle.home) {
-            .here => |*here| .{ .here = here },
+            .here => |here| .{ .here = here },
             .thread => |channel| .{ .thread = channel },
             .joined => |interpreter| .{ .joined = interpreter },
         };
