@@ -479,7 +479,7 @@ pub export fn peregrine_use_thread(handle: *Handle) callconv(.c) c_int {
 }
 
 pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]const Event) callconv(.c) c_int {
-    const wait_ms = if (handle.place() != .gone and mailbox.deliver(handle)) 0 else timeout_ms;
+    const wait_ms = if (mailbox.deliver(handle)) 0 else timeout_ms;
     const batch = switch (handle.place()) {
         .here => |here| pollHere(here, wait_ms),
         .thread => |channel| pollChannel(channel, wait_ms, handle.inbox),

@@ -91,7 +91,7 @@ fn wake(context: *anyopaque) void {
 /// the wait, and a post that was delivered leaves nothing to wait for.
 pub fn deliver(handle: *Handle) bool {
     const inbox = handle.inbox orelse return false;
-    if (!inbox.hasMail()) return false;
+    if (!inbox.hasMail() or handle.place() == .gone) return false;
     var space: [fields_max]peregrine.Field = undefined;
     var mail = inbox.take();
     while (mail.pop()) |message| {
