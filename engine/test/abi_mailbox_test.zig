@@ -26,6 +26,14 @@ const World = struct {
         abi.peregrine_worker_free(world.handle);
     }
 
+    /// A connection on which a request has been sent.
+    fn client(world: *const World) !i32 {
+        const fd = try loopback.connect(world.port);
+        errdefer _ = std.c.close(fd);
+        try loopback.send(fd, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+        return fd;
+    }
+
     /// The ticket of the next request.
     fn request(world: *const World) !abi.types.Ticket {
         var events: [*]const abi.types.Event = undefined;
@@ -54,9 +62,8 @@ fn answerOf(response: abi.types.Response, on_thread: bool, space: []u8) ![]const
     defer world.stop();
     const box = mailbox.peregrine_mailbox_new(world.handle).?;
     defer mailbox.peregrine_mailbox_free(box);
-    const client = try loopback.connect(world.port);
+    const client = try world.client();
     defer _ = std.c.close(client);
-    try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
     var answerer: Answerer = .{ .box = box, .ticket = try world.request(), .response = response };
     const thread = try std.Thread.spawn(.{}, Answerer.run, .{&answerer});
     // The wait without bound ends because of the post, and the next poll sends.
@@ -93,9 +100,8 @@ test "a poll that delivers a post does not wait" {
         defer world.stop();
         const box = mailbox.peregrine_mailbox_new(world.handle).?;
         defer mailbox.peregrine_mailbox_free(box);
-        const client = try loopback.connect(world.port);
+        const client = try world.client();
         defer _ = std.c.close(client);
-        try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
         const response: abi.types.Response = .{ .size = @sizeOf(abi.types.Response), .status = 204 };
         const ticket = try world.request();
         try testing.expectEqual(Code.ok, mailbox.peregrine_post(box, ticket, @ptrCast(&response)));
@@ -113,9 +119,8 @@ test "a post that meets a poll is delivered to a loop that calls when the descri
             defer world.stop();
             const box = mailbox.peregrine_mailbox_new(world.handle).?;
             defer mailbox.peregrine_mailbox_free(box);
-            const client = try loopback.connect(world.port);
+            const client = try world.client();
             defer _ = std.c.close(client);
-            try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
             var answerer: Answerer = .{
                 .box = box,
                 .ticket = try world.request(),
