@@ -85,7 +85,7 @@ pub const Handle = struct {
     /// The list that the last peregrine_tls_info_of points to.
     client_chain: std.ArrayList(types.Text) = .empty,
 
-    /// Where the engine is.
+    /// The place of the engine.
     pub const Home = union(enum) {
         /// In C's thread. Other threads ask where the engine is (`wake`), and must find nothing here that C's
         /// thread writes: so it lies elsewhere.
@@ -96,7 +96,7 @@ pub const Handle = struct {
         joined: *Interpreter,
     };
 
-    /// Where the engine is, if it can be reached.
+    /// The place of the engine, or that it cannot be reached from this process.
     pub const Place = union(enum) {
         here: *Here,
         thread: *Channel,
@@ -153,7 +153,7 @@ pub const Handle = struct {
         return Code.ok;
     }
 
-    /// Where the engine is, and whether it can be reached.
+    /// The place of the engine for a caller in this process.
     pub inline fn place(handle: *Handle) Place {
         if (handle.forks != fork.count()) return .gone;
         return switch (handle.home) {
