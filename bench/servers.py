@@ -79,7 +79,7 @@ PAGI = Server(
     "pagi",
     "Peregrine, PAGI application",
     (*PAGI_COMMAND, "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
-    build=("env", "PEREGRINE_CHECKS=", "script/build"),
+    build=("script/build",),
 )
 PAGI_LOG = replace(
     PAGI,
@@ -108,7 +108,7 @@ PSGI = Server(
         *("-E", "production", "--quiet", "1", "--listen", "127.0.0.1:@PORT@"),
         "@ROOT@/examples/psgi/hello/app.psgi",
     ),
-    build=("env", "PEREGRINE_CHECKS=", "script/build"),
+    build=("script/build",),
 )
 PSGI_PROCESS = replace(
     PSGI,

@@ -41,8 +41,9 @@ def _build(command):
         return f"does not build: {error}"
     if done.returncode == 0:
         return None
-    errors = [line for line in (done.stderr + done.stdout).splitlines() if "error:" in line]
-    return "does not build: " + (errors[0].strip() if errors else "no reason given")
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line] or lines[-1:]
+    return f"does not build: {errors[0] if errors else f'exit status {done.returncode}'}"
 
 
 @contextlib.contextmanager

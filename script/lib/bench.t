@@ -3,6 +3,8 @@
 use v5.36;
 use Test::More;
 
+$ENV{PEREGRINE_CHECKS} = 1;    # other tests run beside this one, on the build that has assertions
+
 my $BRIEF = '--rounds 1 --seconds 1';
 
 sub output_of ($command) {
