@@ -33,7 +33,7 @@ subtest 'each word says what it is' => sub {
 };
 
 subtest 'sums over processes, and what was counted stays' => sub {
-    my $counters = Peregrine::Counters->new(workers => 2);
+    my $counters = Peregrine::Counters->new(processes => 2);
     my @columns  = map { $counters->claim } 1 .. 3;
     pipe my $reader, my $writer or die "pipe: $!";
     my @children;
@@ -69,7 +69,7 @@ subtest 'sums over processes, and what was counted stays' => sub {
 };
 
 subtest 'columns run out, and come back' => sub {
-    my $counters = Peregrine::Counters->new(workers => 1);
+    my $counters = Peregrine::Counters->new(processes => 1);
     my @columns;
     while (defined(my $column = $counters->claim)) { push @columns, $column }
     is @columns,         18,    'twice the workers and sixteen';
@@ -79,7 +79,7 @@ subtest 'columns run out, and come back' => sub {
 };
 
 subtest 'a sum never falls while columns are moved' => sub {
-    my $counters = Peregrine::Counters->new(workers => 1);
+    my $counters = Peregrine::Counters->new(processes => 1);
     pipe my $reader, my $writer or die "pipe: $!";
     my $pid = child(sub {
         close $reader;

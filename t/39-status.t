@@ -153,7 +153,7 @@ subtest 'a page of another site does not get in by a name of its own' => sub {
 
     my $asked = async sub {
         my ($name, @hosts) = @_;
-        my $counters = Peregrine::Counters->new(workers => 1);
+        my $counters = Peregrine::Counters->new(processes => 1);
         my $page     = PAGI::Server::Status->new(counters => $counters, @hosts)->to_app;
         my @sent;
         await $page->(

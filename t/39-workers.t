@@ -342,7 +342,7 @@ subtest 'limits are shared' => sub {
     );
     IO::Async::Loop->new->add($server);
     is($server->effective_memory_max, 64 << 20, 'memory_max is divided');
-    my $inner = $server->_part->configuration_of_worker->options;
+    my $inner = $server->_part->configuration_of_child->options;
     is($inner->{max_connections_per_address},
         3, 'an address may have a part of its connections in each, rounded up');
     is($inner->{max_connection_rate_per_address}, 1,        '... and of its rate');

@@ -27,7 +27,7 @@ BEGIN {
 }
 use constant HEAD => RESTARTS + @RESTARTS;
 
-# While old workers leave, new ones have columns already.
+# While old processes leave, new ones have columns already.
 use constant SPARE => 16;
 # Looks that a reader takes at what the master moves meanwhile.
 use constant LOOKS_MAX => 100;
@@ -39,7 +39,7 @@ sub restarts { return @RESTARTS }
 
 sub new {
     my ($class, %args) = @_;
-    my $columns = 2 * ($args{workers} || 1) + SPARE;
+    my $columns = 2 * ($args{processes} || 1) + SPARE;
     # The first column is that of processes which have gone.
     my $memory = Peregrine::Words->new(HEAD + (1 + $columns) * WIDTH);
     return bless { memory => $memory, columns => $columns, free => [ 1 .. $columns ] }, $class;
@@ -79,7 +79,7 @@ sub _offset {
     return HEAD + $column * WIDTH;
 }
 
-# ---- A worker's side ----------------------------------------------------------------------------
+# ---- A process's side ---------------------------------------------------------------------------
 
 sub begin {
     my ($self, $column) = @_;
@@ -156,12 +156,12 @@ __END__
 
 =head1 NAME
 
-Peregrine::Counters - what worker processes count, in memory that they share
+Peregrine::Counters - what processes count, in memory that they share
 
 =head1 SYNOPSIS
 
     # The master, before it forks
-    my $counters = Peregrine::Counters->new(workers => 4);
+    my $counters = Peregrine::Counters->new(processes => 4);
     my $column   = $counters->claim;
 
     if (!fork) {
@@ -170,7 +170,7 @@ Peregrine::Counters - what worker processes count, in memory that they share
         ...
     }
 
-    # When that worker has ended
+    # When that process has ended
     $counters->note_restart('exit');
     $counters->zero($column);
 
@@ -182,7 +182,7 @@ Peregrine::Counters - what worker processes count, in memory that they share
 A table with a column for each process that serves. The engine counts in the words of its column
 (L<Peregrine/counters>); it is the only one that writes them, so there is no lock. The counts of a process
 outlive it: the master adds them to a column of its own, so that sums never fall, and a reader never takes a
-worker's end for a restart of the server.
+process's end for a restart of the server.
 
 Knows nothing of applications, nor of HTTP.
 
@@ -190,7 +190,7 @@ Knows nothing of applications, nor of HTTP.
 
 =head2 new
 
-    my $counters = Peregrine::Counters->new(workers => 4);
+    my $counters = Peregrine::Counters->new(processes => 4);
 
 Maps the memory. There is room for twice as many processes and sixteen more, so that new ones can begin while
 old ones leave. Dies with a text if there is no memory.
@@ -205,9 +205,9 @@ Descriptions of the counts, as hash references, see L<Peregrine/counters>.
 
     my @reasons = Peregrine::Counters->restarts;
 
-Why workers are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop was
-blocked for too long), C<failed_start>, C<request> (a request was stuck), C<max_requests>, C<max_worker_age>,
-C<max_worker_rss>, C<restart> (new code), C<other>.
+Why processes are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop
+was blocked for too long), C<failed_start>, C<request> (a request was stuck), C<max_requests>,
+C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
 
 =head2 claim
 

@@ -9,39 +9,37 @@ use Future;
 use IO::Async::Loop;
 use List::Util qw(max min);
 use Peregrine;
+use Peregrine::Deadline;
 use Peregrine::Fork;
 use Peregrine::Link;
 use Peregrine::Templates;
 use POSIX        ();
 use Scalar::Util qw(weaken);
-use Time::HiRes  qw(CLOCK_MONOTONIC);
 
-# A worker that ends sooner than that many seconds after its start counts as one more crash in a row. The
-# first is replaced at once, the next ones wait, each twice as long as the one before.
+# A child that ends within CRASH_S seconds of its start counts as one more crash in a row. After the first
+# crash another child is started at once; after each further one the master waits twice as long as before.
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
-# Seconds between two looks at the workers' deadlines.
+# Seconds between two looks at the deadlines of children.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
-# Seconds that a worker has to end in which was to serve code that is old by now.
+# Seconds in which a child has to end that is still starting when a restart makes its code old.
 use constant SUPERSEDED_S => 3;
-# Seconds between two counts of a worker's own memory.
+# Seconds between two counts of a child's own memory.
 use constant COUNT_S => 5;
-# Seconds that a worker serves at least which has more memory than it may have from its start.
+# Seconds that a child serves at least if its memory is beyond the limit from its start.
 use constant LARGE_S => 60;
-# Seconds that a worker has, beyond the time for its stop, to say that it has ended.
+# Seconds that a child has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
-# Seconds that a stuck worker gets for telling where it is, before it is killed.
+# Seconds that a stuck child gets for telling where it is, before it is killed.
 use constant SAY_S => 3;
-# Seconds that templates get for END blocks when workers have used up the time of the stop.
+# Seconds that templates have for their END blocks when children have used up the time of the stop.
 use constant END_LEAST_S => 1;
-# Workers that there may be at once, old and new ones.
+# Children that may run at the same time, old and new ones.
 use constant BUSY_MAX => 4096;
-# Seconds after which a worker that ended as TERM ends it was told to by itself. A TERM for the whole process
-# group comes to the master as well, which may hear of the worker's end before.
+# A child that ended with status 0 or by TERM counts as one that ended unasked only after this many seconds: a
+# TERM for the whole process group comes to the master, too, which may hear of the child's end before.
 use constant ALONE_S => 0.1;
-# Neither a clock that is set nor a machine that slept is a worker's fault.
-sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
-
-# From the end of a worker's link to that of its process; then somebody else has taken note of that.
+# Seconds from the end of a child's link to the end of its process. After that another process has waited for
+# it.
 use constant END_S => 1;
 
 # See Peregrine::Threads.
@@ -54,16 +52,16 @@ sub new {
             qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role spread)
         },
-        wanted     => $args{workers},
-        workers    => {},               # by id
-        started    => 0,                # workers that were started; the number is the last one's id
-        trouble    => {},               # by number: { crashes, timer }
-        waiting    => {},               # by number: why the worker there is to be replaced
-        phase      => 'new',            # -> starting -> running -> stopping -> over
+        wanted     => $args{count},
+        children   => {},                        # by id
+        started    => 0,                         # children that were started; the number is the last one's id
+        trouble    => {},                        # by number: { crashes, timer }
+        waiting    => {},                        # by number: why the child there is to be replaced
+        phase      => 'new',                     # -> starting -> running -> stopping -> over
         generation => 0,
-        most       => 0,                # the highest number that a worker had
+        most       => 0,                         # the highest number that a child had
         pid        => $$,
-        looked     => _now(),
+        looked     => Peregrine::Deadline::now(),
     }, $class;
     if ($self->{busy_timeout}) {
         $self->{busy_words} = Peregrine::Words->new(BUSY_MAX);
@@ -73,7 +71,6 @@ sub new {
     return $self;
 }
 
-# Whatever needs one waits for it.
 sub _templates {
     my ($self, $args) = @_;
     Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
@@ -87,7 +84,7 @@ sub _templates {
 sub _has_template {
     my ($self) = @_;
     return $self->_balance if $self->{phase} ne 'starting';
-    for my $number (1 .. $self->{wanted}) { $self->_start_worker($number) if !$self->_at($number) }
+    for my $number (1 .. $self->{wanted}) { $self->_start_child($number) if !$self->_at($number) }
     return;
 }
 
@@ -96,8 +93,8 @@ sub busy_words { return $_[0]{busy_words} }
 sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
 sub wanted     { return $_[0]{wanted} }
 
-sub workers {
-    return sort { $a->{number} <=> $b->{number} || $a->{id} <=> $b->{id} } values %{ $_[0]{workers} };
+sub children {
+    return sort { $a->{number} <=> $b->{number} || $a->{id} <=> $b->{id} } values %{ $_[0]{children} };
 }
 
 sub _log {
@@ -114,7 +111,7 @@ sub start {
     $self->{starting} = $self->{loop}->new_future;
     $self->_look_later;
     if (!$self->{templates}) {
-        $self->_start_worker($_) for 1 .. $self->{wanted};
+        $self->_start_child($_) for 1 .. $self->{wanted};
         return $self->{starting};
     }
     weaken(my $weak = $self);
@@ -122,7 +119,7 @@ sub start {
     return $self->{starting};
 }
 
-# No worker serves, and none will.
+# No child serves, and the master starts no other.
 sub _cannot_start {
     my ($self, $reason) = @_;
     return if $self->{phase} ne 'starting';
@@ -132,15 +129,15 @@ sub _cannot_start {
     return;
 }
 
-# Each number has its worker, or is waiting for it; nobody else is there.
+# Starts a child for each number that has none, and lets children with higher numbers go.
 sub _balance {
     my ($self) = @_;
     return if $self->{phase} ne 'running' || $self->_has_no_template;
     for my $number (1 .. $self->{wanted}) {
         next if $self->_at($number) || ($self->{trouble}{$number} || {})->{timer};
-        $self->_start_worker($number);
+        $self->_start_child($number);
     }
-    my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->workers;
+    my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->children;
     if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
     else                                   { $self->{waiting}{1} //= 'fewer' }
     $self->_replace_next;
@@ -153,7 +150,7 @@ sub _has_no_template {
     return $self->{templates} && !$self->{templates}->current ? 1 : 0;
 }
 
-# If workers have sockets of their own, the first worker also serves the sockets of workers beyond the new
+# If children have sockets of their own, the first child also serves the sockets of children beyond the new
 # number. It has the sockets that existed when it was started.
 sub _may_be_fewer {
     my ($self) = @_;
@@ -162,31 +159,31 @@ sub _may_be_fewer {
     return $first && $first->{wanted} <= $self->{wanted} && $first->{most} == $self->{most} ? 1 : 0;
 }
 
-# The worker that has this number, or will have it.
+# The child that has this number, or will have it.
 sub _at {
     my ($self, $number, $state) = @_;
-    my ($worker) =
+    my ($child) =
         grep { $_->{number} == $number && ($state ? $_->{state} eq $state : $_->{state} ne 'leaving') }
-        $self->workers;
-    return $worker;
+        $self->children;
+    return $child;
 }
 
 # ---- Processes ----------------------------------------------------------------------------------
 
-# `$failure`: why the one did not start that this one stands in for.
-sub _start_worker {
+# `$failure`: why the child did not start in whose place this child stands.
+sub _start_child {
     my ($self, $number, $replaces, $failure) = @_;
     $self->{most} = $number if $number > $self->{most};
     my ($here, $there) =
         eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
     my $reason = $@;
     my $column = $self->{counters} ? $self->{counters}->claim : undef;
-    my $worker = {
+    my $child  = {
         id         => ++$self->{started},
         number     => $number,
         state      => 'starting',                            # -> serving -> leaving
-        since      => _now(),
-        heard      => _now(),
+        since      => Peregrine::Deadline::now(),
+        heard      => Peregrine::Deadline::now(),
         generation => $self->{generation},
         wanted     => $self->{wanted},
         most       => $self->{most},
@@ -197,138 +194,138 @@ sub _start_worker {
         busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
         spread     => $self->{spread}    ? $self->{spread}->claim        : undef,
     };
-    if (!$here || !eval { $self->_launch($worker, $there); 1 }) {
+    if (!$here || !eval { $self->_launch($child, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
         $_->close for grep { defined } $here, $there;
         $self->_log(error => $self->_kind . " $number cannot be started: $reason");
-        $self->_give_back($worker);
+        $self->_give_back($child);
         $self->_failed_start($number, $reason);
         return;
     }
     $there->close;
-    $self->{workers}{ $worker->{id} } = $worker;
+    $self->{children}{ $child->{id} } = $child;
     weaken(my $weak = $self);
     $here->watch(
         $self->{loop},
-        sub { $weak && $weak->_hear($worker, @_) },
-        sub { $weak && $weak->_link_ended($worker) }
+        sub { $weak && $weak->_hear($child, @_) },
+        sub { $weak && $weak->_link_ended($child) }
     );
-    return $worker;
+    return $child;
 }
 
-# The word for a worker in messages.
+# The word for a child in messages.
 sub _kind { return 'worker' }
 
-# Makes its process, which gets `$there`: the other end of its link.
+# Makes the child's process, which gets `$there`: the other end of the child's link.
 sub _launch {
-    my ($self, $worker, $there) = @_;
+    my ($self, $child, $there) = @_;
     return $self->{templates}
-        ? $self->_fork_from_template($worker, $there)
-        : $self->_fork_here($worker, $there);
+        ? $self->_fork_from_template($child, $there)
+        : $self->_fork_here($child, $there);
 }
 
-# Frees the worker's part of the memory that all processes share.
+# Frees the child's part of the memory that all processes share.
 sub _give_back {
-    my ($self,   $worker) = @_;
-    my ($column, $busy)   = @{$worker}{qw(column busy)};
-    $self->{counters}->zero($column)            if defined $column;
-    $self->{spread}->release($worker->{spread}) if defined $worker->{spread};
-    return                                      if !defined $busy;
+    my ($self,   $child) = @_;
+    my ($column, $busy)  = @{$child}{qw(column busy)};
+    $self->{counters}->zero($column)           if defined $column;
+    $self->{spread}->release($child->{spread}) if defined $child->{spread};
+    return                                     if !defined $busy;
     $self->{busy_words}->set($busy, 0);
     push @{ $self->{busy_free} }, $busy;
     return;
 }
 
 sub _fork_here {
-    my ($self, $worker, $there) = @_;
+    my ($self, $child, $there) = @_;
     $there->keep_in_child;
     my $pid = Peregrine::Fork::child() // die "fork: $!\n";
-    $self->_become_worker({ %$worker, link => $there, pid => $$ }) if !$pid;
-    $self->_watch_process($worker, $pid);
+    $self->_become_child({ %$child, link => $there, pid => $$ }) if !$pid;
+    $self->_watch_process($child, $pid);
     return;
 }
 
-# Closes what the master has, and runs the worker. Never returns.
-sub _become_worker {
-    my ($self, $worker) = @_;
-    $worker->{link}->use_in_child;
-    $_->{link}->close for $self->workers;
-    $self->{workers} = {};
+# Closes what the master has, and runs the child. Never returns.
+sub _become_child {
+    my ($self, $child) = @_;
+    $child->{link}->use_in_child;
+    $_->{link}->close for $self->children;
+    $self->{children} = {};
     Peregrine::Fork::live(
-        $worker->{link},
-        $self->{role} // "worker $worker->{number}",
-        sub { return $self->{run}->($worker) }
+        $child->{link},
+        $self->{role} // "worker $child->{number}",
+        sub { return $self->{run}->($child) }
     );
     return;
 }
 
-# Its process says which one it is, and waits until somebody has taken note of it.
+# The process tells its pid over the link and waits for `go`, so that the master watches it from the start.
 sub _fork_from_template {
-    my ($self, $worker, $there) = @_;
-    my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($worker) : {};
-    $worker->{template} =
-        $self->{templates}->fork_worker({ %$facts, %{$worker}{qw(number wanted most column busy spread)} },
-        $there, @descriptors)
+    my ($self, $child, $there) = @_;
+    my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
+    $child->{template} =
+        $self->{templates}
+        ->fork_child({ %$facts, %{$child}{qw(number wanted most column busy spread)} }, $there, @descriptors)
         || die "the template does not answer\n";
     return;
 }
 
 sub _introduced {
-    my ($self, $worker, $pid) = @_;
-    return if $worker->{pid} || $pid !~ /\A[1-9][0-9]*\z/;
-    $self->_watch_process($worker, $pid);
-    $worker->{link}->say('go');
+    my ($self, $child, $pid) = @_;
+    return if $child->{pid} || $pid !~ /\A[1-9][0-9]*\z/;
+    $self->_watch_process($child, $pid);
+    $child->{link}->say('go');
     return;
 }
 
 sub _watch_process {
-    my ($self, $worker, $pid) = @_;
-    $worker->{pid} = $pid;
+    my ($self, $child, $pid) = @_;
+    $child->{pid} = $pid;
     weaken(my $weak = $self);
-    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($worker, $_[1]) });
+    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($child, $_[1]) });
     return;
 }
 
-# As a rule the process has ended. One of a template that has not, or whose end nobody has seen, does not
-# count any more.
+# As a rule the process has ended. A process that a template has forked may have failed to start, or another
+# process may have waited for it: then the child is given up here.
 sub _link_ended {
-    my ($self, $worker) = @_;
-    return                       if !$worker->{template};
-    return $self->_gone($worker) if !$worker->{pid};
+    my ($self, $child) = @_;
+    return                      if !$child->{template};
+    return $self->_gone($child) if !$child->{pid};
     weaken(my $weak = $self);
     $self->{loop}->watch_time(
         after => END_S,
         code  => sub {
-            return if !$weak || !$weak->{workers}{ $worker->{id} };
-            kill KILL => $worker->{pid} if $worker->{state} ne 'leaving';
-            $weak->_gone($worker) if !kill 0 => $worker->{pid};
+            return if !$weak || !$weak->{children}{ $child->{id} };
+            kill KILL => $child->{pid} if $child->{state} ne 'leaving';
+            $weak->_gone($child) if !kill 0 => $child->{pid};
         }
     );
     return;
 }
 
 sub _gone {
-    my ($self, $worker, $status) = @_;
-    delete $self->{workers}{ $worker->{id} } or return;
-    $self->_hear($worker, @$_) for $worker->{link}->read_lines;
-    $worker->{link}->close;
-    $self->_give_back($worker);
-    $self->{templates}->lost_worker($worker->{template}) if $worker->{template};
-    return $self->_stopped                               if $self->{phase} eq 'stopping';
-    my $state = $worker->{state};
-    return $self->_died_alone($worker, $status) if $state eq 'serving' && _is_like_a_stop($status);
-    $self->_not_started($worker, $status)       if $state eq 'starting';
-    $self->_died($worker, $status)              if $state eq 'serving';
-    # TERM is what it is told to leave with while it starts.
-    $self->_log(warn => $self->_name($worker) . ', which was to leave, ' . _how_it_ended($status))
+    my ($self, $child, $status) = @_;
+    delete $self->{children}{ $child->{id} } or return;
+    $self->_hear($child, @$_) for $child->{link}->read_lines;
+    $child->{link}->close;
+    $self->_give_back($child);
+    $self->{templates}->lost_child($child->{template}) if $child->{template};
+    return $self->_stopped                             if $self->{phase} eq 'stopping';
+    my $state = $child->{state};
+    return $self->_died_alone($child, $status) if $state eq 'serving' && _is_like_a_stop($status);
+    $self->_not_started($child, $status)       if $state eq 'starting';
+    $self->_died($child, $status)              if $state eq 'serving';
+    # A child that is still starting is told to leave by TERM.
+    $self->_log(warn => $self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
     $self->_balance;
     return;
 }
 
 sub _name {
-    my ($self, $worker) = @_;
-    return "worker $worker->{number} (" . ($worker->{pid} // 'not forked yet') . ')';
+    my ($self, $child) = @_;
+    return "worker $child->{number} (" . ($child->{pid} // 'not forked yet') . ')';
 }
 
 sub _how_it_ended {
@@ -336,7 +333,7 @@ sub _how_it_ended {
     return defined $status ? Peregrine::Fork::how_it_ended($status) : 'has ended';
 }
 
-# ---- A worker that ended unasked ----------------------------------------------------------------
+# ---- A child that ended unasked ----------------------------------------------------------------
 
 sub _is_like_a_stop {
     my ($status) = @_;
@@ -344,13 +341,13 @@ sub _is_like_a_stop {
 }
 
 sub _died_alone {
-    my ($self, $worker, $status) = @_;
+    my ($self, $child, $status) = @_;
     weaken(my $weak = $self);
     $self->{loop}->watch_time(
         after => ALONE_S,
         code  => sub {
             return if !$weak || $weak->{phase} ne 'running';
-            $weak->_died($worker, $status);
+            $weak->_died($child, $status);
             $weak->_balance;
         }
     );
@@ -358,14 +355,14 @@ sub _died_alone {
 }
 
 sub _died {
-    my ($self, $worker, $status) = @_;
-    my $early   = _now() - $worker->{since} < CRASH_S;
-    my $trouble = $self->{trouble}{ $worker->{number} } ||= { crashes => 0 };
+    my ($self, $child, $status) = @_;
+    my $early   = Peregrine::Deadline::now() - $child->{since} < CRASH_S;
+    my $trouble = $self->{trouble}{ $child->{number} } ||= { crashes => 0 };
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
-    my $why = $worker->{killed} // _how_it_ended($status);
-    $self->_count_restart($worker->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
-    $self->_log(warn => $self->_name($worker) . " $why: another one takes its place");
-    $self->_back_off($worker->{number});
+    my $why = $child->{killed} // _how_it_ended($status);
+    $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
+    $self->_log(warn => $self->_name($child) . " $why: another one takes its place");
+    $self->_back_off($child->{number});
     return;
 }
 
@@ -376,20 +373,19 @@ sub _count_restart {
 }
 
 sub _not_started {
-    my ($self, $worker, $status) = @_;
-    my $reason = $worker->{killed} // $worker->{reason}
-        // 'it ' . _how_it_ended($status) . ' during its start';
-    my $number = $worker->{number};
+    my ($self, $child, $status) = @_;
+    my $reason = $child->{killed} // $child->{reason} // 'it ' . _how_it_ended($status) . ' during its start';
+    my $number = $child->{number};
     $self->_count_restart('failed_start');
-    if ($worker->{replaces} && $self->{workers}{ $worker->{replaces} }) {
-        $self->_replacement_failed($worker, $reason);
+    if ($child->{replaces} && $self->{children}{ $child->{replaces} }) {
+        $self->_replacement_failed($child, $reason);
         return;
     }
-    # All of the first workers say the same, as a rule.
+    # The first children fail for the same reason, as a rule, which is logged once.
     if (!$self->{told}{$reason}++) { $self->_log(error => $self->_kind . " $number cannot start: $reason") }
-    # Unless it was to stand in itself.
-    if ($self->{stands_in} && !defined $worker->{failure}) { $self->_start_worker($number, undef, $reason) }
-    else                                                   { $self->_failed_start($number, $reason) }
+    # A child that was to stand in gets no stand-in itself.
+    if ($self->{stands_in} && !defined $child->{failure}) { $self->_start_child($number, undef, $reason) }
+    else                                                  { $self->_failed_start($number, $reason) }
     return;
 }
 
@@ -398,11 +394,11 @@ sub _failed_start {
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
     return $self->_back_off($number)     if $self->{phase} eq 'running';
-    return $self->_cannot_start($reason) if !%{ $self->{workers} };
+    return $self->_cannot_start($reason) if !%{ $self->{children} };
     return;
 }
 
-# The next start for this number has to wait, the longer the more often it went wrong.
+# The next child with this number waits for its start, the longer the more children have failed in a row.
 sub _back_off {
     my ($self, $number) = @_;
     my $trouble = $self->{trouble}{$number};
@@ -424,35 +420,35 @@ sub _back_off {
     return;
 }
 
-# ---- What workers say ---------------------------------------------------------------------------
+# ---- What children say ---------------------------------------------------------------------------
 
 my %HEAR = (
     pid     => \&_introduced,
     ready   => \&_ready,
-    failed  => sub { my ($self, $worker, $text) = @_; $worker->{reason} = $text; return },
-    beat    => sub { my ($self, $worker, $text) = @_; $worker->{connections} = $text; return },
-    recycle => sub { my ($self, $worker, $text) = @_; return $self->replace($worker, $text) },
-    leaves  => sub { my ($self, $worker) = @_; $worker->{leaves} = 1; return $self->_look_at_restart },
+    failed  => sub { my ($self, $child, $text) = @_; $child->{reason} = $text; return },
+    beat    => sub { my ($self, $child, $text) = @_; $child->{connections} = $text; return },
+    recycle => sub { my ($self, $child, $text) = @_; return $self->replace($child, $text) },
+    leaves  => sub { my ($self, $child) = @_; $child->{leaves} = 1; return $self->_look_at_restart },
 );
 
 sub _hear {
-    my ($self, $worker, $word, $text) = @_;
-    $worker->{heard} = _now();
+    my ($self, $child, $word, $text) = @_;
+    $child->{heard} = Peregrine::Deadline::now();
     my $further = ($self->{hear} || {})->{$word};
-    return $further->($worker, $text) if $further;
+    return $further->($child, $text) if $further;
     my $do = $HEAR{$word} or return;
-    $self->$do($worker, $text);
+    $self->$do($child, $text);
     return;
 }
 
 sub _ready {
-    my ($self, $worker) = @_;
-    return if $worker->{state} ne 'starting';
-    $worker->{state} = 'serving';
-    $worker->{since} = _now();
-    my $old = $worker->{replaces} ? $self->{workers}{ $worker->{replaces} } : undef;
+    my ($self, $child) = @_;
+    return if $child->{state} ne 'starting';
+    $child->{state} = 'serving';
+    $child->{since} = Peregrine::Deadline::now();
+    my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
     if ($old) {
-        my $reason = delete $self->{waiting}{ $worker->{number} };
+        my $reason = delete $self->{waiting}{ $child->{number} };
         $self->_count_restart($reason // 'restart');
         $self->_let_go($old, $reason  // 'restart');
     }
@@ -461,14 +457,14 @@ sub _ready {
         $self->{on_serving}->() if $self->{on_serving};
         $self->{starting}->done($self);
     }
-    $self->{waiting}{ $worker->{number} } //= 'restart' if $worker->{generation} < $self->{generation};
+    $self->{waiting}{ $child->{number} } //= 'restart' if $child->{generation} < $self->{generation};
     $self->_balance;
     return;
 }
 
 # ---- More and fewer ------------------------------------------------------------------------------
 
-sub set_workers {
+sub set_count {
     my ($self, $count) = @_;
     $self->{wanted} = $count;
     $self->_balance;
@@ -478,9 +474,9 @@ sub set_workers {
 # ---- Replacing ----------------------------------------------------------------------------------
 
 sub replace {
-    my ($self, $worker, $reason) = @_;
-    return if $worker->{state} ne 'serving' || $self->{phase} ne 'running';
-    $self->{waiting}{ $worker->{number} } //= $reason;
+    my ($self, $child, $reason) = @_;
+    return if $child->{state} ne 'serving' || $self->{phase} ne 'running';
+    $self->{waiting}{ $child->{number} } //= $reason;
     $self->_replace_next;
     return;
 }
@@ -503,7 +499,7 @@ sub restart {
     return $restarting;
 }
 
-# Workers that wait for the restart before this one still do.
+# Children that wait for the restart before this one still do.
 sub _renewed {
     my ($self, $failure) = @_;
     delete $self->{renewal};
@@ -519,19 +515,19 @@ sub _replace_all {
     my ($self) = @_;
     $self->{generation}++;
     $self->_forget_failures;
-    $self->_supersede($_) for grep { $_->{state} eq 'starting' } $self->workers;
-    $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->workers;
+    $self->_supersede($_) for grep { $_->{state} eq 'starting' } $self->children;
+    $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->children;
     $self->_balance;
     $self->_look_at_restart;
     return;
 }
 
-# A worker that is still starting has read code that is old by now, and may never come to its end.
+# A child that is still starting has read code that is old by now, and may never come to its end.
 sub _supersede {
-    my ($self, $worker) = @_;
-    $self->_interrupt_start($worker);
-    $self->_tell_to_leave($worker, SUPERSEDED_S, 'stop');
-    $self->_start_worker($worker->{number}) if !$worker->{replaces};
+    my ($self, $child) = @_;
+    $self->_interrupt_start($child);
+    $self->_tell_to_leave($child, SUPERSEDED_S, 'stop');
+    $self->_start_child($child->{number}) if !$child->{replaces};
     return;
 }
 
@@ -541,26 +537,26 @@ sub renew {
     $self->{generation}++;
     $self->_forget_failures;
     $self->{waiting} = {};
-    for my $worker (grep { $_->{state} ne 'leaving' } $self->workers) {
-        $self->_interrupt_start($worker);
-        $self->_tell_to_leave($worker, $self->{stop_timeout}->('renew'), 'stop');
+    for my $child (grep { $_->{state} ne 'leaving' } $self->children) {
+        $self->_interrupt_start($child);
+        $self->_tell_to_leave($child, $self->{stop_timeout}->('renew'), 'stop');
     }
-    $self->_start_worker($_) for 1 .. $self->{wanted};
+    $self->_start_child($_) for 1 .. $self->{wanted};
     $self->_look_at_restart;
     return;
 }
 
-# Seconds that a worker has which starts when all are to leave.
+# Seconds that a child has to leave in when the master stops while the child starts.
 sub _start_left { return SUPERSEDED_S }
 
-# A worker that still loads code does not read its link, so the stop is told to it by a signal.
+# A child that still loads code does not read its link, so the stop is told to it by a signal.
 sub _interrupt_start {
-    my ($self, $worker) = @_;
-    kill TERM => $worker->{pid} if $worker->{state} eq 'starting' && $worker->{pid};
+    my ($self, $child) = @_;
+    kill TERM => $child->{pid} if $child->{state} eq 'starting' && $child->{pid};
     return;
 }
 
-# From now on workers may start that could not.
+# Children start without waiting again, and failures are logged again.
 sub _forget_failures {
     my ($self) = @_;
     for my $trouble (values %{ $self->{trouble} }) {
@@ -570,25 +566,25 @@ sub _forget_failures {
     return;
 }
 
-# A restart is over when no worker waits for its replacement, whether all were replaced or the restart was
-# given up, and the replaced workers accept no more connections.
+# A restart is over when no child waits for its replacement, whether all were replaced or the restart was
+# given up, and the replaced children accept no more connections.
 sub _look_at_restart {
     my ($self) = @_;
     my $restarting = $self->{restarting} or return;
     return if $self->{templates} && $self->{templates}->is_renewing;
     return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
-    return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
-    return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->workers;
+    return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
+    return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->children;
     delete $self->{restarting};
     $self->{templates}->settle if $self->{templates};
     $restarting->done;
     return;
 }
 
-# Replaces a worker at a time. The new worker serves before the old one leaves.
+# Replaces one child at a time. The new child serves before the old one leaves.
 sub _replace_next {
     my ($self) = @_;
-    return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->workers;
+    return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
         my $old = $self->_at($number, 'serving');
         if (!$old || $number > $self->{wanted}) {
@@ -596,16 +592,16 @@ sub _replace_next {
             next;
         }
         next if ($self->{trouble}{$number} || {})->{timer};
-        $self->_start_worker($number, $old);
+        $self->_start_child($number, $old);
         return;
     }
     return;
 }
 
-# The old worker goes on.
+# The new child could not start: the old one goes on.
 sub _replacement_failed {
-    my ($self, $worker, $reason) = @_;
-    my $number  = $worker->{number};
+    my ($self, $child, $reason) = @_;
+    my $number  = $child->{number};
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
@@ -619,7 +615,7 @@ sub _give_up_restart {
     my ($self, $why) = @_;
     my $waiting = $self->{waiting};
     delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
-    my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->workers;
+    my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->children;
     my $old = $self->{wanted} - $new;
     $self->_log(error => "the restart is given up, $why; workers that go on as they are: $old");
     $self->{templates}->go_back if $self->{templates} && !$new;
@@ -627,25 +623,25 @@ sub _give_up_restart {
     return;
 }
 
-# ---- Telling workers to end ---------------------------------------------------------------------
+# ---- Telling children to end ---------------------------------------------------------------------
 
-# Tells a worker to leave once its connections have ended.
+# Tells a child to leave once its connections have ended.
 sub _let_go {
-    my ($self, $worker, $reason) = @_;
-    return if $worker->{state} eq 'leaving';
+    my ($self, $child, $reason) = @_;
+    return if $child->{state} eq 'leaving';
     my @message = ($reason eq 'stop' ? 'stop' : 'retire', $reason);
-    $self->_tell_to_leave($worker, $self->{stop_timeout}->(@message), @message);
+    $self->_tell_to_leave($child, $self->{stop_timeout}->(@message), @message);
     return;
 }
 
 sub _tell_to_leave {
-    my ($self, $worker, $seconds, @message) = @_;
-    my $deadline = _now() + $seconds + ANSWER_S;
+    my ($self, $child, $seconds, @message) = @_;
+    my $deadline = Peregrine::Deadline::now() + $seconds + ANSWER_S;
     # An earlier deadline still holds.
-    $worker->{deadline} = $deadline if $worker->{state} ne 'leaving' || $deadline < $worker->{deadline};
-    $worker->{state}    = 'leaving';
-    $worker->{link}->say(within => sprintf '%.3f', $seconds);
-    $worker->{link}->say(@message);
+    $child->{deadline} = $deadline if $child->{state} ne 'leaving' || $deadline < $child->{deadline};
+    $child->{state}    = 'leaving';
+    $child->{link}->say(within => sprintf '%.3f', $seconds);
+    $child->{link}->say(@message);
     return;
 }
 
@@ -658,7 +654,7 @@ sub _end {
     my ($self, @message) = @_;
     if ($self->{stopping}) {
         my $seconds = $self->{stop_timeout}->('stop');
-        $self->_tell_to_leave($_, $seconds, 'stop') for grep { $message[0] eq 'stop' } $self->workers;
+        $self->_tell_to_leave($_, $seconds, 'stop') for grep { $message[0] eq 'stop' } $self->children;
         return $self->{stopping};
     }
     my $before = $self->{phase};
@@ -667,13 +663,14 @@ sub _end {
     $self->_forget_failures;
     $self->{waiting} = {};
     (delete $self->{restarting})->done if $self->{restarting};
-    $self->_interrupt_start($_) for $self->workers;
+    $self->_interrupt_start($_) for $self->children;
     my $seconds = $self->{stop_timeout}->(@message);
-    $self->{stop_until} = _now() + $seconds;
-    # A worker that is retiring already is to leave as the others; one that starts has no requests to finish.
-    for my $worker ($self->workers) {
-        my $limit = $worker->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
-        $self->_tell_to_leave($worker, $limit, @message);
+    $self->{stop_until} = Peregrine::Deadline::now() + $seconds;
+    # A child that is retiring is told to stop as the others are. A child that starts has no requests to
+    # finish.
+    for my $child ($self->children) {
+        my $limit = $child->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
+        $self->_tell_to_leave($child, $limit, @message);
     }
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
         if $before eq 'starting';
@@ -681,7 +678,7 @@ sub _end {
     return $self->{stopping};
 }
 
-# Each serves what it has, for others accept at the same sockets.
+# Another program accepts at the same sockets: children answer once more on each connection.
 sub retire {
     my ($self) = @_;
     return $self->_end(retire => 'restart');
@@ -692,19 +689,19 @@ sub hurry {
     $self->{hurried}++;
     $self->{templates}->kill('was told to stop again and again')
         if $self->{templates} && $self->{hurried} > 2;
-    for my $worker ($self->workers) {
-        $worker->{link}->say('hurry');
+    for my $child ($self->children) {
+        $child->{link}->say('hurry');
         # The fourth request to stop kills.
-        $self->_kill($worker, 'was told to stop again and again') if $self->{hurried} > 2;
+        $self->_kill($child, 'was told to stop again and again') if $self->{hurried} > 2;
     }
     return;
 }
 
 sub _stopped {
     my ($self) = @_;
-    return if $self->{phase} ne 'stopping' || %{ $self->{workers} };
+    return if $self->{phase} ne 'stopping' || %{ $self->{children} };
     if ($self->{templates} && !$self->{templates_gone}) {
-        my $left = max(END_LEAST_S, $self->{stop_until} - _now());
+        my $left = max(END_LEAST_S, $self->{stop_until} - Peregrine::Deadline::now());
         $self->{templates}->stop($left)->on_ready(sub { $self->{templates_gone} = 1; $self->_stopped });
         return;
     }
@@ -716,7 +713,7 @@ sub _stopped {
 
 sub tell {
     my ($self, @message) = @_;
-    $_->{link}->say(@message) for $self->workers;
+    $_->{link}->say(@message) for $self->children;
     $self->{templates}->tell(@message) if $self->{templates};
     return;
 }
@@ -730,76 +727,76 @@ sub _look_later {
         after => LOOK_S,
         code  => sub {
             return if !$weak || $weak->{phase} eq 'over';
-            $weak->_look(_now());
+            $weak->_look(Peregrine::Deadline::now());
             $weak->_look_later;
         }
     );
     return;
 }
 
-# A master that was stopped, or starved, has not heard what its workers said.
+# A master that was stopped, or got no processor time, has not read what its children said: silence proves
+# nothing then.
 sub _look {
     my ($self, $now) = @_;
-    if ($now - $self->{looked} > LATE_S) { $_->{heard} = $now for $self->workers }
+    if ($now - $self->{looked} > LATE_S) { $_->{heard} = $now for $self->children }
     $self->{looked} = $now;
-    for my $worker ($self->workers) {
-        my $state = $worker->{state};
+    for my $child ($self->children) {
+        my $state = $child->{state};
         my ($since, $limit, $what) =
-              $state eq 'starting' ? ($worker->{since}, $self->{start_timeout}, 'did not start within %s s')
-            : $state eq 'serving'
-            ? ($worker->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
-            : ($worker->{deadline}, 0.001, 'did not leave in time');
-        $self->_kill($worker, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
-        $self->_check_busy($worker, $now);
-        $self->_check_limits($worker, $now) if $state eq 'serving';
+              $state eq 'starting' ? ($child->{since}, $self->{start_timeout}, 'did not start within %s s')
+            : $state eq 'serving' ? ($child->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
+            :                       ($child->{deadline}, 0.001, 'did not leave in time');
+        $self->_kill($child, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
+        $self->_check_busy($child, $now);
+        $self->_check_limits($child, $now) if $state eq 'serving';
     }
     return;
 }
 
 sub _check_busy {
-    my ($self, $worker, $now) = @_;
-    my $limit = defined $worker->{busy} ? $self->{busy_timeout} : 0 or return;
-    my $since = $self->{busy_words}->get($worker->{busy})           or return;
+    my ($self, $child, $now) = @_;
+    my $limit = defined $child->{busy} ? $self->{busy_timeout} : 0 or return;
+    my $since = $self->{busy_words}->get($child->{busy})           or return;
     return if $now - $since / 1000 < $limit;
-    $self->_kill($worker, "has been at one request for $limit s", 'request');
+    $self->_kill($child, "has been at one request for $limit s", 'request');
     return;
 }
 
 sub _check_limits {
-    my ($self, $worker, $now) = @_;
+    my ($self, $child, $now) = @_;
     my ($age, $rss) = @{ $self->{limits} || {} }{qw(age rss)};
-    return $self->replace($worker, 'max_worker_age') if $age && $now - $worker->{since} >= $age->($worker);
-    return $self->replace($worker, 'max_worker_rss') if $rss && $self->_has_grown($worker, $rss, $now);
+    return $self->replace($child, 'max_worker_age') if $age && $now - $child->{since} >= $age->($child);
+    return $self->replace($child, 'max_worker_rss') if $rss && $self->_has_grown($child, $rss, $now);
     return;
 }
 
-# Whether a worker has grown beyond the limit. One that has no room for its own code has not grown: it would
-# be replaced as soon as it serves, and so would the next one.
+# Whether a child has grown beyond the limit. A child that is beyond the limit from its start has not grown:
+# each child would be replaced as soon as it serves.
 sub _has_grown {
-    my ($self, $worker, $limit, $now) = @_;
-    my $is_new = !$worker->{rss_from};
-    $worker->{rss_from} = $now if $is_new;
-    return 0 if $now < $worker->{rss_from} || !_is_beyond($worker, $limit, $now);
+    my ($self, $child, $limit, $now) = @_;
+    my $is_new = !$child->{rss_from};
+    $child->{rss_from} = $now if $is_new;
+    return 0 if $now < $child->{rss_from} || !_is_beyond($child, $limit, $now);
     return 1 if !$is_new;
-    $worker->{rss_from} = $now + LARGE_S;
-    $self->_log(warn => $self->_name($worker)
+    $child->{rss_from} = $now + LARGE_S;
+    $self->_log(warn => $self->_name($child)
             . " has more memory at its start than max_worker_rss allows"
             . " ($limit bytes): every worker would be replaced at once, so each may serve for ${\LARGE_S} seconds"
     ) if !$self->{told}{max_worker_rss}++;
     return 0;
 }
 
-# Memory that a worker shares with other processes, with its template above all, does not count. The kernel
-# tells it apart, but has to go through all pages of the process for that: so it is asked only if the whole
-# process is large enough, and not at each look.
+# Memory that a child shares with other processes, with its template above all, does not count. To tell it
+# apart the kernel goes through all pages of the process: it is asked only if the whole process is large
+# enough, and not at each look.
 sub _is_beyond {
-    my ($worker, $limit, $now) = @_;
-    return 0 if _rss($worker->{pid}) <= $limit || $now < ($worker->{counted} // 0) + COUNT_S;
-    $worker->{counted} = $now;
-    return (_private($worker->{pid}) // $limit + 1) > $limit;
+    my ($child, $limit, $now) = @_;
+    return 0 if _rss($child->{pid}) <= $limit || $now < ($child->{counted} // 0) + COUNT_S;
+    $child->{counted} = $now;
+    return (_private($child->{pid}) // $limit + 1) > $limit;
 }
 
-# Bytes that no other process has; undef where the kernel does not tell.
+# Bytes of memory that no other process shares; undef if the kernel does not tell.
 sub _private {
     my ($pid) = @_;
     open my $in, '<', "/proc/$pid/smaps_rollup" or return;
@@ -810,7 +807,7 @@ sub _private {
     return $lines ? $bytes : undef;
 }
 
-# Bytes; 0 where nobody tells.
+# Bytes of physical memory; 0 if the kernel does not tell.
 sub _rss {
     my ($pid) = @_;
     open my $in, '<', "/proc/$pid/statm" or return 0;
@@ -819,18 +816,18 @@ sub _rss {
 }
 
 sub _kill {
-    my ($self, $worker, $why, $counts_as) = @_;
-    return if $worker->{killed};
-    $worker->{killed}    = "$why and was killed";
-    $worker->{counts_as} = $counts_as // 'heartbeat';
-    $self->_log(warn => $self->_name($worker) . " $why: SIGKILL") if $worker->{state} eq 'leaving';
-    return $worker->{template}->kill('has not forked a worker')   if !$worker->{pid};
-    return kill KILL => $worker->{pid} if $worker->{state} eq 'starting' || $self->{hurried};
-    # The worker tells where it is, and ends.
-    kill Peregrine::stuck_signal() => $worker->{pid};
+    my ($self, $child, $why, $counts_as) = @_;
+    return if $child->{killed};
+    $child->{killed}    = "$why and was killed";
+    $child->{counts_as} = $counts_as // 'heartbeat';
+    $self->_log(warn => $self->_name($child) . " $why: SIGKILL") if $child->{state} eq 'leaving';
+    return $child->{template}->kill('has not forked a worker')   if !$child->{pid};
+    return kill KILL => $child->{pid} if $child->{state} eq 'starting' || $self->{hurried};
+    # The child's signal handler writes where the child is, and ends it.
+    kill Peregrine::stuck_signal() => $child->{pid};
     $self->{loop}->watch_time(
         after => SAY_S,
-        code  => sub { kill KILL => $worker->{pid} if $self->{workers}{ $worker->{id} } }
+        code  => sub { kill KILL => $child->{pid} if $self->{children}{ $child->{id} } }
     );
     return;
 }
@@ -851,7 +848,7 @@ __END__
 
 =head1 NAME
 
-Peregrine::Master - starts, watches, replaces and stops worker processes
+Peregrine::Master - starts, watches, replaces and stops child processes
 
 =head1 SYNOPSIS
 
@@ -859,8 +856,8 @@ Peregrine::Master - starts, watches, replaces and stops worker processes
         loop    => $loop,
         log     => $log,
         name    => 'PAGI',
-        workers => 4,
-        run     => sub { my ($worker) = @_; return serve($worker->{number}, $worker->{link}) },    # there
+        count   => 4,
+        run     => sub { my ($child) = @_; return serve($child->{number}, $child->{link}) },    # there
         stop_timeout => sub { 40 },
     );
     $master->start->get;
@@ -868,121 +865,156 @@ Peregrine::Master - starts, watches, replaces and stops worker processes
 
 =head1 DESCRIPTION
 
-Keeps so many workers alive, numbered from 1 on. Knows processes, descriptors and signals, and nothing of
-what workers do: how one serves is a function that is called there, whose L<Peregrine::Link> to the master
-is looked after by a L<Peregrine::WorkerProcess>.
+Keeps a number of I<children> alive, numbered from 1 on. A child is a process, or in L<Peregrine::Threads> a
+clone of the interpreter. The master knows processes, descriptors and signals, and nothing of what children
+do: C<run> is called in each of them, and a L<Peregrine::Child> looks after the child's end of the
+L<Peregrine::Link> to the master.
 
-A worker is a hash reference with C<number>, C<pid> (not yet there, perhaps), C<link>, C<state> (C<starting>,
-C<serving>, C<leaving>), C<connections> (as it has told last), C<generation>, C<wanted>: how many there were
-to be when it was started, and C<failure>: see C<stands_in>.
+A child is a hash reference with C<number>, C<pid> (undef until its process is known), C<link>, C<state>
+(C<starting>, C<serving>, C<leaving>), C<connections> (as the child has told last), C<generation>, C<wanted>
+(the number of children when it was started) and C<failure> (see C<stands_in>).
 
-Workers are forked from the master itself, or from a L<template|Peregrine::Templates> that has loaded what
-they run; then the master never does. A restart makes a new template, whose workers replace the others one by
-one; when it does not load, or the first of its workers does not start, the one before goes on.
+Children are forked from the master itself, or from a L<template|Peregrine::Templates> that has loaded the
+application, which the master never does then. A restart makes a new template, whose children replace the
+others one by one. If the template does not load, or the first of its children does not start, the old
+template and its children go on.
 
 =head1 METHODS
 
 =head2 new
 
-Besides what the synopsis has: C<counters>, a L<Peregrine::Counters> of which each worker gets a C<column>;
-C<spread>, a L<Peregrine::Spread> of which each gets a place (C<spread>);
-C<load>, which makes workers come from a template: a function that is called there, before any worker;
-C<sends>, which gives what such a worker has beside its number: L<facts, and
-descriptors|Peregrine::Template/fork_worker>, for the worker's record; C<on_word>, called in a template with
-other words that are told to all (L</tell>); C<on_serving>, called when the first worker serves;
-C<before_fork>, called with the number of a worker that is about to be started, and what it dies of keeps that
-from starting; C<start_timeout> and C<heartbeat_timeout>, seconds after which a worker that does not start, or
-is silent, is killed (0: never). C<limits>: C<rss>, bytes of memory that the worker shares with no other
-process, and C<age>, a function that gives the seconds for a worker, from which on it is replaced (0: never).
-C<busy_timeout>: seconds after which a worker is killed that is still at one event, as the word C<busy> of
-L</busy_words> says. C<first_takes_over>: when there are to be fewer workers, the first one is replaced
-before, by one that serves the sockets of those that go, too. C<stop_timeout> is a function that gives the
-seconds which a worker that was told to leave may take; it gets what that worker is told: C<stop>, or
-C<retire> and the reason. C<log> is a L<PAGI::Server::Log>. C<run> returns the exit status of the worker;
-what it dies of is why the worker could not start. C<hear>: functions by the word that a worker may say,
-called with the worker and the text. C<stands_in>: in place of a worker that could not start another one is
-started, whose C<failure> is the reason, until L</renew> is called; not together with C<load>.
+Besides the arguments in the synopsis:
+
+=over
+
+=item counters, spread
+
+A L<Peregrine::Counters>, in which each child gets a C<column>, and a L<Peregrine::Spread>, in which each
+child gets a place (C<spread>).
+
+=item load, on_word, sends
+
+C<load> makes children come from a template, and is called there before any child is forked. C<on_word> is
+called in a template with other words that are told to all (L</tell>). C<sends> returns L<facts and
+descriptors|Peregrine::Template/fork_child> for a child, beside its number.
+
+=item on_serving, before_fork, run, hear
+
+C<on_serving> is called when the first child serves. C<before_fork> is called with the number of a child
+before its start; if it dies, the child does not start. C<run> returns the exit status of the child; an
+exception is the reason why the child could not start. C<hear> has functions for further words that a child
+may say, called with the child and the text.
+
+=item start_timeout, heartbeat_timeout, busy_timeout
+
+Seconds after which a child is killed that does not start, that is silent, or that is still at one event, as
+the word C<busy> of L</busy_words> says. 0: never.
+
+=item stop_timeout
+
+A function that returns the seconds in which a child has to leave. It gets the words that the child is told:
+C<stop>, or C<retire> and the reason.
+
+=item limits
+
+C<rss>, the bytes of memory that a child may have which it shares with no other process, and C<age>, a
+function that returns the seconds after which a child is replaced. 0: never.
+
+=item first_takes_over
+
+When the number of children falls, the first child is replaced before, by one that serves the sockets of the
+children that go, too.
+
+=item stands_in
+
+In place of a child that could not start another child is started, whose C<failure> is the reason, until
+L</renew> is called. Not together with C<load>.
+
+=back
 
 =head2 start
 
     $master->start->get;
 
-Forks the workers. The Future resolves when the first one serves, and fails with the category C<workers>
+Forks the children. The Future resolves when the first one serves, and fails with the category C<workers>
 when none can start, or C<stopped> when L</stop> came first.
 
 =head2 stop
 
     $master->stop->get;
 
-Tells all workers to stop; the Future resolves when the last one has ended.
+Tells all children to stop; the Future resolves when the last one has ended.
 
 =head2 retire
 
     $master->retire->get;
 
-Like C<stop>, for workers whose places others take: they answer once more on each connection.
+Like C<stop>, where another program accepts at the same sockets: children answer once more on each connection.
 
 =head2 hurry
 
     $master->hurry;
 
-Makes a stop faster: the workers are told to hurry, and killed the third time.
+Makes a stop faster: the children are told to hurry, and killed the third time.
 
 =head2 restart
 
     $master->restart;
 
-Replaces all workers, one after another. When a new one cannot start, the others stay. Returns a Future that
-is done when no more are to be replaced, whichever way that went, and those that were accept no further
-connection.
+Replaces all children, one after another. When a new child cannot start, the old ones stay. Returns a Future
+that is done when the restart is over, successful or not, and replaced children accept no more connections.
 
 =head2 renew
 
     $master->renew;
 
-Lets all workers stop, and starts others at once: the old ones accept nothing more, and what comes meanwhile
-waits for the new ones. C<stop_timeout> for C<renew> is the time that old workers have for their requests.
+Lets all children stop, and starts others at once. The old children accept no more connections; clients that
+come meanwhile wait for the new ones. C<stop_timeout> for C<renew> is the time that old children have for
+their requests.
 
-=head2 set_workers
+=head2 set_count
 
-    $master->set_workers(5);
+    $master->set_count(5);
 
-From now on there are so many.
+Keeps this number of children from now on.
 
 =head2 replace
 
-    $master->replace($worker, 'max_requests');
+    $master->replace($child, 'max_requests');
 
-Starts another worker with its number, and lets this one leave when that serves. Workers are replaced one
-at a time.
+Starts another child with the same number, and lets this child leave when that one serves. Children are
+replaced one at a time.
 
 =head2 tell
 
     $master->tell('reopen');
 
-Says something to all workers.
+Says something to all children.
 
-=head2 workers
+=head2 children
 
-    say "$_->{number}: $_->{pid}" for $master->workers;
+    say "$_->{number}: $_->{pid}" for $master->children;
 
-By number; while one is replaced there are two of its number.
+In the order of their numbers. While a child is replaced, two children have its number.
 
 =head2 busy_words
 
-    $engine_worker->show_busy_in($master->busy_words, $worker->{busy});
+    $engine_worker->show_busy_in($master->busy_words, $child->{busy});
 
-In a worker, with C<busy_timeout>: where it says since when it is at one event (L<Peregrine/show_busy_in>).
+With C<busy_timeout>: the memory in which a child's engine writes since when the application is at one event
+(L<Peregrine/show_busy_in>).
 
 =head2 wanted
 
     say 'keeps ', $master->wanted;
 
-How many there are to be.
+The number of children that the master keeps.
 
 =head2 is_running
 
     say 'serves' if $master->is_running;
+
+True from the first child that serves until the stop, and only in the master's own process.
 
 =head1 LICENSE
 

@@ -5,9 +5,9 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Peregrine::Deadline;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX MSG_DONTWAIT SOCK_DGRAM pack_sockaddr_un);
-use Time::HiRes  qw(CLOCK_MONOTONIC);
 
 # systemd forgives a message that is late by half its patience.
 use constant PINGS => 2;
@@ -67,7 +67,7 @@ sub ready {
 # The time is for Type=notify-reload: by it systemd knows which READY is meant.
 sub reloading {
     my ($self) = @_;
-    my $now = Time::HiRes::clock_gettime(CLOCK_MONOTONIC);
+    my $now = Peregrine::Deadline::now();
     return $self->say(RELOADING => 1, MONOTONIC_USEC => sprintf('%.0f', $now * 1e6), STATUS => 'reloading');
 }
 

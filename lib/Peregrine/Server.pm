@@ -411,11 +411,11 @@ my %SIGNALS = (
         'nothing to do: it would hand over to a new server, and this one has no workers; start the server again',
     ],
     TTIN => [
-        sub { return $_[0]->change_workers(+1) },
+        sub { return $_[0]->change_interpreters(+1) },
         'nothing to do: it would add a worker, and this server has none',
     ],
     TTOU => [
-        sub { return $_[0]->change_workers(-1) },
+        sub { return $_[0]->change_interpreters(-1) },
         'nothing to do: it would remove a worker, and this server has none',
     ],
 );

@@ -60,7 +60,7 @@ sub _gone {
 }
 
 # `facts`: words and numbers by name. The new process is at the other end of `link`, and has `descriptors`.
-sub fork_worker {
+sub fork_child {
     my ($self, $facts, $link, @descriptors) = @_;
     my $text = join ' ', map { "$_=$facts->{$_}" } grep { defined $facts->{$_} } sort keys %$facts;
     return $self->{link}->say(fork => $text, $link->descriptor, @descriptors);
@@ -147,9 +147,9 @@ sub _fork {
     local $SIG{CHLD} = 'DEFAULT';
     my $pid = Peregrine::Fork::child();
     if (defined $pid && !$pid) {
-        my $worker = Peregrine::Fork::child();
-        $self->_become_worker($text, @descriptors) if defined $worker && !$worker;
-        _failed($descriptors[0])                   if !defined $worker;
+        my $child = Peregrine::Fork::child();
+        $self->_become_child($text, @descriptors) if defined $child && !$child;
+        _failed($descriptors[0])                  if !defined $child;
         POSIX::_exit(0);
     }
     if (defined $pid) { waitpid $pid, 0 }
@@ -167,16 +167,16 @@ sub _failed {
     return;
 }
 
-# Not before the master knows its process, so that it hears how that ends.
-sub _become_worker {
+# Waits until the master knows the process, so that the master hears how it ends.
+sub _become_child {
     my ($self, $text, @descriptors) = @_;
     $self->{link}->close;
     my $link = Peregrine::Link->from_descriptor(shift @descriptors);
     $link->say(pid => $$);
     $link->wait_for('go') or POSIX::_exit(0);
-    my %facts  = map { split /=/, $_, 2 } split / /, $text;
-    my $worker = { %facts, pid => $$, link => $link, descriptors => \@descriptors };
-    Peregrine::Fork::live($link, "worker $facts{number}", sub { return $self->{run}->($worker) });
+    my %facts = map { split /=/, $_, 2 } split / /, $text;
+    my $child = { %facts, pid => $$, link => $link, descriptors => \@descriptors };
+    Peregrine::Fork::live($link, "worker $facts{number}", sub { return $self->{run}->($child) });
     return;
 }
 
@@ -188,20 +188,20 @@ __END__
 
 =head1 NAME
 
-Peregrine::Template - a process that has loaded what workers run, and forks them
+Peregrine::Template - a process that has loaded an application, and forks the children that run it
 
 =head1 SYNOPSIS
 
     my $template = Peregrine::Template->start(
         loop     => $loop,
         load     => sub { $app = load() },                                      # in the template
-        run      => sub { my ($worker) = @_; return serve($app, $worker) },     # in a worker
+        run      => sub { my ($child) = @_; return serve($app, $child) },     # in a child
         on_ready => sub { my ($template) = @_; ... },
         on_end   => sub { my ($template, $why, $status) = @_; ... },
     );
     ...    # once it is ready
     my ($here, $there) = Peregrine::Link->pair;
-    $template->fork_worker({ number => 1 }, $there, fileno $socket);
+    $template->fork_child({ number => 1 }, $there, fileno $socket);
     $there->close;
     $here->watch(
         $loop,
@@ -214,21 +214,21 @@ Peregrine::Template - a process that has loaded what workers run, and forks them
 
 =head1 DESCRIPTION
 
-Loading an application takes long, and much memory. A template does it once; its workers share with it what
+Loading an application takes long, and much memory. A template does it once; its children share with it what
 they do not change (copy on write), and start in a millisecond or so. The process has no loop and no threads:
 an L<IO::Async::Loop>, or threads, that were made by what it has loaded are why it cannot start.
 
 It gets nothing from the application's side after that: no requests, no sockets, and signals of a terminal
-have no effect on it. It ends when it is told to, and when its master has gone; END blocks run. The workers
+have no effect on it. It ends when it is told to, and when its master has gone; END blocks run. The children
 that it has forked go on.
 
-A worker is a child of the master, which has to call L<Peregrine/adopt_orphans> before; the template forks
-twice for that. The descriptors that a worker is to have are sent along (L<Peregrine::Link/say>). The worker
-also has the descriptors that the master had open when it forked the template, unless the C<load> of L</start>
-closes them.
+The template forks twice, so that a child's parent is the master, which has to call L<Peregrine/adopt_orphans>
+before. The descriptors that a child is to have are sent along (L<Peregrine::Link/say>). The child also has
+the descriptors that the master had open when it forked the template, unless the C<load> of L</start> closes
+them.
 
-A worker tells its process as C<pid> over its link, and goes on when it hears C<go>. A link that ends without
-that: there is no worker, because the template has ended, or could not fork (C<failed>).
+A child tells its process as C<pid> over its link, and goes on when it hears C<go>. A link that ends without
+that: there is no child, because the template has ended, or could not fork (C<failed>).
 
 =head1 METHODS
 
@@ -237,8 +237,8 @@ that: there is no worker, because the template has ended, or could not fork (C<f
     my $template = Peregrine::Template->start(%args);
 
 Forks the process. In it C<load> is called, once, and dies of the reason why it cannot start; C<on_word> is
-called with other words that it is told. In each worker C<run> is called with a hash reference: the facts of
-L</fork_worker>, C<pid>, C<link>, and C<descriptors>, numbers of its own for what was sent along, in the same
+called with other words that it is told. In each child C<run> is called with a hash reference: the facts of
+L</fork_child>, C<pid>, C<link>, and C<descriptors>, numbers of its own for what was sent along, in the same
 order; it returns the exit status. In the master C<on_ready> is called once, and C<on_end> with the reason, a
 text, and the wait status. Dies with a text when there is no process to be had.
 
@@ -246,12 +246,12 @@ text, and the wait status. Dies with a text when there is no process to be had.
 
     say 'loads' if !$template->is_ready;
 
-=head2 fork_worker
+=head2 fork_child
 
-    $template->fork_worker(\%facts, $link, @descriptors);
+    $template->fork_child(\%facts, $link, @descriptors);
 
-Asks for a worker: C<facts> are words without spaces, or numbers, by name. The link and what the descriptors
-stand for are the worker's as well; the caller closes its own copies if it does not need them. False when the
+Asks for a child: C<facts> are words without spaces, or numbers, by name. The link and what the descriptors
+stand for are the child's as well; the caller closes its own copies if it does not need them. False when the
 template takes nothing any more.
 
 =head2 tell
@@ -262,7 +262,7 @@ template takes nothing any more.
 
     $template->leave;
 
-It ends, after those workers are forked that it was asked for.
+The template ends after it has forked the children that it was asked for.
 
 =head2 kill
 

@@ -10,7 +10,7 @@ use List::Util qw(min);
 use Peregrine::Template;
 use Scalar::Util qw(weaken);
 
-# Between two starts of a template that ends unasked, in seconds; each time twice as long.
+# Seconds between two starts of a template that ends unasked; each time twice as long.
 use constant { BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds that a template which was told to leave has for its END blocks, unless the server stops before.
 use constant LEAVE_S => 10;
@@ -19,12 +19,12 @@ sub new {
     my ($class, %args) = @_;
     return bless {
         %args{qw(loop log name load run on_word on_change start_timeout)},
-        all    => {},       # by pid: { template, workers, timer, dismissed }
+        all    => {},       # by pid: { template, children, timer, dismissed }
         starts => undef,    # how many failed in a row; undef before the first one that did not
     }, $class;
 }
 
-# The one that workers are forked from; undef while there is none.
+# The template that children are forked from; undef while there is none.
 sub current { return $_[0]{current} }
 
 sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
@@ -50,7 +50,7 @@ sub _start {
         on_ready => sub { $weak && $weak->_ready($_[0]) },
         on_end   => sub { $weak && $weak->_gone(@_) },
     );
-    my $entry = $self->{all}{ $template->pid } = { template => $template, workers => 0 };
+    my $entry = $self->{all}{ $template->pid } = { template => $template, children => 0 };
     $self->_limit($entry, $self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
     return $template;
 }
@@ -91,7 +91,7 @@ sub _ready {
     return;
 }
 
-# The new one is no good: workers come from the one before again, if that is still there.
+# Children of the new template do not start: they come from the template before again, if that is still there.
 sub go_back {
     my ($self) = @_;
     my $before = delete $self->{previous} or return;
@@ -101,7 +101,7 @@ sub go_back {
     return;
 }
 
-# All workers are from the current one.
+# All children come from the current template: the one before may leave.
 sub settle {
     my ($self) = @_;
     my $before = delete $self->{previous} or return;
@@ -109,37 +109,37 @@ sub settle {
     return;
 }
 
-# ---- Workers ------------------------------------------------------------------------------------
+# ---- Children ------------------------------------------------------------------------------------
 
-# False if none can be forked now.
-sub fork_worker {
+# False if no template can fork now.
+sub fork_child {
     my ($self, $facts, $link, @descriptors) = @_;
     my $template = $self->{current} or return;
-    if (!$template->fork_worker($facts, $link, @descriptors)) {
+    if (!$template->fork_child($facts, $link, @descriptors)) {
         $template->kill('does not listen');
         return;
     }
-    $self->{all}{ $template->pid }{workers}++;
+    $self->{all}{ $template->pid }{children}++;
     return $template;
 }
 
-# A worker of that template has ended.
-sub lost_worker {
+# A child of that template has ended.
+sub lost_child {
     my ($self, $template) = @_;
     my $entry = $self->{all}{ $template->pid } or return;
-    $entry->{workers}--;
+    $entry->{children}--;
     $self->_leave_if_idle($template);
     return;
 }
 
 # ---- End ----------------------------------------------------------------------------------------
 
-# Things that a template has made for its workers, a temporary directory perhaps, stay until they have gone.
+# Things that a template has made for its children, a temporary directory perhaps, stay until they have gone.
 sub _leave_if_idle {
     my ($self, $template) = @_;
     return if grep { $_ && $_ == $template } @{$self}{qw(current previous next)};
     my $entry = $self->{all}{ $template->pid } or return;
-    $self->_dismiss($template) if $entry->{workers} <= 0;
+    $self->_dismiss($template) if $entry->{children} <= 0;
     return;
 }
 
@@ -175,8 +175,8 @@ sub _gone {
     return;
 }
 
-# Without a template there are no new workers, so that there has to be another attempt. Not if there never was
-# one: then nothing serves yet.
+# Without a template no child can start, so another template is started later. If there never was a template
+# nothing serves yet, and the start of the server fails instead.
 sub _not_renewed {
     my ($self, $why) = @_;
     $why =~ s/\s+\z//;
@@ -242,23 +242,23 @@ Peregrine::Templates - the templates of a Peregrine::Master, old and new
         log       => $log,
         name      => 'PAGI',
         load      => sub { ... },
-        run       => sub { my ($worker) = @_; ... },
+        run       => sub { my ($child) = @_; ... },
         on_change => sub { ... },                       # there is a new one
     );
     $templates->renew->get;
-    my $template = $templates->fork_worker({ number => 1 }, $there);
+    my $template = $templates->fork_child({ number => 1 }, $there);
     ...
-    $templates->lost_worker($template);                 # it has ended
+    $templates->lost_child($template);                 # it has ended
     $templates->stop(30)->get;
 
 =head1 DESCRIPTION
 
-At any time workers are forked from one L<Peregrine::Template>, the current one. A new one, which has loaded
+At any time children are forked from one L<Peregrine::Template>, the current one. A new one, which has loaded
 what it runs anew, becomes the current one when it has done so; if it cannot, the current one stays. An old
-one goes when its last worker has gone: what it has made for them, a temporary directory for instance, is
+one goes when its last child has gone: what it has made for them, a temporary directory for instance, is
 there as long.
 
-A current one that ends unasked is replaced, with growing pauses while that fails. Workers live without it.
+A current one that ends unasked is replaced, with growing pauses while that fails. Children live without it.
 
 =head1 METHODS
 
@@ -281,26 +281,26 @@ one, and fails with the reason when it could not be loaded.
 
 =head2 current
 
-    say 'no workers now' if !$templates->current;
+    say 'no children now' if !$templates->current;
 
-=head2 fork_worker
+=head2 fork_child
 
-    my $template = $templates->fork_worker(\%facts, $link, @descriptors);
+    my $template = $templates->fork_child(\%facts, $link, @descriptors);
 
-See L<Peregrine::Template/fork_worker>. Which one has forked it; undef if there is none now.
+See L<Peregrine::Template/fork_child>. Returns the template that forks the child; undef if there is none now.
 
-=head2 lost_worker
+=head2 lost_child
 
-    $templates->lost_worker($template);
+    $templates->lost_child($template);
 
-A worker of it has ended.
+A child of that template has ended.
 
 =head2 go_back, settle
 
     $templates->go_back;
     $templates->settle;
 
-After a renewal there are two: the one before is the current one again, because the new one's workers do not
+After a renewal there are two: the one before is the current one again, because the new one's children do not
 start; or it is not needed any more.
 
 =head2 tell

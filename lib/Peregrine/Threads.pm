@@ -69,16 +69,16 @@ sub new {
 sub _kind { return 'interpreter' }
 
 sub _name {
-    my ($self, $worker) = @_;
-    return "interpreter $worker->{number}";
+    my ($self, $child) = @_;
+    return "interpreter $child->{number}";
 }
 
 # Signals are for this thread alone: Perl's handlers, run by another one, would run in its interpreter.
 sub _launch {
-    my ($self, $worker, $there) = @_;
+    my ($self, $child, $there) = @_;
     my $handle = $there->release;
-    my %facts  = (%{ $self->{facts} }, number => $worker->{number});
-    $facts{busy} = [ $self->busy_words, $worker->{busy} ] if defined $worker->{busy};
+    my %facts  = (%{ $self->{facts} }, number => $child->{number});
+    $facts{busy} = [ $self->busy_words, $child->{busy} ] if defined $child->{busy};
     my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
@@ -100,8 +100,8 @@ sub _launch {
 }
 
 sub _link_ended {
-    my ($self, $worker) = @_;
-    return $self->_gone($worker);
+    my ($self, $child) = @_;
+    return $self->_gone($child);
 }
 
 sub _interrupt_start { return }
@@ -117,43 +117,43 @@ sub _count_restart {
 
 # An application that calls `exit` in a request does what it wants to, however often.
 sub _died {
-    my ($self, $worker, $status) = @_;
-    return $self->SUPER::_died($worker, $status) if !$worker->{exited};
+    my ($self, $child, $status) = @_;
+    return $self->SUPER::_died($child, $status) if !$child->{exited};
     $self->_count_restart('exit');
-    $self->_log(info => $self->_name($worker) . ' has called exit: another one takes its place');
+    $self->_log(info => $self->_name($child) . ' has called exit: another one takes its place');
     return;
 }
 
 # A thread cannot be killed. It says where it is, and lets the engine answer for it; then it is left alone.
 # Gives a thread up: its place goes to another thread, or to none.
 sub _kill {
-    my ($self, $worker, $why, $counts_as) = @_;
-    return if $worker->{killed};
-    $worker->{killed}    = "$why and is left alone";
-    $worker->{counts_as} = $counts_as;
-    $self->_log(warn => $self->_name($worker) . " $worker->{killed}") if $worker->{state} eq 'leaving';
-    Peregrine::ask_stuck_thread($worker->{tid})                       if $worker->{tid};
+    my ($self, $child, $why, $counts_as) = @_;
+    return if $child->{killed};
+    $child->{killed}    = "$why and is left alone";
+    $child->{counts_as} = $counts_as;
+    $self->_log(warn => $self->_name($child) . " $child->{killed}") if $child->{state} eq 'leaving';
+    Peregrine::ask_stuck_thread($child->{tid})                      if $child->{tid};
     # Younger clones have copies of the handle.
-    $worker->{link}->cut;
-    $self->_gone($worker);
+    $child->{link}->cut;
+    $self->_gone($child);
     return if !$self->{on_lost} || $self->{phase} ne 'running';
     # Threads that have come back since have ended.
-    @{ $self->{lost} } = grep { !$_ || -d "/proc/self/task/$_" } @{ $self->{lost} }, $worker->{tid};
+    @{ $self->{lost} } = grep { !$_ || -d "/proc/self/task/$_" } @{ $self->{lost} }, $child->{tid};
     $self->{on_lost}->(scalar @{ $self->{lost} });
     return;
 }
 
 # The thread may still write that word.
 sub _give_back {
-    my ($self, $worker) = @_;
-    delete $worker->{busy} if $worker->{killed};
-    return $self->SUPER::_give_back($worker);
+    my ($self, $child) = @_;
+    delete $child->{busy} if $child->{killed};
+    return $self->SUPER::_give_back($child);
 }
 
 # The stop does not wait for threads that are left.
 sub abandon {
     my ($self) = @_;
-    $self->_kill($_, 'has not left') for $self->workers;
+    $self->_kill($_, 'has not left') for $self->children;
     return;
 }
 
@@ -252,7 +252,7 @@ Peregrine::Threads - interpreters that are cloned into threads of this process
 =head1 SYNOPSIS
 
     my $threads = Peregrine::Threads->new(
-        loop  => $loop, log => $log, name => 'Peregrine', workers => 8,
+        loop  => $loop, log => $log, name => 'Peregrine', count => 8,
         serve => \&serve, facts => { app => $app },
         stop_timeout => sub { 60 },
     );
@@ -260,9 +260,9 @@ Peregrine::Threads - interpreters that are cloned into threads of this process
 
 =head1 DESCRIPTION
 
-A L<Peregrine::Master> whose workers are no processes: each is a clone of the interpreter that this is called
+A L<Peregrine::Master> whose children are no processes: each is a clone of the interpreter that this is called
 in (L<threads>), which has loaded the application and serves nothing, in a thread of its own. They are
-replaced as worker processes are: a new one serves before the old one leaves. An interpreter is cloned while
+replaced as children are: a new one serves before the old one leaves. An interpreter is cloned while
 this one does nothing else, and ends in its own thread.
 
 Methods C<CLONE> are called in the new thread: those of installed modules first, then those of the

@@ -342,7 +342,7 @@ sub _loaded_app {
     return $app;
 }
 
-# Of several workers that load the application, the first one tells what is strange about it.
+# Of several interpreters that load the application, the first one tells what is strange about it.
 sub _is_first {
     my ($self) = @_;
     return ($self->{worker_num} || 1) == 1;
@@ -425,7 +425,7 @@ sub _adopt_hypnotoad {
     return;
 }
 
-# The master of workers has nothing of an application: a process of its own asks it.
+# The master of interpreters has nothing of an application: a process of its own asks it.
 sub _settings_of_application {
     my ($self) = @_;
     pipe my $reader, my $writer or die "pipe: $!\n";
@@ -520,14 +520,14 @@ sub _class_and_kind {
     return ('Plack::Handler::Peregrine::Mounted', 'psgi');
 }
 
-# The master of workers has nothing of the application, so that those it starts later get newer code.
+# The master of interpreters has nothing of the application, so that those it starts later get newer code.
 sub _with_app {
     my ($self, $class, $configuration) = @_;
     return $class->new(configuration => $configuration, app => $self->_prepared_app)
         if !$configuration->options->{workers} || $self->{options}{check};
     my $server = $class->new(
         configuration => $configuration,
-        load_app      => sub { return $self->_load_in_worker(@_) },
+        load_app      => sub { return $self->_load_in_interpreter(@_) },
         mounts        => [ $self->_mounts ],
     );
     $self->_reload_on_change($server) if $self->_reloads;
@@ -535,7 +535,7 @@ sub _with_app {
 }
 
 # Reads the files of variables again, because new code may need new values.
-sub _load_in_worker {
+sub _load_in_interpreter {
     my ($self, $number) = @_;
     $self->{worker_num} = $number;
     my $app = eval { $self->_read_env_files; $self->_prepared_app };

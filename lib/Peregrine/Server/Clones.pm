@@ -12,7 +12,7 @@ use Peregrine::Listeners;
 use Peregrine::Server::Configuration;
 use Peregrine::Server::Instance;
 use Peregrine::Threads;
-use Peregrine::WorkerProcess;
+use Peregrine::Child;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
@@ -81,7 +81,7 @@ sub start {
         loop          => $instance->loop,
         log           => $log,
         name          => $instance->application->name,
-        workers       => $count,
+        count         => $count,
         start_timeout => $configuration->start_timeout,
         stop_timeout  => sub { $weak->deadline->for_interpreter($weak->options, @_) },
         serve         => \&_serve_in_clone,
@@ -105,7 +105,7 @@ sub start {
 
 sub set_count {
     my ($self, $count) = @_;
-    $self->{threads}->set_workers($count) if $self->{threads};
+    $self->{threads}->set_count($count) if $self->{threads};
     return;
 }
 
@@ -146,7 +146,7 @@ sub _serve_in_clone {
     );
     my $pid    = $$;
     my $at_end = Peregrine::Threads::AtEnd->new(sub { $instance->leave_thread if $pid == $$ });
-    my $worker = Peregrine::WorkerProcess->new(
+    my $child  = Peregrine::Child->new(
         link              => $link,
         loop              => $loop,
         server            => $instance,
@@ -155,8 +155,8 @@ sub _serve_in_clone {
         heartbeat_timeout => 0,
         is_thread         => 1,
     );
-    $instance->on_replace(sub { my ($why) = @_; $worker->ask_for_replacement($why) });
-    $worker->serve;
+    $instance->on_replace(sub { my ($why) = @_; $child->ask_for_replacement($why) });
+    $child->serve;
     return;
 }
 

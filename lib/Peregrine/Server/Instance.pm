@@ -26,7 +26,7 @@ sub CLONE_SKIP { return 1 }
 # Role => whether there is an engine here, and whether the application is.
 my %ROLES = (
     alone       => [ 1, 1 ],
-    worker      => [ 1, 1 ],
+    prefork     => [ 1, 1 ],
     engine      => [ 1, 0 ],
     interpreter => [ 0, 1 ],
     clone       => [ 0, 1 ],
@@ -116,7 +116,7 @@ sub open {
 sub _make_engine {
     my ($self, $owner) = @_;
     my $limits = $self->{placement}->engine_limits;
-    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'worker' && $self->options->{workers} > 1;
+    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'prefork' && $self->options->{workers} > 1;
     $self->{engine} =
         Peregrine::Server::Engine->make($self->{configuration}, limits => $limits, owner => $owner);
     $self->{pid} = $$;
@@ -406,9 +406,9 @@ Peregrine::Server::Instance - serves requests in one process, or in one clone
 One engine, one application, or both, by its role:
 
     alone        both, in the process of a server without workers
-    worker       both, in a worker process
+    prefork      both, in one of several such processes
     engine       an engine, which interpreters join: in a process of its own, or beside clones
-    interpreter  the application, in a worker process that joins an engine
+    interpreter  the application, in a process that joins an engine
     clone        the application, in a thread
 
 Its parts are a L<Peregrine::Server::Engine>, an application (L<PAGI::Server::Application>), the
@@ -424,7 +424,7 @@ workers has one; otherwise each process makes its own.
         listeners => $listeners, application => $application,
     );
 
-Further arguments: C<number> of a worker, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
+Further arguments: C<number> of the child, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
 for C<reopen_logs>), C<server> (told what happens by its methods C<serves>, C<closes> and C<ended>), C<link>
 to the master, C<join_socket>, C<engine_socket>, C<clones> (L<Peregrine::Server::Clones>), C<accepts_later>,
 C<busy> and C<spread> (words in shared memory).
@@ -461,7 +461,7 @@ Closes what it has open; ends it, so that it can be started again; ends it witho
 
 =head2 accept_connections, change_clones, load_again, reopen_logs, fail_stalled
 
-What a L<Peregrine::WorkerProcess> and a L<Peregrine::Process> tell it.
+What a L<Peregrine::Child> and a L<Peregrine::Process> tell it.
 
 =head2 connections_gone, leave_service, end_interpreters, end_application, abandon_application
 

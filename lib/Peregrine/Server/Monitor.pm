@@ -12,7 +12,7 @@ use Peregrine::Inherited;
 use Peregrine::Listeners;
 use Peregrine::Master;
 use Peregrine::Server::Configuration;
-use Peregrine::WorkerProcess;
+use Peregrine::Child;
 use Scalar::Util qw(weaken);
 
 # Seconds between two signs of life of a loop.
@@ -99,7 +99,7 @@ sub bind {
     my ($self, $owner) = @_;
     my $options = $self->{options};
     my $place   = $options->{status} // return;
-    $self->{counters} ||= Peregrine::Counters->new(workers => $options->{workers});
+    $self->{counters} ||= Peregrine::Counters->new(processes => $options->{workers});
     my $configuration = $self->{configuration} ||= _configuration(
         $place, %FEW,
         quiet           => 1,
@@ -172,10 +172,10 @@ sub leave_place {
     return;
 }
 
-# ---- A process of its own, beside workers -------------------------------------------------------
+# ---- A process of its own, beside interpreters --------------------------------------------------
 
-# The status has a process of its own, which answers while all workers are busy, and which is started again as
-# workers are.
+# The status has a process of its own, which answers while all interpreters are busy, and which is started
+# again as they are.
 sub start_process {
     my ($self, $loop, @places) = @_;
     $self->{listeners} or return;
@@ -187,7 +187,7 @@ sub start_process {
         log               => $self->{log},
         name              => 'PAGI: status',
         role              => 'status',
-        workers           => 1,
+        count             => 1,
         heartbeat_timeout => $heartbeat,
         start_timeout     => $heartbeat,
         stop_timeout      => sub { SHUTDOWN_S + 1 },
@@ -195,7 +195,7 @@ sub start_process {
             my ($record) = @_;
             $_->close for @places;
             my $own_loop = $weak->{configuration}->make_loop;
-            return Peregrine::WorkerProcess->new(
+            return Peregrine::Child->new(
                 link              => $record->{link},
                 loop              => $own_loop,
                 server            => $weak->_instance($own_loop),
@@ -232,8 +232,8 @@ Peregrine::Server::Monitor - what a server counts, and where it shows it
 =head1 DESCRIPTION
 
 The option C<status>, and counting in a L<Peregrine::Counters>. A server without workers shows its status from
-its own event loop; beside workers a process of its own does, which answers while all of them are busy, and is
-started again like one of them.
+its own event loop; beside interpreters a process of its own does, which answers while all of them are busy,
+and is started again like one of them.
 
 =head1 METHODS
 
@@ -244,7 +244,7 @@ started again like one of them.
     );
     my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
 
-The second one is for a worker process: what its engine counts goes into that column, which its master clears.
+The second one is for a child: what its engine counts goes into that column, which its master clears.
 
 =head2 planned
 

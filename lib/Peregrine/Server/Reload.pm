@@ -10,9 +10,9 @@ use PAGI::Server::StandIn;
 use Peregrine::FileWatch;
 use Scalar::Util qw(weaken);
 
-# Seconds that a worker with old code has for what it is at.
+# Seconds that an interpreter with old code has for what it is at.
 use constant LEAVE_S => 5;
-# Seconds between two reports of a worker of what it has loaded, and bytes of one message about that.
+# Seconds between two reports of an interpreter of what it has loaded, and bytes of one message about that.
 use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
 # Changed files that a message names.
 use constant NAMED_MAX => 3;
@@ -31,8 +31,8 @@ sub _tell {
 
 # ---- In the master ------------------------------------------------------------------------------
 
-# Before the first worker loads anything: what is written from now on is newer. Returns what the master of
-# workers is to do otherwise.
+# Before the first interpreter loads anything: what is written from now on is newer. Returns what the master
+# of interpreters is to do otherwise.
 sub watch {
     my ($self, $loop, $on_change) = @_;
     weaken(my $weak = $self);
@@ -71,7 +71,7 @@ sub _shown {
     return $relative =~ m{\A\.\./} ? $path : $relative;
 }
 
-# Seconds that workers with old code have.
+# Seconds that interpreters with old code have.
 sub timeout { return LEAVE_S }
 
 sub stop {
@@ -81,7 +81,7 @@ sub stop {
     return;
 }
 
-# ---- In a worker --------------------------------------------------------------------------------
+# ---- In an interpreter --------------------------------------------------------------------------------
 
 # Loads the application, and tells the master which files that has loaded, now and later.
 sub load {
@@ -149,9 +149,9 @@ Peregrine::Server::Reload - loads the application again when its files change
 
 =head1 DESCRIPTION
 
-What C<--reload> of L<pagi-server> does: the master watches the files (L<Peregrine::FileWatch>), workers tell
-it which ones they have loaded. When one changes, all workers are replaced at once; in place of an application
-that cannot start there is one that says why.
+What C<--reload> of L<pagi-server> does: the master watches the files (L<Peregrine::FileWatch>), interpreters
+tell it which ones they have loaded. When one changes, all interpreters are replaced at once; in place of an
+application that cannot start there is one that says why.
 
 =head1 METHODS
 
@@ -170,13 +170,13 @@ In the master; the arguments are for its L<Peregrine::Master>.
 
 =head2 timeout
 
-Seconds that workers have which are replaced.
+Seconds that interpreters have which are replaced.
 
 =head2 load
 
     my $app = $reload->load($loop, $link, sub { return load_application() });
 
-In a worker.
+In an interpreter.
 
 =head2 stand_in
 

@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use Future;
 use List::Util qw(min);
+use Peregrine::Deadline;
 use Peregrine::Inherited;
-use Peregrine::Server::Deadline;
 use Scalar::Util qw(weaken);
 
 # A part of the time for the whole stop is kept for the application's end: a quarter, and at most this number
@@ -23,7 +23,7 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, $instance) = @_;
-    my $self = bless { instance => $instance, deadline => Peregrine::Server::Deadline->new }, $class;
+    my $self = bless { instance => $instance, deadline => Peregrine::Deadline->new }, $class;
     weaken($self->{instance});
     return $self;
 }
@@ -232,7 +232,7 @@ Peregrine::Server::Stop - how an instance of a server stops
 =head1 DESCRIPTION
 
 Of a L<Peregrine::Server::Instance>: lets requests in flight finish, ends the interpreters that were cloned,
-then the application, all of it within one L<Peregrine::Server::Deadline>. Another process may serve at the
+then the application, all of it within one L<Peregrine::Deadline>. Another process may serve at the
 same sockets meanwhile: then connections are answered once more before they are closed.
 
 =head1 METHODS

@@ -9,15 +9,15 @@ use Future;
 use PAGI::Server::AccessLog;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
+use Peregrine::Deadline;
 use Peregrine::Master;
 use Peregrine::Server::Clones;
-use Peregrine::Server::Deadline;
 use Peregrine::Server::Instance;
 use Peregrine::Server::Monitor;
 use Peregrine::Server::Stop;
 use Peregrine::Server::Takeover;
 use Peregrine::Spread;
-use Peregrine::WorkerProcess;
+use Peregrine::Child;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
@@ -30,7 +30,7 @@ sub CLONE_SKIP { return 1 }
 sub new {
     my ($class, %args) = @_;
     my $self = bless { %args, name => $args{application}->name }, $class;
-    $self->{deadline} = Peregrine::Server::Deadline->new;
+    $self->{deadline} = Peregrine::Deadline->new;
     weaken($self->{server});
     $self->configure($args{configuration});
     return $self;
@@ -65,7 +65,7 @@ sub is_running { return $_[0]{running} ? 1 : 0 }
 sub pid        { return $_[0]{pid} }
 sub is_foreign { return defined $_[0]{pid} && $_[0]{pid} != $$ }
 
-# A change of options would not reach the workers.
+# A change of options would not reach the interpreters.
 sub problem_with {
     my ($self, $given) = @_;
     return if !$self->{master} || !%$given;
@@ -88,7 +88,7 @@ sub connection_count {
     my ($self) = @_;
     my $count = 0;
     $count += $_->{connections} || 0
-        for $self->{master} && !$self->is_foreign ? $self->{master}->workers : ();
+        for $self->{master} && !$self->is_foreign ? $self->{master}->children : ();
     return $count;
 }
 
@@ -127,7 +127,7 @@ sub begin {
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
-# Arguments of both masters, that of the engine and that of the workers.
+# Arguments of both masters, that of the engine and that of the interpreters.
 sub _master_arguments {
     my ($self) = @_;
     weaken(my $weak = $self);
@@ -144,7 +144,7 @@ sub _master_arguments {
     );
 }
 
-# Workers join by a pair of sockets: both stay open here, so that a new engine has the old one's.
+# Interpreters join by a pair of sockets: both stay open here, so that a new engine has the old one's.
 sub _start_engine {
     my ($self) = @_;
     socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
@@ -154,7 +154,7 @@ sub _start_engine {
         $self->_master_arguments,
         name              => "$self->{name}: engine",
         role              => 'engine',
-        workers           => 1,
+        count             => 1,
         heartbeat_timeout => $self->{configuration}->engine_heartbeat,
         limits            => {},
         on_serving        => sub { },
@@ -167,14 +167,14 @@ sub _make_master {
     my ($self) = @_;
     my ($options, $placement, $joins) = @{$self}{qw(options placement join_socket)};
     weaken(my $weak = $self);
-    # Workers that accept at the same sockets get as many connections each.
+    # Engines that accept at the same sockets get as many connections each.
     $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
     return Peregrine::Master->new(
         $self->_master_arguments,
         name              => $self->{name},
-        workers           => $placement->processes,
+        count             => $placement->processes,
         spread            => $self->{spread},
-        heartbeat_timeout => $self->_worker_heartbeat,
+        heartbeat_timeout => $self->_interpreter_heartbeat,
         busy_timeout      => $options->{request_kill_timeout},
         first_takes_over  => $options->{reuseport}
             && !$joins,
@@ -188,20 +188,21 @@ sub _make_master {
             $weak->{listeners}->open_for($number) if !$joins;
         },
         on_serving => sub { $weak->_serving },
-        run        => sub { my ($record) = @_; return $weak->_serve_in_worker($record) },
+        run        => sub { my ($record) = @_; return $weak->_serve_as_interpreter($record) },
         $self->_template,
         $self->{reload} ? $self->{reload}->watch($self->{loop}, sub { $weak->_renew(@_) }) : (),
     );
 }
 
 # A process that only clones interpreters does not block.
-sub _worker_heartbeat {
+sub _interpreter_heartbeat {
     my ($self) = @_;
     return $self->{configuration}->engine_heartbeat if $self->{placement}->has_clones;
     return $self->{options}{heartbeat_timeout};
 }
 
-# The template: a process that has loaded the application, from which workers are forked. It serves nothing.
+# The template: a process that has loaded the application, from which interpreters are forked. It serves
+# nothing.
 sub _template {
     my ($self) = @_;
     return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
@@ -213,13 +214,13 @@ sub _template {
             $weak->_forget_keys if $weak->{join_socket};
             $weak->{load_app}->(0);
         },
-        sends   => sub { my ($record) = @_; return $weak->_sent_to_worker($record) },
+        sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record) },
         on_word => sub { my ($word)   = @_; $word eq 'reopen' && $weak->_reopen_others },
     );
 }
 
 # The sockets, and which listener each one is.
-sub _sent_to_worker {
+sub _sent_to_interpreter {
     my ($self, $record) = @_;
     return ({}, fileno $self->{join_socket}) if $self->{join_socket};
     my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
@@ -236,7 +237,7 @@ sub _serving {
 
 # ---- While it runs ------------------------------------------------------------------------------
 
-# Handles HUP: loads certificates again, and replaces the workers one after another.
+# Handles HUP: loads certificates again, and replaces the interpreters one after another.
 sub restart {
     my ($self) = @_;
     my @tls = $self->tls_in_use;
@@ -267,7 +268,7 @@ sub _what_restarts {
 }
 
 # Handles TTIN and TTOU.
-sub change_workers {
+sub change_interpreters {
     my ($self, $by)          = @_;
     my ($master, $placement) = @{$self}{qw(master placement)};
     my $clones = $placement->has_clones;
@@ -277,7 +278,7 @@ sub change_workers {
         if $count > WORKERS_MAX;
     $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
     if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
-    else         { $master->set_workers($count) }
+    else         { $master->set_count($count) }
     return;
 }
 
@@ -312,7 +313,7 @@ sub _reopen_others {
 # ---- Stop ---------------------------------------------------------------------------------------
 
 # Closes and removes sockets, so that no client finds them any more. Connections that have come are served by
-# the workers, which have copies of the sockets.
+# the children, which have copies of the sockets.
 sub shutdown {
     my ($self) = @_;
     $self->{takeover}->cancel;
@@ -320,7 +321,7 @@ sub shutdown {
 }
 
 # `way`: `stop`, or `retire` where another program accepts at the same sockets. Connections end with the
-# engine: the workers come after it.
+# engine: the interpreters come after it.
 sub end {
     my ($self, $way) = @_;
     if ($self->{stopping}) {
@@ -362,7 +363,7 @@ sub hurry {
     return;
 }
 
-# Workers have deadlines of their own.
+# Children have deadlines of their own.
 sub give_up_stop { return }
 sub fail_stalled { return 0 }
 
@@ -395,22 +396,22 @@ sub DESTROY {
     return;
 }
 
-# ---- In a worker process, or that of the engine -------------------------------------------------
+# ---- In a child --------------------------------------------------------------------------------
 
-# Workers have a loop of the same class as the master.
-sub configuration_of_worker {
+# Children have a loop of the same class as the master.
+sub configuration_of_child {
     my ($self) = @_;
     my $type = $self->{options}{loop_type} // ref($self->{loop}) =~ s/\AIO::Async::Loop:://r;
     return $self->{configuration}->shared_by($self->{placement}->share, loop_type => $type);
 }
 
-# The server of a worker, with all that the master has: options, certificates, sockets; and the connection to
-# the master.
+# What a child serves with, which has all that the master has: options, certificates, sockets; and the
+# connection to the master.
 sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // ": worker $record->{number}";
     PAGI::Server::Options::forget_environment();
-    my $configuration = $self->configuration_of_worker;
+    my $configuration = $self->configuration_of_child;
     my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
     my $log           = $configuration->make_log($self->{name});
     $self->{monitor}->leave_place;
@@ -427,21 +428,21 @@ sub _instance {
         %args,
     );
     my $is_engine = $args{role} eq 'engine';
-    my $worker    = Peregrine::WorkerProcess->new(
+    my $child     = Peregrine::Child->new(
         link              => $record->{link},
         loop              => $loop,
         server            => $instance,
         log               => $log,
         name              => $self->{name} . $name,
-        heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_worker_heartbeat,
+        heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_interpreter_heartbeat,
     );
-    return ($instance, $worker, $loop);
+    return ($instance, $child, $loop);
 }
 
 # Returns the exit status of the process.
 sub _serve_as_engine {
     my ($self, $record) = @_;
-    my ($instance, $worker, $loop) = $self->_instance(
+    my ($instance, $child, $loop) = $self->_instance(
         $record,
         role          => 'engine',
         name          => ': the engine',
@@ -449,49 +450,49 @@ sub _serve_as_engine {
         engine_socket => $self->{engine_socket},
         accepts_later => !$self->{running},
     );
-    return $worker->serve;
+    return $child->serve;
 }
 
 # Returns the exit status of the process.
-sub _serve_in_worker {
+sub _serve_as_interpreter {
     my ($self,   $record)   = @_;
     my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);
     my $clones = $self->{placement}->has_clones ? Peregrine::Server::Clones->new : undef;
     my %role =
           $self->{join_socket} ? (role => 'interpreter', join_socket => $self->_join_socket($record))
         : $clones ? (role => 'engine', clones => $clones, engine_socket => $clones->engine_socket)
-        :           (role => 'worker');
+        :           (role => 'prefork');
     if   ($self->{join_socket}) { $self->_forget_keys }
     else                        { $self->_take_sockets($record) }
     my ($busy, $spread) = @{$record}{qw(busy spread)};
-    my ($instance, $worker, $loop) = $self->_instance(
+    my ($instance, $child, $loop) = $self->_instance(
         $record, %role,
         number        => $number,
         accepts_later => defined $clones,
         defined $busy   ? (busy   => [ $self->{master}->busy_words, $busy ])   : (),
         defined $spread ? (spread => [ $self->{spread}->words,      $spread ]) : (),
     );
-    $instance->on_replace(sub { my ($why) = @_; $worker->ask_for_replacement($why) });
+    $instance->on_replace(sub { my ($why) = @_; $child->ask_for_replacement($why) });
     $self->_load($instance, $loop, $record) if $self->{load_app};
     $instance->start                                                       or return 0;
     $clones->start($instance, $self->{placement}->interpreters, $counters) or return 0 if $clones;
     $instance->accept_connections;
-    $worker->ready;
-    return defined $worker->run ? 1 : 0;
+    $child->ready;
+    return defined $child->run ? 1 : 0;
 }
 
 sub _load {
     my ($self, $instance, $loop, $record) = @_;
     my ($reload, $application) = @{$self}{qw(reload application)};
-    my $load = sub { return $self->_load_in_worker($record->{number}) };
+    my $load = sub { return $self->_load_in_interpreter($record->{number}) };
     return $application->load($load->())                                    if !$reload;
     return $application->load($reload->load($loop, $record->{link}, $load)) if !defined $record->{failure};
     $instance->configure($instance->configuration->shared_by(lifespan_mode => 'off'));
     return $application->load($reload->stand_in($record->{failure}));
 }
 
-# Loops keep TERM for their next turn, which comes after the load: until then it just ends the worker.
-sub _load_in_worker {
+# Loops keep TERM for their next turn, which comes after the load: until then TERM just ends the process.
+sub _load_in_interpreter {
     my ($self, $number)  = @_;
     my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
     my $load = sub { return $self->{load_app}->($number) };
@@ -537,18 +538,19 @@ __END__
 
 =head1 NAME
 
-Peregrine::Server::Supervisor - a server's master: what it keeps, and how workers begin
+Peregrine::Server::Supervisor - a server's master: what it keeps, and how its children begin
 
 =head1 DESCRIPTION
 
 The part of a L<Peregrine::Server> with the option C<workers>. Its process is the master
-(L<Peregrine::Master>), which runs no application. Each worker process has been forked from it, and runs a
+(L<Peregrine::Master>), which runs no application. Its children have been forked from it, and each runs a
 L<Peregrine::Server::Instance> with the same options on the same sockets.
 
 With C<engine =E<gt> 'process'> the master starts a process for the engine, which has the sockets, and
-workers, which have the application: they join the engine and get requests from it. Connections belong to the
-engine, so a worker that dies, or is replaced, closes none. Both kinds of process have a master of their own.
-A stop ends the engine first, which lets requests in flight finish; then the workers have nothing left to do.
+interpreters, which have the application: they join the engine and get requests from it. Connections belong to
+the engine, so an interpreter that dies, or is replaced, closes none. Both kinds of process have a master of
+their own. A stop ends the engine first, which lets requests in flight finish; then the interpreters have
+nothing left to do.
 
 =head1 METHODS
 
@@ -568,13 +570,13 @@ The last three are optional.
     $supervisor->bind;
     my $starting = $supervisor->begin;
 
-=head2 restart, change_workers, hand_over, reopen_logs
+=head2 restart, change_interpreters, hand_over, reopen_logs
 
     my $future = $supervisor->restart;
-    $supervisor->change_workers(+1);
+    $supervisor->change_interpreters(+1);
 
-What HUP, TTIN and TTOU, USR2, and USR1 do. If a new worker cannot start the others stay. The Future is done
-when no more are to be replaced.
+What HUP, TTIN and TTOU, USR2, and USR1 do. If a new interpreter cannot start the others stay. The Future is
+done when no more are to be replaced.
 
 =head2 shutdown, end, hurry, give_up_stop, close, abandon
 
@@ -583,9 +585,9 @@ when no more are to be replaced.
 
 =head2 placement, stopping, is_running, is_foreign, tls_in_use, limit_in_force, connection_count, fail_stalled
 
-=head2 configuration_of_worker
+=head2 configuration_of_child
 
-The options of a worker: its part of limits that are meant for all.
+The options of a child: its part of limits that are meant for all.
 
 =head1 LICENSE
 

@@ -1,4 +1,4 @@
-package Peregrine::Server::Deadline;
+package Peregrine::Deadline;
 
 use strict;
 use warnings;
@@ -13,12 +13,13 @@ sub new {
     return bless {}, $class;
 }
 
-sub _now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
+# A clock that is set does not move it, nor does a machine that sleeps.
+sub now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
 # The earliest of all deadlines holds.
 sub within {
     my ($self, $seconds) = @_;
-    my $until = _now() + $seconds;
+    my $until = now() + $seconds;
     $self->{until} = $until if !$self->{until} || $until < $self->{until};
     return;
 }
@@ -31,7 +32,7 @@ sub begin {
 
 sub left {
     my ($self, $seconds) = @_;
-    return $self->{until} ? max(0, $self->{until} - _now()) : $seconds;
+    return $self->{until} ? max(0, $self->{until} - now()) : $seconds;
 }
 
 # Seconds that an interpreter has which is told to leave. One that is replaced may end its WebSockets and
@@ -56,18 +57,18 @@ __END__
 
 =head1 NAME
 
-Peregrine::Server::Deadline - when a stop has to be over
+Peregrine::Deadline - when a stop has to be over
 
 =head1 SYNOPSIS
 
-    my $deadline = Peregrine::Server::Deadline->new;
+    my $deadline = Peregrine::Deadline->new;
     $deadline->begin($options->{shutdown_timeout});
     my $seconds = $deadline->left($options->{shutdown_timeout});
 
 =head1 DESCRIPTION
 
 A stop has one deadline from its beginning, whatever its parts are: requests in flight, interpreters, the
-application's end. A worker's master says how much of it is left.
+application's end. The master tells its children how much of it is left.
 
 =head1 METHODS
 
@@ -98,6 +99,14 @@ Seconds that are left; C<$seconds> if the stop has not begun.
     my $seconds = $deadline->for_interpreter(\%options, retire => 'max_requests');
 
 Seconds that an interpreter has which is told to leave in that way.
+
+=head1 FUNCTIONS
+
+=head2 now
+
+    my $seconds = Peregrine::Deadline::now();
+
+Seconds of the monotonic clock.
 
 =head1 LICENSE
 

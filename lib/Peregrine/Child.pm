@@ -1,4 +1,4 @@
-package Peregrine::WorkerProcess;
+package Peregrine::Child;
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Peregrine::Fork;
 use Peregrine::Process;
 use Scalar::Util qw(weaken);
 
-# Signs of life that a worker sends within its master's heartbeat_timeout.
+# Signs of life that a child sends within its master's heartbeat_timeout.
 use constant BEATS => 5;
 
 # See Peregrine::Threads.
@@ -20,7 +20,7 @@ sub new {
     my ($class, %args) = @_;
     my $self   = bless { %args{qw(link loop server log name is_thread)} }, $class;
     my $ignore = sub { };
-    # The terminal's signals are for the master, which tells its workers.
+    # The terminal's signals are for the master, which tells its children.
     $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
         on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
     );
@@ -124,20 +124,20 @@ __END__
 
 =head1 NAME
 
-Peregrine::WorkerProcess - a worker's side of a Peregrine::Master
+Peregrine::Child - a child's side of a Peregrine::Master
 
 =head1 SYNOPSIS
 
-    my $worker = Peregrine::WorkerProcess->new(
-        link => $link, loop => $loop, server => $server, log => $log, name => 'worker 1',
+    my $child = Peregrine::Child->new(
+        link => $link, loop => $loop, server => $server, log => $log, name => 'child 1',
         heartbeat_timeout => 50,
     );
-    exit $worker->serve;
+    exit $child->serve;
 
 =head1 DESCRIPTION
 
-Does what the master says, tells it that the worker lives, and stops the server when the master has gone. TERM
-stops the worker, after which the master starts another one; USR1 opens its logs anew; the other signals of a
+Does what the master says, tells it that the child lives, and stops the server when the master has gone. TERM
+stops the child, after which the master starts another one; USR1 opens its logs anew; the other signals of a
 server are the master's.
 
 The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<stop_within>,
@@ -147,37 +147,37 @@ C<reopen_logs> and C<connection_count>.
 
 =head2 new
 
-See above. C<heartbeat_timeout>: the seconds after which the master takes a silent worker for stuck;
+See above. C<heartbeat_timeout>: the seconds after which the master takes a silent child for stuck;
 0: it does not ask. C<is_thread>: it is a thread (L<Peregrine::Threads>), which gets no signals.
 
 =head2 serve
 
-    my $status = $worker->serve;
+    my $status = $child->serve;
 
 Starts the server, says so, and runs the loop until the server has stopped. The status that a process ends
 with: 0, also if the server did not start and has said why; 1 if the loop was left by an exception.
 
 =head2 ready
 
-    $worker->ready;
+    $child->ready;
 
 The server serves.
 
 =head2 failed
 
-    $worker->failed($reason);
+    $child->failed($reason);
 
 It cannot start, and ends.
 
 =head2 ask_for_replacement
 
-    $worker->ask_for_replacement('max_requests');
+    $child->ask_for_replacement('max_requests');
 
-The worker serves on until another one has taken its place, and is told to leave then.
+The child serves on until another one has taken its place, and is told to leave then.
 
 =head2 run
 
-    my $exception = $worker->run;
+    my $exception = $child->run;
 
 Runs the loop until the server has stopped, see L<Peregrine::Process/run>.
 
