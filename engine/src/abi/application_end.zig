@@ -30,7 +30,7 @@ pub const Engine = struct {
         /// Whether the engine hears no command from here any more.
         isDeaf: *const fn (engine: *Engine) bool,
         wake: *const fn (engine: *Engine) void,
-        /// Events may be there from now on without a sign. `asleep`: there may have been a sign.
+        /// From now on events may come without a sign. `asleep`: a sign may have been given before.
         clear: *const fn (engine: *Engine, asleep: bool) void,
         wait: *const fn (engine: *Engine, timeout_ms: c_int) void,
         /// Waits until `commands` has room. False: there will be none.

@@ -37,7 +37,7 @@ pub const Host = struct {
     pub const demand: peregrine.Demand = .pull;
     pub const demands = [_]peregrine.Demand{ demand, .{ .pace = .pull, .body = .whole } };
 
-    /// One batch is filled while C reads the other one.
+    /// The engine fills one batch while C reads the other one.
     batches: [2]Batch,
     /// The number of the batch that is filled.
     side: u1 = 0,

@@ -46,7 +46,7 @@ pub const Interpreter = struct {
         OutOfMemory,
         /// The engine is another version of this library.
         VersionDiffers,
-        /// There is no engine, or it has no place for an interpreter.
+        /// The engine has gone, or has no place for another interpreter.
         Refused,
         TimedOut,
     };

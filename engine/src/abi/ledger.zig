@@ -184,7 +184,7 @@ pub const Ledger = struct {
             }
         }
         assert(count == ledger.count and over == ledger.ended.items.len);
-        // There is memory for the note of each end.
+        // The list has memory for each entry that will end.
         assert(ledger.ended.capacity >= ledger.count);
     }
 

@@ -227,7 +227,7 @@ pub const Pool = struct {
             };
             pool.seatInterpreter(&asked) catch |err| {
                 io.file.close(asked.socket);
-                if (err == error.Gone) continue; // it has not waited
+                if (err == error.Gone) continue; // the exchange has not waited
                 const others = pool.worker.troubles.joins.add(pool.worker.now) orelse continue;
                 var buffer: [160]u8 = undefined;
                 const text = "An interpreter cannot join the engine: {t}{f}";
@@ -301,7 +301,7 @@ pub const Pool = struct {
     }
 
     fn endWebSockets(pool: *Pool, seat: *Seat) void {
-        pool.collect(seat) catch return; // it is tried again
+        pool.collect(seat) catch return; // the pool tries again in the next round
         for (pool.leftover.items) |ticket| {
             const exchange = pool.worker.find(ticket) orelse continue;
             const websocket = exchange.openWebSocket() orelse continue;

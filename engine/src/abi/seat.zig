@@ -50,7 +50,7 @@ pub const Seat = struct {
     /// How far the interpreter had read the ring of events by then.
     released: u64 = 0,
     state: State = .open,
-    /// As many exchanges wait for the interpreter as are allowed to (`Manner.exchanges`).
+    /// The interpreter waits for as many exchanges as it may (`Manner.exchanges`).
     is_full: bool = false,
 
     const State = enum {

@@ -95,7 +95,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             defer visit.destroy();
             const worker = visit.plan.worker;
             assert(@as(*anyopaque, @ptrCast(worker)) == owner);
-            const exchange = worker.find(visit.ticket) orelse return; // it has gone meanwhile
+            const exchange = worker.find(visit.ticket) orelse return; // the exchange has gone meanwhile
             assert(!exchange.isHeard() and exchange.status == 0);
             exchange.endDetention(visit.idle_ms, worker.now);
             if (!visit.has_answer) return visit.goOn(exchange);

@@ -39,7 +39,7 @@ pub fn size(said: *const Spoken) usize {
     return @sizeOf(Head) + encoded.size(&said.command);
 }
 
-/// Writes it into `out`, which has exactly `size` bytes.
+/// Writes the message into `out`, which has exactly `size` bytes.
 pub fn encode(said: *const Spoken, out: []u8) void {
     const flushes: u32 = if (said.flushes) Head.flushes else 0;
     const awaits: u32 = if (said.awaits) Head.awaits else 0;

@@ -53,7 +53,7 @@ pub fn encode(arena: std.mem.Allocator, info: *const types.TlsInfo) error{OutOfM
     if (sizeOf(info, chain) > bytes_max) chain.len = @min(chain.len, 1);
     const bytes = try arena.alloc(u8, sizeOf(info, chain));
     var writer: std.Io.Writer = .fixed(bytes);
-    put(&writer, info, chain) catch unreachable; // they have the size for it
+    put(&writer, info, chain) catch unreachable; // the buffer has the size for all certificates
     std.debug.assert(writer.end == bytes.len);
     return bytes;
 }

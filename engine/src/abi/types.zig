@@ -271,7 +271,7 @@ pub const AccessLog = extern struct {
     format: ?[*:0]const u8 = null,
 };
 
-/// Bytes, or none: `bytes` is null then.
+/// A text by pointer and length; `bytes` is null where there is none.
 pub const Text = extern struct {
     bytes: ?[*]const u8,
     len: usize,

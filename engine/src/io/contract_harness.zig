@@ -317,7 +317,7 @@ pub fn Stage(comptime Harness: type) type {
             self.harness.deinit();
         }
 
-        /// Plays one round. Waits a little if there is no event.
+        /// Plays one round of the io under test. Waits a little if there is no event.
         pub fn round(self: *Self) !void {
             self.rounds += 1;
             if (self.rounds > rounds_max) return error.TimedOut;

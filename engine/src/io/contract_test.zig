@@ -714,7 +714,7 @@ fn sendsFile(comptime Harness: type) !void {
     defer got.deinit(testing.allocator);
     const start = 1000;
     var offset: u64 = start;
-    // Asks for more than there is, as if somebody had truncated the file.
+    // Asks for one byte more than the file has, as if somebody had truncated the file.
     const asked = bytes.len + 1;
     while (true) {
         const before = stage.logs[0].sents;

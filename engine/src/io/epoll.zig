@@ -79,7 +79,7 @@ const Poller = struct {
     /// The number of the first waker of others.
     pub const first_of_others = 2;
 
-    /// Tells of it, with the same number, for as long as there is something to read.
+    /// Reports the descriptor, with the same number, for as long as it is readable.
     pub fn watchLoop(poller: *Poller, loop: sys.Fd, blocked: ?u64) sys.ResourceError!void {
         try watch.epollAdd(poller.epoll, loop, watch.Ready.in, @bitCast(foreign_label));
         poller.blocked = blocked;

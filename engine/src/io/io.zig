@@ -162,7 +162,7 @@ pub const Event = union(enum) {
     accept_failed: struct { listener: u32, exhausted: bool, errno: u16 },
     /// The peer sent bytes (at least one). They live until the next call of `next` or `wait`.
     received: struct { token: Token, bytes: []u8 },
-    /// There may be bytes to `receiveTo`.
+    /// Bytes may have come, for `receiveTo` to receive.
     arrived: struct { token: Token },
     /// A paused socket's peer has ended its sending side. What it sent before waits, if there is anything,
     /// and the eof behind it.
@@ -219,7 +219,7 @@ pub const Options = struct {
     /// Connections that one listener gets per round, so that a storm of new ones leaves time for the old
     /// ones.
     accepts_per_wait: u16 = 64,
-    /// The most that one `sendFile` hands over before the other sockets get their turn. A peer that reads as
+    /// Bytes that one `sendFile` may hand over before the other sockets get their turn. A peer that reads as
     /// fast as we send would otherwise hold the thread for the whole file.
     send_file_bytes_max: u32 = 1024 * 1024,
 };

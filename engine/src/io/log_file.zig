@@ -84,7 +84,7 @@ pub const LogFile = struct {
         busy,
         /// Sleeps until the first line.
         idle,
-        /// Sleeps until there are many.
+        /// The thread sleeps until many lines have come.
         gathering,
         /// Sleeps because the file cannot be written.
         stuck,
@@ -283,7 +283,7 @@ pub const LogFile = struct {
         return log.head.load(.acquire) - log.tail.load(.monotonic);
     }
 
-    /// Sleeps until it is woken, or for a time; not if there was something new already.
+    /// The thread sleeps until it is woken, or for a time; it does not sleep if new lines have come already.
     fn sleep(log: *LogFile, mood: Mood, timeout_ms: ?u32) void {
         const heard = log.wakeups.load(.acquire);
         _ = log.mood.swap(@backingInt(mood), .acq_rel);
@@ -293,7 +293,7 @@ pub const LogFile = struct {
         log_calls.sleepOn(&log.wakeups, heard, timeout_ms);
     }
 
-    /// Writes what is there; false if the file does not take it.
+    /// Writes all lines that have come; false if the file does not take them.
     fn writeAll(log: *LogFile) bool {
         var waited = false;
         while (log.pending() > 0) {

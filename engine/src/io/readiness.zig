@@ -670,7 +670,7 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        /// Takes one connection, if this listener has any left in this round.
+        /// Accepts one connection, if the listener may accept another one in this round.
         fn accept(self: *Self, id: u32) ?Event {
             const listener = &self.listeners.items[id];
             while (listener.accepts_left > 0) {

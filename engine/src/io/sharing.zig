@@ -205,17 +205,18 @@ pub const Wakeup = struct {
         for ([_]sys.Fd{ wakeup.waker, socket }) |fd| watch.epollDelete(wakeup.all, fd) catch {};
     }
 
-    /// Makes it readable, from any thread of this process.
+    /// Makes the wakeup readable, from any thread of this process.
     pub fn raise(wakeup: *const Wakeup) void {
         if (is_linux) watch.eventRaise(wakeup.event);
     }
 
-    /// Makes it unreadable after `raise`; false: nobody has raised it.
+    /// Makes the wakeup unreadable after `raise`; false: nobody has raised it.
     pub fn clear(wakeup: *const Wakeup) bool {
         return is_linux and watch.eventTake(wakeup.event);
     }
 
-    /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+    /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait
+    /// early.
     pub fn wait(wakeup: *const Wakeup, timeout_ms: i32) void {
         sys.waitReadable(wakeup.all, timeout_ms);
     }
@@ -291,7 +292,7 @@ const peer_shut = 0x2000;
 /// Waits until a message has come or the other end is closed, at most `timeout_ms` (-1: without bound).
 pub const waitReadable = sys.waitReadable;
 
-/// Waits until there is room for a message, at most `timeout_ms`.
+/// Waits until the socket has room for a message, at most `timeout_ms`.
 pub fn waitWritable(socket: sys.Fd, timeout_ms: i32) void {
     @import("sys/log.zig").waitWritable(socket, timeout_ms);
 }

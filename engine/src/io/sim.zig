@@ -65,7 +65,7 @@ pub const Sim = struct {
 
         /// The number from which a history is replayed.
         seed: u64 = 0,
-        /// The most that is on its way in each direction; more does not fit.
+        /// The most bytes that may be on their way in each direction; further bytes find no room.
         window_bytes: u32 = 64 * 1024,
         /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux
         /// waits for a third.
@@ -416,7 +416,7 @@ pub const Sim = struct {
         self.wake_requested.store(true, .release);
     }
 
-    /// There are no descriptors.
+    /// The simulation has no descriptors to watch.
     pub fn watchWaker(_: *Sim, _: i32, _: u6) error{Unsupported}!void {
         return error.Unsupported;
     }
@@ -441,7 +441,7 @@ pub const Sim = struct {
         return false;
     }
 
-    /// There is no descriptor to watch; see `readable`.
+    /// The simulation has no descriptor to watch; see `readable`.
     pub fn fd(_: *Sim) i32 {
         return -1;
     }

@@ -114,7 +114,7 @@ pub const SocketFile = struct {
         return .{ .unix = address.unix, .inode = status.inode, .device = status.device };
     }
 
-    /// Removes it, unless somebody else's socket has taken its place.
+    /// Removes the socket's file, unless another program's socket has taken its place.
     pub fn remove(file: *const SocketFile) void {
         const now: SocketFile = of(&.{ .unix = file.unix }) orelse return;
         if (now.inode != file.inode or now.device != file.device) return;

@@ -92,7 +92,7 @@ const Room = struct {
 pub const Jobs = struct {
     first: ?*Job = null,
 
-    /// The next one, which is the caller's again.
+    /// Takes the next job out, which is the caller's again.
     pub fn pop(jobs: *Jobs) ?*Job {
         const job = jobs.first orelse return null;
         jobs.first = job.next;

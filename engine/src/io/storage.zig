@@ -39,7 +39,7 @@ pub const Tasks = struct {
         tasks.last = task;
     }
 
-    /// The next one, which is the caller's.
+    /// Takes the next task out, which is the caller's then.
     pub fn pop(tasks: *Tasks) ?*Task {
         const task = tasks.first orelse return null;
         tasks.first = task.next;
@@ -49,7 +49,7 @@ pub const Tasks = struct {
     }
 };
 
-/// Threads and their tasks.
+/// Threads that read, open and close files on slow storage, and the tasks for them.
 pub const Storage = struct {
     waker: Waker,
     /// Without threads a task is done when it is handed over: for simulations.
@@ -239,7 +239,7 @@ pub const Read = struct {
         return read.buffer[0..read.filled];
     }
 
-    /// Frees it. Not while somebody is at work on it.
+    /// Frees the task, which no thread works on any more.
     pub fn destroy(read: *Read) void {
         if (read.fd >= 0) sys.close(read.fd);
         gpa.free(read.buffer);
@@ -273,7 +273,7 @@ pub const Read = struct {
 /// Opens a file by its path, and looks at it.
 pub const Open = struct {
     task: Task = .{ .work = work, .drop = drop },
-    /// For its maker.
+    /// A number for the task's maker.
     user: u64,
     path: [:0]u8,
     /// The opened file, to be closed with the task; -1: the open has failed, or the descriptor was taken.
@@ -294,7 +294,7 @@ pub const Open = struct {
         return opening;
     }
 
-    /// Frees it. Not while somebody is at work on it.
+    /// Frees the task, which no thread works on any more.
     pub fn destroy(opening: *Open) void {
         if (opening.fd >= 0) sys.close(opening.fd);
         gpa.free(opening.path);
@@ -359,7 +359,7 @@ pub const Close = struct {
         return closing;
     }
 
-    /// Frees it, and closes the descriptor if that has not been done.
+    /// Frees the task, and closes the descriptor if no thread has done so.
     pub fn destroy(closing: *Close) void {
         if (closing.fd >= 0) sys.close(closing.fd);
         gpa.destroy(closing);

@@ -371,8 +371,8 @@ pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError
     };
 }
 
-/// Takes one connection from a listening socket, non-blocking, closed on exec and in forks;
-/// fills in who it is.
+/// Accepts one connection from a listening socket, non-blocking, closed on exec and in forks; fills in the
+/// peer's address.
 pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     while (true) {
         length.* = @sizeOf(sockaddr.storage);
@@ -479,7 +479,7 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
 
 // ---- Moving bytes
 
-/// Receives what is there, at most `buffer`. `done = 0` is the end of the stream.
+/// Receives the bytes that have come, at most `buffer`. `done = 0` is the end of the stream.
 pub fn receive(fd: Fd, buffer: []u8) Moved {
     assert(buffer.len > 0); // a receive of nothing would look like the end of the stream
     while (true) {
@@ -508,7 +508,7 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
         .flags = 0,
     };
     while (true) {
-        // For one slice, the kernel has no message header to fetch: 1 to 2 % of a small answer.
+        // With one slice the kernel has no message header to fetch: 1 to 2 % of a small answer.
         const rc = if (slices.len == 1)
             system.sendto(fd, slices[0].base, slices[0].len, flags, null, 0)
         else

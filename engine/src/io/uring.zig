@@ -87,7 +87,7 @@ pub const Uring = struct {
 
     pub const Options = io.Options;
 
-    /// Pieces of one socket that wait before the kernel is told to receive no more.
+    /// Received pieces of one socket that may wait before the kernel is told to receive no more.
     pub const pieces_max = 16;
 
     /// Why there are no rings.

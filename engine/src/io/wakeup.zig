@@ -35,13 +35,13 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
             return wakeup.descriptor.fd();
         }
 
-        /// Makes it readable. From any thread.
+        /// Makes the wakeup readable. From any thread.
         pub fn raise(wakeup: *Self) void {
             if (!wakeup.raised.swap(true, .acq_rel)) wakeup.descriptor.raise();
         }
 
-        /// Makes it unreadable. Why it was raised is to be looked at after this: what raises it meanwhile may
-        /// leave no other trace.
+        /// Makes the wakeup unreadable. The caller looks for the reason afterwards: a raise during the look
+        /// may leave no other trace.
         pub fn clear(wakeup: *Self) void {
             if (!wakeup.raised.load(.monotonic)) return;
             // A thread that raises may not have written to the descriptor yet. `raised` stays true then, and
@@ -51,8 +51,8 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
             _ = wakeup.raised.swap(false, .acq_rel);
         }
 
-        /// Waits until it is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait
-        /// early.
+        /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound). A signal ends the
+        /// wait early.
         pub fn wait(wakeup: *Self, timeout_ms: i32) void {
             wakeup.descriptor.wait(timeout_ms);
         }
@@ -129,7 +129,7 @@ pub fn LatchOn(comptime Atomic: fn (type) type, comptime Sleep: type) type {
             latch.is_set.store(0, .seq_cst);
         }
 
-        /// Waits until it is set.
+        /// Waits until the latch is set.
         pub fn wait(latch: *Self) void {
             while (latch.is_set.load(.acquire) == 0) Sleep.on(&latch.is_set);
         }

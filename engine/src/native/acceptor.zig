@@ -3,8 +3,9 @@
 const std = @import("std");
 const io = @import("io");
 
-/// Accepts with one io. `Receiver` has `connected(*Receiver, listener: usize, io.Socket, peer: io.Address)
-/// bool`, which takes the socket over unless it answers false, and `isStopping(*Receiver) bool`.
+/// Accepts connections with one io, for all workers. `Receiver` has `connected(*Receiver, listener: usize,
+/// io.Socket, peer: io.Address) bool`, which takes the socket over unless it answers false, and
+/// `isStopping(*Receiver) bool`.
 pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
     return struct {
         const Self = @This();
@@ -18,7 +19,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
         resume_at: u64 = 0,
 
         pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
-            // Its io receives nothing but connections.
+            // The acceptor's io receives connections only.
             return .{
                 .io = try .init(gpa, .{ .receive_buffer_bytes = 1 }),
                 .receiver = receiver,

@@ -38,7 +38,7 @@ pub const Draft = struct {
         response.begin();
     }
 
-    /// Gives its memory back.
+    /// Gives the draft's memory back.
     pub fn end(draft: *Draft) void {
         draft.response.dropBody();
         draft.arena.reset();
@@ -95,7 +95,7 @@ fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *en
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;
-    const same = worker.find(ticket) orelse return; // its peer has gone
+    const same = worker.find(ticket) orelse return; // the peer has gone
     const len = response.body.len();
     var chain: Outbox = .{};
     defer worker.dropOutput(&chain);
@@ -131,7 +131,8 @@ fn moveBody(
                 },
             };
         },
-        .none, .bytes, .shared, .request, .blocks => unreachable, // they went with the head, or are no file's
+        // such content went with the head, or belongs to no file
+        .none, .bytes, .shared, .request, .blocks => unreachable,
     }
 }
 
@@ -147,7 +148,7 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;
-    const same = worker.find(ticket) orelse return; // its peer has gone
+    const same = worker.find(ticket) orelse return; // the peer has gone
     switch (response.body) {
         .blocks => |*blocks| _ = try worker.write(same, .{ .blocks = blocks }, .{ .last = true }),
         .request => |bytes| _ = try worker.write(same, .{ .bytes = bytes }, .{ .last = true }),

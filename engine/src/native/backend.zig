@@ -29,7 +29,7 @@ pub fn Server(comptime Handler: type) type {
 
         const Given = Native.Given;
 
-        /// The one that was created.
+        /// The server that was created, for the io that was chosen.
         pub const Running = union(io.Backend) { native: *Native, uring: Rings };
 
         /// Creates the handler, opens the listeners (port 0: any free one, see `port`) and prepares the

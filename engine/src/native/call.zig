@@ -90,7 +90,7 @@ pub const Call = struct {
         call.response.begin();
     }
 
-    /// Gives its own memory back. Parked messages must be gone; the intake is the host's to give back,
+    /// Gives the call's own memory back. Parked messages must be gone; the host gives the intake back
     /// afterwards.
     pub fn end(call: *Call) void {
         assert(call.parked.isEmpty());

@@ -136,7 +136,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.worker.read(call.exchange.?) catch host.refuse(call, .service_unavailable);
         }
 
-        /// Keeps them for `findTrailer`.
+        /// Keeps the trailers for `findTrailer`.
         pub fn trailers(host: *Self, _: *Worker, exchange: *Exchange, head: *const Head) void {
             const call = Call.of(exchange) orelse return;
             call.keepTrailers(head) catch host.refuse(call, .service_unavailable);
@@ -574,7 +574,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 response.state = if (call.custody == .orphaned) .lost else .ended;
                 return .ready;
             }
-            response.lacks_piece = !last; // until it is taken
+            response.lacks_piece = !last; // until the piece is taken
             if (response.state == .collecting) try host.begin(call);
             const exchange = call.exchange orelse return error.Closed;
             if (last) {

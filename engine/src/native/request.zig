@@ -30,7 +30,7 @@ pub const Request = struct {
     /// The client's numeric address: that of the connection, or what a trusted proxy says; empty
     /// over a Unix socket.
     peer: []const u8,
-    /// Its port; 0 over a Unix socket, and where a proxy does not tell.
+    /// The peer's port; 0 over a Unix socket, and where a proxy does not tell.
     peer_port: u16,
     /// See `isSecure`.
     secure: bool,

@@ -71,7 +71,7 @@ pub const SharedBody = engine.Held;
 /// Bytes and ranges of files, in blocks of the worker's pool.
 pub const PartsBody = struct {
     chain: Outbox,
-    /// All of them together.
+    /// The bytes of all parts together.
     len: u64,
 };
 
@@ -140,7 +140,7 @@ pub const Response = struct {
     lines: Lines,
     /// How many headers were added.
     count: u16,
-    /// The first of them stay whatever becomes of the response: see `keepHeaders`.
+    /// The first headers stay whatever becomes of the response: see `keepHeaders`.
     kept: Kept,
     arena: *Arena,
     /// Bound on the body and on what waits for a slow client, in bytes.
@@ -189,7 +189,7 @@ pub const Response = struct {
         file: FileBody,
         parts: PartsBody,
 
-        /// Its size in bytes.
+        /// The size of the body in bytes.
         pub fn len(body: *const Body) u64 {
             return switch (body.*) {
                 .none => 0,
@@ -356,7 +356,7 @@ pub const Response = struct {
     pub fn addNewHeader(response: *Response, name: []const u8, value: []const u8) HeaderError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (response.count == headers_max) return error.HeadersFull;
-        // They go into wire form at once: a response is then one copy of them all.
+        // Headers are encoded when they are added: a response is then one copy of all of them.
         const lines = &response.lines;
         const before = lines.text.len;
         const room = try response.arena.extended(lines.text, Lines.sizeOf(name, value));

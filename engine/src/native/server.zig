@@ -316,7 +316,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             try self.openAcceptors();
         }
 
-        /// The first one listens, the others share its listeners.
+        /// Opens the acceptors: the first one listens, the others share its listeners.
         fn openAcceptors(self: *Self) !void {
             const acceptors = try self.gpa.alloc(Acceptor(Io, Self), self.config.accept_thread_count);
             var ready: usize = 0;

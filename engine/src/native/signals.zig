@@ -12,7 +12,7 @@ pub const Listener = struct {
     call: *const fn (*anyopaque) void,
 };
 
-/// Servers of one process that can listen for signals; further ones have to be stopped by `shutdown`.
+/// Servers of one process that can listen for signals; further servers have to be stopped by `shutdown`.
 pub const listeners_max = 64;
 
 const signals = [_]posix.SIG{ .INT, .TERM };

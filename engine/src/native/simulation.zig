@@ -91,7 +91,7 @@ pub fn Simulation(comptime Handler: type) type {
             return &self.server.units[0].worker.io;
         }
 
-        /// The one worker, for its counters and sizes.
+        /// The only worker of the simulated server, for its counters and sizes.
         pub fn worker(self: *Self) *@TypeOf(self.server.units[0].worker) {
             return &self.server.units[0].worker;
         }

@@ -95,7 +95,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             entry.busy = true;
             try self.worker.acceptWebSocket(exchange, how.subprotocol, fields);
             if (entry.exchange != null and self.options.ping_ms > 0) {
-                // it is one now
+                // the exchange is open as a WebSocket now
                 self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch
                     unreachable;
             }

@@ -255,7 +255,7 @@ const Runner = struct {
     thread: std.Thread = undefined,
     /// Of the responses that it makes.
     pool: Pool,
-    /// The next one that has nothing to do.
+    /// The next runner in the list of idle ones.
     next: ?*Runner = null,
     given: io.Latch = .{},
     /// Null with `given` set: the end.

@@ -63,7 +63,7 @@ pub const Link = struct {
 
 /// An open WebSocket, for the worker thread that owns it. Valid until `handleWSDisconn` returns.
 pub const WebSocket = struct {
-    /// Its name for other threads; see `writer`.
+    /// The name of the WebSocket for other threads; see `writer`.
     id: Id,
     /// The handler's own: from `upgrader.accept`, or set by any hook.
     context: ?*anyopaque = null,

@@ -277,7 +277,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Keeps such an index.
+    /// Keeps the index of a field that was refused.
     pub fn noteBadField(session: *Session, index: usize) void {
         switch (session.*) {
             .single => |single| single.noteBadField(index),
@@ -298,7 +298,7 @@ pub const Session = union(enum) {
     pub fn invariants(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.invariants(),
-            .stream => {}, // its connection looks after its session
+            .stream => {}, // the transport looks after the session
         }
     }
 };

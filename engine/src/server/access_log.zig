@@ -49,7 +49,8 @@ pub const Entry = struct {
     shared: *Shared,
     wall_seconds: u64,
     micros: u64,
-    /// When its answer began, by the same clock; 0: not yet, or the format has no use for it.
+    /// When the exchange's answer began, by the clock of `micros`; 0: it has not begun, or the format has no
+    /// use for the time.
     answered_us: u64 = 0,
 
     /// The format that the line is written in.
@@ -245,7 +246,7 @@ pub const AccessLog = struct {
             .duration => |unit| durationText(micros, unit, buffer),
             .first_byte => |unit| if (outcome.status == 0)
                 absent(entry)
-            else // what nobody saw begin was answered in one go
+            else // an answer whose beginning nobody saw left all at once
                 durationText(
                     if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros,
                     unit,

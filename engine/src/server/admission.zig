@@ -33,9 +33,9 @@ pub const Upload = struct {
 /// The decision about a new connection.
 pub const Verdict = enum {
     admitted,
-    /// Its address has as many connections open as it may.
+    /// The client address has as many connections open as one address may have.
     too_many,
-    /// Its address opens them faster than it may.
+    /// The client address opens connections faster than one address may.
     too_fast,
 };
 
@@ -69,7 +69,7 @@ pub const Admission = struct {
 
     const Record = struct {
         key: u64,
-        /// The next of its chain.
+        /// The index of the next record in the same hash chain.
         next: u32,
         older: u32 = none,
         newer: u32 = none,
@@ -284,8 +284,8 @@ pub const Admission = struct {
 
     // ---- Records without a connection
 
-    /// Removes those that say nothing any more, and the oldest if there are too many. Two at a time keep up
-    /// with one new one.
+    /// Removes records that are no longer needed, and the oldest ones if there are too many. Two removals for
+    /// each new record keep the table from growing.
     fn forget(admission: *Admission, now: u64) void {
         for (0..2) |_| {
             const index = admission.oldest;
@@ -296,7 +296,7 @@ pub const Admission = struct {
         }
     }
 
-    /// Its last connection is gone.
+    /// The last connection of this address is gone: the record joins the idle ones.
     fn sleep(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
         record.idle = true;
@@ -311,7 +311,7 @@ pub const Admission = struct {
         admission.idle_count += 1;
     }
 
-    /// Takes it out of the idle ones, if it is there.
+    /// Takes the record out of the idle ones, if it is among them.
     fn wake(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
         if (!record.idle) return;

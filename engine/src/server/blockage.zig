@@ -65,7 +65,7 @@ test "what the peer takes pays when somebody looks, and what the kernel takes do
     try std.testing.expectEqual(1, blockage.look(400, 1000, 300));
     // However short its patience is, a look comes later.
     try std.testing.expectEqual(101, Blockage.begin(0, 100).lookAt(31));
-    // Its patience ends before the next look would come.
+    // The patience ends before the time of the next look.
     try std.testing.expectEqual(
         850,
         Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800),

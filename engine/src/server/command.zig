@@ -62,8 +62,8 @@ pub const Command = union(enum) {
         fd: i32,
         offset: u64 = 0,
         length: ?u64 = null,
-        /// Its storage is slow: the file is not asked for its length, which is given (`length`). The
-        /// descriptor is whoever's the command is given to, but on an error.
+        /// The file lies on slow storage: the length comes with the command (`length`), because asking for it
+        /// could block. The command's taker owns the descriptor, except after an error.
         is_slow: bool = false,
     };
 

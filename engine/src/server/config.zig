@@ -656,7 +656,8 @@ pub const channel_limits = struct {
     /// An interpreter counts as stuck after this time at one event. PAGI::Server::Status waits for a process
     /// for the same time.
     pub const stuck_ms: u64 = 10_000;
-    /// Messages of one round at the join socket, which an interpreter can send without end.
+    /// Messages that the engine reads from the join socket in one round: an interpreter can send messages
+    /// without end.
     pub const joins_per_round_max: u32 = 16;
     /// Interpreters that were shut out and may still run. Beyond that the oldest one is killed early.
     pub const outcasts_max: u32 = 64;
@@ -679,13 +680,13 @@ pub const channel_limits = struct {
     pub const pauses_max: u8 = 3;
     /// How often the engine looks for connections in the kernel while its application is at one event.
     pub const attention_ms: u64 = 100;
-    /// After so many looks in a row that found connections waiting all other workers are as busy: the engine
-    /// accepts again, so that the health path is answered.
+    /// After this number of looks in a row that found waiting connections, all other workers are as busy: the
+    /// engine accepts again, so that the health path is answered.
     pub const attention_waits_max: u8 = 10;
     /// How long an interpreter waits at a time for room in a ring before it looks whether the engine is gone.
     pub const room_wait_ms: i32 = 10;
 
-    /// Events of one poll.
+    /// Events that one poll hands to C.
     pub const events_per_poll_max: usize = 256;
     /// Memory that a batch of events keeps for the next events; a batch of large bodies gives the rest back.
     pub const batch_kept_bytes: usize = 1024 * 1024;

@@ -7,16 +7,16 @@ pub const Demand = struct {
 
     /// When the host gets a piece of a request's body, and when it answers.
     pub const Pace = enum {
-        /// When it asks (`read`). It is told of events and answers later: it answers all events of a round
+        /// When the host asks (`read`). The host is told of events and answers later, all events of a round
         /// together.
         pull,
-        /// As it comes. It answers while its requests are read.
+        /// As the piece comes. The host answers while its requests are read.
         push,
     };
 
     /// When the host hears of a request with a body.
     pub const Body = enum {
-        /// With its head; the body comes in pieces.
+        /// With the request's head; the body comes in pieces.
         streamed,
         /// When the body is complete (`Exchange.takeIntake`). The engine reads it as it comes.
         whole,

@@ -88,7 +88,7 @@ pub fn isHeld(bytes: []const u8) bool {
 
 /// Why bytes are no command.
 pub const DecodeError = error{
-    /// They were not written by `encode`.
+    /// The bytes were not written by `encode`.
     Malformed,
     /// More fields than there is room for.
     TooManyFields,

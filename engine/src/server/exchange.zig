@@ -58,7 +58,8 @@ pub fn bounded(head_bytes: usize) error{HeadTooLarge}!usize {
     return if (head_bytes > head_bytes_max) error.HeadTooLarge else head_bytes;
 }
 
-/// One request and its response. Lies in a slab of its worker; its ticket is its name for everybody else.
+/// One request and its response. An exchange lies in a slab of its worker; the rest of the program names it
+/// by its ticket.
 pub const Exchange = struct {
     ticket: Ticket,
     lane: *Lane,
@@ -90,7 +91,7 @@ pub const Exchange = struct {
     half_closed: bool = false,
     /// The engine answers in place of the host.
     refused: bool = false,
-    /// Its request while the body is gathered, until the host takes it.
+    /// The request while its body is gathered, until the host takes it.
     intake: ?*Intake = null,
     /// The access log's entry of the request.
     log: ?AccessEntry = null,
@@ -104,9 +105,10 @@ pub const Exchange = struct {
     /// The reason of that end: a request stalls, an event stream or WebSocket is idle.
     idle_reason: Reason = .client_timeout,
     active_at: u64,
-    /// When its head was read: its round, in microseconds.
+    /// When the request's head was read: the time of that round, in microseconds.
     begun_us: u64 = 0,
-    /// When its host was given it, with a body that is wanted whole; 0: not yet, or the host does not tell.
+    /// When the host got the request, with a body that is wanted whole; 0: not yet, or the host does not
+    /// tell.
     given_us: u64 = 0,
     /// When a host that tells it began to work on it; 0: not yet.
     taken_us: u64 = 0,
@@ -122,9 +124,9 @@ pub const Exchange = struct {
 
     /// The request's body.
     pub const Body = union(enum) {
-        /// Bytes are on their way and the host waits for them.
+        /// Bytes of the body are on their way and the host waits for them.
         wanted: Stall,
-        /// Bytes are on their way and the host has not asked for them: the peer waits.
+        /// Bytes of the body are on their way and the host has not asked for them: the peer waits.
         unwanted: Stall.Paused,
         complete,
     };

@@ -40,7 +40,8 @@ pub const Message = struct {
 
         /// The command, whose slices point into the message and, for the list of fields, into `space`.
         pub fn read(addressed: Addressed, space: []Field) Command {
-            return encoded.decode(addressed.bytes, space) catch unreachable; // it was encoded by `tell`
+            // the bytes were encoded by `tell`
+            return encoded.decode(addressed.bytes, space) catch unreachable;
         }
     };
 };
@@ -74,7 +75,7 @@ pub const Inbox = struct {
     bytes: std.atomic.Value(usize) = .init(0),
     references: std.atomic.Value(u32) = .init(1),
     closed: std.atomic.Value(bool) = .init(false),
-    /// Senders between their look at `closed` and the end of their wake.
+    /// The number of senders that have seen `closed` unset and have not yet ended their wake.
     posting: std.atomic.Value(u32) = .init(0),
 
     /// Wakes the worker.

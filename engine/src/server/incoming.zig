@@ -14,7 +14,7 @@ const Line = @import("inflation.zig").Line;
 const Pool = @import("pool.zig").Pool;
 const Ticket = @import("slab.zig").Ticket;
 
-/// Messages of one WebSocket on their way in.
+/// The messages that a peer sends over one WebSocket, until the host takes them.
 pub const Incoming = struct {
     flow: Flow = .all,
     demand: Demand = .{},
@@ -29,7 +29,7 @@ pub const Incoming = struct {
     pub const Flow = enum(u32) {
         /// Every message, as it comes.
         all = 0,
-        /// None for now.
+        /// The host takes no message for now.
         none = 1,
         /// Messages that the host asks for, and small ones ahead of that.
         on_demand = 2,
@@ -198,7 +198,7 @@ pub const Incoming = struct {
         return slice.cost;
     }
 
-    /// Waits as it came, compressed, for the host to take it: its inflation has not begun.
+    /// The message waits for the host as it came, compressed: its inflation has not begun.
     pub fn leaveLine(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         const inflation = incoming.held.inflating;
         assert(!inflation.begun);

@@ -13,11 +13,11 @@ const Ticket = @import("slab.zig").Ticket;
 /// A message that is inflated slice by slice. Its compressed bytes stay with its WebSocket meanwhile.
 pub const Inflation = struct {
     node: std.DoublyLinkedList.Node = .{},
-    /// Its connection.
+    /// The exchange of the WebSocket whose message this is.
     ticket: Ticket,
     kind: Kind,
     waits: bool = false,
-    /// Its first slice has had its turn.
+    /// The message's first slice has had its turn.
     begun: bool = false,
     /// Compressed bytes that are behind.
     consumed: usize = 0,
@@ -32,7 +32,7 @@ pub const Inflation = struct {
         return inflation;
     }
 
-    /// Only when it is in no line.
+    /// The inflation waits in no line.
     pub fn destroy(inflation: *Inflation, gpa: std.mem.Allocator, pool: *Pool) void {
         assert(!inflation.waits);
         inflation.out.deinit(pool);

@@ -10,7 +10,7 @@ pub const Input = struct {
     start: u32 = 0,
     end: u32 = 0,
 
-    /// The most that one can hold.
+    /// The most bytes that one input can hold.
     pub const bytes_max = std.math.maxInt(u32);
 
     /// Whether there is nothing to parse.

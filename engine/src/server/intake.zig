@@ -16,7 +16,7 @@ const Upload = @import("admission.zig").Upload;
 pub const Intake = struct {
     /// The body's file, and the bytes that the writer has.
     job: io.SpoolJob = .{},
-    /// Its exchange.
+    /// The exchange whose body is gathered here.
     ticket: Ticket,
     head: Head,
     /// Fields behind a chunked body; null: there are none.

@@ -34,7 +34,7 @@ pub const KeptHead = struct {
         assert(@sizeOf(KeptHead) % @alignOf(FieldSpan) == 0);
     }
 
-    /// Copies it.
+    /// Makes a copy of `head` that outlives the received bytes.
     pub fn create(pool: *Pool, head: *const Head) error{OutOfMemory}!*KeptHead {
         const buffer = try pool.take(@sizeOf(KeptHead) + copySize(head));
         const kept: *KeptHead = @ptrCast(buffer.ptr);

@@ -29,7 +29,7 @@ const Transport = @import("transport.zig").Transport;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const WebSocket = @import("websocket.zig").WebSocket;
 
-/// One conversation: view of the session, untaken input, output, and how far it is.
+/// One conversation: its view of the session, input that was not taken, its output, and its phase.
 pub const Lane = struct {
     ticket: Ticket,
     /// The transport that carries the lane's bytes.
@@ -166,7 +166,7 @@ pub const Lane = struct {
         };
     }
 
-    /// Is there something to parse, or to tell the host, without new bytes?
+    /// Whether the lane can parse something, or tell the host something, without new bytes.
     pub fn mayGoOn(lane: *const Lane) bool {
         if (lane.yielded or !lane.wantsInput()) return false;
         if (!lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd())) return true;
@@ -177,7 +177,7 @@ pub const Lane = struct {
         return lane.isStream() and Stream.of(lane).holdsEnd();
     }
 
-    /// Is there something to tell the host of a WebSocket that was parsed already?
+    /// Whether a WebSocket has parsed something that its host was not told yet.
     pub fn holdsMessage(lane: *const Lane) bool {
         const open = lane.websocket() orelse return false;
         return open.incoming.held != .nothing or open.ending != null;

@@ -102,7 +102,7 @@ pub const Memory = struct {
         return if (allowed) |bytes| bytes / 4 * 3 else none;
     }
 
-    /// Notes what there is beside the heap.
+    /// Notes the memory that the process has beside the heap.
     fn rebase(memory: *Memory) void {
         const usage = memory.gauge() orelse return;
         const heap = memory.heap() orelse return;

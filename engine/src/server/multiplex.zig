@@ -61,7 +61,7 @@ pub const Multiplex = struct {
         return multiplex;
     }
 
-    /// Frees it; no stream is open any more.
+    /// Frees the multiplex, whose streams have all gone.
     pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator) void {
         assert(multiplex.first == null);
         gpa.free(multiplex.places);
@@ -69,7 +69,7 @@ pub const Multiplex = struct {
         gpa.destroy(multiplex);
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory that the multiplex takes.
     pub fn memoryBytes(multiplex: *const Multiplex) usize {
         return @sizeOf(Multiplex) + std.mem.sliceAsBytes(multiplex.places).len +
             std.mem.sliceAsBytes(multiplex.table).len;
@@ -136,11 +136,11 @@ pub const Multiplex = struct {
 
     /// The event whose deadline comes first.
     pub const Due = enum {
-        /// There is no stream: the connection ends in order.
+        /// No stream is open: the connection ends in order.
         end,
         /// The peer has not done its duty.
         debt,
-        /// Streams have had their time to end their requests, whose responses are out.
+        /// Streams whose responses are out have had their time to end their requests.
         lingering,
         /// The peer was asked to open no more streams, and has had time to see it.
         last_streams,
@@ -164,7 +164,7 @@ pub const Multiplex = struct {
         switch (multiplex.debt) {
             // The streams look after that.
             .nothing, .content => {},
-            // While it is not read, it may have said so long ago.
+            // A peer that is not read may have said so long ago.
             .opening, .frame, .acknowledgement => if (transport.wantsReceive()) {
                 first = earlier(first, .{ .at = multiplex.debt_since + config.head_ms, .due = .debt });
             },

@@ -14,13 +14,14 @@ pub const FileRange = struct {
     len: u64,
     /// A range behind it has the same descriptor, and closes it.
     shares: bool = false,
-    /// Its storage may be slow: nothing is read of it but what is known to be at hand (worker/storage.zig).
+    /// The file's storage may be slow: only bytes that are known to be in memory are read from it
+    /// (worker/storage.zig).
     asks: bool = false,
     /// A thread reads the next piece of it: it is at the front of its queue, and stays there.
     reading: bool = false,
-    /// Its file system does not say what is in memory.
+    /// The file's system does not tell which bytes are in memory.
     is_dumb: bool = false,
-    /// Its storage was slow: a thread closes the descriptor, too.
+    /// The file's storage was slow: a thread closes the descriptor, too.
     was_slow: bool = false,
     /// The number of bytes from `offset` on that are at hand.
     ready: u32 = 0,
@@ -37,8 +38,9 @@ const Node = struct {
     next: ?*Node,
     /// The whole buffer, this header included.
     buffer: Pool.Buffer,
-    /// Parts of it are on their way in another outbox. It follows them there, at the latest when what is left
-    /// of it will not be sent: an owner does not get its bytes back before all parts of them are sent.
+    /// Parts of this content are on their way in another outbox. The node follows them there, at the latest
+    /// when its rest will not be sent: an owner does not get its bytes back before all parts of them are
+    /// sent.
     parted: bool = false,
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
@@ -424,7 +426,7 @@ pub const Outbox = struct {
             }
         };
 
-        /// The next one; null: there is no other.
+        /// The next lent part; null: there is no other.
         pub fn next(it: *Lent) ?Part {
             while (it.node) |node| {
                 it.node = node.next;

@@ -23,7 +23,7 @@ pub const Repeat = struct {
         return repeat;
     }
 
-    /// Frees it.
+    /// Frees the repeat and its copy of the bytes.
     pub fn destroy(repeat: *Repeat, gpa: std.mem.Allocator) void {
         const memory: [*]align(@alignOf(Repeat)) u8 = @ptrCast(repeat);
         gpa.free(memory[0 .. @sizeOf(Repeat) + repeat.len]);
@@ -35,7 +35,7 @@ pub const Repeat = struct {
         return memory[@sizeOf(Repeat)..][0..repeat.len];
     }
 
-    /// They are being sent: sets when they are due again.
+    /// The bytes are sent now: sets when they are due again.
     pub fn turn(repeat: *Repeat, now: u64) void {
         repeat.due_at = now + repeat.interval_ms;
     }

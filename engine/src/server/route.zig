@@ -5,7 +5,7 @@
 const std = @import("std");
 const Head = @import("protocol").Head;
 
-/// Requests of one kind, and the host that answers them. All that is said must hold.
+/// Requests of one kind, and the host that answers them. A request has to meet all conditions of the route.
 pub const Route = struct {
     /// A path and all paths below it: "/app" stands for /app, /app/ and /app/x, not for /apple; "/app/" does
     /// not stand for /app. Compared with the path as applications see it, percent-encodings decoded and dot

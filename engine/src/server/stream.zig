@@ -1,4 +1,4 @@
-//! One of the streams that a transport carries: its lane, and content that waits to be framed.
+//! A stream of a transport: its lane, and content that waits to be framed.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -79,7 +79,8 @@ pub const Cause = enum {
     message_bytes_max,
 };
 
-/// Prints itself as the end of a report about one of them; nothing if there are no others.
+/// Prints how many others there are, as the end of a report about one of them; prints nothing if there are
+/// none.
 pub const Others = struct {
     count: u32,
 

@@ -6,7 +6,7 @@ const assert = std.debug.assert;
 
 /// Embedded in a struct that has a deadline.
 pub const Timer = struct {
-    /// When it is due; `never` switches it off.
+    /// When the timer is due; `never` switches it off.
     deadline: u64 = never,
     /// The tick whose slot holds it; 0 while it is in no slot.
     tick: u64 = 0,
@@ -164,7 +164,7 @@ test "a timer that is removed never comes, and may be set again" {
     var wheel: Wheel = .init(0);
     var timers: [3]Timer = @splat(.{});
     for (&timers) |*timer| wheel.set(timer, 100);
-    // The one in the middle of its slot, the last and the first.
+    // The timer in the middle of its slot, the last one and the first one.
     for ([_]usize{ 1, 0, 2 }) |index| {
         wheel.remove(&timers[index]);
         wheel.remove(&timers[index]);

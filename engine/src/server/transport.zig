@@ -23,7 +23,7 @@ const WebSocket = @import("websocket.zig").WebSocket;
 
 /// A connection to a peer, with its socket.
 pub const Transport = struct {
-    /// Its input is that of the wire, whatever the transport carries.
+    /// The transport's own lane. The lane's input is that of the wire, whatever the transport carries.
     lane: Lane,
     /// The session of the lane, while the transport carries no streams.
     single: protocol.Single,
@@ -45,8 +45,8 @@ pub const Transport = struct {
     retiring: enum { no, stopping, replaced } = .no,
     /// The io does not read the socket.
     paused: bool = false,
-    /// There was no memory for bytes behind a request: they are not read, and the connection closes after the
-    /// response.
+    /// The worker had no memory for bytes behind a request: they are not read, and the connection closes
+    /// after the response.
     discards: bool = false,
     /// The peer is no client, but the application's end of a relay.
     local: bool = false,
@@ -105,13 +105,13 @@ pub const Transport = struct {
         closed,
     };
 
-    /// One of the two transports of a relay.
+    /// A transport of a relay; the relay has two.
     pub const Relaying = struct {
         /// The transport that sends what this one receives.
         other: Ticket,
         flow: Flow,
 
-        /// In one word: each idle connection pays for the largest of the phases.
+        /// The state of a relay in one word, because each idle connection pays for the largest phase.
         pub const Flow = packed struct(u64) {
             /// When a byte moved last, in either direction.
             active_at: u61,
@@ -247,8 +247,8 @@ pub const Transport = struct {
             .handshake => lane.input.unread().len < flight_bytes,
             .serving => !lane.yielded and switch (lane.phase) {
                 .head, .draining => true,
-                // Requests that are there already come first: the end of the peer behind them must
-                // not be seen before.
+                // Requests that have been received come first: the end of the peer behind them must not be
+                // seen before.
                 .idle => !lane.corked or lane.input.isEmpty(),
                 .exchange => |exchange| lane.wantsInput() or
                     (lane.input.isEmpty() and exchange.inputComplete()),
@@ -297,7 +297,7 @@ pub const Transport = struct {
         return switch (transport.phase) {
             .multiplexed => .multiplexed,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => .close,
-            .serving => unreachable, // its lane says
+            .serving => unreachable, // the lane knows
         };
     }
 

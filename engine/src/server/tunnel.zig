@@ -14,7 +14,7 @@ pub const Tunnel = struct {
     session: tls.Session,
     /// Ciphertext that is not with the kernel yet.
     wire: Outbox = .{},
-    /// Its handshake's place in the worker's line.
+    /// The place of the handshake in the worker's line.
     place: Handshakes.Place = .{},
     /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
     silent: bool = false,

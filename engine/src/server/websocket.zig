@@ -199,7 +199,7 @@ pub const WebSocket = struct {
         ending,
     };
 
-    /// As it came, or inflated.
+    /// A message with its bytes as they came, or inflated.
     pub const Message = struct { kind: Kind, bytes: []const u8 };
 
     /// The answer to one call of `feed`.

@@ -115,7 +115,7 @@ const Reason = types.Reason;
 const Level = types.Level;
 const Stats = types.Stats;
 
-/// One thread's loop over an io, for a host that answers.
+/// The loop of one thread over an io, for a host that answers requests.
 pub fn Worker(comptime Io: type, comptime Host: type) type {
     return struct {
         const Self = @This();
@@ -183,7 +183,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         yields: bool = false,
         /// The host leaves connections in the kernel's queues, see `pauseAccepting`.
         paused: bool = false,
-        /// Others accept at the same sockets, in other processes for instance, and get as many connections.
+        /// Counts connections beside workers that accept at the same sockets, in other processes for
+        /// instance, so that each gets as many.
         spread: ?Spread = null,
         listeners: std.ArrayList(Listener),
         bodies: Bodies = .{},
@@ -528,8 +529,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// hello). No more, since the first one waits for the last one's handler.
         const answers_together = 16;
 
-        /// One round: sends what is due, reads what came, runs deadlines. Waits up to `timeout_ms` (-1:
-        /// without bound) if there is nothing to do.
+        /// Runs one round: sends output that is due, reads what came, runs deadlines. Waits up to
+        /// `timeout_ms` (-1: without bound) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
@@ -612,7 +613,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (timeout_ms < 0) left else @min(left, timeout_ms);
         }
 
-        /// Is there something to do now?
+        /// Whether the worker has something to do at once.
         pub fn isUrgent(w: *const Self) bool {
             if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
             if (w.isEnding()) return true;
@@ -843,7 +844,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (lane.isClosed()) return;
             assert(lane.current() == null); // an exchange ends by complete, endExchange or abort first
             if (lane.isStream()) streams.close(lane) else w.closeTransport(lane.transport);
-            // Its bytes are being parsed further up the stack: pump releases it.
+            // A lane whose bytes are being parsed further up the stack is released by `pump`.
             if (w.pumping != lane) w.release(lane);
         }
 

@@ -111,7 +111,7 @@ pub const Generation = struct {
         return generation;
     }
 
-    /// Counts one more user.
+    /// Counts one more reference.
     pub fn retain(generation: *Generation) void {
         // The caller's own reference keeps the count above zero meanwhile.
         const before = generation.references.fetchAdd(1, .monotonic);
@@ -556,7 +556,7 @@ fn isStrong(cipher: ?*const c.SSL_CIPHER) bool {
     if (c.SSL_CIPHER_is_aead(chosen) != 1) return false;
     if (c.SSL_CIPHER_get_auth_nid(chosen) == c.NID_auth_null) return false;
     return switch (c.SSL_CIPHER_get_kx_nid(chosen)) {
-        // The last one: TLS 1.3, where no other exchange is left.
+        // TLS 1.3, which has no other key exchange.
         c.NID_kx_ecdhe, c.NID_kx_dhe, c.NID_kx_any => true,
         else => false,
     };

@@ -194,7 +194,7 @@ pub const Resumption = struct {
     }
 };
 
-/// There is none.
+/// Without TLS no library is linked.
 pub fn library() [:0]const u8 {
     return "";
 }

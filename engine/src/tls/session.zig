@@ -335,7 +335,7 @@ pub const Session = struct {
 pub const Resumption = struct {
     session: *c.SSL_SESSION,
 
-    /// Forgets it.
+    /// Frees the stored session.
     pub fn deinit(resumption: Resumption) void {
         c.SSL_SESSION_free(resumption.session);
     }

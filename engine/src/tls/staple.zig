@@ -9,7 +9,7 @@ const tls = @import("tls.zig");
 /// An OCSP response for the clients of a certificate.
 pub const Staple = struct {
     der: []const u8,
-    /// From when on it says nothing any more, in seconds since 1970.
+    /// When the response expires, in seconds since 1970.
     next_update_s: i64 = std.math.maxInt(i64),
 };
 

@@ -3,10 +3,11 @@
 const std = @import("std");
 const Alignment = std.mem.Alignment;
 
-/// Counts what it gives out; what comes back does not count, since an arena keeps it.
+/// An allocator that gives out a limited number of bytes. Bytes that come back do not count, since an arena
+/// keeps them.
 pub const Bounded = struct {
     parent: std.mem.Allocator,
-    /// Bytes that it may still give out.
+    /// Bytes that may still be given out.
     left: usize,
     /// An allocation was refused.
     exhausted: bool = false,

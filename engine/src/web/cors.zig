@@ -12,7 +12,8 @@ pub const Cors = struct {
     /// Origins of the pages: "https://app.example", or "*" for all.
     origins: []const []const u8,
     methods: []const u8 = "GET, HEAD, POST, PUT, PATCH, DELETE",
-    /// Fields that their requests may have besides the harmless ones; null: those that they ask for.
+    /// Fields that requests of other sites may have besides the harmless ones; null: all that a preflight
+    /// asks for.
     headers: ?[]const u8 = null,
     /// Fields of responses that they may read besides the harmless ones.
     expose: ?[]const u8 = null,

@@ -70,7 +70,7 @@ pub const Form = struct {
         var rest = body;
         while (try multipart.next(&rest)) |event| switch (event) {
             .part => |part| {
-                // Its head goes with the next part.
+                // The head of the file is appended with the next part.
                 try list.append(gpa, .{
                     .name = try gpa.dupe(u8, part.name),
                     .value = "",
@@ -92,7 +92,7 @@ pub const Form = struct {
         return null;
     }
 
-    /// Its value; null if there is none.
+    /// The value of the first field with this name; null if there is none.
     pub fn get(form: *const Form, name: []const u8) ?[]const u8 {
         return (form.find(name) orelse return null).value;
     }

@@ -204,7 +204,7 @@ pub const Multipart = struct {
                 else => return error.BadRequest,
             },
             .line_feed => if (byte == '\n') .head else return error.BadRequest,
-            else => unreachable, // only those are behind a delimiter
+            else => unreachable, // no other byte can follow a delimiter
         };
         form.head_len = 0;
     }

@@ -4,7 +4,7 @@ const std = @import("std");
 
 /// A piece of a pattern between two slashes.
 pub const Segment = union(enum) {
-    /// Has to be there as it stands.
+    /// Text that the path must have here, byte for byte.
     literal: []const u8,
     /// Any text but none: ":name".
     param: []const u8,
@@ -82,7 +82,8 @@ pub const Path = struct {
         };
         var at: usize = 1;
         while (true) {
-            // More than there may be: only a pattern that takes the rest can match, and it looks at `text`.
+            // More segments than a path may have: only a pattern that takes the rest can match, and it looks
+            // at `text`.
             if (path.count == segments_max) return path;
             const end = std.mem.findScalarPos(u8, text, at, '/') orelse text.len;
             path.starts[path.count] = at;
@@ -121,7 +122,7 @@ pub const Path = struct {
         return values[0..count];
     }
 
-    /// There is more of it than was split.
+    /// Whether the path has more segments than were split.
     fn isCut(path: *const Path) bool {
         if (path.count < segments_max) return false;
         return std.mem.findScalarPos(u8, path.text, path.starts[segments_max - 1], '/') != null;

@@ -32,7 +32,7 @@ pub fn requireTls(
 
         fn leave(context: *Context, tls_port: u16) anyerror!void {
             const host = hostWithoutPort(context.request.getHost());
-            // Without one there is nowhere to go.
+            // Without a host name there is no place to redirect to.
             if (host.len == 0) return error.BadRequest;
             const number = try std.fmt.allocPrint(context.arena(), ":{d}", .{tls_port});
             const suffix = if (tls_port == 443) "" else number;

@@ -19,7 +19,7 @@ pub fn Next(comptime App: type) type {
     return struct {
         const Self = @This();
 
-        // Without their type, which refers to this one.
+        // Middleware without its type, which refers to this type.
         middleware: []const *const anyopaque,
         action: *const fn (app: *App, context: *Context) anyerror!void,
 
@@ -34,7 +34,7 @@ pub fn Next(comptime App: type) type {
             const first: Middleware(App) = @ptrCast(@alignCast(next.middleware[0]));
             const rest: Self = .{ .middleware = next.middleware[1..], .action = next.action };
             return first(app, context, rest) catch |err| {
-                // Its own headers, those that it has added behind the action as well.
+                // The headers that the middleware has added itself, behind the action as well, stay.
                 context.response.keepHeaders();
                 return failed(context, err);
             };

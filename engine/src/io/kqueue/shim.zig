@@ -56,7 +56,7 @@ pub const Shim = struct {
         return .{ .epoll = epoll, .event = event, .timer = timer };
     }
 
-    /// Frees it.
+    /// Closes the shim's descriptors.
     pub fn close(shim: *const Shim, _: bool) void {
         for ([_]sys.Fd{ shim.timer, shim.event, shim.epoll }) |own| sys.close(own);
     }

@@ -23,7 +23,8 @@ pub const System = struct {
         return .{ .queue = rc };
     }
 
-    /// Frees it. In a fork there is nothing to free, and the number may be somebody else's.
+    /// Closes the queue. A forked process has no copy of the queue to close, and its number may be another
+    /// descriptor's.
     pub fn close(system: *const System, forked: bool) void {
         if (!forked) sys.close(system.queue);
     }

@@ -26,7 +26,7 @@ pub const accept_conn = 0x0002;
 pub const no_signal = if (is_mac) 0 else c.MSG.NOSIGNAL;
 /// Sends and receives do not wait, whatever another process has set the socket to.
 pub const no_wait = c.MSG.DONTWAIT;
-/// There is no way to say that further bytes follow at once.
+/// The system has no flag that says that further bytes follow at once.
 pub const more = 0;
 /// Seconds of silence until the first probe.
 pub const keep_idle = if (is_mac) c.TCP.KEEPALIVE else c.TCP.KEEPIDLE;

@@ -96,7 +96,7 @@ pub fn eventFd() ResourceError!Fd {
     return descriptor(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));
 }
 
-/// Adds one to an event counter. Safe from any thread and from a signal handler.
+/// Adds 1 to an event counter. Safe from any thread and from a signal handler.
 pub fn eventRaise(fd: Fd) void {
     const one: u64 = 1;
     while (true) {

@@ -45,7 +45,7 @@ pub const Listener = struct {
         listener.failure = code;
     }
 
-    /// As if it had never been accepted.
+    /// Closes an accepted socket as if it had never been accepted.
     fn refuse(fd: sys.Fd) void {
         sys.resetOnClose(fd);
         sys.close(fd);
@@ -101,7 +101,7 @@ pub const Listener = struct {
         if (listener.state == .paused) listener.state = .watched;
     }
 
-    /// Closes it for good.
+    /// Closes the listener for good.
     pub fn close(listener: *Listener, ring: *Ring, id: u32) void {
         if (listener.state == .closed) return;
         if (listener.armed and listener.state == .watched) ring.cancel(label(id));
@@ -110,7 +110,7 @@ pub const Listener = struct {
         ring.close(listener.fd);
     }
 
-    /// Closes it without the ring, and frees what it holds.
+    /// Closes the listener without the ring, and frees what it holds.
     pub fn deinit(listener: *Listener, gpa: std.mem.Allocator) void {
         listener.dropHeld();
         if (listener.state != .closed) sys.close(listener.fd);

@@ -9,11 +9,11 @@ const sys = @import("../sys.zig");
 const Slice = sys.Slice;
 const assert = std.debug.assert;
 
-/// The most that one send may copy. A longer send goes out at once: a system call costs less than its copy.
+/// Bytes that one send may copy. A longer send goes out at once: a system call costs less than its copy.
 pub const copy_bytes_max = 4 * 1024;
-/// The most that one visit takes along; the first level of the cache holds it.
+/// Bytes that one visit to the kernel takes along; the first level of the cache holds them.
 const batch_bytes = 16 * 1024;
-/// Sends of one visit.
+/// Sends that one visit to the kernel takes along.
 const batch_sends = 256;
 /// No time at all.
 pub const never = std.math.maxInt(u64);
@@ -56,7 +56,7 @@ pub const Block = struct {
     }
 };
 
-/// All that is on its way.
+/// All sends that are on their way to the kernel.
 pub const Outgoing = struct {
     gpa: std.mem.Allocator,
     memory: []u8,

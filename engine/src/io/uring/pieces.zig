@@ -22,7 +22,7 @@ pub const Pieces = struct {
     tail: ?*Piece = null,
     count: u32 = 0,
 
-    /// Puts one at the end.
+    /// Appends a received piece.
     pub fn append(pieces: *Pieces, piece: *Piece) void {
         piece.next = null;
         if (pieces.tail) |last| last.next = piece else pieces.head = piece;

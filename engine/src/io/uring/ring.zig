@@ -28,7 +28,7 @@ pub const Label = packed struct(u64) {
         send,
         /// The rest of a send.
         block,
-        /// There is room to send.
+        /// The socket has room to send.
         room,
         /// An error or hang-up on a socket that is not being read, or the end of what its peer sends.
         trouble,
@@ -87,7 +87,7 @@ pub const Ring = struct {
         var ring: Ring = .{ .plumbing = plumbing };
         // The kernel reads operations by way of a list of their places, which is the same for ever.
         for (ring.plumbing.sq.array, 0..) |*place, number| place.* = @intCast(number);
-        // Without it everything works, only slower.
+        // Without a table of registered files everything works, only slower.
         if (ring.plumbing.register_files_sparse(identity.len)) ring.table_len = identity.len else |_| {}
         return ring;
     }
@@ -311,7 +311,7 @@ pub const Ring = struct {
             .resv = 0,
             .data = @intCast(fd),
         };
-        // Without it every visit looks the descriptor up, which costs a few nanoseconds.
+        // Without the registration every visit looks the descriptor up, which costs a few nanoseconds.
         if (linux.io_uring_register(fd, .REGISTER_RING_FDS, &update, 1) == 1) ring.registered = update.offset;
     }
 

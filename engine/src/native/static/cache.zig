@@ -41,7 +41,7 @@ pub const Entry = struct {
         return entry.memory[entry.key_len + entry.name_len + 1 ..];
     }
 
-    /// Counts one holder less; the last one frees the entry.
+    /// Drops one reference to the entry; the last one frees it.
     pub fn release(entry: *Entry) void {
         if (entry.references.fetchSub(1, .acq_rel) > 1) return;
         const gpa = entry.cache.gpa;
@@ -50,7 +50,7 @@ pub const Entry = struct {
         gpa.destroy(entry);
     }
 
-    /// Counts one holder more.
+    /// Counts one more reference to the entry.
     pub fn retain(entry: *Entry) void {
         _ = entry.references.fetchAdd(1, .monotonic);
     }

@@ -69,8 +69,8 @@ pub const DirServer = struct {
 
     const index_bytes_max = 255;
 
-    /// Frees it. Answers that are still being sent hold its small files, so its place is the `deinit` of a
-    /// handler: they have ended by then.
+    /// Frees the DirServer. Answers that are still being sent hold its small files, so it is freed in the
+    /// `deinit` of a handler: the answers have ended by then.
     pub fn deinit(self: *DirServer) void {
         self.cache.deinit();
         files.closeFd(self.root);

@@ -14,7 +14,7 @@ pub const Config = struct {
     cache_control: ?[]const u8 = null,
 };
 
-/// Answers with one file. Its functions may be called by several threads at once.
+/// Answers requests with one file. Its functions may be called by several threads at once.
 pub const FileServer = struct {
     allocator: std.mem.Allocator,
     path: [:0]const u8,
@@ -39,7 +39,7 @@ pub const FileServer = struct {
         return self;
     }
 
-    /// Frees it. Answers that are still being sent have a file of their own.
+    /// Frees the FileServer. Answers that are still being sent have descriptors of their own.
     pub fn deinit(self: *FileServer) void {
         self.allocator.free(self.path);
         self.allocator.destroy(self);

@@ -12,8 +12,8 @@ pub const Fd = system.fd_t;
 
 /// Why a file or folder cannot be opened.
 pub const OpenError = error{
-    /// There is none, or it is none of ours: outside the root, forbidden, a loop of links, a
-    /// name that is too long.
+    /// The file does not exist, or may not be served: outside the root, forbidden, a loop of links, a name
+    /// that is too long.
     NotFound,
     /// This process or machine has no descriptors or memory left for now.
     Exhausted,

@@ -68,7 +68,7 @@ pub const Streamed = enum {
 
 /// How the content of a response ends, from its head on.
 pub const Content = union(enum) {
-    /// There is none: what comes is discarded.
+    /// The response has no content: what the host sends is discarded.
     none,
     counted: u64,
     streamed: Streamed,

@@ -45,7 +45,7 @@ pub const Parts = struct {
     path: Span = .{},
     /// Without the "?".
     query: Span = .{},
-    /// There is a "?".
+    /// The target has a "?".
     has_query: bool = false,
     /// An absolute-form's scheme is https, not http.
     https: bool = false,

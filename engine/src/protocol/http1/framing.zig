@@ -67,7 +67,7 @@ pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, bo
     return facts.judge(version, body_bytes_max);
 }
 
-/// Facts that one pass over a request's fields gathers.
+/// The facts about a request's framing, gathered in one pass over its fields.
 const Facts = struct {
     host: ?*const FieldSpan = null,
     content_length: ?u64 = null,

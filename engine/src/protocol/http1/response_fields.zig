@@ -31,7 +31,7 @@ pub const Policy = enum {
     upgrade_required,
     /// As head_without_length, but Upgrade goes out: 101.
     switching,
-    /// All but those that are forbidden in trailers.
+    /// All fields but those that are forbidden in trailers.
     trailers,
 };
 

@@ -135,7 +135,7 @@ const upgrade_required = 426;
 const blank_lines_max = 4;
 
 comptime {
-    // There is one per connection.
+    // Each connection has a session, so its size counts.
     assert(@sizeOf(Session) <= 96);
 }
 
@@ -1054,6 +1054,6 @@ test "upgrade to a tunnel" {
     );
     try std.testing.expectEqualStrings("\r\nraw", t.feed("\r\nraw").body);
     try std.testing.expectEqual(Event.need_more, t.feed(""));
-    // Its bytes go out by another way: as content they would stand between those.
+    // After an upgrade the bytes go out by another way: as content they would stand between the others.
     try std.testing.expectError(error.OutOfOrder, t.expectBody("raw", "raw"));
 }

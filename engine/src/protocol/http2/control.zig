@@ -37,7 +37,7 @@ pub const Control = struct {
         return control.len + frame.header_bytes + payload_bytes <= bytes_max;
     }
 
-    /// Moves all of it into `out`, which holds at least bytes_max; the result is the number of bytes.
+    /// Moves all queued frames into `out`, which holds at least bytes_max; returns the number of bytes.
     pub fn take(control: *Control, out: []u8) usize {
         const len = control.len;
         @memcpy(out[0..len], control.bytes[0..len]);

@@ -131,7 +131,7 @@ const Reader = struct {
     /// Which of the fields: null, none.
     host_at: ?usize = null,
     cookie_at: ?usize = null,
-    /// There are more, to be joined.
+    /// The block has several Cookie fields, to be joined.
     cookies_apart: bool = false,
     expect_continue: bool = false,
     facts: Facts = .{},
@@ -167,7 +167,7 @@ const Reader = struct {
         return null;
     }
 
-    /// Keeps its text; the span of the value.
+    /// Keeps the text of a field; returns the span of its value.
     fn keep(reader: *Reader, field: Field) Span {
         const value_at = reader.at + field.name.len;
         reader.at = value_at + field.value.len;
@@ -308,7 +308,8 @@ const Reader = struct {
         return .{ .accepted = reader.facts };
     }
 
-    /// Which of them there are (RFC 9113 section 8.3.1 and 8.5, RFC 8441 section 4).
+    /// Judges which pseudo-fields of the target are present (RFC 9113 section 8.3.1 and 8.5, RFC 8441 section
+    /// 4).
     fn judgeTarget(reader: *Reader) ?Outcome {
         const head = reader.head;
         if (head.method == .CONNECT and reader.protocol == null) {

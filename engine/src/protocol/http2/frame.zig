@@ -48,7 +48,7 @@ pub const Code = enum(u32) {
     _,
 };
 
-/// Flags; which of them mean something depends on the kind.
+/// The flags of frames; the kind of a frame says which flags have a meaning.
 pub const flag = struct {
     pub const end_stream = 0x1;
     pub const ack = 0x1;
@@ -86,7 +86,7 @@ pub const Header = struct {
     /// 0: the connection.
     stream: u32 = 0,
 
-    /// Reads it; the reserved bit is ignored.
+    /// Reads a frame header; the reserved bit is ignored.
     pub inline fn parse(bytes: *const [header_bytes]u8) Header {
         return .{
             .len = std.mem.readInt(u24, bytes[0..3], .big),
@@ -96,7 +96,7 @@ pub const Header = struct {
         };
     }
 
-    /// Writes it.
+    /// Writes a frame header.
     pub inline fn write(header: Header, out: *[header_bytes]u8) void {
         assert(header.stream <= max_31);
         std.mem.writeInt(u24, out[0..3], @intCast(header.len), .big);
@@ -164,7 +164,7 @@ pub const Header = struct {
 pub const ping_bytes = 8;
 /// Bytes of a GOAWAY's payload before its text.
 pub const goaway_bytes = 8;
-/// Bytes of one setting.
+/// The bytes of one setting in a SETTINGS frame.
 pub const setting_bytes = 6;
 /// Bytes of a dependency in HEADERS or PRIORITY.
 pub const priority_bytes = 5;
@@ -232,7 +232,7 @@ pub const SettingValue = struct {
     setting: Setting,
     value: u32,
 
-    /// Reads it.
+    /// Reads a setting and its value.
     pub fn parse(bytes: *const [setting_bytes]u8) SettingValue {
         return .{
             .setting = @fromBackingInt(std.mem.readInt(u16, bytes[0..2], .big)),
@@ -240,7 +240,7 @@ pub const SettingValue = struct {
         };
     }
 
-    /// Writes it.
+    /// Writes a setting and its value.
     pub fn write(pair: SettingValue, out: *[setting_bytes]u8) void {
         std.mem.writeInt(u16, out[0..2], @backingInt(pair.setting), .big);
         std.mem.writeInt(u32, out[2..6], pair.value, .big);

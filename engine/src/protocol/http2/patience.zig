@@ -18,7 +18,7 @@ pub const Patience = struct {
     per_ms: u64,
     since: u64 = 0,
 
-    /// All of it. Time begins with the first `wait`.
+    /// A full allowance. Time begins with the first `wait`.
     pub fn init(allowance: Allowance) Patience {
         const burst = @as(u64, allowance.burst) * unit;
         return .{ .left = burst, .burst = burst, .per_ms = allowance.per_second };

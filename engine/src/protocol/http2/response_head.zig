@@ -58,7 +58,7 @@ pub const Writer = struct {
         writer.len += writer.encoder.put(id, name, value, writer.out[writer.len..]);
     }
 
-    /// Writes those of an application's fields that go out; they were checked.
+    /// Writes the fields of an application that go out; they were checked before.
     pub fn putFields(writer: *Writer, fields: []const Field, policy: response_fields.Policy) void {
         var found: response_fields.Found = .{};
         for (fields) |field| {

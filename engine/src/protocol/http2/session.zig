@@ -114,7 +114,7 @@ const Reading = union(enum) {
     const Block = struct {
         /// Bytes of the frames that have been looked at, their headers included.
         scanned: u32,
-        /// Bytes of their payloads.
+        /// The bytes of these frames' payloads.
         size: u32,
         frames: u32,
     };
@@ -157,7 +157,7 @@ pub const Session = struct {
         no,
         /// The peer was asked to open no more streams.
         announced,
-        /// Streams that it opens now are not looked at.
+        /// The peer was told of the last stream: streams that it opens now are not looked at.
         last_streams,
         /// No frame goes out any more but those that are owed.
         broken,
@@ -211,7 +211,7 @@ pub const Session = struct {
             .config = config,
             .room = room,
             .streams = .init(places),
-            // Until it has seen our settings, a peer takes the default for granted.
+            // A peer that has not seen our settings uses the default window.
             .stream_window = @max(default_window, config.stream_window_bytes),
             .resets = .init(config.resets),
             .noise = .init(config.noise),
@@ -248,8 +248,8 @@ pub const Session = struct {
         return s.decoder.units();
     }
 
-    /// Moves them into other memory, of `tableUnits` or more, at most `table_units_max`. That until now, if
-    /// any was given, is free.
+    /// Moves the table's entries into other memory, of `tableUnits` or more, at most `table_units_max`.
+    /// Memory that was given before is the caller's again.
     pub fn rehouseTable(s: *Session, memory: []u64) void {
         s.decoder.rehouse(memory);
     }

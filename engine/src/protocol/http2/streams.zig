@@ -35,7 +35,8 @@ pub const Stream = struct {
     unannounced: u32 = 0,
     /// Bytes of content that have come.
     received: u64 = 0,
-    /// While it lingers: what of its content may come yet, in bytes; and whether it has lingered for a while.
+    /// For a lingering stream: the bytes of content that may still come, and whether it has lingered for a
+    /// while.
     linger_left: u32 = 0,
     lingers_long: bool = false,
     /// The Content-Length of the request; null: none.
@@ -54,7 +55,7 @@ pub const Stream = struct {
     previous: u16 = nowhere,
     /// The list, by urgency; null: in none.
     list: ?u3 = null,
-    /// The next one with the same hash, and where those with this place as their hash begin.
+    /// The next stream with the same hash, and the first stream whose hash is this place.
     chain: u16 = nowhere,
     bucket: u16 = nowhere,
     /// The RST_STREAM that a closed stream has yet to send. An open stream sends it when its queued content
@@ -167,7 +168,7 @@ pub const Streams = struct {
         return null;
     }
 
-    /// Opens one; null: there is no place.
+    /// Opens a stream; null: no place is free.
     pub fn open(streams: *Streams, id: u32) ?*Stream {
         assert(id != 0 and streams.find(id) == null);
         if (!streams.hasPlace()) return null;
@@ -192,7 +193,7 @@ pub const Streams = struct {
         return streams.free != nowhere;
     }
 
-    /// Closes one, and remembers how.
+    /// Closes a stream, and remembers how it ended.
     pub fn close(streams: *Streams, stream: *Stream, how: Closed.How) void {
         const at = streams.remove(stream, how);
         streams.giveBack(at);
@@ -259,7 +260,7 @@ pub const Streams = struct {
     pub const Iterator = struct {
         places: []Stream,
 
-        /// The next one; it may be closed before the one behind it is asked for.
+        /// The next open stream; the caller may close it before it asks for the one behind.
         pub fn next(it: *Iterator) ?*Stream {
             while (it.places.len > 0) {
                 const stream = &it.places[0];

@@ -11,7 +11,7 @@ pub const bytes_max = 107;
 
 /// The content of a header.
 pub const Header = struct {
-    /// Its bytes.
+    /// The header's length in bytes.
     len: u16,
     /// Bytes behind these that belong to it and are not needed (TLVs, addresses of other families).
     rest: u16 = 0,

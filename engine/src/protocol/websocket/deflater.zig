@@ -554,7 +554,7 @@ test "repetition across messages is found only with context takeover, and one de
     defer testing.allocator.destroy(loop);
     loop.init(12, true);
     const first = try loop.expect(sample, 0);
-    try testing.expect(try loop.expect(sample, 0) < 12); // one match
+    try testing.expect(try loop.expect(sample, 0) < 12); // a single match
     loop.init(12, false);
     for (0..200) |_| try testing.expectEqual(first, try loop.expect(sample, 0));
 }

@@ -100,7 +100,7 @@ fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
         return refuse(400, "The stream of a WebSocket has no end and no length.", &.{});
     }
     if (key == null and !names(request, .sec_websocket_version)) return refuse(400, no_version, &.{});
-    // There is nothing to upgrade to on a stream, so that the status is that of a plain mistake.
+    // A stream has no protocol to upgrade from, so a wrong request gets the status of a plain mistake.
     if (key == null and !versionFits(request)) {
         return refuse(400, "Only WebSocket version 13 is spoken here.", version_fields[0..1]);
     }

@@ -513,7 +513,8 @@ const Run = struct {
         while (pending.len > 0 and r.produced < r.out.len) {
             const room = @min(pending.len, r.out.len - r.produced);
             const len = if (distance > r.produced) ring: {
-                // Its beginning lies before this call's output, perhaps on both sides of the ring's seam.
+                // The beginning of the match lies before this call's output, perhaps on both sides of the
+                // ring's seam.
                 const from = (history.at + size - (distance - r.produced)) & (size - 1);
                 const len = @min(room, distance - r.produced, size - from);
                 @memcpy(r.out[r.produced..][0..len], history.ring[from..][0..len]);

@@ -68,7 +68,7 @@ pub const Late = union(enum) {
     bytes_or_dash,
     /// Until the end of the response,
     duration: Unit,
-    /// until its beginning,
+    /// until the beginning of the response,
     first_byte: Unit,
     /// and until the application took the request, from when it was complete.
     queue: Unit,

@@ -27,7 +27,7 @@ pub const Subject = struct {
     head: ?*const Head,
     /// In place of a head: its first bytes.
     raw: []const u8 = "",
-    /// Its connection's TLS.
+    /// The TLS of the request's connection; null: plain text.
     tunnel: ?*Tunnel = null,
 };
 

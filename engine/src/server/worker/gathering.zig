@@ -103,7 +103,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// Nothing more comes.
         pub fn gathered(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
-            if (intake.isWriting()) return; // it goes on when that is done
+            if (intake.isWriting()) return; // the intake goes on when the write is done
             if (intake.isLong() and intake.pendingBytes() > 0) {
                 return handOver(w, lane, exchange, intake);
             }
@@ -123,7 +123,7 @@ pub fn Gathering(comptime W: type) type {
             if (half_closed and left.isHeard()) w.host.halfClosed(w, left);
         }
 
-        /// Hands what there is to the writer if it is long; the peer waits if the writer is not ready.
+        /// Hands a long body to the writer; the peer waits if the writer is not ready.
         fn spill(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             exchange.given_bytes = intake.heldBytes();
             const most = if (intake.isLong())
@@ -168,7 +168,7 @@ pub fn Gathering(comptime W: type) type {
                     intake.resident_bytes = job.written;
                 }
                 const exchange = w.exchanges.get(intake.ticket) orelse {
-                    drop(w, intake); // it has ended meanwhile
+                    drop(w, intake); // the intake's exchange has ended meanwhile
                     continue;
                 };
                 goOn(w, exchange.lane, exchange, intake);

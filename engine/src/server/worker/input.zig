@@ -372,7 +372,7 @@ pub fn Input(comptime W: type) type {
 
         fn beginClosing(w: *W, lane: *Lane) void {
             lane.beginClosing();
-            // Its input is in use, and its output goes out at the end of that.
+            // The input of this lane is in use; the output goes out when the parser has ended.
             if (w.pumping == lane) return;
             lane.input.deinit(&w.pool);
             if (w.send(lane)) w.settle(lane);
@@ -464,7 +464,7 @@ pub fn Input(comptime W: type) type {
                 // The rest of a head may be there, waiting for its turn.
                 .head => if (!lane.yielded) breakOff(w, lane),
                 .exchange => |exchange| {
-                    // Its last word was read, and its answer comes with the next round.
+                    // The WebSocket's last message was read, and the answer comes with the next round.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
                     const all_read = lane.input.isEmpty() and !lane.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;

@@ -65,7 +65,8 @@ const Ranking = struct {
         ranking.len += 1;
     }
 
-    /// All are there: addresses break ties. Unix sockets have none.
+    /// Breaks ties by addresses, when all candidates are there: the more candidates an address has, the
+    /// earlier they go. Unix sockets have no address.
     fn breakTies(ranking: *Ranking) void {
         const all = ranking.items[0..ranking.len];
         for (all) |*one| {
@@ -74,7 +75,7 @@ const Ranking = struct {
         }
         ranking.len = 0;
         for (0..all.len) |at| {
-            // Its place is written to.
+            // A copy, because `insert` writes to this place.
             const one = all[at];
             ranking.insert(one);
         }

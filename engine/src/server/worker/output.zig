@@ -87,7 +87,7 @@ pub fn Output(comptime W: type) type {
             return .{ .fd = fd, .offset = offset, .len = @min(length orelse available, available) };
         }
 
-        /// Sends such a range of a file whose descriptor stays the caller's.
+        /// Sends a range of a file whose descriptor stays the caller's.
         pub fn writeCopy(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
             var range = try rangeOf(fd, offset, length);
             range.fd = try io_layer.file.duplicate(fd);
@@ -180,7 +180,7 @@ pub fn Output(comptime W: type) type {
         pub fn stalled(w: *W, lane: *Lane) void {
             if (lane.out.queue.isReading()) return w.storageStalled(lane);
             if (lane.isStream() and w.hasWaitedForOthers(.of(lane))) {
-                lane.out.state = .open; // it begins anew
+                lane.out.state = .open; // the lane's output begins anew
                 return w.arm(lane);
             }
             sever(w, lane, .write_timeout);

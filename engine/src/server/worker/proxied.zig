@@ -52,7 +52,7 @@ pub fn Proxied(comptime W: type) type {
                 @memcpy(space[0..held.len], held);
                 @memcpy(space[held.len..][0..added], bytes[0..added]);
                 switch (proxy.parse(space[0 .. held.len + added])) {
-                    // Had there been more bytes than room, it would not need more.
+                    // With more bytes than room the parser would not ask for more.
                     .need_more => return transport.lane.input.append(&w.pool, bytes) catch
                         w.close(&transport.lane),
                     .malformed => |why| return cut(w, transport, why),

@@ -21,7 +21,7 @@ pub fn Repeating(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Sends them once more.
+        /// Sends the bytes of the repeat once more.
         pub fn repeatDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.now);

@@ -124,7 +124,7 @@ pub fn Storing(comptime W: type) type {
                 const read: *io_layer.StorageRead = @fieldParentPtr("task", task);
                 defer read.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(read.owner));
-                const lane = w.laneOf(ticket) orelse continue; // it has gone meanwhile
+                const lane = w.laneOf(ticket) orelse continue; // the lane has gone meanwhile
                 arrived(w, lane, read);
             }
         }

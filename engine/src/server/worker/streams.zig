@@ -197,7 +197,8 @@ pub fn Streams(comptime W: type) type {
             const stream = open(w, transport, multiplex, id) orelse return;
             stream.touched = true;
             w.beginRequest(&stream.lane);
-            // Its last request, or one too many: the second GOAWAY has its time, whatever the peer answers.
+            // This is the last request, or one too many: the second GOAWAY has its time, whatever the peer
+            // answers.
             const is_last = transport.surplus != .no or !multiplex.session.persists();
             if (is_last) announceEnd(w, transport, multiplex);
         }
@@ -258,7 +259,7 @@ pub fn Streams(comptime W: type) type {
                     return w.fail(lane, .server_error);
             }
             if (transport_pumps != null and lane.phase != .closing) {
-                // More of it may come at once.
+                // More of the stream's content may come in the same round.
                 stream.touched = true;
                 return;
             }
@@ -643,7 +644,7 @@ pub fn Streams(comptime W: type) type {
             w.forget(exchange);
             lane.beginClosing();
             w.corkBoth(lane);
-            if (w.pumping == lane) return; // its input is in use
+            if (w.pumping == lane) return; // the lane's input is in use
             view.release(lane.input.unread().len);
             lane.input.deinit(&w.pool);
         }
@@ -654,7 +655,7 @@ pub fn Streams(comptime W: type) type {
             while (multiplex.first) |stream| {
                 assert(w.pumping != &stream.lane);
                 if (stream.lane.current()) |exchange| w.endExchange(exchange, reason);
-                // Its host may have ended it.
+                // The host may have ended the stream.
                 if (multiplex.first == stream) w.close(&stream.lane);
             }
             forget(w, transport);

@@ -69,7 +69,7 @@ pub fn Turns(comptime W: type) type {
                     w.pump(lane, null);
                 } else if (w.send(lane)) w.settle(lane);
             }
-            // Lanes that had their turn, and yielded again, come behind lanes that had none.
+            // Lanes that had their turn and yielded again come behind lanes that had none.
             const rest = w.spare.items[served..];
             w.backlog.appendSliceAssumeCapacity(rest);
             std.mem.rotate(Ticket, w.backlog.items, w.backlog.items.len - rest.len);

@@ -30,7 +30,7 @@ pub fn Upload(comptime W: type) type {
             return exchange.lane.session.contentLeft() orelse 0;
         }
 
-        /// There is something to be received. What is not taken comes as any other bytes do.
+        /// The socket of a transport is readable. Bytes that are not received here come as all others do.
         pub fn arrived(w: *W, transport: *Transport) void {
             if (!is_possible) unreachable;
             const exchange = exchangeOf(transport) orelse return;

@@ -128,7 +128,7 @@ pub fn Live(comptime W: type) type {
 
         pub const SendError = websocket_file.SendError;
 
-        /// Sends one message.
+        /// Sends one message over the WebSocket.
         pub fn sendMessage(
             w: *W,
             exchange: *Exchange,
@@ -216,7 +216,7 @@ pub fn Live(comptime W: type) type {
             return goOn(w, lane, websocket) catch giveUp(w, lane);
         }
 
-        /// Hands one event of the WebSocket to the host; false when there is nothing more to parse for now.
+        /// Hands one event of the WebSocket to the host; false when nothing more can be parsed for now.
         pub fn feedWebSocket(
             w: *W,
             lane: *Lane,
