@@ -16,7 +16,7 @@ File::Find::find(
     },
     'lib'
 );
-# Those for Mojolicious need it, and nothing else does.
+# Modules for Mojolicious need Mojo::Base, and no other module does.
 @modules = grep { !/\AMojo::/ } @modules if !eval { require Mojo::Base; 1 };    # Expected: not installed
 require_ok($_) for sort @modules;
 

@@ -89,8 +89,8 @@ sub workers_of ($pid) {
     return scalar split ' ', content("/proc/$pid/task/$pid/children");
 }
 
-# Threads of its one child, beside its first and the engine's; without threads in Perl processes, beside the
-# engine's.
+# Interpreters that are threads: those of the only child, without its first thread and the engine's; where
+# Perl has no threads, its processes without the engine's.
 sub interpreters_of ($pid) {
     my @children = split ' ', content("/proc/$pid/task/$pid/children");
     return @children - 1 if !Peregrine::Threads::are_possible();

@@ -10,7 +10,7 @@ use TestServer;
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
-# Answers with what it was called with. Objects are shown as their class.
+# The application answers with its scope. Objects are shown as their class.
 my $app = sub {
     my ($scope, $receive, $send) = @_;
     my %shown = map { $_ => $scope->{$_} } grep { !/\Apagi\./ } keys %$scope;

@@ -11,7 +11,7 @@ use TestServer;
 my $dir = tempdir(CLEANUP => 1);
 my $app = "$dir/app.pl";
 
-# Its startup lasts until a file is there; with BLOCK it then blocks for a moment.
+# The application's startup lasts until a file exists; with BLOCK the startup then blocks for a moment.
 open my $out, '>', $app or die "$app: $!";
 print {$out} <<'APP';
 use Future::AsyncAwait;

@@ -83,7 +83,7 @@ subtest 'a flood of refused connections does not hold the place of others' => su
     my $server = start(max_connections_per_address => 1, max_connections => 40);
     my $first  = from('127.0.0.1', $server);
     is_welcome($first, 'the one that may');
-    # They do not even read what they are told.
+    # The clients over the limit do not even read what they are told.
     my @flood = map { from('127.0.0.1', $server) } 1 .. 100;
     is_welcome(from('127.0.0.2', $server), 'another address');
     is_welcome($first,                     'and the first goes on');
@@ -91,7 +91,7 @@ subtest 'a flood of refused connections does not hold the place of others' => su
 
 subtest 'new connections per second' => sub {
     my $server = start(max_connection_rate_per_address => 4);
-    # They wait for the server, which then takes all of them at the same time.
+    # The connections wait for the server, which then accepts all of them at the same time.
     freeze($server->pid);
     my @come = map { from('127.0.0.1', $server) } 1 .. 5;
     $server->signal('CONT');

@@ -17,7 +17,7 @@ use TestHTTP2 ();
 use TestServer;
 use TestTools qw(patience wait_for);
 
-# As many as fit the usual limit on open files, together with the files of a test.
+# The number of connections fits the usual limit on open files, together with the files of a test.
 my ($CONNECTIONS, $BODY, $HEAD) = (900, 300_000, 7_000);
 
 # /collect puts the whole body together, /wait never looks at it, /stats tells the engine's counters.

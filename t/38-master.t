@@ -28,7 +28,7 @@ my @secure =
 my $listeners = Peregrine::Listeners->new;
 $listeners->choose([ Peregrine::Place->all({ listen => [ '127.0.0.1:0', $path, @secure ] }) ]);
 
-# Answers with its process, and the signals that are taken there.
+# The application answers with its process, and the signals that have handlers there.
 my $app = sub {
     my ($scope, $receive, $send) = @_;
     die "no lifespan\n" if $scope->{type} ne 'http';
@@ -37,7 +37,7 @@ my $app = sub {
     return $send->({ type => 'http.response.body', body => $text });
 };
 
-# Serves until it is told to stop. What it does with signals is not the server's affair.
+# Serves until the process is told to stop. Which signals do that is decided by Peregrine::Process.
 sub serve {
     require PAGI::Server;
     my $server = PAGI::Server->new(app => $app, access_log => undef);

@@ -24,7 +24,7 @@ plan skip_all => 'Linux only' if $^O ne 'linux';
 
 my $dir = directory();
 
-# Answers with its process. /wait takes until there is a file.
+# The application answers with its process. /wait takes until a file exists.
 my $psgi = write_file('app.psgi', <<"APP");
 my %DO = (
     '/wait' => sub { select undef, undef, undef, 0.02 until -e '$dir/go' },
@@ -297,7 +297,7 @@ subtest 'a new worker beside one that has WebSockets' => sub {
     ok(wait_for(sub { $open->(); keys %by == 2 }), 'both workers have WebSockets') or return;
     my $first = max(map { scalar @$_ } values %by);
     $open->() for 1 .. 20;
-    # The first ones may have gone to one worker, before the other had joined.
+    # The first requests may have gone to one worker, before the other had joined.
     my ($most, $least) = sort { $b <=> $a } map { scalar @$_ } values %by;
     cmp_ok($most - $least, '<=', $first + 1, '... and get more in turn');
     my ($gone, $stays) = keys %by;

@@ -13,8 +13,8 @@ use TestServer;
 use TestTools   qw(content wait_for);
 use TestWorkers qw(are_gone children descriptors directory is_gone load no_failure write_file);
 
-# Answers with its process, the number of its worker, the process that has loaded the application, and which
-# application it is; or as TestLoad's does.
+# The application answers with its process, the number of its worker, the process that has loaded it, and its
+# version; or as TestLoad's does.
 my $APP = <<'APP';
 use Future::AsyncAwait;
 use lib 't/lib';

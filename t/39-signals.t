@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep);
 my $starter = program_path('start_server');
 my $dir     = directory();
 
-# Answers with its process; /long takes longer than anybody waits.
+# The application answers with its process; /long takes longer than any test waits.
 my $app = write_file('app.pl', <<'APP');
 use Future::AsyncAwait;
 use IO::Async::Loop;
@@ -56,7 +56,7 @@ sub logged {
     return wait_for(sub { content($file) =~ $pattern });
 }
 
-# Waits until it serves.
+# Waits until the server serves.
 sub serves {
     my ($run) = @_;
     # All start at the same time, on a machine that may be busy.
@@ -168,7 +168,7 @@ sub applies {
 my @STOP  = qw(TERM INT QUIT);
 my @MODES = (qw(single prefork daemonised preloaded), $starter ? 'starter' : ());
 
-# All of them start at the same time.
+# All servers start at the same time.
 my %RUN = map { $_ => start($_) } @MODES;
 my %STOPS;
 for my $mode (@MODES) { $STOPS{$mode}{$_} = start($mode) for @STOP }

@@ -128,7 +128,7 @@ sub finds {
     return;
 }
 
-# All of them wait for their deadlines at the same time.
+# All requests wait for their deadlines at the same time.
 my $LOCK  = "GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
 my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
 my @BLOCKED =

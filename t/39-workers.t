@@ -18,7 +18,8 @@ use TestWorkers qw(children directory write_file);
 
 my $dir = directory();
 
-# Answers with its process and the number of its worker; what the path asks for comes before that.
+# The application answers with its process and the number of its worker; what the path asks for comes before
+# that.
 my $app = write_file('app.pl', <<'APP');
 use Future::AsyncAwait;
 use IO::Async::Loop;

@@ -26,7 +26,7 @@ sub write_file {
     return "$directory/$name";
 }
 
-# Tells who it is and where it is.
+# The application answers with its user, its groups and its folder.
 my $who = write_file('who.pl', <<'APP');
 use Cwd ();
 sub {

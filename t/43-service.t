@@ -50,7 +50,7 @@ sub message {
     return { map { split /=/, $_, 2 } split /\n/, $text };
 }
 
-# The next one that has a field; others are passed over.
+# The next message that has a field; other messages are passed over.
 sub message_with {
     my ($socket, $name) = @_;
     while (my $message = message($socket)) { return $message if exists $message->{$name} }
@@ -112,7 +112,7 @@ sub two_workers {
     return keys %workers;
 }
 
-# They are stopped, so that they cannot say that they accept nothing more.
+# The workers are stopped, so that they cannot say that they accept no more connections.
 subtest 'a reload is not over while old workers accept' => sub {
     my $socket = manager("$dir/old");
     local $ENV{NOTIFY_SOCKET} = "$dir/old";

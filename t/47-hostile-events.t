@@ -27,7 +27,7 @@ use TestWebSocket;
     sub TIESCALAR { my ($class, $code) = @_; return bless { code => $code }, $class }
     sub FETCH     { return $_[0]{code}->() }
 
-    # Its entries are made by code, from their index.
+    # The entries of the list are made by code, from their index.
     package Evil::List;
     sub TIEARRAY  { my ($class, $size, $code) = @_; return bless { size => $size, code => $code }, $class }
     sub FETCHSIZE { return ref $_[0]{size} ? $_[0]{size}->() : $_[0]{size} }

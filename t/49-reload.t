@@ -122,7 +122,7 @@ sub asker {
         POSIX::_exit(0);
     }
     close $tell;
-    # Stops when it was answered so.
+    # The function stops the client after the answer that it names.
     return sub {
         my ($last) = @_;
         my @lines;

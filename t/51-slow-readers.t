@@ -216,7 +216,7 @@ SKIP: {
             if ($ENV{PEREGRINE_ENGINE} // '') eq 'thread';
         cmp_ok($added, '<', $limit, '... and what they are sent is there once');
     }
-    # Most of them leave when it is time to give back what the first ones have left.
+    # Most clients leave when the server has to give back what the first ones have left.
     $_->reset for splice @clients, 0, 4;
     sleep 0.05;
     freeze($server->pid);

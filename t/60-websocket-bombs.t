@@ -81,8 +81,8 @@ subtest 'many bombs at once' => sub {
         for (1 .. $bombs_each) { $answers++ if $bomber->next eq $answer }
     }
     is $answers, @bombers * $bombs_each, 'and each of them is a message after all';
-    # Of one message there are up to five copies between the engine and the application when they work at
-    # the same time, and the C library keeps a few of that size for later.
+    # A message has up to five copies between the engine and the application when they work at the same time,
+    # and the C library keeps a few of that size for later.
     my $most = kib($server, 'VmHWM') - $before;
     cmp_ok $most, '<', @bombers / 2 * $bomb_kib, "not all of them in memory at a time: $most KiB";
     is $server->stop, 0, 'the server ends well';

@@ -162,8 +162,8 @@ for my $way (qw(reset close)) {
         $websocket = TestWebSocket->open($port, "/sending?send-$way", receive_buffer => 65_536);
         $server->wait_for_log(qr/^send-$way is blocked$/m);
         $websocket->$way;
-        # Bytes that it has not read make the kernel reset the connection even then, and who notices first
-        # is a matter of luck.
+        # Bytes that the client has not read make the kernel reset the connection even then, and chance
+        # decides who notices first.
         like(
             seen($server, "/sending?send-$way"),
             qr/$expected|\A1006 (?:read|write)_error\z/,

@@ -67,7 +67,7 @@ my %handlers = (
         for my $number (1 .. $scope->{query_string}) {
             my $future = $send->(event('send', bytes => pack('N', $number) . 'x' x 9_996));
             $most = $transport->buffered_amount if $most < $transport->buffered_amount;
-            # it may also wait for its turn
+            # the message may also wait for its turn
             my $is_full = $transport->buffered_amount >= $transport->high_water_mark;
             say_line('waits: ', ++$waits) if $is_full && !$future->is_done;
             await $future;

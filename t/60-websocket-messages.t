@@ -18,7 +18,7 @@ sub say_line { print STDERR @_, "\n"; return }
 sub later    { return IO::Async::Loop->new->delay_future(after => $_[0]) }
 sub event    { my ($type, @fields) = @_; return { type => "websocket.$type", @fields } }
 
-# Sends what it receives, and logs how that ended as "path: event".
+# The application sends what it receives, and logs how each send ended as "path: event".
 async sub echo {
     my ($scope, $receive, $send) = @_;
     while (1) {

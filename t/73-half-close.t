@@ -93,7 +93,7 @@ my %handlers = (
         await start($send);
         await body($send, 'received');
     },
-    # Reads its body when it has been told.
+    # Reads the body when the test has opened the gate.
     '/reads-late' => async sub {
         my ($scope, $receive, $send) = @_;
         say_line("$scope->{query_string} began");

@@ -20,7 +20,7 @@ sub say_line { print STDERR @_, "\n"; return }
 # Not written where it is used: Future::AsyncAwait 0.63 loses a folded constant in a loop that it has resumed.
 my $piece = 'x' x 100_000;
 
-# Files in it let busy applications go on.
+# Files in this folder let busy applications go on.
 my $signals = File::Temp->newdir;
 
 sub touch { open my $file, '>', "$signals/$_[0]" or die "$_[0]: $!"; return }
@@ -184,7 +184,7 @@ subtest 'write_error' => sub {
     ends('written', $on_thread ? 'read_error' : 'write_error');
 };
 
-# Clients of the others have the time that a busy machine may need.
+# Clients of the other tests have the time that a busy machine may need.
 subtest 'write_timeout' => sub {
     serve(limits => { write_ms => 400 });
     my $client = request('flood', 'deaf');

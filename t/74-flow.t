@@ -22,7 +22,7 @@ sub rss_kib {
     return $kib;
 }
 
-# Files in it let applications go on.
+# Files in this folder let applications go on.
 my $signals = File::Temp->newdir;
 
 sub touch { open my $file, '>', "$signals/$_[0]" or die "$_[0]: $!"; return }

@@ -15,7 +15,7 @@ use TestWebSocket;
 use Time::HiRes qw(time);
 
 my $REQUESTS = 20;
-my $SECONDS  = patience(10);    # for all of them; without turns each takes a second or more
+my $SECONDS  = patience(10);    # seconds for all requests; without turns each takes a second or more
 
 # Endless on purpose. What is late does nothing, but may come for ever as well.
 my $complete = { type => 'http.response.body', body => '' };

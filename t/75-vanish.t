@@ -134,7 +134,7 @@ sub usage {
     return settled(sub { get($port, '/usage')->{body} });
 }
 
-# As many at once as never again, so that memory for them does not count.
+# More clients at once than ever again, so that memory for them does not count.
 my @many = map { TestClient->new($port)->send("GET /response HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 400;
 $_->some(5) for @many;
 $_->reset   for splice @many;

@@ -19,8 +19,8 @@ plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine:
 
 my $dir = directory();
 
-# Answers with its process and its thread. /wait takes until there is a file; /dbi asks a database through a
-# handle that each interpreter has made for itself.
+# The application answers with its process and its thread. /wait takes until a file exists; /dbi asks a
+# database through a handle that each interpreter has made for itself.
 our $psgi = write_file('app.psgi', <<"APP");
 use DBI;
 use IO::Async::Loop ();
@@ -264,7 +264,8 @@ APP
 # In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
 my $PATIENCE = 3;
 
-# Such an interpreter would keep the others from being replaced, and the process from its end.
+# An interpreter that never comes to the end of its start would keep the others from being replaced, and the
+# process from its end.
 subtest 'an interpreter that does not come to the end of its start' => sub {
     local $psgi = write_file('held.psgi', <<"APP");
 sub CLONE {

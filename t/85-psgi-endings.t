@@ -140,7 +140,7 @@ for my $kind (sort keys %kinds) {
             last if $after->{values} - $before->{values} < 10;
         }
         my ($text) = get($port, '/usage')->{body} =~ /bodies=(\d+)/;
-        # There are fewer where the thread was still at one before.
+        # Fewer descriptors are open if the thread was still at a request before.
         cmp_ok $after->{descriptors}, '<=', $before->{descriptors}, "$kind, $end: no descriptor";
         cmp_ok $after->{values} - $before->{values}, '<', 10,       "$kind, $end: no live value";
         is $text, 0, "$kind, $end: every body is closed";

@@ -13,7 +13,7 @@ use Time::HiRes qw(sleep time);
 
 my @plain = ('Content-Type' => 'text/plain');
 
-# Works until its client has left, for a while at most.
+# Works until the client has left, for a while at most.
 sub long_work {
     my ($env) = @_;
     my $left  = $env->{'psgix.peregrine.disconnected'};

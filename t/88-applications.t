@@ -36,7 +36,7 @@ my @commands = (
     [ 'plackup', [ '-S', 'plackup', qw(-s Peregrine -E deployment --listen :0) ] ],
 );
 
-# Before one of them is loaded.
+# The kind is known before an application is loaded.
 subtest 'the kind of an application by its text' => sub {
     my %kinds = (
         "use strict;\nuse Mojolicious::Commands;\n" => 'a Mojolicious application',

@@ -125,7 +125,7 @@ for my $engine (qw(inline thread)) {
     }
 }
 
-# All of them at the same time, which is a long one.
+# All requests run at the same time, which is a long one.
 subtest 'a response that has to wait for others' => sub {
     my (%h2, %wait);
     for my $name (sort keys %connect) {

@@ -124,7 +124,7 @@ async sub stream {
     for my $number (1 .. 3) { await $send->({ type => 'sse.send', data => "message $number" }) }
 }
 
-# Says what it hears.
+# The WebSocket answers each message with the version of HTTP and the message.
 async sub talk {
     my ($scope, $receive, $send) = @_;
     await $receive->();
@@ -263,7 +263,7 @@ sub upload {
     return $id;
 }
 
-# Streams of one connection do not wait for each other.
+# Streams of the same connection do not wait for each other.
 sub many {
     my ($connect) = @_;
     my $h2        = $connect->();

@@ -127,7 +127,7 @@ sub check_all {
         '/s/' . 'x' x 3000,
     );
     is substr(get($port, $_)->{body} // '', 0, 8), 'app GET ', "nothing at " . substr $_, 0, 40 for @nothing;
-    # Bodies that nobody wants do not become requests, and a connection goes on.
+    # Bodies of requests for static files do not become requests, and the connection goes on.
     my $client = TestClient->new($port);
     $client->send("GET /s/digits HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabcde"
             . "GET /s/in HTTP/1.1\r\nHost: h\r\n\r\n");

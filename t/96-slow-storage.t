@@ -275,7 +275,7 @@ subtest 'over TLS' => sub {
 
 subtest 'HTTP/2' => sub {
     my $server = TestServer->start(%quiet, app => \&pagi, http2 => 1, static => ["/s=$dir"]);
-    # Streams of one connection: the quick one overtakes the others.
+    # On streams of the same connection the quick response overtakes the others.
     $files->hold('read');
     my $client = TestHTTP2->new($server->port, timeout => patience(60));
     my %stream = map { $_ => $client->request("/$_/" . large()) } qw(file part handle s);
@@ -389,7 +389,7 @@ subtest 'a fork' => sub {
     $server->stop;
 };
 
-# With what it has of its parent's: threads that open files are not among it.
+# The child has copies of its parent's data, but not the threads that open files.
 subtest 'a fork that ends as a program does' => sub {
     my $app = File::Temp->new(SUFFIX => '.pl');
     print {$app} <<'APP';

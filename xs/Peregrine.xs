@@ -282,7 +282,7 @@ CODE:
     program = get_sv("0", GV_ADD);
     before = sv_2mortal(newSVsv(program));
     sv_setsv_mg(program, title);
-    sv_setsv(program, before); /* without its magic, which shows what it is given */
+    sv_setsv(program, before); /* without its magic, which would show this title, too */
 
 bool
 settle_children(on)

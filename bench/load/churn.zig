@@ -44,7 +44,7 @@ const Ending = enum { close, reset, wait_half_closed, wait };
 const Slot = struct {
     fd: ?net.Fd = null,
     number: usize = 0,
-    /// When it began; without a connection, when the next one may begin.
+    /// When the connection began; without a connection, when the next one may begin.
     since: u64 = 0,
     phase: enum { connecting, waiting } = .connecting,
     ending: Ending = .close,

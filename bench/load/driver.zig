@@ -18,7 +18,7 @@ const net = @import("net.zig");
 
 const read_bytes = 64 * 1024;
 const control_name = std.math.maxInt(u64);
-/// For one connection to become ready.
+/// Nanoseconds in which one connection has to become ready.
 const opening_ns = 30 * std.time.ns_per_s;
 
 pub const Opening = union(enum) {

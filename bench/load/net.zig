@@ -20,8 +20,8 @@ pub fn connect(port: u16, number: usize) !Fd {
     );
     errdefer close(fd);
     try option(fd, linux.IPPROTO.TCP, linux.TCP.NODELAY);
-    // Without it a bind takes a port that no other connection from this address can use,
-    // whatever its destination.
+    // Without this option a bind takes a port that no other connection from this address can use, whatever
+    // its destination.
     try option(fd, linux.IPPROTO.IP, linux.IP.BIND_ADDRESS_NO_PORT);
     const from = address(loopback + @as(u32, @intCast(number / connections_per_address)), 0);
     _ = try check("bind", linux.bind(fd, @ptrCast(&from), @sizeOf(linux.sockaddr.in)));

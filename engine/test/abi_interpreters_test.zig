@@ -300,7 +300,7 @@ const Application = struct {
 /// A process that runs the application.
 const Process = struct {
     pid: c.pid_t,
-    /// Opens its gate.
+    /// Opens the process's gate.
     gate: c.fd_t,
 
     fn start(engine: *const Engine, file: c.fd_t) !Process {
@@ -331,7 +331,7 @@ const Process = struct {
 
     extern "c" fn alarm(seconds: c_uint) c_uint;
 
-    /// Waits until it waits at its gate.
+    /// Waits until the process waits at its gate.
     fn expectAtGate(process: *const Process) !void {
         var byte: [1]u8 = undefined;
         try testing.expectEqual(1, c.read(process.gate, &byte, 1));
@@ -346,7 +346,7 @@ const Process = struct {
         _ = try process.wait();
     }
 
-    /// Its wait status.
+    /// The wait status of the process.
     fn wait(process: *const Process) !c_int {
         var status: c_int = 0;
         try testing.expectEqual(process.pid, c.waitpid(process.pid, &status, 0));
@@ -734,11 +734,11 @@ const History = struct {
         /// An interpreter works on it.
         taken,
         answered,
-        /// Its interpreter has died, or
+        /// The request's interpreter has died, or
         failed,
         /// will never come back to it.
         given_up,
-        /// Its client has left.
+        /// The client has left.
         left,
     };
 
@@ -797,7 +797,7 @@ const History = struct {
         history.count += 1;
     }
 
-    /// If it is known that an answer comes, and which.
+    /// Hears a visitor's answer, if it is known that an answer comes, and which.
     fn hear(history: *History, visitor: *Visitor) !void {
         const number = visitor.asks orelse return;
         var text: [16]u8 = undefined;
@@ -851,7 +851,7 @@ const History = struct {
         } else return;
         const request = &place.has[at];
         if (abi.peregrine_take(place.handle.?, request.ticket) != Code.ok) {
-            _ = place.remove(at); // another one has it, or its client has left
+            _ = place.remove(at); // another interpreter has the request, or its client has left
             return;
         }
         request.is_taken = true;
@@ -893,7 +893,7 @@ const History = struct {
         place.len = 0;
     }
 
-    /// Its process would be killed, or its thread left alone.
+    /// The interpreter's process would be killed, or its thread left alone.
     fn giveUp(history: *History, place: *Place) void {
         const at = for (place.has[0..place.len], 0..) |*request, index| {
             if (request.is_taken) break index;

@@ -172,7 +172,7 @@ test "what can never be sent is refused, and so is all that comes after the work
         .{ Code.status, .{ .size = size, .status = 600 } },
         .{ Code.range, .{ .size = size, .status = 200, .field_count = 257 } },
         .{ Code.utf8, .{ .size = size, .flags = abi.types.EventFlag.text, .body = "\xff", .body_len = 1 } },
-        .{ Code.ok, .{ .size = size, .status = 200 } }, // to nobody
+        .{ Code.ok, .{ .size = size, .status = 200 } }, // an event for no exchange
     };
     for (refused) |row| {
         try testing.expectEqual(row[0], mailbox.peregrine_post(box, 7, @ptrCast(&row[1])));

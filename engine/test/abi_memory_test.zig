@@ -25,7 +25,7 @@ const Program = struct {
     worker: *Worker,
     host: *abi.Host,
     random: std.Random,
-    /// Exchanges that it has heard of and that have not ended.
+    /// Exchanges that the application has heard of and that have not ended.
     open: std.AutoHashMapUnmanaged(per.Ticket, Kind) = .empty,
     heard: usize = 0,
     stopped: bool = false,
@@ -83,7 +83,8 @@ const Program = struct {
             };
             const outcome = program.worker.apply(ticket, command) catch |err| switch (err) {
                 error.OutOfMemory => continue,
-                error.OutOfOrder, error.NotOpen, error.Gone => continue, // its end is on the way
+                // the end of the exchange is on the way
+                error.OutOfOrder, error.NotOpen, error.Gone => continue,
                 else => return err,
             };
             if (kind.* == .handshake) kind.* = .websocket;

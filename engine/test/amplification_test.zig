@@ -186,7 +186,7 @@ test "messages that are nearly nothing but take long to inflate" {
     // Blocks without content: none of them puts anything out.
     const stored = try repeated("\x00\x00\x00\xff\xff", 100_000);
     defer gpa.free(stored);
-    // The last one begins here and ends with the bytes that a sender leaves out.
+    // The last stored block begins here and ends with the bytes that a sender leaves out.
     for ([_]usize{ 10_001, stored.len - 4 }) |len| {
         var bench: Bench = undefined;
         var config = limits;

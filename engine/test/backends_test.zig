@@ -58,7 +58,7 @@ const Handler = struct {
                 .ownership = .borrowed,
             });
         } else if (std.mem.eql(u8, path, "/stream")) {
-            // one more than has been sent, in eighths, since null would be none
+            // the number of eighths that were sent, plus one, since null would be no context
             request.context = @ptrFromInt(8);
             try self.goOn(request, response);
         } else try per.ws.upgrader.handleUpgrade(self.allocator, request, response);

@@ -190,7 +190,7 @@ test "defect 6: whether a connection lives is decided by the request at hand" {
     try testing.expect(!try persists(&b, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
     try testing.expect(!try persists(&b, "GET / HTTP/1.0\r\n\r\n"));
     try testing.expect(try persists(&b, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
-    // Not by the one before.
+    // The answer is not decided by the connection before.
     const client = try b.connect();
     try client.send(get);
     try b.settle();

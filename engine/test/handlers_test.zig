@@ -54,7 +54,7 @@ test "a server takes a handler's value, keeps it where it stays, and ends it onc
 
 const config: per.ServerConfig = .{ .ip = "127.0.0.1", .worker_thread_count = 1, .handle_signals = false };
 
-/// Fails as its path says, where its path says.
+/// A handler that fails as its path says, where its path says.
 fn fail(detached: *?per.Detached, request: *per.Request, response: *per.Response) !void {
     try response.addNewHeader("X-Prepared", "yes");
     try response.setBody("prepared");
@@ -316,7 +316,7 @@ test "a handler hears that its server stops, so that nobody waits for streams wi
     try testing.expectEqual(0, simulation.worker().exchanges.count);
 }
 
-/// Its server runs in a thread of its own.
+/// A server that runs in a thread of its own.
 const Stopped = struct {
     ended: std.atomic.Value(bool) = .init(false),
 

@@ -5,7 +5,7 @@ const per = @import("peregrine");
 const testing = std.testing;
 const gpa = testing.allocator;
 
-/// Says what it saw.
+/// A host that answers with what it saw of the request.
 const Echo = struct {
     allocator: std.mem.Allocator,
 

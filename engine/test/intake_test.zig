@@ -8,7 +8,7 @@ const testing = std.testing;
 const gpa = testing.allocator;
 const linux = std.os.linux;
 
-/// Tells what it has got: length and hash of the body, and a trailer.
+/// A handler that answers with length and hash of the body, and with a trailer.
 const Digest = struct {
     allocator: std.mem.Allocator,
     calls: std.atomic.Value(usize) = .init(0),
@@ -42,7 +42,7 @@ const Digest = struct {
             _ = try response.setBody(request.body); // replaced
             _ = try response.setBody(request.body[part.from..part.to]);
             if (part.early) try response.send();
-            // All of it can be read for as long as the handler has not returned.
+            // The whole body can be read for as long as the handler has not returned.
             try testing.expectEqual(hash, std.hash.Wyhash.hash(0, request.body));
             return;
         }

@@ -128,7 +128,7 @@ test "a lent body goes out between what surrounds it, and comes back when it is 
             "6\r\nbefore\r\n186a0\r\n" ++ large ++ "\r\n6\r\nbehind\r\n0\r\n\r\n",
             body,
         );
-        // Not before it was sent, and the window behind it was all that was still on its way.
+        // The loan came back after the content was sent, when only the window behind it was still on its way.
         try testing.expect(back_at.? >= large.len - 20_000);
         try testing.expectEqual(0, bench.worker.pool.taken_bytes);
     }

@@ -270,7 +270,7 @@ test "a WebSocket whose messages nobody takes, and what comes behind a request t
     try bench.pass(100);
     try testing.expectEqual(0, bench.worker.statistics().shed);
     bench.beside = 10 * mib + 1;
-    // Their part, an eighth of it, is less than either of them holds.
+    // The part for memory, an eighth, is less than either of the two connections holds.
     bench.worker.memory.resident_max = mib / 8;
     try bench.pass(200);
     try testing.expectEqual(2, bench.worker.statistics().shed);
@@ -278,7 +278,7 @@ test "a WebSocket whose messages nobody takes, and what comes behind a request t
     try testing.expect(std.mem.endsWith(u8, socket.got.items, "\x88\x02\x03\xF5"));
     try testing.expectEqualSlices(per.Reason, &.{.server_error}, bench.host.reasons.items);
     try testing.expectEqual(0, bench.worker.pool.taken_bytes);
-    // More of it is thrown away. The answer comes, and is the last.
+    // Further requests of the peer are thrown away. The answer comes, and is the last.
     pipelined.left = comptime partial(60_000);
     try bench.pass(100);
     try testing.expectEqual(0, bench.worker.pool.taken_bytes);
@@ -454,7 +454,7 @@ test "a connection that takes nothing is given up with its streams, but not one 
         while (exchanges.next()) |exchange| {
             _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
         }
-        // Its network takes a mebibyte, and then nothing.
+        // The peer's network takes a mebibyte, and then nothing.
         for (0..10) |_| {
             try bench.worker.poll(0);
             bench.worker.io.advance(50);

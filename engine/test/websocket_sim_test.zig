@@ -262,7 +262,7 @@ test "a client that closes and is gone at once has closed, and was answered befo
     while (bench.client.head == null) try bench.round(1000);
     try bench.client.send(.text, "the last message", .{});
     try bench.client.close(1000);
-    // All of it in one read, and the end of the stream with it.
+    // The close frame comes in one read, and the end of the stream with it.
     try testing.expectEqual(bench.client.out.items.len, try bench.peer.write(bench.client.out.items));
     bench.client.out.clearRetainingCapacity();
     bench.peer.shutdown();

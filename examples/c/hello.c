@@ -36,7 +36,7 @@ static volatile sig_atomic_t stop_asked;
 static void on_signal(int number) {
     (void)number;
     stop_asked = 1;
-    peregrine_wake(worker); /* the one function that may be called from elsewhere */
+    peregrine_wake(worker); /* the only function that may be called from elsewhere */
 }
 
 static peregrine_field field(const char *name, const char *value) {

@@ -72,7 +72,7 @@ sub wait {
     return;
 }
 
-# Its descriptor stays readable meanwhile.
+# The engine's descriptor stays readable while the loop waits without it.
 sub wait_without_engine {
     my ($self, $limit) = @_;
     my $watcher = $self->{watchers}{engine};

@@ -87,7 +87,7 @@ sub read_lines {
         next if !defined $word;
         my $count       = $word =~ s/\@([0-9]+)\z// ? $1 : 0;
         my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
-        if (@descriptors < $count) {    # there was no room for them
+        if (@descriptors < $count) {    # the process had no room for the descriptors
             $self->{ended} = 1;
             last;
         }

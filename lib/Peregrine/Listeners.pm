@@ -114,7 +114,8 @@ sub _hand_over {
     die Future::Exception->new('Cannot listen on ' . $listener->url('tcp') . ": $reason\n", 'listen', $! + 0);
 }
 
-# Also those that an old program had for more processes than there are now.
+# Opens sockets for all processes, also the sockets that an old program had for more processes than there are
+# now.
 sub open_for_all {
     my ($self, $processes) = @_;
     for my $listener ($self->all) {

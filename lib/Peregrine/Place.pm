@@ -49,7 +49,7 @@ for my $setting (keys %SSL_SETTINGS) {
 }
 my %TAKES_VALUE = map { $_ => 1 } qw(mode owner group proxy), keys %SSL_SETTINGS;
 
-# Settings that the first one contradicts.
+# A setting, and the settings that contradict it.
 my %CONTRADICTS = (plain => [ 'tls', sort keys %SSL_SETTINGS ], direct => ['proxy']);
 
 sub all {

@@ -164,7 +164,7 @@ sub _placement {
 
 sub has_workers { return $_[0]->_placement->has_workers }
 
-# Before there is a loop: whether what is to be cloned can be.
+# Before the loop is made: dies if the application cannot be cloned.
 sub check_clones {
     my ($self) = @_;
     return if !$self->_placement->has_clones;

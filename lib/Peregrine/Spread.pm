@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use Peregrine;
 
-# Workers that there may be at once, old and new ones.
+# Workers that may run at the same time, old and new ones.
 use constant MOST => 4096;
 
 # See Peregrine::Threads.

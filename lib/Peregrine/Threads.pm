@@ -106,7 +106,7 @@ sub _link_ended {
 
 sub _interrupt_start { return }
 
-# It is left alone.
+# A clone cannot be interrupted by a signal: the stop leaves it alone.
 sub _start_left { return START_LEFT_S }
 
 sub _count_restart {

@@ -20,7 +20,7 @@ my @FLAGS   = (
 
 # Tests wait longer, as all runs slower.
 my $PATIENCE    = 4;
-my $SECONDS_MAX = 1200;    # for one test file
+my $SECONDS_MAX = 1200;    # seconds for one test file
 
 # Compiles what is older than its sources. Run script/build first. Returns the folder that goes into
 # @INC before blib/lib.
@@ -109,7 +109,7 @@ sub run_tests (@tests) {
 # Forgets earlier findings.
 sub forget () { remove_tree($REPORTS, { keep_root => 1 }); return }
 
-# Their texts.
+# The texts of all reports.
 sub findings () {
     return map {
         open my $in, '<', $_ or die "$_: $!\n";

@@ -28,7 +28,7 @@ is_debian() {
         (. /etc/os-release && case " ${ID:-} ${ID_LIKE:-} " in *" debian "*) ;; *) exit 1 ;; esac)
 }
 
-# Prints those of the named Debian packages that are not installed.
+# Prints the named Debian packages that are not installed.
 missing_packages() {
     local installed
     installed="$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |

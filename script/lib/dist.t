@@ -10,7 +10,7 @@ use File::Temp qw(tempdir);
 use JSON::PP   qw(decode_json);
 use Test::More;
 
-my $SECONDS = 600;        # for any one command; a cold cache takes its time
+my $SECONDS = 600;        # for each command; a cold cache takes its time
 my $root    = getcwd();
 my $folder  = tempdir('peregrine-dist-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 

@@ -10,7 +10,7 @@ use File::Temp qw(tempdir);
 use Test::More;
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // getcwd . '/.peregrine/zig/zig';
-my $SECONDS = 600;      # for any one command; a cold cache takes its time
+my $SECONDS = 600;      # for each command; a cold cache takes its time
 my $home    = getcwd;
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 

@@ -61,7 +61,7 @@ subtest 'the array of servers' => sub {
         'a row can be written down';
 };
 
-# As many rows as begin in that time end within a minute.
+# A slice ends within a minute, because no row begins after its time.
 subtest 'a slice' => sub {
     alarm 0;    # the program bounds each row
     my @seed = $ENV{PAIRS_SEED} ? ('--seed', $ENV{PAIRS_SEED}) : ();

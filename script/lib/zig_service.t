@@ -129,7 +129,7 @@ sub in_background ($command) {
     return $pid;
 }
 
-# Its status; it is ended if that takes too long.
+# The status of the process, which is killed if it takes too long.
 sub ended_well ($pid) {
     my $status = TestTools::ended($pid, 120);
     return $status // 'killed';

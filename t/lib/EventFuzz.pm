@@ -23,7 +23,7 @@ use Time::HiRes qw(time);
 
 use constant {
     EVENTS_MAX  => 12,
-    ACTIONS_MAX => 60,     # of one request, that they do not go on for ever
+    ACTIONS_MAX => 60,     # of a request, so that no request goes on for ever
     DEPTH_MAX   => 3,
     SILENCE     => 0.1,    # seconds after which the client leaves
 };
@@ -449,8 +449,8 @@ sub request {
     return;
 }
 
-# Seeds from one number to another, each with all kinds, against a server of its own: what went
-# wrong, nothing at best.
+# Runs a range of seeds, each with all kinds of scopes, against a server of their own; returns what went
+# wrong, or nothing.
 sub run {
     my ($first, $last, %options) = @_;
     my @findings;

@@ -16,7 +16,7 @@ use Time::HiRes qw(sleep time);
 
 my $PATIENCE = patience(60);    # seconds until a page shows what it should
 
-# Is there a browser to test with?
+# Whether a browser is installed.
 sub is_there {
     return _program('chromedriver') && _program('chromium');
 }

@@ -144,7 +144,7 @@ sub finish_at {
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
 
-# Its process, and all that have come of it and are still its.
+# The server's process, and all of its descendants that are still its children.
 sub family {
     my ($self) = @_;
     my @family = ($self->{pid});

@@ -98,7 +98,7 @@ sub load {
     return map { TestLoad->start($port, %options, fresh => $_) } 0, 1;
 }
 
-# Ends them; none of their requests has failed.
+# Ends the clients; none of their requests has failed.
 sub no_failure {
     my ($name,  @clients)  = @_;
     my ($asked, @failures) = (0);

@@ -8,7 +8,7 @@ use warnings;
 use File::Temp ();
 use TestTools  qw(for_this_perl);
 
-# Writes them into a folder that lasts as long as the object.
+# Writes the tutorial's programs into a folder that lasts as long as the object.
 sub new {
     my ($class, $manual) = @_;
     open my $in, '<', $manual or die "$manual: $!";
@@ -26,7 +26,7 @@ sub new {
     return bless { folder => $folder, names => \@names }, $class;
 }
 
-# Their names, in the order of the manual.
+# The names of the programs, in the order of the manual.
 sub names { return @{ $_[0]{names} } }
 
 sub folder { return "$_[0]{folder}" }

@@ -165,10 +165,10 @@ struct px_mount {
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
     px_mount *mounts[PX_MOUNTS_MAX]; /* by the number of the route; 0: of requests that no route matches */
-    int mount_count;                 /* of those that are there */
+    int mount_count;                 /* the number of mounts */
     bool is_complete;                /* a mount takes all other requests: none can come behind it */
     px_context *cx;
-    Pid_t pid;      /* whose it is */
+    Pid_t pid;      /* the process that has made the worker */
     uint32_t forks; /* peregrine_forks() there */
     bool left_loop; /* in a child: the server was told to leave the event loop */
     int refs; /* the Perl object, and each exchange that is not in the pool */
@@ -192,7 +192,7 @@ struct px_worker {
     bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
     uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
     bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
-    bool drained;  /* its last connection is gone */
+    bool drained;  /* the last connection is gone */
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* the memory that the engine counts in; NULL: it does not count */
@@ -224,13 +224,13 @@ struct px_exchange {
     px_exchange *next, *previous;
     int holds;
     int handles;
-    bool kept;        /* its handles are ours as well, until it is let go */
+    bool kept;        /* the exchange's handles are ours as well, until the application lets them go */
     px_ticket_state state;
     bool named;       /* the engine's events about the ticket bring our pointer along */
     uint32_t connection_number, request_number; /* for messages */
-    uint64_t since;   /* when its request came, if somebody asks (busy.c) */
+    uint64_t since;   /* when the request came, if `busy.c` asks for it */
     HV *given;        /* the hash that the application was called with, until it is done, or NULL */
-    px_packed *packed; /* or this, while nobody else has it; or NULL */
+    px_packed *packed; /* or packed, while nobody else refers to the scope; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
     bool parked; /* see px_exchange_note_parked */
@@ -248,7 +248,7 @@ typedef enum {
 /* A face: what applications of one kind see of requests and answer. A table of functions, the same one for
  * all exchanges of a mount. */
 struct px_face {
-    size_t exchange_size; /* of its exchanges, which begin with a px_exchange */
+    size_t exchange_size; /* bytes of the face's exchanges, which begin with a px_exchange */
 
     /* A mount's `application`: it is to be freed; the engine's limits have changed. */
     void (*drop_application)(pTHX_ void *application);
@@ -258,7 +258,7 @@ struct px_face {
     void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
     /* Any later event about it. */
     void (*event)(pTHX_ px_exchange *exchange, const peregrine_event *event);
-    /* Its turn has come, see px_turn_wait(); may be NULL. */
+    /* The exchange's turn has come, see px_turn_wait(); may be NULL. */
     void (*turn)(pTHX_ px_exchange *exchange);
     /* The engine is closed, and nothing goes out any more. */
     void (*cut)(pTHX_ px_exchange *exchange);
@@ -377,7 +377,7 @@ void px_words_free(pTHX_ px_words *words);
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 
 /* descriptors.c */
-/* Descriptors in one message; Linux allows 253. */
+/* Descriptors that one message may carry; Linux allows 253. */
 #define PX_DESCRIPTORS_MAX 250
 SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int *list, size_t count);
 SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count);
@@ -555,7 +555,7 @@ static inline bool px_is_text(const char *bytes, size_t len, const char *text) {
 typedef SV *(*px_copy_function)(pTHX_ SV *value);
 typedef struct px_plain_field {
     SV *key;
-    px_copy_function copy; /* one of the four below */
+    px_copy_function copy; /* one of the four copying functions below */
 } px_plain_field;
 HV *px_plain_hash(SV *value);
 const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len);

@@ -152,7 +152,7 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
 
 /* ---- What the application was called with ---------------------------------------------------- */
 
-/* Packs it if nobody else has it. For those whose applications run long. */
+/* Packs the scope if nobody else refers to it. For exchanges whose applications run long. */
 void px_exchange_pack(pTHX_ px_exchange *exchange) {
     exchange->packed = exchange->given ? px_pack(aTHX_ exchange->given) : NULL;
     if (exchange->packed) px_clear(aTHX_ (SV **)&exchange->given);

@@ -28,7 +28,7 @@ px_words *px_words_share(px_words *words) {
     return words;
 }
 
-/* The last one frees them. */
+/* Drops a reference; the last one frees the memory. */
 void px_words_free(pTHX_ px_words *words) {
     PERL_UNUSED_CONTEXT;
     if (__atomic_sub_fetch(&words->owners, 1, __ATOMIC_ACQ_REL) > 0) return;

@@ -174,7 +174,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     worker->engine = NULL;
     worker->batch_left = 0;
     if (px_is_foreign(worker)) {
-        /* Its requests go on, in their own process. */
+        /* The worker's requests go on, in the process that has made it. */
         worker->server = NULL;
         px_clear(aTHX_ & worker->words);
         px_busy_forget(aTHX_ worker);
@@ -297,7 +297,7 @@ static void free_exchanges(px_worker *worker) {
     }
 }
 
-/* Gives one reference back; the last one frees the worker. */
+/* Drops one reference; the last one frees the worker. */
 void px_worker_release(pTHX_ px_worker *worker) {
     if (--worker->refs > 0) return;
     assert(!worker->engine);

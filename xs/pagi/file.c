@@ -114,7 +114,8 @@ static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *even
         keep_head(exchange, false);
         return px_future_done(aTHX_ worker, NULL);
     }
-    if (exchange->response == PAGI_RESPONSE_PROMISED && path) { /* such a file is read, by its path */
+    /* promised trailers: the file is read through its path */
+    if (exchange->response == PAGI_RESPONSE_PROMISED && path) {
         px_store(aTHX_ event, PAGI_KEY(exchange->app->cx, FILE), newSVsv(*path));
         return pagi_response_send_by_reading(aTHX_ exchange, event);
     }

@@ -124,15 +124,16 @@ typedef struct pagi_send_event {
 /* A type of scope: how it reads, which events it sends, what its application's end means. */
 typedef struct pagi_kind {
     const char *name;
-    enum pagi_key type, scheme, secure_scheme; /* of its scopes */
+    enum pagi_key type, scheme, secure_scheme; /* type and schemes in its scopes */
     bool has_method, has_connection;         /* whether its scopes have `method` and `pagi.connection` */
-    bool keeps_scope;                        /* its scopes serve again */
+    bool keeps_scope;                        /* scopes of this type serve further requests */
     /* more keys for its scopes, or NULL */
     void (*extend)(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
     const pagi_send_event *sends; /* ends with a NULL type */
     /* the next event for $receive, a new reference; NULL: there is none yet */
     SV *(*next)(pTHX_ pagi_exchange *exchange);
-    void (*want)(pTHX_ pagi_exchange *exchange); /* somebody waits and there is none; may be NULL */
+    /* called when a `$receive` waits and no event is there; may be NULL */
+    void (*want)(pTHX_ pagi_exchange *exchange);
     /* BODY, MESSAGE: what the peer sent */
     void (*body)(pTHX_ pagi_exchange *exchange, const peregrine_event *event);
     void (*closed)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* CLOSED */
@@ -168,7 +169,8 @@ typedef struct pagi_tls_common {
     uint16_t version, cipher_suite;
 } pagi_tls_common;
 
-/* As many kinds of connections as a server usually has: versions by cipher suites. */
+/* Kinds of TLS connections whose facts are kept: versions by cipher suites, as many as a server usually
+ * has. */
 #define PAGI_TLS_COMMON_MAX 4
 
 /* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a
@@ -177,7 +179,7 @@ typedef struct pagi_tls_kept {
     HV *hash; /* NULL: none */
     SV *values[PAGI_TLS_FIELDS];
     UV fingerprint;
-    UV serial; /* of what it was made of; 0: of a client certificate */
+    UV serial; /* the serial number of the facts that the hash was made of; 0: a client certificate's */
 } pagi_tls_kept;
 
 /* An application, and what the worker keeps to serve requests with it. */
@@ -185,7 +187,7 @@ struct pagi_app {
     px_worker *worker;
     pagi_context *cx;
     SV *code;
-    HV *state;      /* of its lifespan, or NULL */
+    HV *state;      /* the state of the application's lifespan, or NULL */
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
@@ -194,7 +196,7 @@ struct pagi_app {
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
     size_t high_water, low_water;
-    size_t queue_messages_max, queue_bytes_max; /* of one WebSocket; see config.zig */
+    size_t queue_messages_max, queue_bytes_max; /* limits of one WebSocket; see config.zig */
     uint32_t stream_idle_ms;
 };
 
@@ -231,9 +233,9 @@ typedef struct pagi_scope {
 
 /* How far the request's body is. */
 typedef enum {
-    PAGI_REQUEST_MORE,      /* there is more, and the engine was not asked for it */
+    PAGI_REQUEST_MORE,      /* more of the body comes, and the engine was not asked for it */
     PAGI_REQUEST_ASKED,     /* a peregrine_read() is unanswered */
-    PAGI_REQUEST_LAST,      /* all of it is here */
+    PAGI_REQUEST_LAST,      /* the whole body is here */
     PAGI_REQUEST_DELIVERED, /* the application has all of it */
 } pagi_request_state;
 
@@ -249,7 +251,7 @@ typedef enum {
 /* How a request ended for its application. */
 typedef enum {
     PAGI_END_OPEN,
-    PAGI_END_COMPLETED,    /* its response was delivered */
+    PAGI_END_COMPLETED,    /* the response was delivered */
     /* the peer sends no more: disconnected for the application, but it may read, so what is sent goes out */
     PAGI_END_HALF_CLOSED,
     PAGI_END_DISCONNECTED, /* and nothing goes out any more */
@@ -312,7 +314,7 @@ struct pagi_exchange {
     SV *body;       /* body bytes that nobody has asked for yet, or NULL */
     AV *trailers;   /* request trailers, or NULL */
     SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
-    AV *receivers;  /* the others, oldest first, or NULL */
+    AV *receivers;  /* the Futures of further `$receive` calls, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     AV *flushers;   /* the Futures of http.fullflush, or NULL */
     /* Futures of code that reads a body to send it: resolved when output ends; or NULL */

@@ -65,7 +65,7 @@ void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
     }
 }
 
-/* Cancels those who wait for what will never come. */
+/* Cancels the Futures that wait for events which will never come. */
 void pagi_receive_cancel(pTHX_ pagi_exchange *exchange) {
     SV *future;
     exchange->let_go = true;

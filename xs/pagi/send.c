@@ -68,7 +68,8 @@ static SV *not_before_next_turn(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) != PX_FUTURE_DONE) return future;
     SvREFCNT_dec_NN(future);
-    if (!exchange->base.worker->engine) return pagi_in_vain(aTHX_ exchange, NULL); /* there is no next turn */
+    /* a worker without an engine has no next turn */
+    if (!exchange->base.worker->engine) return pagi_in_vain(aTHX_ exchange, NULL);
     return px_turn_next(aTHX_ &exchange->base);
 }
 

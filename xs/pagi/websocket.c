@@ -165,7 +165,8 @@ static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_eve
 /* CLOSED */
 static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     const uint32_t reason = event->reason;
-    if (reason == PEREGRINE_SERVER_ERROR) drop_messages(aTHX_ exchange); /* there may be no memory for them */
+    /* the process may have no memory for the messages */
+    if (reason == PEREGRINE_SERVER_ERROR) drop_messages(aTHX_ exchange);
     note_close(aTHX_ exchange, (uint16_t)event->code,
                reason
                ? newSVpv(peregrine_reason_text(reason), 0)

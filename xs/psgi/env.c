@@ -230,7 +230,8 @@ HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
     exchange->shown = 0;
     if (!env) {
         env = newHV();
-        HvMAX(env) = 63; /* one less than its buckets, of which there are none yet: enough for most */
+        /* the number of buckets less one, for a hash that has none yet: enough for most requests */
+        HvMAX(env) = 63;
         exchange->field_count = 0;
         exchange->marks = 0;
     }

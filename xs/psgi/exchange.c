@@ -261,7 +261,7 @@ static void answer_for(pTHX_ psgi_exchange *exchange, uint16_t status, const cha
     else psgi_exchange_sent(aTHX_ exchange, code);
 }
 
-/* There is no handle for the request's body. */
+/* Answers a request whose body cannot be given a handle. */
 void psgi_exchange_refuse(pTHX_ psgi_exchange *exchange) {
     if (psgi_delivers(exchange)) answer_for(aTHX_ exchange, 503, "Service Unavailable");
 }

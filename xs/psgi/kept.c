@@ -34,7 +34,7 @@ static inline void put(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept wh
         px_store(aTHX_ env, psgi_kept_key(exchange, which), SvREFCNT_inc_simple_NN(exchange->kept[which]));
 }
 
-/* Puts another one there, which is taken over. */
+/* Puts another value in the place, which owns it then. */
 static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *fresh) {
     SV *old = exchange->kept[which];
     exchange->kept[which] = fresh;

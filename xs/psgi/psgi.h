@@ -115,15 +115,15 @@ typedef enum {
 /* Whether the response's content comes in chunks of the application's. */
 typedef enum {
     PSGI_PLAIN,
-    PSGI_SAYS_CHUNKED, /* its head says so, and its content is still to be looked at */
-    PSGI_CHUNKED,      /* it began with the first line of a chunk */
+    PSGI_SAYS_CHUNKED, /* the response's head says so, and the content is still to be looked at */
+    PSGI_CHUNKED,      /* the content began with the first line of a chunk */
 } psgi_framing;
 
 /* The function that the application has given in place of a response. */
 typedef enum {
     PSGI_NOT_DELAYED,
     PSGI_DELAYED_RUNS,
-    PSGI_DELAYED_ABANDONED, /* it runs, and its writer is gone */
+    PSGI_DELAYED_ABANDONED, /* the delayed response runs, and its writer is gone */
 } psgi_delayed;
 
 /* The first line of a chunk, with its size, is not longer. */
@@ -144,7 +144,7 @@ typedef struct psgi_spool {
     enum {
         PSGI_SPOOL_NONE,
         PSGI_SPOOL_OPEN,
-        PSGI_SPOOL_FAILED, /* and there will be no file any more */
+        PSGI_SPOOL_FAILED, /* the temporary file failed, and there will be none */
     } state;
     int fd;
     UV size, sent; /* bytes that it got, and those of them that the engine has */
@@ -172,7 +172,7 @@ typedef struct psgi_exchange {
     UV marks;    /* the magic by which an input object is recognized; 0: not known */
     int field_count; /* header fields of the environment; -1: those that do not serve again */
     uint8_t field_ids[PSGI_KEEP_FIELDS];
-    SV *fields[PSGI_KEEP_FIELDS]; /* their values, ours as well */
+    SV *fields[PSGI_KEEP_FIELDS]; /* the values of the fields, with a reference of ours */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* the function to call when the peer takes more content, or NULL */
     SV *writer;     /* with this */

@@ -38,7 +38,7 @@ pub const Target = enum {
     /// Bytes into a whole server over a simulated network.
     connection,
 
-    /// Looks at one input.
+    /// Runs the target on one input.
     pub fn run(target: Target, input: []const u8) anyerror!void {
         return switch (target) {
             inline else => |which| @field(rooms, @tagName(which)).run(input),

@@ -15,7 +15,7 @@ pub const Client = struct {
     done: bool = false,
 
     pub const Manners = struct {
-        /// The most that it sends at a time.
+        /// The most bytes that the client sends at a time.
         send_max: usize,
         /// Rounds out of 100 in which it reads.
         read_percent: u8,

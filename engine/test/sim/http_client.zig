@@ -119,7 +119,7 @@ pub const HttpClient = struct {
             const begin = self.answers.items[n];
             const last = n + 1 == self.answers.items.len;
             const end = if (last) self.expected.items.len else self.answers.items[n + 1];
-            // All but the last one are what they would be anyway.
+            // All answers but the last one are what they would be anyway.
             const so_far = self.expected.items[0..end];
             if (!last and end < got.len and std.mem.startsWith(u8, got, so_far)) continue;
             if (last or broken and isPrefix(got, self.expected.items)) return self.check(broken);

@@ -9,7 +9,7 @@ const testing = std.testing;
 
 pub const SocketClient = struct {
     client: Client,
-    /// Messages as they must come back: kind and bytes.
+    /// The messages that must come back, in order: kind and bytes.
     messages: std.ArrayList(Message) = .empty,
     echoed: usize = 0,
     pings: u8 = 0,

@@ -30,7 +30,7 @@ pub const StreamsClient = struct {
         stream: u32,
         id: usize,
         size: usize,
-        /// Of its own body.
+        /// The size of the request's own body.
         unsent: usize = 0,
         status: ?u16 = null,
         got: std.ArrayList(u8) = .empty,
@@ -43,7 +43,7 @@ pub const StreamsClient = struct {
     }
 
     pub fn plan(self: *StreamsClient, random: std.Random, first_id: usize, count: usize) !void {
-        self.client.manners.half_closes = false; // that would be its end
+        self.client.manners.half_closes = false; // a half-close would be the end of the connection
         self.window = ([_]u31{ 100, 5_000, 65_535, 1 << 20 })[random.weightedIndex(u8, &.{ 1, 3, 4, 4 })];
         try self.client.script.appendSlice(self.client.gpa, frame.preface);
         var setting: [frame.setting_bytes]u8 = undefined;

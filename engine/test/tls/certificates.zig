@@ -46,7 +46,7 @@ pub fn list(certificates: []const tls.CertificateFiles) []const tls.CertificateF
     return texts.allocator().dupe(tls.CertificateFiles, certificates) catch @panic("out of memory");
 }
 
-/// Removes them; later calls make new ones.
+/// Removes the certificate files; later calls make new ones.
 pub fn remove() void {
     if (directory) |*made| made.cleanup();
     directory = null;

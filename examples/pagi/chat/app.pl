@@ -18,7 +18,7 @@ my $LONGEST  = 500;                                           # characters of a 
 my $json     = JSON::PP->new->canonical;
 my $page     = read_file(dirname(__FILE__) . '/page.html');
 my $messages = 0;                                             # counts all there ever were
-my (@history, %room);                                         # the last ones; $send by connection
+my (@history, %room);                                         # the last messages; $send by connection
 
 async sub app {
     my ($scope, $receive, $send) = @_;

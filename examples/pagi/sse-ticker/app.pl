@@ -22,7 +22,7 @@ my $per_stream = 20;
 
 # ---- The ticks ----------------------------------------------------------------------------------
 
-my @ticks;        # the last ones, each [number, text]
+my @ticks;        # the last events, each [number, text]
 my $number = 0;
 my $next_tick;    # a Future for those who wait
 my $timer;

@@ -22,7 +22,7 @@ async sub app {
         headers => [ [ 'content-type', 'text/plain' ] ],
     });
     for my $number (1 .. $lines) {
-        return if !$connection->is_connected;    # nobody listens any more
+        return if !$connection->is_connected;    # the client has left
         await $send->({ type => 'http.response.body', body => "line $number\n", more => 1 });
         await $loop->delay_future(after => 0.1);
     }

@@ -108,7 +108,8 @@ sub is_file {
     return -e $spec ? 1 : 0;
 }
 
-# By its source, which of a module nobody looks at: it has to have the methods of PAGI's.
+# Why the source of a file, or of -e, looks like an application of another kind. The source of a module is not
+# looked at: a module has to have the methods of PAGI's.
 sub doubt {
     my ($class, %args) = @_;
     my $is_file = !defined $args{code};

@@ -31,7 +31,7 @@ sub text {
         . (ref $failure ? _described($failure) : $failure =~ s/\s+\z//r) . ')';
 }
 
-# By what it consists of, without asking the object.
+# Describes an object by its fields, without calling its methods.
 sub _described {
     my ($exception) = @_;
     no overloading;

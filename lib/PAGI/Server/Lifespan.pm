@@ -219,7 +219,7 @@ sub _timer {
     return $self->{loop}->delay_future(after => $seconds)->then(sub { Future->done('timeout') });
 }
 
-# Resolves as the first of them does, and leaves the others alone.
+# Resolves as the first of these Futures does, and leaves the others alone.
 sub _first {
     my (@futures) = @_;
     return Future->wait_any(map { $_->without_cancel } @futures);

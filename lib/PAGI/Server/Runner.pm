@@ -286,7 +286,7 @@ sub _choose_mode {
     # A daemon has no standard error to write to.
     my $silent = $mode eq 'production' || $options->{daemonize};
     return if exists $options->{access_log};
-    # Its name is what the engine needs to open it anew.
+    # The engine needs the path of the log to open it anew.
     $options->{access_log} = $silent ? undef : $options->{error_log}
         if $silent || defined $options->{error_log};
     return;
@@ -366,7 +366,7 @@ sub _mounts {
     return @mounts;
 }
 
-# By its name, or what its source looks like.
+# The kind of an application by its file's name, or by what its source looks like.
 sub _kind_of {
     my (%which) = @_;
     my $name = $which{app} // '';

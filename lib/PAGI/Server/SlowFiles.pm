@@ -103,7 +103,7 @@ package PAGI::Server::SlowFiles::File;
 
 sub CLONE_SKIP { return 1 }
 
-# Its end may be slow as well.
+# The close of a slow file may be slow as well, so a thread does it.
 sub DESTROY {
     my ($self) = @_;
     $self->{opener}->close($self->{fd}) if defined $self->{fd} && $self->{opener};

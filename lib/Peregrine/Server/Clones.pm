@@ -71,7 +71,7 @@ sub new {
 
 sub engine_socket { return $_[0]{engine_socket} }
 
-# Waits until one of them serves. False: the server was told to stop meanwhile.
+# Waits until the first clone serves. False: the server was told to stop meanwhile.
 sub start {
     my ($self, $instance, $count, $restarts) = @_;
     my ($configuration, $options, $log) = map { $instance->$_ } qw(configuration options log);

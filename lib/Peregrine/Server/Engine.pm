@@ -52,8 +52,7 @@ sub join {
 sub worker      { return $_[0]{worker} }
 sub line_handle { return $_[0]{line_handle} }
 
-# Lines that are on their way to a handle without a descriptor get there, also if the log goes elsewhere from
-# now on.
+# Lines that are on their way to a handle without a descriptor still get there when the log goes elsewhere.
 sub _start_access_log {
     my ($self, $owner) = @_;
     my $options = $self->{configuration}->options;

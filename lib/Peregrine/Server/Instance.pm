@@ -356,7 +356,7 @@ sub close {
     return;
 }
 
-# After that it can be started again.
+# Closes everything, so that the instance can be started again.
 sub finish {
     my ($self, $at_once) = @_;
     $self->close($at_once);

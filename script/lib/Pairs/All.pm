@@ -12,7 +12,7 @@ use Pairs::Table;
 use TestTools   ();
 use Time::HiRes qw(sleep time);
 
-use constant ROW_S => 150;    # for one row
+use constant ROW_S => 150;    # seconds for one row
 
 sub new ($class, %given) { return bless {%given}, $class }
 
@@ -25,7 +25,7 @@ sub rows ($self) {
 sub main ($self) {
     my @rows = $self->rows;
     say "seed $self->{seed}, ${\scalar @rows} rows";
-    # The last ones are the same every day.
+    # The last rows are the same every day.
     @rows = grep { !Pairs::Table::is_long($_) } shuffle @rows if $self->{slice};
     if ($self->{list}) {
         say Pairs::Table::in_words($_) for @rows;
@@ -54,7 +54,7 @@ sub _all ($self, @rows) {
             next           if waitpid($one->{pid}, WNOHANG) != $one->{pid};
             $one->{why} = time > $one->{end} ? 'no end in time' : "wait status $?";
             delete $running{ $one->{pid} };
-            _give_up($one) if !-e $one->{file};    # its server is still there
+            _give_up($one) if !-e $one->{file};    # the server of the row is still there
             $done++;
             $wrong++ if $self->_tell($one);
         }

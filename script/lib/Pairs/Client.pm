@@ -208,7 +208,7 @@ sub _open_stream ($self, $path) {
         block($method, $value, ':protocol' => 'websocket', @others, 'sec-websocket-version' => 13));
     my $stream = $h2->stream($id);
     $h2->until(sub { defined $stream->{status} || defined $stream->{reset} });
-    $h2->response($id) if ($stream->{status} // 200) != 200;    # with its content
+    $h2->response($id) if ($stream->{status} // 200) != 200;    # reads the response with its content
     my $reader    = bless { h2 => $h2, stream => $stream, timeout => patience(30) }, 'Pairs::Client::Stream';
     my $websocket = bless { client => $reader, answer => {} }, 'TestWebSocket';
     return {

@@ -31,7 +31,7 @@ sub events ($last) {
     return $from .. $from + 2;
 }
 
-# Process, its parent, thread, and the version of the code.
+# The process, its parent, its thread, and the version of the code.
 sub who () {
     my $thread = $INC{'threads.pm'} ? threads->tid : 0;
     return join(' ', $$, getppid, $thread, version()) . "\n";

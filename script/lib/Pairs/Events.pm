@@ -68,7 +68,7 @@ sub _begin ($self) {
     return;
 }
 
-# Ends them. Each request that was lost is a finding, unless it is excused.
+# Ends the clients. Each request that was lost is a finding, unless it is excused.
 sub _finish ($self, $excuse = undef) {
     my @told  = map  { $_->finish } @{ delete $self->{load} };
     my @lost  = grep { !$excuse || !$excuse->($_) } map { @{ $_->{lost} } } @told;
@@ -137,7 +137,8 @@ sub _held ($self) {
     my $count = HELD_EACH * $self->{row}{workers};
     my $each  = $run->place->{h2} ? 100 : 1;
     my @held;
-    return if $run->place->{tls} && !$run->place->{h2};    # as many handshakes are another subject
+    # many handshakes at once are the subject of other tests
+    return if $run->place->{tls} && !$run->place->{h2};
     for (1 .. $count / $each) {
         my $client = Pairs::Client->new($run->place);
         $client->send($run->prefix . '/held') for 1 .. $each;

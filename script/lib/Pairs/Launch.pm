@@ -35,8 +35,8 @@ sub place ($self) {
     };
 }
 
-# Options by their names in PAGI::Server; those with undef are flags without a value. Those of the environment
-# are left out.
+# The row's options by their names in PAGI::Server; an option with undef is a flag without a value. Options
+# from the environment are left out.
 sub options ($self) {
     my $row     = $self->{row};
     my $env     = $row->{options} eq 'environment';

@@ -27,7 +27,7 @@ my @FACTORS = (
     ],
 );
 
-# Combinations that nobody can write down, and why.
+# Combinations that cannot be written down, with the reason.
 my @NONE = (
     [ { program => \@PLACKUP, options => ['file'] }, 'C<plackup> reads no file of options' ],
     [ { program => \@PLACKUP, app     => \@PAGI },   'C<plackup> serves no applications of PAGI' ],

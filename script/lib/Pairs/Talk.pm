@@ -20,7 +20,7 @@ sub new ($class, $run) {
 
 sub connect ($self, %options) { return Pairs::Client->new($self->{run}->place, %options) }
 
-# On one connection as long as that lasts.
+# Asks on one connection for as long as it lasts.
 sub _ask ($self, $name, $path, %request) {
     my $client = $self->{kept};
     $client = $self->{kept} = $self->connect if !$client || !$client->goes_on;

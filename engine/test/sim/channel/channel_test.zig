@@ -51,7 +51,7 @@ fn speakAndListen(script: *Script) !void {
     try testing.expectEqual(Code.ok, abi.peregrine_pause(handle, ticket, 1));
     script.unsent = &small;
     script.compute(5);
-    // All of it is with the kernel before the engine hears that the application waits for room.
+    // The whole message is with the kernel before the engine hears that the application waits for room.
     const answer = abi.peregrine_send_message(handle, ticket, &content, content.len, 0);
     try testing.expectEqual(Code.blocked, answer);
     try testing.expectEqual(Code.ok, abi.peregrine_pause(handle, ticket, 0));
@@ -70,7 +70,7 @@ fn stayAway(script: *Script) !void {
     _ = try script.accept();
     script.unsent = &flood;
     script.compute(20);
-    // Its end is an event that waits behind those for which there is no room.
+    // The end of the exchange is an event that waits behind events for which the ring has no room.
     script.peer.reset();
     script.compute(200);
     for (0..3) |_| _ = try script.wait(.message);

@@ -155,7 +155,7 @@ const World = struct {
                 continue;
             }
             if (application.failure) |failure| return failure;
-            // Everybody waits, and has seen all that was stored.
+            // Both threads wait, and have seen all that was stored.
             if (asleep.channelOf(world.handle)) |channel| try asleep.check(channel);
             world.sim().elapse();
             if (try world.stepVisitors()) idle = 0 else idle += 1;

@@ -24,7 +24,7 @@ pub const Job = struct {
     /// Commands out of 100 that are wrong.
     mistakes: u8,
     waits: Waits = .nothing,
-    /// Polls before it goes on.
+    /// What the job waits for before it goes on.
     pause: u32 = 0,
     stage: Stage = .begin,
     body_complete: bool,
@@ -123,7 +123,7 @@ pub const Job = struct {
         switch (code) {
             Code.ok, Code.done, Code.blocked => {},
             Code.gone => {
-                // Its end is among the events to come.
+                // The end of the exchange is among the events to come.
                 job.stage = .over;
                 return true;
             },

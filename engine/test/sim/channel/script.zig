@@ -26,7 +26,7 @@ pub const Script = struct {
     /// Choices of the schedule: far more than any of these takes.
     const steps_max = 200_000;
 
-    /// Plays it with a seed. `limits`: of the worker.
+    /// Plays the script with a seed. `limits`: of the worker.
     pub fn play(
         seed: u64,
         limits: []const struct { [*:0]const u8, i64 },

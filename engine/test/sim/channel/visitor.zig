@@ -12,7 +12,7 @@ const testing = std.testing;
 pub const Visitor = struct {
     client: Client,
     kind: Kind,
-    /// Its requests.
+    /// The visitor's requests.
     records: []Record,
     /// Of a WebSocket: bytes of what came that were looked at, and messages among them.
     read: usize = 0,

@@ -330,8 +330,8 @@ const fixtures = [_]Fixture{
         .wire = "GET * HTTP/1.1\r\n",
         .transcript = "refused 400 request target '*' is for OPTIONS only\n",
     },
-    // Methods that nobody serves are refused when their head is complete, so that the log can tell of
-    // the whole request.
+    // Methods that no host serves are refused when their head is complete, so that the log can tell of the
+    // whole request.
     .{
         .name = "lower-case method",
         .wire = "head / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -474,7 +474,7 @@ test "a peer sends what its readers take" {
     // The client sends more than its window allows.
     try sendData(&h, 1, chunk, 0);
     try h.expectSent("1 rst_stream flow_control_error\n");
-    // The others are not concerned, and what the first one held is theirs.
+    // The other streams are not concerned, and they get what the first one held.
     h.releases = .at_once;
     for (0..12) |_| try sendData(&h, 3, chunk / 2, 0);
     try testing.expect(h.session.streams.find(3) != null);
@@ -519,7 +519,7 @@ test "a window that is smaller than the default counts when the peer knows of it
     try h.expectSent("");
     try sendData(&h, 3, 1, 0);
     try h.expectSent("3 rst_stream flow_control_error\n");
-    // The first one owes.
+    // The first stream has a negative window.
     try testing.expectEqual(100 - 1000, h.session.streams.find(1).?.receive_window);
 }
 
@@ -598,7 +598,8 @@ test "a response ends before its request: a short rest is thrown away" {
     try h.expectSent("1 window_update 4465\n3 window_update 20849\n5 window_update 20849\n" ++
         "7 window_update 4465\n9 window_update 4465\n");
     try testing.expectEqual(5, h.session.lingering);
-    // To its end, with trailers, from the middle of a frame on, reset by the peer: nobody hears of it.
+    // A lingering stream that comes to its end, with trailers, from the middle of a frame on, or reset by the
+    // peer: no host hears of it.
     try h.feed(whole[500..]);
     try h.feed(b.last(1, "a") ++ b.of(.headers, 5, 3, "\x40\x01x\x01y"));
     try h.emitAll(100);
@@ -763,7 +764,7 @@ test "many streams end at once, and more come: nobody is forgotten" {
     defer h.deinit();
     for ([_]u32{ 1, 3, 5, 7 }) |stream| h.session.reset(stream, .internal_error);
     var head: session_file.Head = .{ .storage = &h.storage };
-    // Their places are taken until the peer knows.
+    // The places of streams that we have reset are taken until the peer knows.
     const step = h.session.feed(b.get(9), &head);
     try testing.expectEqual(session_file.Event.need_more, step.event);
     try h.emitAll(1);

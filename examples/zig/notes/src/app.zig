@@ -11,7 +11,7 @@ pub const App = struct {
     folder: std.Io.Dir,
     files: *per.util.DirServer,
     threads: *per.Threads,
-    /// For its statistics; null in tests.
+    /// The server, for its statistics; null in tests.
     server: ?*per.Server(App) = null,
     /// Null: no TLS.
     tls_port: ?u16 = null,

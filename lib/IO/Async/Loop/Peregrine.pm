@@ -139,7 +139,7 @@ sub let_signals_in {
     my $blocked = POSIX::SigSet->new;
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
-    $self->{peregrine_signals} = 1;    # their callbacks are due
+    $self->{peregrine_signals} = 1;    # the callbacks of signals are due
     $self->{peregrine_ev}->tell_signals(grep { $watched->{$_}->pending } @quiet) if $self->{peregrine_ev};
     return;
 }
@@ -180,7 +180,7 @@ sub loop_once {
     return $self->_after_wait($is_due);
 }
 
-# Until there is something to do, or the timeout.
+# Seconds until the loop has something to do, or until the timeout.
 sub _time_left {
     my ($self, $timeout) = @_;
     $timeout = 0 if $self->{peregrine_signals} || %{ $self->{fakeevents} };

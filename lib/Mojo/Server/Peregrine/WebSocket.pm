@@ -38,7 +38,7 @@ sub _event {
     return { type => 'websocket.send', bytes => $message->{binary} };
 }
 
-# Frames of one message are joined.
+# Joins the frames of a message.
 sub _event_of_frame {
     my ($self, $is_last, undef, undef, undef, $op, $payload) = @_;
     return $self->_pings        if $op == WS_PING;

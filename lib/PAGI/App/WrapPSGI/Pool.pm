@@ -157,8 +157,8 @@ sub _give {
     return;
 }
 
-# Has one of them work on a request, and tells the sink. What the worker says is taken to its end, whatever
-# becomes of the request.
+# Lets an interpreter work on a request, and tells the sink. The interpreter's words are taken to their end,
+# whatever becomes of the request.
 async sub run {
     my ($self, $env, $body, $sink) = @_;
     my $worker   = await $self->_take;

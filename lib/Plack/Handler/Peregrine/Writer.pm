@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# Its methods are in C: xs/psgi/delayed.c.
+# The methods are in C: xs/psgi/delayed.c.
 use Peregrine;
 
 1;

@@ -1,4 +1,4 @@
-# Its startup dies.
+# An application whose startup dies.
 use v5.36;
 use Future::AsyncAwait;
 async sub ($scope, $receive, $send) {

@@ -54,7 +54,7 @@ pub const Fiber = struct {
         };
     }
 
-    /// Lets it run until it calls `leave`, or returns.
+    /// Lets the fiber run until it calls `leave`, or returns.
     pub fn go(fiber: *Fiber) void {
         std.debug.assert(!fiber.finished);
         var change: context.Switch = .{ .old = &fiber.caller, .new = &fiber.own };

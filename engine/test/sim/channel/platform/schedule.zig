@@ -40,13 +40,13 @@ pub const Thread = struct {
     wait: ?Wait = null,
     /// Accesses until the schedule decides again.
     fuel: u32 = 0,
-    /// Choices for which it does not go on.
+    /// Choices of the schedule for which the thread does not go on.
     resting: u32 = 0,
     stored: std.ArrayList(Store) = .empty,
 
     const stored_max = 8;
 
-    /// Waits for its end. On another thread.
+    /// Waits for the end of the thread. Called on another thread.
     pub fn join(thread: *Thread) void {
         const schedule = thread.schedule;
         if (schedule.running == null) return schedule.finish(thread);
@@ -66,7 +66,7 @@ pub const Thread = struct {
         return if (wait.until) |at| at <= thread.schedule.clock.* else false;
     }
 
-    /// All that it has stored can be seen.
+    /// Shows the other threads all that this thread has stored.
     pub fn showAll(thread: *Thread) void {
         for (thread.stored.items) |store| store.show();
         thread.stored.clearRetainingCapacity();
@@ -110,7 +110,7 @@ pub const Schedule = struct {
     gpa: std.mem.Allocator,
     random: std.Random,
     character: Character,
-    /// Milliseconds, somebody else's.
+    /// The clock of the simulated world, in milliseconds.
     clock: *const u64,
     threads: [2]Thread,
     count: usize = 0,
@@ -121,7 +121,7 @@ pub const Schedule = struct {
     between_rounds: ?*const fn (*anyopaque) void = null,
     between_context: *anyopaque = undefined,
 
-    /// The one that is played now.
+    /// The schedule that is played now.
     pub var present: ?*Schedule = null;
 
     pub fn init(
