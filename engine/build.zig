@@ -4,6 +4,7 @@
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
+//!     zig build test-hub    those of the hub among them (needs hiredis)
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
 //!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
@@ -49,6 +50,10 @@ pub fn build(b: *std.Build) void {
     const abi_step = b.step("test-abi", "Run the tests of the C API");
     addAbiTests(b, abi_step, target, optimize, layers, filters);
     test_step.dependOn(abi_step);
+
+    const hub_step = b.step("test-hub", "Run the hub's tests");
+    addHubTests(b, hub_step, target, optimize, layers, filters);
+    test_step.dependOn(hub_step);
 
     addThreadTests(b, target, filters);
     const channel = channelSimulation(b, target, filters);
@@ -103,7 +108,7 @@ fn addEngineTests(
     layers: Layers,
     filters: []const []const u8,
 ) void {
-    inline for (.{ "protocol", "io", "server", "native", "peregrine", "web" }) |name| {
+    inline for (.{ "protocol", "io", "hub", "server", "native", "peregrine", "web" }) |name| {
         const tests = addTest(b, name, @field(layers, name), filters);
         test_step.dependOn(&runOf(b, tests).step);
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
@@ -186,6 +191,7 @@ const Layers = struct {
     protocol: *std.Build.Module,
     io: *std.Build.Module,
     tls: *std.Build.Module,
+    hub: *std.Build.Module,
     server: *std.Build.Module,
     native: *std.Build.Module,
     peregrine: *std.Build.Module,
@@ -196,6 +202,8 @@ const Layers = struct {
         const protocol = layer(b, "src/protocol/protocol.zig", how);
         const io = layer(b, "src/io/io.zig", how);
         const tls = tlsRoom(b, how);
+        const hub = layer(b, "src/hub/hub.zig", how);
+        hub.addImport("protocol", protocol);
         const server = layer(b, "src/server/server.zig", how);
         server.addImport("protocol", protocol);
         server.addImport("io", io);
@@ -220,6 +228,7 @@ const Layers = struct {
             .protocol = protocol,
             .io = io,
             .tls = tls,
+            .hub = hub,
             .server = server,
             .native = native,
             .peregrine = peregrine,
@@ -295,6 +304,7 @@ fn manyCases(
     const layers: Layers = .create(b, how);
     const module = Layers.layer(b, "test/many_cases.zig", how);
     module.addImport("protocol", layers.protocol);
+    module.addImport("hub", layers.hub);
     module.addImport("peregrine", layers.peregrine);
     module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
@@ -370,6 +380,7 @@ fn addFuzz(b: *std.Build, target: std.Build.ResolvedTarget) void {
     const module = Layers.layer(b, "test/fuzz/libfuzzer.zig", how);
     module.link_libc = true;
     module.addImport("protocol", layers.protocol);
+    module.addImport("hub", layers.hub);
     module.addImport("peregrine", layers.peregrine);
     module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
@@ -498,6 +509,35 @@ fn addAbiTests(
     module.addImport("c", header.createModule());
     module.addImport("peregrine", layers.peregrine);
     step.dependOn(&runOf(b, addTest(b, "abi-whole", module, filters)).step);
+}
+
+/// Tests of the hub against other programs. hiredis is linked with the tests only.
+fn addHubTests(
+    b: *std.Build,
+    step: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+    filters: []const []const u8,
+) void {
+    const wanted = b.option(bool, "hiredis", "Compare with hiredis (default: if its library is found)");
+    if (!(wanted orelse (isHere(target) and findsLibrary(b, "libhiredis.so")))) return;
+    const header = b.addTranslateC(.{
+        .root_source_file = b.path("test/hub/hiredis.h"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+    });
+    const module = b.createModule(.{
+        .root_source_file = b.path("test/hub/hiredis_test.zig"),
+        .target = target,
+        .optimize = optimize,
+        .link_libc = true,
+    });
+    module.linkSystemLibrary("hiredis", .{});
+    module.addImport("c", header.createModule());
+    module.addImport("hub", layers.hub);
+    step.dependOn(&runOf(b, addTest(b, "hub-hiredis", module, filters)).step);
 }
 
 fn addAbi(

@@ -35,6 +35,8 @@ pub const Target = enum {
     cookie,
     /// A channel into which an application writes anything.
     ring,
+    /// Answers of Redis cut in any way, against a reader that sees all of them.
+    resp,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -62,5 +64,6 @@ const rooms = struct {
     const urlencoded = @import("urlencoded.zig");
     const cookie = @import("cookie.zig");
     const ring = @import("ring.zig");
+    const resp = @import("resp.zig");
     const connection = @import("connection.zig");
 };

@@ -12,6 +12,7 @@ my %MAY = (
     protocol => [],
     io       => [],
     tls      => [qw(openssl_c)],
+    hub      => [qw(protocol)],
     server   => [qw(protocol io tls)],
     native   => [qw(protocol io tls server)],
     abi      => [qw(peregrine platform)],
@@ -25,6 +26,10 @@ my %MUST_NOT = (
     protocol => [
         qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer|net\.Ip[46]Address)))\b/,
         'allocators, clocks, descriptors, logs'
+    ],
+    hub => [
+        qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time|Io(?!\.(?:Reader|Writer)))\b/,
+        'clocks, descriptors, logs; memory and randomness are given to it'
     ],
     io => [ qr/http/i, 'HTTP' ],
     # An option may have its name.

@@ -1,0 +1,48 @@
+//! Every limit of the hub: its name, unit, default, range and the reason for the default.
+const std = @import("std");
+
+/// Limits of the hub. Times are milliseconds, sizes are bytes.
+pub const Config = struct {
+    /// Aggregates within aggregates in an answer of Redis. The deepest that the hub asks for, a page of
+    /// history, has 3; hiredis reads 8.
+    reply_depth_max: u8 = 8,
+    /// Values in one answer of Redis. A page of history has 15 for each of its entries; the answer to HELLO
+    /// has a few for each loaded module.
+    reply_elements_max: u32 = 16_384,
+    /// Bytes of the strings in one answer of Redis: a page of 100 of the longest messages fits.
+    reply_bytes_max: u64 = 128 * 1024 * 1024,
+    /// A line of an answer of Redis: a status, a number or an error. Errors of scripts quote a line of the
+    /// script and have a few hundred bytes.
+    reply_line_bytes_max: u32 = 4096,
+
+    /// Range and unit of a limit.
+    pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
+    /// The unit of a limit.
+    pub const Unit = enum { count, bytes, milliseconds };
+
+    /// Ranges, by field name.
+    pub const rules = .{
+        .reply_depth_max = Rule{ .min = 4, .max = 32, .unit = .count },
+        .reply_elements_max = Rule{ .min = 256, .max = 1 << 24, .unit = .count },
+        .reply_bytes_max = Rule{ .min = 4096, .max = 1 << 32, .unit = .bytes },
+        .reply_line_bytes_max = Rule{ .min = 256, .max = 1 << 20, .unit = .bytes },
+    };
+
+    /// Whether each limit lies in its range.
+    pub fn isValid(config: *const Config) bool {
+        inline for (@typeInfo(Config).@"struct".field_names) |name| {
+            const rule: Rule = @field(rules, name);
+            const value: u64 = @field(config, name);
+            if (value < rule.min or value > rule.max) return false;
+        }
+        return true;
+    }
+};
+
+test "each limit has a range, and its default lies within" {
+    const config: Config = .{};
+    try std.testing.expect(config.isValid());
+    var wrong: Config = .{};
+    wrong.reply_depth_max = 33;
+    try std.testing.expect(!wrong.isValid());
+}
