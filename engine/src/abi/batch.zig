@@ -312,7 +312,7 @@ pub const Batch = struct {
     }
 
     /// Copies bytes to the front of `rest`, which shrinks to what is behind them.
-    fn place(rest: *[]u8, bytes: []const u8) [*]u8 {
+    inline fn place(rest: *[]u8, bytes: []const u8) [*]u8 {
         const start = rest.*.ptr;
         std.debug.assert(bytes.len <= rest.len);
         @memcpy(start[0..bytes.len], bytes);
@@ -320,7 +320,7 @@ pub const Batch = struct {
         return start;
     }
 
-    fn placeZ(rest: *[]u8, text: []const u8) [*:0]const u8 {
+    inline fn placeZ(rest: *[]u8, text: []const u8) [*:0]const u8 {
         const start = place(rest, text);
         _ = place(rest, "\x00");
         return start[0..text.len :0];

@@ -32,7 +32,7 @@ pub const Claim = union(enum) {
     }
 
     /// The claim of an exchange.
-    pub fn of(exchange: *const Exchange) Claim {
+    pub inline fn of(exchange: *const Exchange) Claim {
         const word = @backingInt(exchange.word);
         if (word == 0 or !exchange.isHeard()) return .answered_by_engine;
         const tag: Tag = @fromBackingInt(@as(u2, @intCast(word & tag_bits)));
@@ -53,7 +53,7 @@ pub const Claim = union(enum) {
     }
 
     /// The work of the interpreter that hears of an exchange; null: none does.
-    pub fn workOf(claim: Claim) ?*Work {
+    pub inline fn workOf(claim: Claim) ?*Work {
         return switch (claim) {
             .offered => |offer| offer.work.?,
             .taken, .answered => |work| work,
@@ -93,21 +93,22 @@ pub const Claim = union(enum) {
 
     /// The interpreter was seen to have taken the request. The offer is free.
     pub fn take(exchange: *Exchange, offer: *Offer) void {
-        assert(of(exchange).offered == offer);
+        assert(exchange.word == wordOf(.offer, offer) and offer.work != null);
         exchange.word = wordOf(.taken, forgetOffer(offer));
     }
 
     /// The interpreter is done with the request.
-    pub fn answer(exchange: *Exchange) void {
-        const work = of(exchange).taken;
-        assert(work.load > 0 and exchange.ended);
+    pub fn answer(exchange: *Exchange, work: *Work) void {
+        assert(exchange.word == wordOf(.taken, work) and exchange.ended);
+        assert(work.load > 0);
         work.load -= 1;
         exchange.word = wordOf(.answered, work);
         work.invariants();
     }
 
-    /// No interpreter hears of the exchange from now on. An offer is free: the caller's, if there is one.
-    pub fn release(exchange: *Exchange) ?*Offer {
+    /// No interpreter hears of the exchange from now on. Returns the claim that ends: its offer, if there is
+    /// one, is the caller's to use again.
+    pub fn release(exchange: *Exchange) Claim {
         const claim = of(exchange);
         switch (claim) {
             .waiting, .answered => {},
@@ -116,13 +117,10 @@ pub const Claim = union(enum) {
                 assert(work.load > work.offered.count);
                 work.load -= 1;
             },
-            .answered_by_engine => return null,
+            .answered_by_engine => return claim,
         }
         exchange.word = .none;
-        return switch (claim) {
-            .waiting, .offered => |offer| offer,
-            else => null,
-        };
+        return claim;
     }
 
     fn forgetOffer(offer: *Offer) *Work {

@@ -86,7 +86,7 @@ pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
     @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
 }
 
-/// Like `encode`, without the run of bytes at the end.
+/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less.
 pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
     var rest = out;
     put(&rest, std.mem.asBytes(&Head{
@@ -95,11 +95,11 @@ pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
         .code = event.code,
         .ticket = event.ticket,
         .reason = event.reason,
-        .request_bytes = @intCast(requestSize(event, tls)),
+        .request_bytes = @intCast(out.len - @sizeOf(Head)),
         .len = event.len,
     }));
     if (event.request) |request| putRequest(&rest, request, tls);
-    assert(rest.len == 0);
+    assert(rest.len == 0); // so `out` had as many bytes as `size` says
 }
 
 fn putRequest(rest: *[]u8, request: *const Request, tls: []const u8) void {

@@ -13,6 +13,16 @@ const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 
+/// The place of events about an exchange.
+pub const Hearer = union(enum) {
+    /// No interpreter hears of the exchange.
+    nobody,
+    /// The exchange waits for an interpreter, and its events with it.
+    waiting: *Batch,
+    /// The host of the interpreter that hears of the exchange.
+    host: *Host,
+};
+
 /// The interpreters that a host's requests are for (pool.zig).
 pub const Interpreters = struct {
     calls: *const Calls,
@@ -22,8 +32,7 @@ pub const Interpreters = struct {
         turn: *const fn (several: *Interpreters) bool,
         request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
         release: *const fn (several: *Interpreters, exchange: *Exchange) void,
-        hostOf: *const fn (exchange: *const Exchange) ?*Host,
-        batchOf: *const fn (exchange: *const Exchange) ?*Batch,
+        hearerOf: *const fn (exchange: *const Exchange) Hearer,
         isWaiting: *const fn (several: *Interpreters) bool,
         patience: *const fn (several: *Interpreters, wanted_ms: i32) i32,
         waited: *const fn (several: *Interpreters) void,
@@ -140,8 +149,11 @@ pub const Host = struct {
     /// Whether the application of an exchange has events to fetch, or is about to get some.
     pub fn waitingOf(host: *Host, exchange: *const Exchange) bool {
         const several = host.interpreters orelse return host.waiting();
-        if (several.calls.hostOf(exchange)) |own| return own.hasGathered();
-        return several.calls.batchOf(exchange) != null;
+        return switch (several.calls.hearerOf(exchange)) {
+            .nobody => false,
+            .waiting => true,
+            .host => |own| own.hasGathered(),
+        };
     }
 
     /// For how many milliseconds the worker, which asks before each wait, may wait if it wants to wait for
@@ -160,14 +172,15 @@ pub const Host = struct {
 
     /// The host that hears of an exchange: with a pool that of its interpreter; null: no interpreter hears.
     inline fn of(host: *Host, exchange: *const Exchange) ?*Host {
-        const several = host.interpreters orelse return host;
-        return several.calls.hostOf(exchange);
+        return switch (host.hearerOf(exchange)) {
+            .host => |own| own,
+            .nobody, .waiting => null,
+        };
     }
 
-    /// The batch of an exchange that waits for an interpreter; null: the exchange does not wait.
-    inline fn early(host: *Host, exchange: *const Exchange) ?*Batch {
-        const several = host.interpreters orelse return null;
-        return several.calls.batchOf(exchange);
+    inline fn hearerOf(host: *Host, exchange: *const Exchange) Hearer {
+        const several = host.interpreters orelse return .{ .host = host };
+        return several.calls.hearerOf(exchange);
     }
 
     /// Whether the channel to an exchange's application has no room.
@@ -383,9 +396,11 @@ pub const Host = struct {
     /// Null: the application is not told of the body.
     fn placeOf(host: *Host, exchange: *const Exchange) ?Place {
         if (!exchange.isHeard()) return null;
-        if (host.early(exchange)) |batch| return .{ .batch = batch, .reserved = 0 };
-        const own = host.of(exchange) orelse return null;
-        return .{ .batch = own.filling(), .reserved = own.ends };
+        return switch (host.hearerOf(exchange)) {
+            .nobody => null,
+            .waiting => |batch| .{ .batch = batch, .reserved = 0 },
+            .host => |own| .{ .batch = own.filling(), .reserved = own.ends },
+        };
     }
 
     fn bodyEvent(place: Place, exchange: *Exchange) error{OutOfMemory}!*types.Event {

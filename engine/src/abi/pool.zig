@@ -11,10 +11,10 @@ const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
-const Batch = @import("batch.zig").Batch;
 const Claim = @import("claim.zig").Claim;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const host_file = @import("host.zig");
+const Hearer = host_file.Hearer;
 const Host = host_file.Host;
 const Interpreters = host_file.Interpreters;
 const introduction = @import("introduction.zig");
@@ -355,10 +355,15 @@ pub const Pool = struct {
 
     /// No interpreter hears of an exchange any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
-        const waits = Claim.of(exchange) == .waiting;
-        const offer = Claim.release(exchange) orelse return;
+        const offer = switch (Claim.release(exchange)) {
+            .waiting => |offer| offer: {
+                pool.queue.remove(offer);
+                break :offer offer;
+            },
+            .offered => |offer| offer,
+            .taken, .answered, .answered_by_engine => return,
+        };
         assert(offer.ticket == exchange.ticket);
-        if (waits) pool.queue.remove(offer);
         pool.putAside(offer);
     }
 
@@ -403,7 +408,7 @@ pub const Pool = struct {
 
     /// An interpreter has taken the request of an offer.
     fn taken(pool: *Pool, offer: *Offer) void {
-        Seat.ofOffer(offer).noteTaken(pool.exchangeOf(offer), offer);
+        Seat.ofWork(offer.work.?).noteTaken(pool.exchangeOf(offer), offer);
     }
 
     /// An offer is free and serves the next request.
@@ -522,8 +527,7 @@ pub const Pool = struct {
         .turn = turnOf,
         .request = request,
         .release = releaseOf,
-        .hostOf = hostOf,
-        .batchOf = batchOf,
+        .hearerOf = hearerOf,
         .isWaiting = isWaitingOf,
         .patience = patienceOf,
         .waited = waitedOf,
@@ -558,17 +562,12 @@ pub const Pool = struct {
         return of(several).countStates();
     }
 
-    /// The host of the interpreter that hears of an exchange; null: none does.
-    fn hostOf(exchange: *const Exchange) ?*Host {
-        const seat = Seat.of(exchange) orelse return null;
-        return &seat.host;
-    }
-
-    /// The batch of an exchange that waits for an interpreter; null: the exchange does not wait.
-    fn batchOf(exchange: *const Exchange) ?*Batch {
+    fn hearerOf(exchange: *const Exchange) Hearer {
         return switch (Claim.of(exchange)) {
-            .waiting => |offer| &offer.batch,
-            .offered, .taken, .answered, .answered_by_engine => null,
+            .answered_by_engine => .nobody,
+            .waiting => |offer| .{ .waiting = &offer.batch },
+            .offered => |offer| .{ .host = &Seat.ofWork(offer.work.?).host },
+            .taken, .answered => |work| .{ .host = &Seat.ofWork(work).host },
         };
     }
 

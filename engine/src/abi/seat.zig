@@ -209,9 +209,9 @@ pub const Seat = struct {
 
     /// The interpreter has said or read something, so it is not stuck.
     pub fn moved(seat: *Seat) void {
+        assert(seat.moved_at <= seat.worker.now);
         seat.moved_at = seat.worker.now;
         if (seat.state == .busy) seat.state = .open;
-        seat.invariants();
     }
 
     // ---- What the engine's end asks
@@ -236,21 +236,21 @@ pub const Seat = struct {
 
     /// The seat of the interpreter that hears of an exchange; null: none does.
     pub fn of(exchange: *const Exchange) ?*Seat {
-        const work = Claim.of(exchange).workOf() orelse return null;
-        return @alignCast(@fieldParentPtr("work", work));
+        return ofWork(Claim.of(exchange).workOf() orelse return null);
     }
 
-    /// The seat of an offer that an interpreter may take.
-    pub fn ofOffer(offer: *const Offer) *Seat {
-        return @alignCast(@fieldParentPtr("work", offer.work.?));
+    /// The seat that has these requests.
+    pub fn ofWork(work: *Work) *Seat {
+        return @alignCast(@fieldParentPtr("work", work));
     }
 
     /// Whether the exchange of a command is this interpreter's. If so, the interpreter has taken it.
     fn hears(peer: *Peer, exchange: *Exchange) bool {
         const seat = ofPeer(peer);
-        if (of(exchange) != seat) return false;
+        const claim = Claim.of(exchange);
+        if (claim.workOf() != &seat.work) return false;
         seat.moved();
-        switch (Claim.of(exchange)) {
+        switch (claim) {
             .offered => |offer| seat.noteTaken(exchange, offer),
             .waiting, .taken, .answered, .answered_by_engine => {},
         }
@@ -271,9 +271,14 @@ pub const Seat = struct {
     /// A command of the interpreter was done. A complete response ends the interpreter's work, even if some
     /// of it is still to be sent.
     fn noteSaid(peer: *Peer, exchange: *Exchange) void {
-        if (!exchange.ended or Claim.of(exchange) != .taken) return;
-        assert(of(exchange) == ofPeer(peer));
-        Claim.answer(exchange);
+        if (!exchange.ended) return;
+        switch (Claim.of(exchange)) {
+            .taken => |work| {
+                assert(work == &ofPeer(peer).work);
+                Claim.answer(exchange, work);
+            },
+            .waiting, .offered, .answered, .answered_by_engine => {},
+        }
     }
 
     /// Asserts what always holds.

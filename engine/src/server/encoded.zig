@@ -55,7 +55,6 @@ pub fn size(command: *const Command) usize {
 /// Writes a command into `out`, which has exactly `size` bytes. Response lines and blocks of a pool
 /// have no encoded form.
 pub fn encode(command: *const Command, out: []u8) void {
-    assert(out.len == size(command));
     var rest = out;
     const head = headOf(command);
     put(&rest, std.mem.asBytes(&head));
@@ -73,7 +72,7 @@ pub fn encode(command: *const Command, out: []u8) void {
     }
     put(&rest, nameOf(command));
     put(&rest, bytesOf(command));
-    assert(rest.len == 0);
+    assert(rest.len == 0); // so `out` had as many bytes as `size` says
 }
 
 /// Whether they are a piece of a body, if they are a command.

@@ -360,13 +360,6 @@ pub const Lane = struct {
         };
     }
 
-    /// When the worker has to look at the lane again: at its deadline, or earlier, at how much a slow peer
-    /// has taken.
-    pub fn attentionAt(lane: *const Lane, config: *const Config) u64 {
-        // A stream's content that waits is not with the kernel.
-        return if (lane.isStream()) lane.deadline(config) else lane.transport.attentionAt(config);
-    }
-
     /// The consequence of a deadline that has passed.
     pub const Overdue = enum {
         not_yet,

@@ -782,8 +782,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Sets a lane's timer to its deadline, and its socket, if it has one, to be read or not.
         pub fn arm(w: *Self, lane: *Lane) void {
             if (lane.isStream()) return streams.armStream(w, .of(lane));
-            w.wheel.set(&lane.timer, lane.attentionAt(&w.config));
             const transport = lane.transport;
+            w.wheel.set(&lane.timer, transport.attentionAt(&w.config));
             const pause = !transport.wantsReceive();
             if (pause == transport.paused) return;
             transport.paused = pause;

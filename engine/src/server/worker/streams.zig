@@ -564,7 +564,7 @@ pub fn Streams(comptime W: type) type {
                 stream.out.state = .{ .blocked = .begin(0, w.now) };
                 stream.framed_before = stream.lane.transport.phase.multiplexed.framed_bytes;
             }
-            w.wheel.set(&stream.lane.timer, stream.lane.attentionAt(&w.config));
+            w.wheel.set(&stream.lane.timer, stream.lane.deadline(&w.config));
         }
 
         /// Whether a stream of which nothing was framed in time has waited for others, and not for its peer:
