@@ -270,6 +270,13 @@ that there is no such listener.
 
 The address at which a listener is bound.
 
+=head2 redirect_to_https
+
+    $worker->redirect_to_https(8443);
+
+Sends requests that came in the clear to C<https>, unless a folder that was added before has the file. The
+port is for clients whose C<Host> names one. Before the first dispatch.
+
 =head2 body_folder
 
     $worker->body_folder('/var/tmp');

@@ -5,13 +5,14 @@ use experimental 'signatures';
 
 use lib 't/lib';
 use PAGI::Server;
+use Pebble;
 use Test::More;
 use TestTools;
 use TestWebSocket;
 use Walkthrough;
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
-for my $program (qw(curl haproxy logrotate nginx openssl start_server)) {
+for my $program (qw(curl dehydrated haproxy logrotate nginx openssl pebble start_server)) {
     plan skip_all => "$program is not installed" if !grep { -x "$_/$program" } split /:/, $ENV{PATH};
 }
 
@@ -23,7 +24,11 @@ sub through ($port) {
     is($socket->next, 'close 1000', '... and its end');
 }
 
-Walkthrough->new('lib/PAGI/Server/Deployment.pod')->run(
+my $walk   = Walkthrough->new('lib/PAGI/Server/Deployment.pod');
+my $pebble = Pebble->new(http_port => $walk->port(8080));
+# An authority that everybody knows in place of pebble.
+local $ENV{CURL_CA_BUNDLE} = $pebble->roots;
+$walk->tool('dehydrated', "exec /usr/bin/dehydrated \"\$@\" --ca @{[ $pebble->directory ]}")->run(
     qr/event-stream/ => sub ($walk) { through($walk->port(8080)) },
     qr{:8081/}       => sub ($walk) { through($walk->port(8081)) },
 );

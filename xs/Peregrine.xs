@@ -561,6 +561,14 @@ CODE:
     px_worker_folder(aTHX_ open_worker(aTHX_ self), hash_argument(aTHX_ settings, "settings"));
 
 void
+redirect_to_https(self, port)
+    SV *self
+    unsigned port
+CODE:
+    const int code = peregrine_redirect_to_https(open_worker(aTHX_ self)->engine, port);
+    if (code < 0) croak("Peregrine::Worker: redirect_to_https: %s", peregrine_error_text(code));
+
+void
 serve_for(self, server)
     SV *self
     SV *server

@@ -409,6 +409,22 @@ so. B<--disable-tls>
 The kernel encrypts output, if Linux has its module C<tls>. Clients that ask for new keys are cut
 off. B<--ktls>
 
+=item redirect_http => 0
+
+Requests that come without TLS are answered with 308 and the same URL under C<https>, before folders
+and the application; the port stays away if the client's C<Host> names none, else the port is that
+of the first listener with TLS. The health path and C<acme_challenges> are answered as ever. Not
+redirected are requests on Unix sockets, and requests whose client has C<https> by the word of a
+proxy (C<X-Forwarded-Proto>, C<Forwarded>), so that a proxy which ends TLS is not sent in circles.
+The server needs a listener with TLS and one without. B<--redirect-http>
+
+=item acme_challenges => none
+
+The directory in which an ACME client (lacme, dehydrated, certbot) puts its answers to C<http-01>
+challenges. The engine serves its files below F</.well-known/acme-challenge>, before folders, mounts
+and C<redirect_http>. The directory is opened at the start: a client may write into it, but must not
+replace it. See L<PAGI::Server::Deployment/Certificates>. B<--acme-challenges>
+
 =back
 
 =head3 HTTP/2

@@ -5,7 +5,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
-const Folders = @import("folders.zig").Folders;
+const Asides = @import("asides.zig").Asides;
 const Link = @import("link.zig").Link;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
@@ -54,8 +54,8 @@ pub const Host = struct {
     link: ?*Link = null,
     /// The routes of C, which say how it wants its requests.
     routes: Routes,
-    /// Folders whose files answer requests of which C hears nothing.
-    folders: Folders,
+    /// Answers to requests of which C hears nothing.
+    asides: Asides,
     /// The interpreters that requests are for; null: C answers them itself.
     interpreters: ?*Interpreters = null,
     /// The buffer that the next piece of a long body is received to.
@@ -70,7 +70,7 @@ pub const Host = struct {
         var host: Host = .{
             .batches = .{ .init(gpa), .init(gpa) },
             .routes = .init(gpa),
-            .folders = .init(gpa),
+            .asides = .init(gpa),
         };
         errdefer host.abandon();
         for (&host.batches) |*batch| try batch.reserve(host.ends);
@@ -81,7 +81,7 @@ pub const Host = struct {
     pub fn abandon(host: *Host) void {
         for (&host.batches) |*batch| batch.events.deinit(batch.gpa);
         host.routes.deinit();
-        host.folders.deinit();
+        host.asides.deinit();
     }
 
     /// `pool`: of the worker, which must be there still.
@@ -90,7 +90,7 @@ pub const Host = struct {
         host.shed.deinit(host.batches[0].gpa);
         for (&host.batches) |*batch| batch.deinit(pool);
         host.routes.deinit();
-        host.folders.deinit();
+        host.asides.deinit();
     }
 
     inline fn filling(host: *Host) *Batch {
@@ -232,11 +232,11 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        if (host.folders.answer(host, worker, exchange, head)) return;
+        if (host.asides.answer(host, worker, exchange, head)) return;
         host.announce(worker, exchange, head);
     }
 
-    /// Makes the event of a request that no folder has an answer for.
+    /// Makes the event of a request that no aside has an answer for.
     pub fn announce(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         if (host.interpreters) |several| return several.calls.request(several, exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);

@@ -1,7 +1,8 @@
-//! The part of the C API about what is served: routes, folders of files, and where long bodies go. All of it
-//! comes before the first poll.
+//! The part of the C API about what is served: routes, folders of files, the way to https, and where long
+//! bodies go. All of it comes before the first poll.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const Engine = @import("engine.zig").Engine;
 const errors = @import("errors.zig");
 const Handle = @import("handle.zig").Handle;
 const sized = @import("sized.zig");
@@ -38,21 +39,17 @@ pub export fn peregrine_body_folder(handle: *Handle, path: [*:0]const u8) callco
 }
 
 pub export fn peregrine_add_folder(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
-    const engine = switch (handle.place()) {
-        .here => |here| here.engine,
-        .thread => |channel| channel.local,
-        // The engine's owner has the folders.
-        .joined => return Code.ok,
-        .gone => return Code.gone,
+    const engine = switch (ownerOfAsides(handle)) {
+        .engine => |engine| engine,
+        .code => |code| return code,
     };
-    if (engine.polled) return Code.out_of_order;
     const wanted = sized.read(types.Folder, given);
     if (wanted.flags != 0) return Code.range;
     const path = if (wanted.path) |text| std.mem.span(text) else "";
     const host = if (wanted.host) |text| std.mem.span(text) else "";
     const folder = if (wanted.folder) |text| std.mem.span(text) else "";
     const cache_control = if (wanted.cache_control) |text| std.mem.span(text) else null;
-    engine.host.folders.add(path, host, folder, cache_control) catch |err| switch (err) {
+    engine.host.asides.addFolder(path, host, folder, cache_control) catch |err| switch (err) {
         error.OutOfMemory => return Code.memory,
         error.TooMany => return Code.range,
         error.BadPath, error.PathNotAbsolute, error.NameTooLong => return Code.address,
@@ -66,4 +63,32 @@ pub export fn peregrine_add_folder(handle: *Handle, given: *const sized.Header) 
         },
     };
     return Code.ok;
+}
+
+pub export fn peregrine_redirect_to_https(handle: *Handle, port: c_uint) callconv(.c) c_int {
+    const engine = switch (ownerOfAsides(handle)) {
+        .engine => |engine| engine,
+        .code => |code| return code,
+    };
+    const checked = std.math.cast(u16, port) orelse return Code.range;
+    if (checked == 0) return Code.range;
+    engine.host.asides.addRedirect(.{ .port = checked }) catch |err| switch (err) {
+        error.OutOfMemory => return Code.memory,
+        error.TooMany => return Code.range,
+    };
+    return Code.ok;
+}
+
+/// The engine that answers beside the application of a handle, or what the function that asks returns.
+const OwnerOfAsides = union(enum) { engine: *Engine, code: c_int };
+
+fn ownerOfAsides(handle: *Handle) OwnerOfAsides {
+    const engine = switch (handle.place()) {
+        .here => |here| here.engine,
+        .thread => |channel| channel.local,
+        // The engine that the interpreter has joined answers beside it.
+        .joined => return .{ .code = Code.ok },
+        .gone => return .{ .code = Code.gone },
+    };
+    return if (engine.polled) .{ .code = Code.out_of_order } else .{ .engine = engine };
 }

@@ -17,7 +17,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
     return struct {
         const Self = @This();
 
-        /// The folder to look into, and the host that goes on with folder `next` if it has no such file.
+        /// The folder to look into, and the host that goes on with aside `next` if it has no such file.
         pub const Plan = struct { folder: *Folder, next: usize, host: Host, worker: Worker };
 
         task: Task = .{ .work = work, .drop = drop, .done = done },
@@ -109,8 +109,8 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             const half_closed = exchange.half_closed;
             exchange.unsilence();
             worker.client = .of(exchange.lane, &worker.trust, &visit.head, &worker.client_text);
-            const folders = &plan.host.folders;
-            if (folders.answerFrom(plan.next, plan.host, worker, exchange, &visit.head)) return;
+            const asides = &plan.host.asides;
+            if (asides.answerFrom(plan.next, plan.host, worker, exchange, &visit.head)) return;
             plan.host.announce(worker, exchange, &visit.head);
             if (!half_closed) return;
             const left = worker.find(visit.ticket) orelse return;

@@ -19,6 +19,9 @@ use constant LOAD_S => 60;
 
 use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->{default};
 
+# Options whose value is a directory that is there.
+my @DIRECTORIES = qw(x_sendfile acme_challenges);
+
 # Options that say where the server listens.
 my $PLACES = qr/\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/;
 
@@ -47,7 +50,7 @@ sub with {
     $given{$_}         = PAGI::Server::Options::check($_, $given{$_}) for sort keys %given;
     $given{access_log} = PAGI::Server::AccessLog::located($given{access_log}) if exists $given{access_log};
     $given{static}     = _folders($given{static})                             if $given{static};
-    $given{x_sendfile} = _directory($given{x_sendfile})                       if defined $given{x_sendfile};
+    $given{$_}         = _directory($_, $given{$_}) for grep { defined $given{$_} } @DIRECTORIES;
     my $new = bless {
         %$self,
         given   => \%given,
@@ -59,7 +62,22 @@ sub with {
         or die $new->_with_variable($@);
     my @places = Peregrine::Place->all($new->{options});
     $new->{places} = \@places if !$self->{places} || grep { $_ =~ $PLACES } keys %given;
+    $new->_check_redirect if $new->{options}{redirect_http};
     return $new;
+}
+
+# A proxy that ends TLS would be sent in circles: only a server that has TLS of its own redirects.
+sub _check_redirect {
+    my ($self)  = @_;
+    my $options = $self->{options};
+    my @tcp     = grep { $_->{kind} ne 'unix' } $self->places;
+    my @plain   = grep { $options->{disable_tls} || !($_->{ssl} // $options->{ssl}) } @tcp;
+    die
+        "option 'redirect_http': no listener has TLS; if a proxy in front ends TLS, the proxy has to redirect\n"
+        if @plain == @tcp;
+    die "option 'redirect_http': every listener has TLS: name one without, such as '0.0.0.0:80,plain'\n"
+        if !@plain;
+    return;
 }
 
 sub _folders {
@@ -71,8 +89,8 @@ sub _folders {
 
 # The application may change the working directory.
 sub _directory {
-    my ($path) = @_;
-    die "option 'x_sendfile': there is no directory '$path'\n" if !-d $path;
+    my ($option, $path) = @_;
+    die "option '$option': there is no directory '$path'\n" if !-d $path;
     return File::Spec->rel2abs($path);
 }
 

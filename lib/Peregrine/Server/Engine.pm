@@ -15,6 +15,8 @@ use Scalar::Util qw(weaken);
 
 # Seconds that an interpreter waits for an engine that is not there yet, or no longer.
 use constant JOIN_S => 30;
+# RFC 8555 section 8.3, and the port of https.
+use constant { CHALLENGES => '/.well-known/acme-challenge', HTTPS => 443 };
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -80,6 +82,11 @@ sub prepare {
         $worker->secure($listener->{number}, $tls->engine);
     }
     $worker->health_path($options->{health_path}) if defined $options->{health_path};
+    # The order counts: challenges are answered on port 80, folders and the application behind the redirect.
+    $worker->folder({ path => CHALLENGES, folder => $options->{acme_challenges} })
+        if defined $options->{acme_challenges};
+    my ($secure) = map { $_->{port} // () } grep { $_->{tls} } @listeners;
+    $worker->redirect_to_https($secure // HTTPS) if $options->{redirect_http};
     PAGI::Server::Folders::serve($worker, $options->{static});
     return;
 }

@@ -79,6 +79,8 @@ my @SECTIONS = (
             { name => 'ssl', flag => '', type => 'tls', shown => 'none' },
             { name => 'disable_tls', type => 'boolean', default => 0 },
             { name => 'ktls', type => 'boolean', engine => 'ktls' },
+            { name => 'redirect_http', type => 'boolean', default => 0 },
+            { name => 'acme_challenges', type => 'string', arg => 'DIRECTORY', shown => 'none' },
         )
     ],
     [

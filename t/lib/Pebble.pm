@@ -1,0 +1,71 @@
+package Pebble;
+
+# An ACME authority for tests, with a name server that knows every name as 127.0.0.1: the pebble of Debian.
+# The challenges of http-01 are asked at `http_port`.
+
+use strict;
+use warnings;
+
+use Certificates;
+use HTTP::Tiny;
+use JSON::PP qw(encode_json);
+use TestServer;
+use TestTools qw(free_port wait_for);
+
+sub new {
+    my ($class, %args) = @_;
+    my $files = Certificates->new->authority('pebble-ca');
+    $files->issue(
+        'pebble',
+        by         => 'pebble-ca',
+        subject    => '/CN=localhost',
+        extensions => ['subjectAltName=DNS:localhost']
+    );
+    my %port   = map { $_ => free_port() } qw(listen manage dns dns_manage tls);
+    my %config = (
+        listenAddress           => "127.0.0.1:$port{listen}",
+        managementListenAddress => "127.0.0.1:$port{manage}",
+        certificate             => $files->path('pebble.pem'),
+        privateKey              => $files->path('pebble.key'),
+        httpPort                => 0 + $args{http_port},
+        tlsPort                 => 0 + ($args{tls_port} // $port{tls}),
+    );
+    $files->write('pebble.json', encode_json({ pebble => \%config }));
+    my @names   = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
+    my $resolve = TestServer->spawn('pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', '-dns01',
+        "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
+    local $ENV{PEBBLE_VA_NOSLEEP}      = 1;
+    local $ENV{PEBBLE_WFE_NONCEREJECT} = $args{nonce_reject} // 0;
+    my $authority = TestServer->spawn('pebble', '-config', $files->path('pebble.json'),
+        '-dnsserver', "127.0.0.1:$port{dns}", '-strict');
+    my $self = bless { files => $files, port => \%port, processes => [ $authority, $resolve ] }, $class;
+    $self->{roots} = wait_for(sub { $self->_root }) or die 'pebble does not start: ', $authority->log;
+    $files->write('roots.pem', join "\n", $files->read('pebble-ca.pem'), $self->{roots});
+    return $self;
+}
+
+# The root of the certificates that it issues.
+sub _root {
+    my ($self) = @_;
+    my $got = HTTP::Tiny->new(timeout => 5, verify_SSL => 0)
+        ->get("https://127.0.0.1:$self->{port}{manage}/roots/0");
+    return $got->{success} ? $got->{content} : undef;
+}
+
+sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }
+
+# The path of a file with the roots of the authority's own certificate and of those that it issues.
+sub roots { return $_[0]{files}->path('roots.pem') }
+
+sub stop {
+    my ($self) = @_;
+    $_->signal('TERM')->wait(10) for @{ delete $self->{processes} || [] };
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    return $self->stop;
+}
+
+1;
