@@ -205,8 +205,8 @@ int peregrine_add_folder(peregrine_worker *worker, const peregrine_folder *folde
 
 /* Answers requests that came in the clear with 308 and the same URL under https, unless a folder that was
  * added before has the file. `port`: of https, for clients whose Host names another port than 80; the others
- * are sent to 443. Not for peers on Unix sockets, nor where a proxy says that its client has https. Before the
- * first peregrine_poll(). Returns PEREGRINE_OK; PEREGRINE_E_RANGE: no port, or there are 255 folders;
+ * are sent to 443. Not for peers on Unix sockets, nor where a proxy says that its client has https. Before
+ * the first peregrine_poll(). Returns PEREGRINE_OK; PEREGRINE_E_RANGE: no port, or there are 255 folders;
  * PEREGRINE_E_OUT_OF_ORDER: the worker was polled. A worker that has joined an engine leaves it to that. */
 int peregrine_redirect_to_https(peregrine_worker *worker, unsigned port);
 

@@ -423,7 +423,7 @@ The server needs a listener with TLS and one without. B<--redirect-http>
 The directory in which an ACME client (lacme, dehydrated, certbot) puts its answers to C<http-01>
 challenges. The engine serves its files below F</.well-known/acme-challenge>, before folders, mounts
 and C<redirect_http>. The directory is opened at the start: a client may write into it, but must not
-replace it. See L<PAGI::Server::Deployment/Certificates>. B<--acme-challenges>
+replace it. See L<PAGI::Server::Deployment/HTTPS BY AN ACME CLIENT>. B<--acme-challenges>
 
 =back
 
