@@ -5,14 +5,13 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Hash::Util::FieldHash qw(fieldhash);
 use IO::Async::Loop;
 use IO::Handle ();
 use Peregrine;
 use Peregrine::Notify;
 use Peregrine::Optional;
 use POSIX        ();
-use Scalar::Util qw(blessed weaken);
+use Scalar::Util qw(blessed refaddr weaken);
 
 # IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that,
 # and `yes | head -1` would never end; a handler they do not inherit.
@@ -222,8 +221,9 @@ sub hand_over {
     return;
 }
 
-# How many servers of a loop a signal has told to stop, that have not stopped yet.
-fieldhash my %STOPPING;
+# By address, weak: the objects whose servers were told to stop and have not stopped yet. No field hash: in a
+# clone, which has no copy of the loop, Hash::Util::FieldHash ends the process with SIGSEGV.
+my %STOPPING;
 
 # A signal stops all servers of a loop, which goes on until the last one has stopped. The first signal to a
 # worker whose master has told it to stop is no second one: service managers may send TERM to all processes,
@@ -245,12 +245,19 @@ sub stop_once {
     my $stopped = $server->$method(@arguments);
     return if $self->{stopping};
     $self->{stopping} = 1;
-    $STOPPING{$loop}++;
+    weaken($STOPPING{ refaddr $self } = $self);
     $stopped->on_ready(sub {
         delete @{$self}{qw(stopping signalled)};
-        $loop->stop if --$STOPPING{$loop} == 0;
+        delete $STOPPING{ refaddr $self };
+        $loop->stop if !_is_stopping($loop);
     });
     return;
+}
+
+# Whether a server of the loop was told to stop and has not stopped yet.
+sub _is_stopping {
+    my ($loop) = @_;
+    return scalar grep { $_ && $_->{loop} && $_->{loop} == $loop } values %STOPPING;
 }
 
 # ---- Processes that the application forks -------------------------------------------------------
