@@ -11,7 +11,7 @@
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build library     these, lib/libperegrine.so.2 and lib/pkgconfig/peregrine.pc, on Linux
 //!     zig build sim         the simulated histories and the fuzz corpus alone
-//!     zig build sim-channel  simulated histories of an engine and an application on threads of their own
+//!     zig build sim-rings  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
 //!     zig build elsewhere   compile the package with its examples, and the C API, for macOS and FreeBSD
 //!     zig build examples    the example servers; zig build run-counter (and so on) runs one
@@ -56,15 +56,15 @@ pub fn build(b: *std.Build) void {
     test_step.dependOn(hub_step);
 
     addThreadTests(b, target, filters);
-    const channel = channelSimulation(b, target, filters);
-    test_step.dependOn(&channel.step);
+    const pair = ringsSimulation(b, target, filters);
+    test_step.dependOn(&pair.step);
     const many = manyCases(b, target, filters);
     test_step.dependOn(&many.step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
     b.step(
-        "sim-channel",
-        "Run a worker and an application behind the two ends of a simulated channel",
-    ).dependOn(&channel.step);
+        "sim-rings",
+        "Run a worker and an application behind the two ends of a simulated ring pair",
+    ).dependOn(&pair.step);
     addFuzz(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
@@ -315,7 +315,7 @@ fn manyCases(
 
 /// The C API on threads that a schedule plays: a test program of its own, because the layer `abi` is compiled
 /// for another platform.
-fn channelSimulation(
+fn ringsSimulation(
     b: *std.Build,
     target: std.Build.ResolvedTarget,
     filters: []const []const u8,
@@ -323,7 +323,7 @@ fn channelSimulation(
     const how: Layers.How = .{ .target = target, .optimize = .safe };
     const layers: Layers = .create(b, how);
     const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, simulated_platform);
-    const module = Layers.layer(b, "test/sim/channel/channel_test.zig", how);
+    const module = Layers.layer(b, "test/sim/rings/rings_test.zig", how);
     const client = b.createModule(.{ .root_source_file = b.path("test/sim/client.zig") });
     client.addImport("peregrine", layers.peregrine);
     module.addImport("client", client);
@@ -333,7 +333,7 @@ fn channelSimulation(
     module.error_tracing = true;
     module.addImport("platform", abi.import_table.get("platform").?);
     module.addImport("abi", abi);
-    return runOf(b, addTest(b, "channel-sim", module, filters));
+    return runOf(b, addTest(b, "rings-sim", module, filters));
 }
 
 /// The package on the systems with kqueue, without TLS: all examples are checked there, and one of
@@ -368,7 +368,7 @@ fn addElsewhere(b: *std.Build) void {
 
 const examples = [_][]const u8{ "hello", "counter", "basic", "dirserver", "fileserver", "websocket" };
 
-/// Commands on their way through a channel, which are looked at without the rest of the C API.
+/// Commands on their way through a ring pair, which are looked at without the rest of the C API.
 fn spokenModule(b: *std.Build, how: Layers.How, layers: Layers) *std.Build.Module {
     return onPlatform(b, Layers.layer(b, "src/abi/spoken.zig", how), layers, threads_platform);
 }
@@ -467,7 +467,7 @@ fn abiModule(
 
 /// The platform of the layer `abi`: threads, or the schedule of a simulation.
 const threads_platform = "src/abi/platform.zig";
-const simulated_platform = "test/sim/channel/platform/platform.zig";
+const simulated_platform = "test/sim/rings/platform/platform.zig";
 
 /// Gives a module of the layer `abi` its imports.
 fn onPlatform(

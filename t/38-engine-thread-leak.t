@@ -21,7 +21,7 @@ async sub answer {
     return;
 }
 
-# Includes the memory of both ends of the channel.
+# Includes the memory of both ends of the ring pair.
 sub usage {
     my $stats = TestServer::running()->_worker->stats;
     return join ' ', report(), map { "$_=$stats->{$_}" } qw(exchanges ledger memory_bytes);
@@ -110,7 +110,7 @@ for (1 .. 5) {
 }
 is($grown,                '',                     'Perl values, buffers, slots and the process do not grow');
 is($after->{exchanges},   1,                      'the engine has no exchange but the one that asks');
-is($after->{ledger},      1,                      'nor has the application\'s end of the channel');
+is($after->{ledger},      1,                      'nor has the application\'s end of the ring pair');
 is($after->{descriptors}, $before->{descriptors}, 'no descriptor is left open');
 is($server->stop,         0,                      'the server ends well');
 

@@ -1,4 +1,5 @@
-"""A million requests and ten thousand that their clients abandon: nothing is left of them at either end of the channel."""
+"""A million requests and ten thousand that their clients abandon leave nothing behind at either end of the
+ring pair."""
 
 import os
 import re
@@ -44,7 +45,7 @@ def growth(settings):
         exactly("descriptors, growth", grown["descriptors"], 0),
         # With the request that asks.
         exactly("exchanges of the engine", after["exchanges"], 1),
-        exactly("exchanges that the application's end of the channel knows", after["ledger"], 1),
+        exactly("exchanges that the application's end of the ring pair knows", after["ledger"], 1),
         exactly("exchanges of the Perl side", after["live"], 1),
     ]
 

@@ -737,8 +737,8 @@ int peregrine_write_slow_file(peregrine_worker *worker, peregrine_ticket ticket,
  * the end of the caller's closes the connection when all is sent. The deadlines are those of a WebSocket
  * (write_ms, websocket_idle_ms), and it counts as a connection more. The descriptor, or a negative answer:
  * PEREGRINE_E_NOT_WEBSOCKET, PEREGRINE_E_OUT_OF_ORDER after a response, or if there was one before,
- * PEREGRINE_E_MEMORY if there are too many connections, PEREGRINE_E_SYSTEM. Behind a channel the caller may
- * get one that is closed in place of the last two. */
+ * PEREGRINE_E_MEMORY if there are too many connections, PEREGRINE_E_SYSTEM. With an engine on another
+ * thread or in another process the caller may get one that is closed in place of the last two. */
 int peregrine_relay(peregrine_worker *worker, peregrine_ticket ticket);
 /* The exchange will be answered by its stream alone: if that is closed and nothing was written the client
  * gets a 500, and PEREGRINE_ABORTED comes. */

@@ -80,7 +80,7 @@ pub const encoded = server.encoded;
 /// `Worker.pool.loans`.
 pub const Loan = server.Loan;
 pub const Config = server.Config;
-pub const channel_limits = server.channel_limits;
+pub const api_limits = server.api_limits;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
 pub const Networks = server.Networks;
 pub const Trust = server.Trust;

@@ -481,7 +481,7 @@ test "an interpreter that does not keep to the rules is shut out alone" {
         try client.say(try std.fmt.bufPrint(&text, "GET {s} HTTP/1.1\r\nHost: h\r\n\r\n", .{path}));
         try client.expect("502", "failed.\n");
         try engine.expectInterpreters(1);
-        // The interpreter is told that the channel is closed, and leaves in order.
+        // The interpreter is told that the ring pair is closed, and leaves in order.
         try testing.expectEqual(0, try rogue.wait());
         try honest.open();
         try other.expect("200", "");

@@ -486,7 +486,7 @@ test "draining lets exchanges end, cutting does not" {
     _ = try other.wait(.stopped);
 }
 
-test "the channel of a program that writes garbage into it ends, and the engine goes on" {
+test "the ring pair of a program that writes garbage into it ends, and the engine goes on" {
     var server: Server = try .start();
     defer server.stop();
     const client = try server.connect();

@@ -2,7 +2,6 @@
 //! converts, never decides.
 const std = @import("std");
 const peregrine = @import("peregrine");
-const Channel = @import("channel.zig").Channel;
 const Engine = @import("engine.zig").Engine;
 const handle_file = @import("handle.zig");
 pub const Host = @import("host.zig").Host;
@@ -13,6 +12,7 @@ pub const loop = @import("loop.zig");
 pub const mailbox = @import("mailbox.zig");
 const options = @import("options.zig");
 const platform = @import("platform");
+const RingPair = @import("ring_pair.zig").RingPair;
 pub const file_lookup = @import("file_lookup.zig");
 pub const opener = @import("opener.zig");
 const relay = @import("relay.zig");
@@ -280,7 +280,7 @@ pub export fn peregrine_hide_from_forks(fd: c_int, hidden: c_int) callconv(.c) v
 pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
     return switch (handle.place()) {
         .here => |here| here.engine.worker.io.fd(),
-        .thread => |channel| channel.wakeup.fd(),
+        .thread => |pair| pair.wakeup.fd(),
         .joined => |interpreter| interpreter.wakeup.all,
         .gone => Code.gone,
     };
@@ -293,7 +293,7 @@ pub export fn peregrine_wake(handle: *Handle) callconv(.c) void {
 pub export fn peregrine_drain(handle: *Handle) callconv(.c) void {
     switch (handle.place()) {
         .here => |here| drain(&here.engine.worker),
-        .thread => |channel| channel.call(drain, .{&channel.local.worker}),
+        .thread => |pair| pair.call(drain, .{&pair.local.worker}),
         .joined => |interpreter| interpreter.wish(Wish.leave | Wish.end_websockets),
         .gone => {},
     }
@@ -302,7 +302,7 @@ pub export fn peregrine_drain(handle: *Handle) callconv(.c) void {
 pub export fn peregrine_retire(handle: *Handle) callconv(.c) void {
     switch (handle.place()) {
         .here => |here| retire(&here.engine.worker),
-        .thread => |channel| channel.call(retire, .{&channel.local.worker}),
+        .thread => |pair| pair.call(retire, .{&pair.local.worker}),
         .joined => |interpreter| interpreter.wish(Wish.leave),
         .gone => {},
     }
@@ -321,7 +321,7 @@ pub export fn peregrine_pause_accepting(handle: *Handle, paused: c_int) callconv
 pub export fn peregrine_end_websockets(handle: *Handle) callconv(.c) void {
     switch (handle.place()) {
         .here => |here| endWebSockets(&here.engine.worker),
-        .thread => |channel| channel.call(endWebSockets, .{&channel.local.worker}),
+        .thread => |pair| pair.call(endWebSockets, .{&pair.local.worker}),
         .joined => |interpreter| interpreter.wish(Wish.end_websockets),
         .gone => {},
     }
@@ -341,7 +341,7 @@ fn drain(worker: *EngineWorker) void {
 pub export fn peregrine_cut(handle: *Handle) callconv(.c) void {
     switch (handle.place()) {
         .here => |here| cut(&here.engine.worker),
-        .thread => |channel| channel.call(cut, .{&channel.local.worker}),
+        .thread => |pair| pair.call(cut, .{&pair.local.worker}),
         .joined => |interpreter| interpreter.cut(),
         .gone => {},
     }
@@ -361,12 +361,12 @@ fn statisticsOf(handle: *Handle, size: u32) types.Stats {
     const is_gone = handle.place() == .gone;
     switch (handle.home) {
         .here => |here| return engineStatistics(here.engine, size),
-        .thread => |channel| {
+        .thread => |pair| {
             var stats = if (is_gone)
-                engineStatistics(channel.local, size)
+                engineStatistics(pair.local, size)
             else
-                channel.call(engineStatistics, .{ channel.local, size });
-            stats.ledger = channel.application.ledger.count;
+                pair.call(engineStatistics, .{ pair.local, size });
+            stats.ledger = pair.application.ledger.count;
             return stats;
         },
         .joined => |interpreter| {
@@ -431,10 +431,10 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
             if (!worker.counting.wants_taken) return Code.ok;
             if (here.engine.exchangeOf(ticket)) |exchange| exchange.noteTaken(worker.io.micros());
         },
-        .thread => |channel| {
-            const worker = &channel.local.worker;
-            if (!channel.application.ledger.begin(ticket)) return Code.gone;
-            if (worker.counting.wants_taken) channel.slots.begun(ticket, worker.io.micros());
+        .thread => |pair| {
+            const worker = &pair.local.worker;
+            if (!pair.application.ledger.begin(ticket)) return Code.gone;
+            if (worker.counting.wants_taken) pair.slots.begun(ticket, worker.io.micros());
         },
         .joined => |interpreter| {
             const ledger = &interpreter.end.ledger;
@@ -450,9 +450,9 @@ pub export fn peregrine_take(handle: *Handle, ticket: types.Ticket) callconv(.c)
 pub export fn peregrine_give_up(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     switch (handle.place()) {
         .here => return Code.out_of_order,
-        .thread => |channel| {
-            if (channel.thread == null) return Code.out_of_order;
-            channel.giveUp(ticket);
+        .thread => |pair| {
+            if (pair.thread == null) return Code.out_of_order;
+            pair.giveUp(ticket);
         },
         .joined => |interpreter| interpreter.giveUp(ticket),
         .gone => return Code.gone,
@@ -463,7 +463,7 @@ pub export fn peregrine_give_up(handle: *Handle, ticket: types.Ticket) callconv(
 pub export fn peregrine_has_left(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
     return switch (handle.place()) {
         .here => |here| hasLeft(here.engine, ticket),
-        .thread => |channel| channel.call(hasLeft, .{ channel.local, ticket }),
+        .thread => |pair| pair.call(hasLeft, .{ pair.local, ticket }),
         .joined => |interpreter| @intFromBool(interpreter.shared.slots.hasLeft(ticket)),
         .gone => 1,
     };
@@ -482,7 +482,7 @@ pub export fn peregrine_poll(handle: *Handle, timeout_ms: c_int, events: *[*]con
     const wait_ms = if (mailbox.deliver(handle)) 0 else timeout_ms;
     const batch = switch (handle.place()) {
         .here => |here| pollHere(here, wait_ms),
-        .thread => |channel| pollChannel(channel, wait_ms, handle.inbox),
+        .thread => |pair| pollPair(pair, wait_ms, handle.inbox),
         .joined => |interpreter| interpreter.poll(wait_ms, handle.inbox),
         .gone => return Code.gone,
     } catch |err| {
@@ -505,16 +505,16 @@ inline fn pollHere(here: *handle_file.Here, timeout_ms: c_int) ![]const Event {
     return batch;
 }
 
-fn pollChannel(channel: *Channel, timeout_ms: c_int, inbox: ?*const peregrine.Inbox) ![]const Event {
-    channel.local.polled = true;
-    try channel.start();
-    return channel.application.poll(timeout_ms, inbox);
+fn pollPair(pair: *RingPair, timeout_ms: c_int, inbox: ?*const peregrine.Inbox) ![]const Event {
+    pair.local.polled = true;
+    try pair.start();
+    return pair.application.poll(timeout_ms, inbox);
 }
 
 pub export fn peregrine_next_shed(handle: *Handle, event: *Event) callconv(.c) c_int {
     const next = switch (handle.place()) {
         .here => |here| here.engine.host.nextShed(),
-        .thread => |channel| channel.application.nextShed(),
+        .thread => |pair| pair.application.nextShed(),
         .joined, .gone => null,
     };
     event.* = next orelse return 0;
@@ -600,7 +600,7 @@ pub export fn peregrine_lend(
 pub export fn peregrine_returned(handle: *Handle) callconv(.c) ?*types.Loan {
     return switch (handle.place()) {
         .here => |here| here.engine.worker.pool.loans.take(),
-        .thread => |channel| channel.application.takeReturned(),
+        .thread => |pair| pair.application.takeReturned(),
         .joined => |interpreter| interpreter.end.takeReturned(),
         .gone => null,
     };
@@ -782,7 +782,7 @@ fn fieldsOf(fields: ?[*]const peregrine.Field, count: usize) []const peregrine.F
 pub export fn peregrine_bad_field(handle: *const Handle) callconv(.c) usize {
     return switch (handle.home) {
         .here => |here| here.bad_field,
-        .thread => |channel| channel.application.ledger.bad_field,
+        .thread => |pair| pair.application.ledger.bad_field,
         .joined => |interpreter| interpreter.end.ledger.bad_field,
     };
 }

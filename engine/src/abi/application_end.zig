@@ -1,4 +1,4 @@
-//! The application's end of a channel: gives out events, answers each call from the ledger and puts
+//! The application's end of a ring pair: gives out events, answers each call from the ledger and puts
 //! commands into the ring.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -17,7 +17,7 @@ const Command = peregrine.Command;
 const Event = types.Event;
 const io = peregrine.io;
 
-/// The way to the engine: to another thread (channel.zig), or to perhaps another process (interpreter.zig).
+/// The way to the engine: to another thread (ring_pair.zig), or to perhaps another process (interpreter.zig).
 pub const Engine = struct {
     calls: *const Calls,
     /// Descriptors go to the engine over a socket, because their numbers mean nothing to it.
@@ -71,7 +71,7 @@ pub const ApplicationEnd = struct {
     shed_begun: u32 = 0,
     shed_at: usize = 0,
 
-    const batch_max = peregrine.channel_limits.events_per_poll_max;
+    const batch_max = peregrine.api_limits.events_per_poll_max;
 
     /// Makes all memory that `poll` needs.
     pub fn init(
@@ -372,7 +372,7 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    const scratch_kept_bytes = peregrine.channel_limits.scratch_kept_bytes;
+    const scratch_kept_bytes = peregrine.api_limits.scratch_kept_bytes;
 
     /// Room in the ring, which there will be soon, because the engine never waits for the application. Null:
     /// the engine hears no commands any more.
@@ -403,7 +403,7 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    const unseen_max = peregrine.channel_limits.unseen_commands_max;
+    const unseen_max = peregrine.api_limits.unseen_commands_max;
 
     fn wakeEngine(end: *ApplicationEnd) void {
         end.unseen = 0;

@@ -18,7 +18,7 @@ pub const Asides = struct {
 
     const Aside = union(enum) { folder: *Folder, redirect: Redirect };
 
-    pub const count_max = peregrine.channel_limits.folders_max;
+    pub const count_max = peregrine.api_limits.folders_max;
 
     /// Why a folder is not added.
     pub const Error = DirServer.InitError || error{ TooMany, BadPath };

@@ -16,7 +16,7 @@ pub const Batch = struct {
     with_files: std.ArrayList(*types.Request) = .empty,
     gpa: std.mem.Allocator,
 
-    const arena_kept_bytes = peregrine.channel_limits.batch_kept_bytes;
+    const arena_kept_bytes = peregrine.api_limits.batch_kept_bytes;
 
     pub fn init(gpa: std.mem.Allocator) Batch {
         return .{ .arena = .init(gpa), .gpa = gpa };
@@ -228,7 +228,7 @@ pub const Batch = struct {
         }
     };
 
-    /// A request's head, and what travels with it to who is behind a channel.
+    /// A request's head, and what travels with it to who is behind a ring pair.
     const Kept = struct {
         request: types.Request,
         /// See tls_facts.zig.

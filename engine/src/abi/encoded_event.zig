@@ -1,4 +1,4 @@
-//! Events as bytes without pointers, for channels between threads and processes. What decodes points into
+//! Events as bytes without pointers, for ring pairs between threads and processes. What decodes points into
 //! the given bytes only.
 //!
 //! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
@@ -51,7 +51,7 @@ const RequestHead = extern struct {
     reserved: [3]u8 = @splat(0),
     tls_len: u32,
     route: u32,
-    /// A descriptor keeps its number behind a channel between threads. The decoding side owns it then.
+    /// A descriptor keeps its number behind a ring pair between threads. The decoding side owns it then.
     body_fd: i32,
     complete_us: u64,
 

@@ -1,6 +1,6 @@
-//! The engine's end of a channel, on a thread of its own: takes commands out of one ring and puts events into
-//! the other, between the rounds of the worker that it runs. It never waits for the application: events that
-//! find no room stay in the host's batch.
+//! The engine's end of a ring pair, on a thread of its own: takes commands out of one ring and puts events
+//! into the other, between the rounds of the worker that it runs. It never waits for the application: events
+//! that find no room stay in the host's batch.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -38,7 +38,7 @@ pub const Peer = struct {
     };
 };
 
-/// The application at the other end of the channel.
+/// The application at the other end of the ring pair.
 pub const Other = union(enum) {
     /// On another thread of this process, which waits for events with this.
     thread: *platform.Wakeup,
@@ -92,11 +92,11 @@ pub const EngineEnd = struct {
         looked_at: u64 = 0,
         waits: u8 = 0,
 
-        const look_ms = peregrine.channel_limits.attention_ms;
-        const waits_max = peregrine.channel_limits.attention_waits_max;
+        const look_ms = peregrine.api_limits.attention_ms;
+        const waits_max = peregrine.api_limits.attention_waits_max;
     };
 
-    const round_commands = peregrine.channel_limits.commands_per_round_max;
+    const round_commands = peregrine.api_limits.commands_per_round_max;
     /// The longest command: only the memory of the application limits it.
     const command_bytes_max = std.math.maxInt(u32);
 
@@ -254,8 +254,8 @@ pub const EngineEnd = struct {
         return if (wanted_ms < 0) other else @min(wanted_ms, other);
     }
 
-    const pause_ms = peregrine.channel_limits.pause_ms;
-    const pauses_max = peregrine.channel_limits.pauses_max;
+    const pause_ms = peregrine.api_limits.pause_ms;
+    const pauses_max = peregrine.api_limits.pauses_max;
 
     fn mayWait(end: *EngineEnd) bool {
         // Requests that were answered since the last wait have their lines in the log before the next wait.

@@ -1,16 +1,16 @@
 //! `peregrine_worker`, the object that C holds: the way to an engine, which is in the caller's thread, in a
-//! thread of its own, or behind the channel of an interpreter that has joined it.
+//! thread of its own, or behind the ring pair of an interpreter that has joined it.
 //! Does not know: which functions C has (abi.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
-const Channel = @import("channel.zig").Channel;
 const Engine = @import("engine.zig").Engine;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const errors = @import("errors.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
 const platform = @import("platform");
+const RingPair = @import("ring_pair.zig").RingPair;
 const types = @import("types.zig");
 const Code = types.Code;
 const fork = peregrine.io.fork;
@@ -90,8 +90,8 @@ pub const Handle = struct {
         /// In C's thread. Other threads ask where the engine is (`wake`), and must find nothing here that C's
         /// thread writes: so it lies elsewhere.
         here: *Here,
-        /// In a thread of its own, behind a channel.
-        thread: *Channel,
+        /// In a thread of its own, behind a ring pair.
+        thread: *RingPair,
         /// Perhaps in another process: C runs one of its interpreters.
         joined: *Interpreter,
     };
@@ -99,7 +99,7 @@ pub const Handle = struct {
     /// The place of the engine, or that it cannot be reached from this process.
     pub const Place = union(enum) {
         here: *Here,
-        thread: *Channel,
+        thread: *RingPair,
         joined: *Interpreter,
         /// This process was forked from the handle's: its descriptors are closed, and nothing of the engine
         /// may be touched any more.
@@ -120,9 +120,9 @@ pub const Handle = struct {
                 here.engine.destroy();
                 gpa.destroy(here);
             },
-            .thread => |channel| {
-                const engine = channel.local;
-                channel.destroy();
+            .thread => |pair| {
+                const engine = pair.local;
+                pair.destroy();
                 engine.destroy();
             },
             .joined => |interpreter| interpreter.destroy(),
@@ -142,13 +142,13 @@ pub const Handle = struct {
         };
         const engine = here.engine;
         if (engine.polled) return Code.out_of_order;
-        const channel = Channel.create(gpa, engine) catch |err| {
+        const pair = RingPair.create(gpa, engine) catch |err| {
             errors.setErrnoOf(err);
             return Code.system;
         };
         assert(engine.host.link == null and engine.pool == null);
-        engine.host.link = &channel.engine.link;
-        handle.home = .{ .thread = channel };
+        engine.host.link = &pair.engine.link;
+        handle.home = .{ .thread = pair };
         gpa.destroy(here);
         return Code.ok;
     }
@@ -158,7 +158,7 @@ pub const Handle = struct {
         if (handle.forks != fork.count()) return .gone;
         return switch (handle.home) {
             .here => |here| .{ .here = here },
-            .thread => |channel| .{ .thread = channel },
+            .thread => |pair| .{ .thread = pair },
             .joined => |interpreter| .{ .joined = interpreter },
         };
     }
@@ -167,7 +167,7 @@ pub const Handle = struct {
     pub fn wake(handle: *Handle) void {
         switch (handle.place()) {
             .here => |here| here.engine.worker.io.wake(),
-            .thread => |channel| channel.wakeup.raise(),
+            .thread => |pair| pair.wakeup.raise(),
             .joined => |interpreter| interpreter.raise(),
             .gone => {},
         }
@@ -177,15 +177,15 @@ pub const Handle = struct {
     pub fn ownEngine(handle: *Handle) ?*Engine {
         return switch (handle.place()) {
             .here => |here| here.engine,
-            .thread => |channel| channel.local,
+            .thread => |pair| pair.local,
             .joined, .gone => null,
         };
     }
 
-    /// The application's end of the channel to the engine; null: there is no channel.
+    /// The application's end of the ring pair to the engine; null: there is no ring pair.
     pub inline fn end(handle: *Handle) ?*ApplicationEnd {
         return switch (handle.place()) {
-            .thread => |channel| &channel.application,
+            .thread => |pair| &pair.application,
             .joined => |interpreter| &interpreter.end,
             .here, .gone => null,
         };
@@ -203,7 +203,7 @@ pub const Handle = struct {
     pub fn config(handle: *const Handle) *const peregrine.Config {
         return switch (handle.home) {
             .here => |here| &here.engine.worker.config,
-            .thread => |channel| &channel.local.worker.config,
+            .thread => |pair| &pair.local.worker.config,
             .joined => |interpreter| &interpreter.config,
         };
     }
@@ -217,7 +217,7 @@ pub const Handle = struct {
     ) c_int {
         const application = switch (handle.place()) {
             .here => |here| return here.answer(ticket, command, flags),
-            .thread => |channel| &channel.application,
+            .thread => |pair| &pair.application,
             .joined => |interpreter| &interpreter.end,
             .gone => return Code.gone,
         };
@@ -248,7 +248,7 @@ pub const Handle = struct {
     ) @typeInfo(@TypeOf(function)).@"fn".return_type.? {
         return switch (handle.home) {
             .here => @call(.auto, function, arguments),
-            .thread => |channel| channel.call(function, arguments),
+            .thread => |pair| pair.call(function, arguments),
             .joined => unreachable, // the engine is another's
         };
     }

@@ -50,7 +50,7 @@ pub const Host = struct {
     batches: [2]Batch,
     /// The number of the batch that is filled.
     side: u1 = 0,
-    /// The end of the channel behind which C is; null: C polls the worker itself.
+    /// The end of the ring pair behind which C is; null: C polls the worker itself.
     link: ?*Link = null,
     /// The routes of C, which say how it wants its requests.
     routes: Routes,
@@ -134,7 +134,7 @@ pub const Host = struct {
         return buffer;
     }
 
-    /// Whether C has events to fetch. Events behind a channel without room can wait.
+    /// Whether C has events to fetch. Events behind a ring pair without room can wait.
     pub fn waiting(host: *const Host) bool {
         if (host.interpreters) |several| if (several.calls.isWaiting(several)) return true;
         return host.hasGathered();
@@ -183,7 +183,7 @@ pub const Host = struct {
         return several.calls.hearerOf(exchange);
     }
 
-    /// Whether the channel to an exchange's application has no room.
+    /// Whether the ring pair to an exchange's application has no room.
     pub fn isBehind(host: *Host, exchange: *const Exchange) bool {
         const own = host.of(exchange) orelse return false;
         return own.link != null and own.isLinkFull();
@@ -194,7 +194,7 @@ pub const Host = struct {
         return host.link.?.delivered < host.taken().len;
     }
 
-    /// Whether an application behind a channel has yet to read a message of a WebSocket.
+    /// Whether an application behind a ring pair has yet to read a message of a WebSocket.
     pub fn owesMessages(host: *Host, exchange: *const Exchange) bool {
         const own = host.of(exchange) orelse return false;
         const link = own.link orelse return false;
@@ -258,8 +258,8 @@ pub const Host = struct {
         try addFacts(host.filling(), exchange, event);
     }
 
-    /// Adds the facts of an exchange's TLS connection to its request: an application behind a channel cannot
-    /// ask for them.
+    /// Adds the facts of an exchange's TLS connection to its request: an application behind a ring pair
+    /// cannot ask for them.
     pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
         const tunnel = exchange.lane.tls() orelse return;
         var chain: std.ArrayList(types.Text) = .empty;
@@ -343,8 +343,8 @@ pub const Host = struct {
         try place.batch.extend(event, bytes);
     }
 
-    /// A buffer for the next piece of a long body alone, so that C may keep its memory. Behind a channel the
-    /// bytes would be copied all the same.
+    /// A buffer for the next piece of a long body alone, so that C may keep its memory. Behind a ring pair
+    /// the bytes would be copied all the same.
     pub fn bodySpace(host: *Host, worker: anytype, exchange: *Exchange, most: usize) ?[]u8 {
         if (host.link != null) return null;
         const batch = host.filling();
@@ -357,7 +357,7 @@ pub const Host = struct {
         return buffer[0..@min(most, buffer.len - Batch.string_room)];
     }
 
-    const space_bytes_max = peregrine.channel_limits.body_buffer_bytes_max;
+    const space_bytes_max = peregrine.api_limits.body_buffer_bytes_max;
 
     /// Trailers get an event of their own: a request event keeps its own head.
     pub fn trailers(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
@@ -506,7 +506,7 @@ pub const Host = struct {
 
     const large_block_bytes = 4 * 1024 * 1024;
 
-    /// Has the C library give free memory back to the system. False: an application behind a channel first
+    /// Has the C library give free memory back to the system. False: an application behind a ring pair first
     /// has to hear of the exchanges that have ended, because it frees most of the memory then.
     pub fn relieve(host: *Host) bool {
         if (host.link) |link| if (!link.calls.isHeard(link)) return false;

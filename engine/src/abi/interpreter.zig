@@ -1,4 +1,4 @@
-//! An application's end of a channel whose engine may be in another process: how it joins, what it is woken
+//! An application's end of a ring pair whose engine may be in another process: how it joins, what it is woken
 //! by, and what becomes of its exchanges when the engine has gone.
 const std = @import("std");
 const peregrine = @import("peregrine");
@@ -99,7 +99,7 @@ pub const Interpreter = struct {
     ) error{ Malformed, OutOfMemory }![]const types.Event {
         if (self.state.load(.acquire) == .over) return &.{};
         const events = self.end.poll(timeout_ms, inbox) catch |err| switch (err) {
-            // The ring of events has something that the engine has not put there: the channel is of no use.
+            // The ring of events has something that the engine has not put there: the ring pair is of no use.
             error.Malformed => self.breakOff(),
             error.OutOfMemory => return error.OutOfMemory,
         };
@@ -230,7 +230,7 @@ pub const Interpreter = struct {
         return true;
     }
 
-    const room_wait_ms = peregrine.channel_limits.room_wait_ms;
+    const room_wait_ms = peregrine.api_limits.room_wait_ms;
 
     /// The file that an event names, which has come before it.
     fn receiveFile(way: *Way) error{Malformed}!i32 {

@@ -1,6 +1,6 @@
 //! The first messages between an interpreter and its engine. The interpreter makes a pair of sockets and
 //! sends one of them through the join socket, which it has inherited from the engine's process; the engine
-//! answers with the memory of a new channel, and a waker by which the two wake each other.
+//! answers with the memory of a new ring pair, and a waker by which the two wake each other.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Shared = @import("shared.zig").Shared;

@@ -1,4 +1,4 @@
-//! Exchanges, as the application's side of a channel knows them: how far each response is, what was
+//! Exchanges, as the application's side of a ring pair knows them: how far each response is, what was
 //! promised, how much is on its way. So each call is answered at once and without a look into the engine. All
 //! error codes come from here; the engine checks again. Does not know: rings, threads and how a command
 //! travels.
@@ -23,7 +23,7 @@ pub const Entry = struct {
     asks_for_head: bool,
     /// The end of content whose length is unknown: the end of the connection, or a delimiter.
     streamed: rules.Streamed,
-    /// Content that was handed to the channel.
+    /// Content that was handed to the ring pair.
     spoken: u64 = 0,
     /// C has heard of the exchange's end, or will with the events that it reads now.
     over: bool = false,

@@ -1,6 +1,6 @@
-//! The channel that a host's events go through, as the host knows it: how far they are in the ring, the table
-//! that the application sees, and some questions for the engine's end (engine_end.zig).
-//! Does not know: how the channel works.
+//! The ring pair that a host's events go through, as the host knows it: how far they are in the ring, the
+//! table that the application sees, and some questions for the engine's end (engine_end.zig). Does not know:
+//! how the ring pair works.
 const platform = @import("platform");
 const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");

@@ -12,8 +12,8 @@ pub const Outcasts = struct {
 
     const Outcast = struct { process: i32, kill_at: u64 };
 
-    const outcasts_max = peregrine.channel_limits.outcasts_max;
-    const grace_ms = peregrine.channel_limits.outcast_grace_ms;
+    const outcasts_max = peregrine.api_limits.outcasts_max;
+    const grace_ms = peregrine.api_limits.outcast_grace_ms;
 
     /// `process`, a descriptor, is the list's from now on.
     pub fn add(outcasts: *Outcasts, process: i32, worker: anytype) void {

@@ -1,5 +1,5 @@
 //! The platform of the C API: memory, sockets, threads and what they share. The files of this layer import it
-//! by name, because the simulation of a channel (test/sim/channel/platform/platform.zig) has another one with
+//! by name, because the simulation of a ring pair (test/sim/rings/platform/platform.zig) has another one with
 //! the same declarations: a schedule in place of threads.
 const std = @import("std");
 const peregrine = @import("peregrine");

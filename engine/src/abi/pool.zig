@@ -1,5 +1,6 @@
 //! Several interpreters behind one engine: which of them gets a request, how long it waits for one, and what
-//! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a channel works.
+//! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a ring pair
+//! works.
 //!
 //! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
 //! the next one; some are offered ahead, so that one that is fast need not wait for the engine.
@@ -64,10 +65,10 @@ pub const Pool = struct {
     leftover: std.ArrayList(peregrine.Ticket) = .empty,
 
     /// Interpreters of one engine.
-    pub const seats_max = peregrine.channel_limits.interpreters_max;
+    pub const seats_max = peregrine.api_limits.interpreters_max;
     const ahead_max = Seat.ahead_max;
-    const spare_max = peregrine.channel_limits.spare_offers_max;
-    const body_bytes_max = peregrine.channel_limits.ring_body_bytes_max;
+    const spare_max = peregrine.api_limits.spare_offers_max;
+    const body_bytes_max = peregrine.api_limits.ring_body_bytes_max;
 
     /// `manner.join_socket` is the pool's from now on.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
@@ -237,7 +238,7 @@ pub const Pool = struct {
         pool.more_join = true;
     }
 
-    const joins_max = peregrine.channel_limits.joins_per_round_max;
+    const joins_max = peregrine.api_limits.joins_per_round_max;
 
     fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;

@@ -1,4 +1,4 @@
-//! The engine's side of one of several interpreters: the engine's end of the channel, the requests that the
+//! The engine's side of one of several interpreters: the engine's end of the ring pair, the requests that the
 //! interpreter was offered, and how busy it is. Does not know: which requests it gets (pool.zig).
 const std = @import("std");
 const assert = std.debug.assert;
@@ -63,7 +63,7 @@ pub const Seat = struct {
         left,
     };
 
-    /// Gives an interpreter that has asked to join its channel. `socket` stays the caller's after an error.
+    /// Gives an interpreter that has asked to join its ring pair. `socket` stays the caller's after an error.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, number: u8, socket: i32) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
@@ -193,14 +193,14 @@ pub const Seat = struct {
         return seat.state == .busy or seat.isHeldUp();
     }
 
-    const stuck_ms = peregrine.channel_limits.stuck_ms;
+    const stuck_ms = peregrine.api_limits.stuck_ms;
 
     /// Whether the interpreter has not moved for `still_ms`.
     pub fn isStill(seat: *const Seat) bool {
         return seat.worker.now -| seat.moved_at >= still_ms;
     }
 
-    pub const still_ms = peregrine.channel_limits.offer_still_ms;
+    pub const still_ms = peregrine.api_limits.offer_still_ms;
 
     /// Whether the interpreter has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
@@ -266,7 +266,7 @@ pub const Seat = struct {
         seat.invariants();
     }
 
-    pub const ahead_max = peregrine.channel_limits.offers_ahead_max;
+    pub const ahead_max = peregrine.api_limits.offers_ahead_max;
 
     /// A command of the interpreter was done. A complete response ends the interpreter's work, even if some
     /// of it is still to be sent.

@@ -13,7 +13,7 @@ const Demand = peregrine.Demand;
 pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
     const engine = switch (handle.place()) {
         .here => |here| here.engine,
-        .thread => |channel| channel.local,
+        .thread => |pair| pair.local,
         .joined => |interpreter| return interpreter.countRoute() orelse Code.range,
         .gone => return Code.gone,
     };
@@ -85,7 +85,7 @@ const OwnerOfAsides = union(enum) { engine: *Engine, code: c_int };
 fn ownerOfAsides(handle: *Handle) OwnerOfAsides {
     const engine = switch (handle.place()) {
         .here => |here| here.engine,
-        .thread => |channel| channel.local,
+        .thread => |pair| pair.local,
         // The engine that the interpreter has joined answers beside it.
         .joined => return .{ .code = Code.ok },
         .gone => return .{ .code = Code.gone },

@@ -1,6 +1,6 @@
-//! The memory that both ends of a channel map when they are in different processes: words for each other, the
-//! limits that the application's end needs, both rings and the slots.
-//! Does not know: which processes map it, and how they meet.
+//! The memory that both ends of a ring pair map when they are in different processes: words for each other,
+//! the limits that the application's end needs, both rings and the slots. Does not know: which processes map
+//! it, and how they meet.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -26,7 +26,7 @@ pub const Words = extern struct {
     is_short: platform.Atomic(u32),
     /// Set by the engine: somebody asks how long requests wait.
     counts: platform.Atomic(u32),
-    /// The engine's limits when the channel was made, in the order of `Config`.
+    /// The engine's limits when the ring pair was made, in the order of `Config`.
     limits: [limits_count]i64,
 
     const limits_count = @typeInfo(Config).@"struct".field_names.len;

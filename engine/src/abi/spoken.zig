@@ -1,4 +1,4 @@
-//! A command on its way through a channel: to which exchange, what else the engine has to know, and
+//! A command on its way through a ring pair: to which exchange, what else the engine has to know, and
 //! the command itself.
 const std = @import("std");
 const peregrine = @import("peregrine");

@@ -121,7 +121,7 @@ pub export fn peregrine_tls_info_of(
 ) callconv(.c) c_int {
     const info = switch (handle.place()) {
         .here => |here| infoHere(here.engine, ticket, &handle.client_chain),
-        .thread => |channel| infoTold(&channel.application.ledger, ticket, &handle.client_chain),
+        .thread => |pair| infoTold(&pair.application.ledger, ticket, &handle.client_chain),
         .joined => |interpreter| infoTold(&interpreter.end.ledger, ticket, &handle.client_chain),
         .gone => return Code.gone,
     } catch |err| return switch (err) {

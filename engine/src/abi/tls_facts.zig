@@ -19,7 +19,7 @@ const text_names = .{ "server_cert", "client_name", "client_error", "server_name
 /// Stands for the length of a text that is missing.
 const none = std.math.maxInt(u32);
 
-const bytes_max = peregrine.channel_limits.tls_facts_bytes_max;
+const bytes_max = peregrine.api_limits.tls_facts_bytes_max;
 
 /// The facts of a connection, valid as long as the connection is there and `chain` is not filled again.
 pub fn infoOf(

@@ -13,7 +13,7 @@ pub const Wakeup = WakeupOn(std.atomic.Value, if (is_linux) EventDescriptor else
 pub const Latch = LatchOn(std.atomic.Value, Futex);
 
 /// A descriptor that is readable from `raise` to `clear`. `Atomic`: of what threads share; `Descriptor`: of
-/// the kernel's. A simulation has others (test/sim/channel).
+/// the kernel's. A simulation has others (test/sim/rings).
 pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type {
     return struct {
         const Self = @This();

@@ -639,9 +639,9 @@ comptime {
     }
 }
 
-/// Limits of the C API and its channels that no option sets. A name ends with the unit; the range is what the
-/// layout or the protocol behind a limit allows.
-pub const channel_limits = struct {
+/// Limits of the C API and its ring pairs that no option sets. A name ends with the unit; the range is what
+/// the layout or the protocol behind a limit allows.
+pub const api_limits = struct {
     /// Interpreters of one engine, from 1 to 64: more processes than any machine has use for, and one bit of
     /// a word for each.
     pub const interpreters_max: u32 = 64;

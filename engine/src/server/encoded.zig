@@ -1,6 +1,6 @@
-//! Commands as bytes without pointers, for channels between threads and processes. One form for each command:
-//! what decodes is, encoded again, the same bytes. The decoder believes nothing: every number is checked, and
-//! its result points into the given bytes only.
+//! Commands as bytes without pointers, for ring pairs between threads and processes. One form for each
+//! command: what decodes is, encoded again, the same bytes. The decoder believes nothing: every number is
+//! checked, and its result points into the given bytes only.
 //!
 //! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of
 //! bytes (a body, a message, a reason). Numbers are in the machine's byte order: both sides run on it.

@@ -12,7 +12,7 @@ const websocket = @import("websocket.zig");
 /// The loop of a thread over an io and a host.
 pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
-pub const channel_limits = @import("config.zig").channel_limits;
+pub const api_limits = @import("config.zig").api_limits;
 pub const Fault = @import("fault.zig").Fault;
 pub const Admission = @import("admission.zig").Admission;
 

@@ -1,6 +1,6 @@
-//! Fuzz target `ring`: an application that writes anything into its channel. The first two bytes say how much
-//! of it (in units of eight), the rest is the ring's memory. What is read lies within, and ends; what is a
-//! command was encoded as such.
+//! Fuzz target `ring`: an application that writes anything into its ring pair. The first two bytes say how
+//! much of it (in units of eight), the rest is the ring's memory. What is read lies within, and ends; what is
+//! a command was encoded as such.
 const std = @import("std");
 const spoken = @import("spoken");
 const ring = spoken.ring;

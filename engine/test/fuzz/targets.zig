@@ -33,7 +33,7 @@ pub const Target = enum {
     urlencoded,
     /// The cookies of a request, and cookies that are set.
     cookie,
-    /// A channel into which an application writes anything.
+    /// A ring pair into which an application writes anything.
     ring,
     /// Answers of Redis cut in any way, against a reader that sees all of them.
     resp,

@@ -66,7 +66,7 @@ pub const Record = struct {
         );
     }
 
-    /// A job that was played behind a channel, and again without one: it was answered the same, as far as
+    /// A job that was played behind a ring pair, and again without one: it was answered the same, as far as
     /// both came.
     pub fn expectSame(record: *const Record, other: *const Record) !void {
         const count = @min(record.answers.items.len, other.answers.items.len);
@@ -74,7 +74,7 @@ pub const Record = struct {
             if (std.meta.eql(one, two)) continue;
             // A client that leaves does so when it likes.
             if (one.what == two.what and (one.code == Code.gone or two.code == Code.gone)) return;
-            const text = "\nid {d}, answer {d}: {t} {d} (field {d}) by a channel, {t} {d} (field {d}) else\n";
+            const text = "\nid {d}, answer {d}: {t} {d} (field {d}) by rings, {t} {d} (field {d}) else\n";
             std.debug.print(text, .{
                 record.id, index,    one.what,      one.code, one.bad_field,
                 two.what,  two.code, two.bad_field,

@@ -1,4 +1,4 @@
-//! The C API over a channel whose two threads are played by a schedule: thousands of histories
+//! The C API over a ring pair whose two threads are played by a schedule: thousands of histories
 //! (history.zig), each from one number.
 //!
 //! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run,
@@ -24,7 +24,7 @@ test "every history ends as it should, and as it does without a thread" {
     const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
     for (first..first + count) |seed| both(seed) catch |err| {
         std.debug.print(
-            "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-channel 0 replays it\n",
+            "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-rings 0 replays it\n",
             .{ seed, err, seed },
         );
         return err;
@@ -32,7 +32,7 @@ test "every history ends as it should, and as it does without a thread" {
 }
 
 fn both(seed: u64) !void {
-    var behind = try history.run(seed, .channel);
+    var behind = try history.run(seed, .ring_pair);
     defer behind.deinit();
     var inside = try history.run(seed, .own_thread);
     defer inside.deinit();

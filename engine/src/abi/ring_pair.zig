@@ -14,7 +14,7 @@ const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
 
 /// Never moves: both ends point into it.
-pub const Channel = struct {
+pub const RingPair = struct {
     gpa: std.mem.Allocator,
     /// The engine whose worker the thread runs.
     local: *Engine,
@@ -30,19 +30,19 @@ pub const Channel = struct {
     /// The size of each ring: some of the longest records, and not more than fits into a processor's cache.
     const ring_bytes = ring.bytes_min;
 
-    /// A channel to a worker whose thread `start` starts.
-    pub fn create(gpa: std.mem.Allocator, local: *Engine) !*Channel {
-        const channel = try gpa.create(Channel);
-        errdefer gpa.destroy(channel);
-        channel.gpa = gpa;
-        channel.local = local;
-        channel.thread = null;
-        channel.slots = try .init();
-        errdefer channel.slots.deinit();
-        channel.wakeup = try .init();
-        errdefer channel.wakeup.deinit();
-        for (&channel.memory, 0..) |*memory, index| {
-            errdefer for (channel.memory[0..index]) |other| gpa.free(other);
+    /// A ring pair to a worker whose thread `start` starts.
+    pub fn create(gpa: std.mem.Allocator, local: *Engine) !*RingPair {
+        const pair = try gpa.create(RingPair);
+        errdefer gpa.destroy(pair);
+        pair.gpa = gpa;
+        pair.local = local;
+        pair.thread = null;
+        pair.slots = try .init();
+        errdefer pair.slots.deinit();
+        pair.wakeup = try .init();
+        errdefer pair.wakeup.deinit();
+        for (&pair.memory, 0..) |*memory, index| {
+            errdefer for (pair.memory[0..index]) |other| gpa.free(other);
             memory.* = try gpa.alignedAlloc(
                 u8,
                 .fromByteUnits(std.atomic.cache_line),
@@ -50,63 +50,63 @@ pub const Channel = struct {
             );
             @memset(memory.*, 0);
         }
-        errdefer for (channel.memory) |memory| gpa.free(memory);
-        const commands, const events = channel.memory;
-        channel.engine = try .init(
+        errdefer for (pair.memory) |memory| gpa.free(memory);
+        const commands, const events = pair.memory;
+        pair.engine = try .init(
             gpa,
             &local.worker,
             &local.host,
-            .{ .thread = &channel.wakeup },
-            &channel.slots,
+            .{ .thread = &pair.wakeup },
+            &pair.slots,
             .init(commands),
             .init(events),
         );
-        errdefer channel.engine.deinit();
+        errdefer pair.engine.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(
             gpa,
-            &channel.slots,
+            &pair.slots,
             &local.worker.config,
         );
-        channel.way = .{ .calls = &calls, .is_remote = false, .shed = &channel.engine.link.shed };
-        channel.application = try .init(gpa, &channel.way, .init(commands), .init(events), ledger);
+        pair.way = .{ .calls = &calls, .is_remote = false, .shed = &pair.engine.link.shed };
+        pair.application = try .init(gpa, &pair.way, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
-        channel.wakeup.raise();
-        return channel;
+        pair.wakeup.raise();
+        return pair;
     }
 
     /// Ends the thread. The worker is the caller's own again.
-    pub fn destroy(channel: *Channel) void {
-        channel.stop();
-        assert(channel.thread == null and channel.engine.task.load(.monotonic) == null);
-        channel.application.deinit();
-        channel.engine.deinit();
-        for (channel.memory) |memory| channel.gpa.free(memory);
-        channel.wakeup.deinit();
-        channel.slots.deinit();
-        channel.gpa.destroy(channel);
+    pub fn destroy(pair: *RingPair) void {
+        pair.stop();
+        assert(pair.thread == null and pair.engine.task.load(.monotonic) == null);
+        pair.application.deinit();
+        pair.engine.deinit();
+        for (pair.memory) |memory| pair.gpa.free(memory);
+        pair.wakeup.deinit();
+        pair.slots.deinit();
+        pair.gpa.destroy(pair);
     }
 
     /// Starts the thread, which has the worker from now on.
-    pub fn start(channel: *Channel) error{CannotStartThread}!void {
-        if (channel.thread != null) return;
-        assert(channel.local.host.link == &channel.engine.link and !channel.engine.stopping.load(.monotonic));
-        channel.thread = try platform.spawn(EngineEnd.run, .{&channel.engine});
+    pub fn start(pair: *RingPair) error{CannotStartThread}!void {
+        if (pair.thread != null) return;
+        assert(pair.local.host.link == &pair.engine.link and !pair.engine.stopping.load(.monotonic));
+        pair.thread = try platform.spawn(EngineEnd.run, .{&pair.engine});
     }
 
-    fn stop(channel: *Channel) void {
-        const thread = channel.thread orelse return;
-        channel.engine.stopping.store(true, .release);
-        channel.engine.worker.io.wake();
+    fn stop(pair: *RingPair) void {
+        const thread = pair.thread orelse return;
+        pair.engine.stopping.store(true, .release);
+        pair.engine.worker.io.wake();
         thread.join();
-        channel.thread = null;
+        pair.thread = null;
     }
 
     /// The thread answers a request that nobody will answer. Waits for nothing, and touches nothing that the
     /// application may be in the middle of: may be called in a signal handler.
-    pub fn giveUp(channel: *Channel, ticket: types.Ticket) void {
-        assert(channel.thread != null);
-        channel.engine.given_up.store(ticket, .release);
-        channel.engine.worker.io.wake();
+    pub fn giveUp(pair: *RingPair, ticket: types.Ticket) void {
+        assert(pair.thread != null);
+        pair.engine.given_up.store(ticket, .release);
+        pair.engine.worker.io.wake();
     }
 
     const Way = application_end.Engine;
@@ -121,7 +121,7 @@ pub const Channel = struct {
         .sendFile = sendFile,
     };
 
-    fn of(way: *Way) *Channel {
+    fn of(way: *Way) *RingPair {
         return @alignCast(@fieldParentPtr("way", way));
     }
 
@@ -142,11 +142,11 @@ pub const Channel = struct {
     }
 
     fn waitForRoom(way: *Way, commands: *ring.Writer) bool {
-        const channel = of(way);
-        channel.engine.made_room.reset();
+        const pair = of(way);
+        pair.engine.made_room.reset();
         if (commands.awaitRoom() catch unreachable) return true; // the engine is no stranger
-        if (channel.engine.broken.load(.acquire)) return false;
-        channel.engine.made_room.wait();
+        if (pair.engine.broken.load(.acquire)) return false;
+        pair.engine.made_room.wait();
         return true;
     }
 
@@ -161,11 +161,11 @@ pub const Channel = struct {
     /// Calls a function on the engine's thread between two rounds, behind all commands that were said before,
     /// and waits for its result.
     pub fn call(
-        channel: *Channel,
+        pair: *RingPair,
         comptime function: anytype,
         arguments: std.meta.ArgsTuple(@TypeOf(function)),
     ) Result(function) {
-        if (channel.thread == null) return @call(.auto, function, arguments);
+        if (pair.thread == null) return @call(.auto, function, arguments);
         const Call = struct {
             task: engine_end.Task = .{ .run = run },
             arguments: std.meta.ArgsTuple(@TypeOf(function)),
@@ -179,10 +179,10 @@ pub const Channel = struct {
             }
         };
         var wanted: Call = .{ .arguments = arguments };
-        channel.application.flush();
-        assert(channel.engine.task.load(.monotonic) == null);
-        channel.engine.task.store(&wanted.task, .release);
-        channel.engine.worker.io.wake();
+        pair.application.flush();
+        assert(pair.engine.task.load(.monotonic) == null);
+        pair.engine.task.store(&wanted.task, .release);
+        pair.engine.worker.io.wake();
         wanted.task.done.wait();
         std.c._errno().* = wanted.errno;
         return wanted.result;

@@ -86,7 +86,7 @@ pub const Application = struct {
             try application.letSpeak();
             application.speech.takeBack();
             try application.meddle();
-            if (asleep.channelOf(application.handle)) |channel| channel.application.invariants();
+            if (asleep.pairOf(application.handle)) |pair| pair.application.invariants();
             if (application.closing and !application.drained) {
                 application.drained = true;
                 abi.peregrine_drain(application.handle);
@@ -113,8 +113,8 @@ pub const Application = struct {
         if (application.manners.watches) {
             // After events it has to poll again first.
             const waits = application.polled_nothing and timeout_ms != 0;
-            if (asleep.channelOf(application.handle)) |channel| if (waits) {
-                channel.wakeup.wait(timeout_ms);
+            if (asleep.pairOf(application.handle)) |pair| if (waits) {
+                pair.wakeup.wait(timeout_ms);
                 timeout_ms = 0;
             };
         }
@@ -162,7 +162,7 @@ pub const Application = struct {
         try application.jobs.append(application.gpa, job);
         if (abi.peregrine_set_user(application.handle, event.ticket, job) != Code.ok) {
             // Inline the exchange may be gone already; then its end comes without a pointer.
-            if (asleep.channelOf(application.handle) != null) return error.NoUser;
+            if (asleep.pairOf(application.handle) != null) return error.NoUser;
         }
         try application.hearBody(job, event);
     }
@@ -180,7 +180,7 @@ pub const Application = struct {
         // In the batch of its request an event cannot know it yet.
         const fresh = job.poll == application.polls;
         const user: ?*anyopaque = if (fresh) null else job;
-        if (asleep.channelOf(application.handle) != null and event.user != user) return error.WrongUser;
+        if (asleep.pairOf(application.handle) != null and event.user != user) return error.WrongUser;
         switch (event.kind) {
             .body => try application.hearBody(job, event),
             .drained => {
@@ -276,8 +276,8 @@ pub const Application = struct {
                 const job = application.oneOf(*Job, application.jobs.items);
                 _ = abi.peregrine_buffered(handle, job.ticket);
                 const user = abi.peregrine_user(handle, job.ticket);
-                const has_channel = asleep.channelOf(handle) != null;
-                if (has_channel and user != @as(?*anyopaque, job)) return error.WrongUser;
+                const has_pair = asleep.pairOf(handle) != null;
+                if (has_pair and user != @as(?*anyopaque, job)) return error.WrongUser;
             },
             9...20 => if (application.buried.items.len > 0) {
                 try application.disturb(application.oneOf(types.Ticket, application.buried.items));

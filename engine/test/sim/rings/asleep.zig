@@ -1,42 +1,42 @@
-//! Checks a channel both of whose sides wait: neither has work for which nobody will wake it.
+//! Checks a ring pair both of whose sides wait: neither has work for which nobody will wake it.
 const std = @import("std");
 const abi = @import("abi");
-const Channel = @FieldType(abi.Handle.Home, "thread");
+const RingPair = @FieldType(abi.Handle.Home, "thread");
 
-/// The channel to the engine; null: the application polls the engine itself.
-pub fn channelOf(handle: *const abi.Handle) ?Channel {
+/// The ring pair to the engine; null: the application polls the engine itself.
+pub fn pairOf(handle: *const abi.Handle) ?RingPair {
     return switch (handle.home) {
-        .thread => |channel| channel,
+        .thread => |pair| pair,
         .here, .joined => null,
     };
 }
-const Child = std.meta.Child(Channel);
+const Child = std.meta.Child(RingPair);
 
 /// Both threads wait, and each has seen what the other one stored.
-pub fn check(channel: *Child) !void {
-    const engine = &channel.engine;
-    const application = &channel.application;
-    if (channel.thread == null) return;
+pub fn check(pair: *Child) !void {
+    const engine = &pair.engine;
+    const application = &pair.application;
+    if (pair.thread == null) return;
     const reader: u32 = engine.commands.shared.header.reader.raw;
     const sleeping = 1;
     if (engine.task.raw != null) return error.TaskForgotten;
     const has_commands = engine.commands.shared.header.tail.raw != engine.commands.at;
     if (has_commands and reader == sleeping) return error.EngineSleepsOverCommands;
     if (!application.asleep) return; // the application computes, and will poll
-    if (channel.wakeup.descriptor.readable) return;
+    if (pair.wakeup.descriptor.readable) return;
     const has_events = application.events.shared.header.tail.raw != application.events.at;
     if (has_events) return error.ApplicationSleepsOverEvents;
     if (engine.host.waiting()) return error.EventsNotHandedOver;
     if (engine.link.delivered < engine.host.taken().len) return error.EventsNotDelivered;
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
-    if (channel.wakeup.raised.raw) return error.WakeupNotSeen;
+    if (pair.wakeup.raised.raw) return error.WakeupNotSeen;
     if (engine.worker.parked.items.len > 0) return error.MessagesNotLetGoOn;
 }
 
 /// The worker has stopped, and all events were read.
-pub fn checkEmpty(channel: *Child) !void {
-    const engine = &channel.engine;
-    const application = &channel.application;
+pub fn checkEmpty(pair: *Child) !void {
+    const engine = &pair.engine;
+    const application = &pair.application;
     const expect = std.testing.expectEqual;
     application.ledger.sweep();
     try expect(0, application.ledger.count);
@@ -44,15 +44,15 @@ pub fn checkEmpty(channel: *Child) !void {
     try expect(application.commands.at, engine.commands.at);
     try expect(engine.events.at, application.events.at);
     // Ended, or refused before it was taken.
-    for (channel.slots.list[0..64]) |*slot| try expect(0, if (slot.word.raw & 3 == 3) 0 else slot.word.raw);
+    for (pair.slots.list[0..64]) |*slot| try expect(0, if (slot.word.raw & 3 == 3) 0 else slot.word.raw);
     try expect(null, engine.large);
     try expect(null, application.returned);
 }
 
 /// The state of both ends, for whoever looks for the cause of a finding.
-pub fn describe(channel: *Child) void {
-    const engine = &channel.engine;
-    const application = &channel.application;
+pub fn describe(pair: *Child) void {
+    const engine = &pair.engine;
+    const application = &pair.application;
     const worker = engine.worker;
     const print = std.debug.print;
     inline for (.{
@@ -77,6 +77,6 @@ pub fn describe(channel: *Child) void {
         engine.host.taken().len,
         engine.host.waiting(),
         application.asleep,
-        channel.wakeup.descriptor.readable,
+        pair.wakeup.descriptor.readable,
     });
 }

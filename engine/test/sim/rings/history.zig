@@ -1,5 +1,5 @@
-//! A history: an engine, an application, the channel between them, a network and its clients, all drawn from
-//! a seed. However the two threads are scheduled, clients get the answers of the application, each call
+//! A history: an engine, an application, the ring pair between them, a network and its clients, all drawn
+//! from a seed. However the two threads are scheduled, clients get the answers of the application, each call
 //! returns the same as without a thread, no thread sleeps while it has work, and nothing is left at the end.
 const std = @import("std");
 const abi = @import("abi");
@@ -115,7 +115,7 @@ fn expectOk(code: c_int) !void {
 }
 
 /// The thread on which the engine runs.
-pub const Placement = enum { own_thread, channel };
+pub const Placement = enum { own_thread, ring_pair };
 
 const World = struct {
     scene: Scene,
@@ -156,7 +156,7 @@ const World = struct {
             }
             if (application.failure) |failure| return failure;
             // Both threads wait, and have seen all that was stored.
-            if (asleep.channelOf(world.handle)) |channel| try asleep.check(channel);
+            if (asleep.pairOf(world.handle)) |pair| try asleep.check(pair);
             world.sim().elapse();
             if (try world.stepVisitors()) idle = 0 else idle += 1;
             if (idle % 4 == 3) world.passTime(idle);
@@ -255,7 +255,7 @@ const World = struct {
                 .{ thread.isReady(), thread.resting, thread.wait != null },
             );
         }
-        if (asleep.channelOf(world.handle)) |channel| asleep.describe(channel);
+        if (asleep.pairOf(world.handle)) |pair| asleep.describe(pair);
     }
 
     /// Whether the application has left a client without an answer.
@@ -271,7 +271,7 @@ const World = struct {
     fn betweenRounds(context: *anyopaque) void {
         const world: *World = @ptrCast(@alignCast(context));
         world.handle.ownEngine().?.worker.invariants();
-        if (asleep.channelOf(world.handle)) |channel| channel.engine.invariants();
+        if (asleep.pairOf(world.handle)) |pair| pair.engine.invariants();
     }
 
     fn checkEnds(world: *World) !void {
@@ -296,7 +296,7 @@ const World = struct {
         try testing.expectEqual(0, worker.websockets.count);
         try testing.expectEqual(0, worker.pool.taken_bytes);
         try testing.expectEqual(0, world.application.jobs.items.len);
-        if (asleep.channelOf(world.handle)) |channel| try asleep.checkEmpty(channel);
+        if (asleep.pairOf(world.handle)) |pair| try asleep.checkEmpty(pair);
     }
 };
 
@@ -350,7 +350,7 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     try world.schedule.init(gpa, random, scene.character, &sim.now_ms);
     world.schedule.between_rounds = World.betweenRounds;
     world.schedule.between_context = &world;
-    if (placement == .channel) try expectOk(abi.peregrine_use_thread(handle));
+    if (placement == .ring_pair) try expectOk(abi.peregrine_use_thread(handle));
     const listener = abi.peregrine_listen(handle, "127.0.0.1", 80, 16, 0);
     try testing.expectEqual(0, listener);
     const log: types.AccessLog = .{ .size = @sizeOf(types.AccessLog) };

@@ -1,6 +1,6 @@
 //! An exchange of the application, played from a seed. Its commands and their order depend on the seed and on
 //! the results of earlier commands, never on which thread is faster. So a job gives the same commands to an
-//! engine in its own thread and to an engine behind a channel.
+//! engine in its own thread and to an engine behind a ring pair.
 const std = @import("std");
 const abi = @import("abi");
 const types = abi.types;
