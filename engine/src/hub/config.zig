@@ -15,6 +15,22 @@ pub const Config = struct {
     /// script and have a few hundred bytes.
     reply_line_bytes_max: u32 = 4096,
 
+    /// A message to a topic. PAGI's design bounds those of channels by as much.
+    message_bytes_max: u32 = 1024 * 1024,
+    /// Entries that a topic keeps for readers that come back or are slow. A minute of a busy chat.
+    history_entries_max: u32 = 1_000,
+    /// Bytes of these entries. Four of the longest, or a thousand of 4 KiB; the newest is kept however long.
+    history_bytes_max: u64 = 4 * 1024 * 1024,
+    /// Their age. Whoever comes back later than that loads the page anew.
+    history_age_ms: u64 = 5 * 60 * 1000,
+    /// Entries that are framed together. A burst of more takes several turns of each reader.
+    segment_entries_max: u32 = 256,
+    /// Bytes of these entries: as much as a connection is sent in one turn.
+    segment_bytes_max: u32 = 64 * 1024,
+    /// Frames of a topic that are kept for further readers; twice its history, so that two kinds of readers
+    /// share theirs.
+    framed_bytes_max: u64 = 8 * 1024 * 1024,
+
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
     /// The unit of a limit.
@@ -26,6 +42,14 @@ pub const Config = struct {
         .reply_elements_max = Rule{ .min = 256, .max = 1 << 24, .unit = .count },
         .reply_bytes_max = Rule{ .min = 4096, .max = 1 << 32, .unit = .bytes },
         .reply_line_bytes_max = Rule{ .min = 256, .max = 1 << 20, .unit = .bytes },
+        .message_bytes_max = Rule{ .min = 1, .max = 1 << 30, .unit = .bytes },
+        // Fewer entries than are published between two turns of readers would be lost to all of them.
+        .history_entries_max = Rule{ .min = 16, .max = 1 << 24, .unit = .count },
+        .history_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
+        .history_age_ms = Rule{ .min = 1000, .max = 365 * 24 * 60 * 60 * 1000, .unit = .milliseconds },
+        .segment_entries_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
+        .segment_bytes_max = Rule{ .min = 1024, .max = 1 << 30, .unit = .bytes },
+        .framed_bytes_max = Rule{ .max = 1 << 40, .unit = .bytes },
     };
 
     /// Whether each limit lies in its range.

@@ -2,48 +2,14 @@
 //! thread. The engine keeps a quiet stream alive with comments.
 //! Does not know: who is told of which event, and what clients have missed.
 const std = @import("std");
+const protocol = @import("protocol");
 const Detached = @import("detached.zig").Detached;
 const Request = @import("request.zig").Request;
 const response_file = @import("response.zig");
 const Response = response_file.Response;
-const testing = std.testing;
 
 /// A message of an event stream.
-pub const Event = struct {
-    /// Any lines; a client gets them joined by line feeds.
-    data: []const u8,
-    /// The event's type, for which the client listens; null: "message".
-    name: ?[]const u8 = null,
-    /// A client that comes back sends this as Last-Event-ID.
-    id: ?[]const u8 = null,
-    /// From now on clients wait so long, in milliseconds, before they come back.
-    retry_ms: ?u32 = null,
-
-    /// How many bytes `write` writes; `error.InvalidEvent` if a name or an id has a line break, or an id a
-    /// NUL byte, with which clients ignore it.
-    pub fn size(event: *const Event) error{InvalidEvent}!usize {
-        if (event.name) |name| if (std.mem.findAny(u8, name, "\r\n") != null) return error.InvalidEvent;
-        if (event.id) |id| if (std.mem.findAny(u8, id, "\r\n\x00") != null) return error.InvalidEvent;
-        var counter: std.Io.Writer.Discarding = .init(&.{});
-        event.write(&counter.writer) catch unreachable; // the counter takes all bytes
-        return @intCast(counter.fullCount());
-    }
-
-    /// The event as it goes over the wire.
-    pub fn write(event: *const Event, writer: *std.Io.Writer) std.Io.Writer.Error!void {
-        if (event.retry_ms) |ms| try writer.print("retry: {d}\n", .{ms});
-        if (event.id) |id| try writer.print("id: {s}\n", .{id});
-        if (event.name) |name| try writer.print("event: {s}\n", .{name});
-        var rest = event.data;
-        while (true) {
-            const end = std.mem.findAny(u8, rest, "\r\n") orelse break;
-            try writer.print("data: {s}\n", .{rest[0..end]});
-            const is_pair = std.mem.startsWith(u8, rest[end..], "\r\n");
-            rest = rest[end + @as(usize, if (is_pair) 2 else 1) ..];
-        }
-        try writer.print("data: {s}\n\n", .{rest});
-    }
-};
+pub const Event = protocol.http.event_stream.Event;
 
 /// How a stream begins.
 pub const Options = struct {
@@ -113,26 +79,3 @@ pub const EventStream = struct {
         stream.detached.end() catch stream.detached.drop();
     }
 };
-
-fn expectWritten(expected: []const u8, event: Event) !void {
-    var buffer: [200]u8 = undefined;
-    var writer: std.Io.Writer = .fixed(&buffer);
-    try event.write(&writer);
-    try testing.expectEqualStrings(expected, writer.buffered());
-    try testing.expectEqual(expected.len, try event.size());
-}
-
-test "events on the wire: every kind of line break is one, and nothing gets out of its line" {
-    try expectWritten("data: \n\n", .{ .data = "" });
-    try expectWritten("data: a\n\n", .{ .data = "a" });
-    try expectWritten("data: a\ndata: b\ndata: c\ndata: \ndata: d\n\n", .{ .data = "a\nb\r\nc\r\rd" });
-    try expectWritten("data: a\ndata: \n\n", .{ .data = "a\n" });
-    try expectWritten(
-        "retry: 10\nid: 7\nevent: tick\ndata: x\n\n",
-        .{ .data = "x", .name = "tick", .id = "7", .retry_ms = 10 },
-    );
-    for ([_]Event{
-        .{ .data = "", .name = "a\nb" }, .{ .data = "", .name = "a\rb" },
-        .{ .data = "", .id = "a\nb" },   .{ .data = "", .id = "a\x00b" },
-    }) |event| try testing.expectError(error.InvalidEvent, event.size());
-}

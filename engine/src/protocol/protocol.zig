@@ -2,6 +2,7 @@
 //! Does not know: sockets, clocks, allocators, logs, threads and every other layer.
 const response_fields = @import("http1/response_fields.zig");
 const framing = @import("http1/framing.zig");
+const encode = @import("http1/encode.zig");
 pub const event = @import("event.zig");
 pub const http = struct {
     pub const Method = @import("http/method.zig").Method;
@@ -13,6 +14,7 @@ pub const http = struct {
     pub const field_check = @import("http/field_check.zig");
     pub const order = @import("http/order.zig");
     pub const date = @import("http/date.zig");
+    pub const event_stream = @import("http/event_stream.zig");
     pub const Version = framing.Version;
     pub const Lines = response_fields.Lines;
     pub const Field = header.Field;
@@ -31,6 +33,9 @@ pub const Stream = session.Stream;
 /// For tests and measurements of its own: what serves uses `Session`.
 pub const http1 = @import("http1/session.zig");
 pub const http2 = @import("http2/http2.zig");
+/// The line before a chunk, for content that is framed once for many responses.
+pub const chunkPrefix = encode.chunkPrefix;
+pub const chunk_prefix_bytes_max = encode.chunk_prefix_bytes_max;
 /// Statements of proxies: the header before a connection, and fields of requests.
 pub const proxy = @import("proxy/proxy.zig");
 pub const websocket = @import("websocket/session.zig");

@@ -1,1 +1,2 @@
+/* hiredis.h - for translation to Zig */
 #include <hiredis/hiredis.h>

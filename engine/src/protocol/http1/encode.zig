@@ -110,6 +110,13 @@ pub const Writer = struct {
 /// Longest chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
 pub const chunk_prefix_bytes_max = 18;
 
+/// The line before a chunk of `len` bytes. Borrowed from `out`.
+pub fn chunkPrefix(len: u64, out: *[chunk_prefix_bytes_max]u8) []const u8 {
+    var writer: Writer = .{ .buffer = out };
+    writer.putChunkPrefix(len);
+    return out[0..writer.len];
+}
+
 /// Upper bound of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
 

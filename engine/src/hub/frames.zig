@@ -1,0 +1,203 @@
+//! Entries as they go over the wire: framed once for all readers of a kind, who share the bytes.
+//! Does not know: who reads, and how far.
+const std = @import("std");
+const assert = std.debug.assert;
+const protocol = @import("protocol");
+const Segment = @import("segment.zig").Segment;
+const position = @import("position.zig");
+const frame = protocol.websocket.frame;
+const Deflater = protocol.websocket.deflate.Deflater;
+const Allocator = std.mem.Allocator;
+
+/// A way to frame entries.
+pub const Variant = union(enum) {
+    /// A message of a WebSocket for each entry.
+    websocket: protocol.websocket.Kind,
+    /// Like `websocket`, compressed where that makes it shorter (RFC 7692), without reference to other
+    /// messages: readers with context takeover get it, too, when their own history is forgotten behind it.
+    deflated: Deflated,
+    /// An event for each entry, with its position as id.
+    event,
+    /// Like `event`, each in a chunk of HTTP/1.
+    event_chunk,
+
+    pub const Deflated = struct {
+        kind: protocol.websocket.Kind,
+        /// log2 of the reader's window, 8..15.
+        window_bits: u4 = 15,
+    };
+
+    /// The variant whose frames are the same for this segment: a window as long as the longest message
+    /// is as good as any.
+    pub fn canonical(variant: Variant, segment: *const Segment) Variant {
+        const deflated = switch (variant) {
+            .deflated => |deflated| deflated,
+            else => return variant,
+        };
+        const window = @as(usize, 1) << deflated.window_bits;
+        var start: u32 = 0;
+        for (segment.entries.items) |entry| {
+            if (entry.end - start > window) return variant;
+            start = entry.end;
+        }
+        return .{ .deflated = .{ .kind = deflated.kind } };
+    }
+};
+
+/// The frames of a segment in one variant.
+pub const Frames = struct {
+    variant: Variant,
+    bytes: []u8,
+    /// Where each entry's frame ends.
+    ends: []u32,
+
+    pub fn destroy(frames: *Frames, gpa: Allocator) void {
+        gpa.free(frames.bytes);
+        gpa.free(frames.ends);
+        gpa.destroy(frames);
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn size(frames: *const Frames) usize {
+        return frames.bytes.len + frames.ends.len * @sizeOf(u32) + @sizeOf(Frames);
+    }
+
+    /// How many entries' frames end up to here.
+    pub fn entriesBefore(frames: *const Frames, at: u32) usize {
+        return std.sort.upperBound(u32, frames.ends, at, struct {
+            fn compare(wanted: u32, end: u32) std.math.Order {
+                return std.math.order(wanted, end);
+            }
+        }.compare);
+    }
+
+    /// Where the frame of an entry begins.
+    pub fn start(frames: *const Frames, index: usize) u32 {
+        return if (index == 0) 0 else frames.ends[index - 1];
+    }
+};
+
+/// Makes frames. It may be shared by all topics of a thread.
+pub const Framer = struct {
+    /// Compresses with a window of 15 bits, without context takeover.
+    deflater: *Deflater,
+    /// Shorter messages are not compressed.
+    deflate_bytes_min: u32,
+
+    /// Frames a segment that does not change any more.
+    pub fn make(
+        framer: Framer,
+        gpa: Allocator,
+        segment: *const Segment,
+        epoch: position.Epoch,
+        variant: Variant,
+    ) Allocator.Error!*Frames {
+        assert(segment.place == .sealed);
+        const ends = try gpa.alloc(u32, segment.entries.items.len);
+        errdefer gpa.free(ends);
+        var out: std.Io.Writer.Allocating = .init(gpa);
+        defer out.deinit();
+        for (ends, segment.before.offset + 1..) |*end, offset| {
+            const bytes = segment.bytes(offset);
+            const written = switch (variant) {
+                .websocket => |kind| message(&out.writer, kind, bytes),
+                .deflated => |how| framer.deflated(&out, how, bytes),
+                .event => event(&out.writer, epoch, segment.mark(offset), bytes),
+                .event_chunk => eventChunk(&out.writer, epoch, segment.mark(offset), bytes),
+            };
+            written catch return error.OutOfMemory;
+            end.* = @intCast(out.written().len);
+        }
+        const frames = try gpa.create(Frames);
+        errdefer gpa.destroy(frames);
+        frames.* = .{ .variant = variant, .bytes = try out.toOwnedSlice(), .ends = ends };
+        return frames;
+    }
+
+    fn deflated(
+        framer: Framer,
+        out: *std.Io.Writer.Allocating,
+        how: Variant.Deflated,
+        bytes: []const u8,
+    ) std.Io.Writer.Error!void {
+        const writer = &out.writer;
+        if (bytes.len < framer.deflate_bytes_min or !isSendable(how.kind, bytes)) {
+            return message(writer, how.kind, bytes);
+        }
+        assert(!framer.deflater.takeover);
+        framer.deflater.limitWindow(how.window_bits);
+        const room = frame.header_bytes_max + Deflater.outputBytesMax(bytes.len);
+        const space = try writer.writableSliceGreedy(room);
+        // The header has the length, and is written last.
+        const body = space[frame.header_bytes_max..];
+        const len = framer.deflater.deflate(bytes, true, body);
+        if (len >= bytes.len) return message(writer, how.kind, bytes);
+        var head: [frame.header_bytes_max]u8 = undefined;
+        const head_len = frame.encode(header(how.kind, len, true), &head);
+        @memcpy(space[0..head_len], head[0..head_len]);
+        @memmove(space[head_len..][0..len], body[0..len]);
+        writer.advance(head_len + len);
+    }
+};
+
+fn header(kind: protocol.websocket.Kind, len: usize, compressed: bool) frame.Header {
+    return .{
+        .fin = true,
+        .rsv1 = compressed,
+        .opcode = switch (kind) {
+            .text => .text,
+            .binary => .binary,
+        },
+        .mask = null,
+        .payload_len = len,
+    };
+}
+
+/// A message of text that is none would end the reader's WebSocket.
+fn isSendable(kind: protocol.websocket.Kind, bytes: []const u8) bool {
+    return kind == .binary or std.unicode.utf8ValidateSlice(bytes);
+}
+
+fn message(
+    writer: *std.Io.Writer,
+    kind: protocol.websocket.Kind,
+    bytes: []const u8,
+) std.Io.Writer.Error!void {
+    var head: [frame.header_bytes_max]u8 = undefined;
+    if (isSendable(kind, bytes)) {
+        const head_len = frame.encode(header(kind, bytes.len, false), &head);
+        try writer.writeAll(head[0..head_len]);
+        return writer.writeAll(bytes);
+    }
+    // What is no text is replaced, as a browser's decoder does.
+    const replaced = std.unicode.fmtUtf8(bytes);
+    const head_len = frame.encode(header(kind, std.fmt.count("{f}", .{replaced}), false), &head);
+    try writer.writeAll(head[0..head_len]);
+    try writer.print("{f}", .{replaced});
+}
+
+fn event(
+    writer: *std.Io.Writer,
+    epoch: position.Epoch,
+    mark: position.Mark,
+    bytes: []const u8,
+) std.Io.Writer.Error!void {
+    var id: [position.Position.text_bytes_max]u8 = undefined;
+    const place: position.Position = .{ .epoch = epoch, .mark = mark };
+    const whole: protocol.http.event_stream.Event = .{ .data = bytes, .id = place.print(&id) };
+    return whole.write(writer);
+}
+
+fn eventChunk(
+    writer: *std.Io.Writer,
+    epoch: position.Epoch,
+    mark: position.Mark,
+    bytes: []const u8,
+) std.Io.Writer.Error!void {
+    var counter: std.Io.Writer.Discarding = .init(&.{});
+    event(&counter.writer, epoch, mark, bytes) catch unreachable; // the counter takes all bytes
+    var prefix: [protocol.chunk_prefix_bytes_max]u8 = undefined;
+    try writer.writeAll(protocol.chunkPrefix(counter.fullCount(), &prefix));
+    try event(writer, epoch, mark, bytes);
+    try writer.writeAll("\r\n");
+}
