@@ -43,8 +43,7 @@ sub serve {
     my $server = PAGI::Server->new(app => $app, access_log => undef);
     my $loop   = $server->use_listeners($listeners)->ignore_signals->own_loop;
     $server->listen->get;
-    my $process =
-        Peregrine::Process->new(loop => $loop, log => $server->{log}, server => $server, name => 'worker');
+    my $process = Peregrine::Process->new(loop => $loop, log => $server->{log}, server => $server);
     $process->attach_signals;
     return defined $process->run ? 1 : 0;
 }

@@ -18,10 +18,10 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self   = bless { %args{qw(link loop server log name is_thread)} }, $class;
+    my $self   = bless { %args{qw(link loop server log is_thread)} }, $class;
     my $ignore = sub { };
     # The terminal's signals are for the master, which tells its children.
-    $self->{process} = Peregrine::Process->new(%args{qw(loop server log name)},
+    $self->{process} = Peregrine::Process->new(%args{qw(loop server log)},
         on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
     );
     if (!$args{is_thread}) {
@@ -65,7 +65,7 @@ sub _orphaned {
     my ($self) = @_;
     # The master has given this thread up, as it did not come back.
     my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
-    $self->{log}->error("$self->{name}: $why");
+    $self->{log}->error($why);
     return $self->{process}->stop_once;
 }
 
@@ -129,7 +129,7 @@ Peregrine::Child - a child's side of a Peregrine::Master
 =head1 SYNOPSIS
 
     my $child = Peregrine::Child->new(
-        link => $link, loop => $loop, server => $server, log => $log, name => 'child 1',
+        link => $link, loop => $loop, server => $server, log => $log->of('worker 1'),
         heartbeat_timeout => 50,
     );
     exit $child->serve;

@@ -49,7 +49,7 @@ sub new {
     my ($class, %args) = @_;
     my $self = bless {
         %args{
-            qw(loop log name run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
+            qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role spread)
         },
         wanted     => $args{count},
@@ -76,7 +76,7 @@ sub _templates {
     Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
     weaken(my $weak = $self);
     return Peregrine::Templates->new(
-        %{$args}{qw(loop log name load run on_word start_timeout)},
+        %{$args}{qw(loop log load run on_word start_timeout)},
         on_change => sub { $weak && $weak->_has_template },
     );
 }
@@ -95,12 +95,6 @@ sub wanted     { return $_[0]{wanted} }
 
 sub children {
     return sort { $a->{number} <=> $b->{number} || $a->{id} <=> $b->{id} } values %{ $_[0]{children} };
-}
-
-sub _log {
-    my ($self, $level, $text) = @_;
-    $self->{log}->$level("$self->{name}: $text");
-    return;
 }
 
 # ---- Start --------------------------------------------------------------------------------------
@@ -197,7 +191,7 @@ sub _start_child {
     if (!$here || !eval { $self->_launch($child, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
         $_->close for grep { defined } $here, $there;
-        $self->_log(error => $self->_kind . " $number cannot be started: $reason");
+        $self->{log}->error($self->_kind . " $number cannot be started: $reason");
         $self->_give_back($child);
         $self->_failed_start($number, $reason);
         return;
@@ -317,7 +311,7 @@ sub _gone {
     $self->_not_started($child, $status)       if $state eq 'starting';
     $self->_died($child, $status)              if $state eq 'serving';
     # A child that is still starting is told to leave by TERM.
-    $self->_log(warn => $self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
+    $self->{log}->warn($self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
     $self->_balance;
     return;
@@ -361,7 +355,7 @@ sub _died {
     $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
-    $self->_log(warn => $self->_name($child) . " $why: another one takes its place");
+    $self->{log}->warn($self->_name($child) . " $why: another one takes its place");
     $self->_back_off($child->{number});
     return;
 }
@@ -382,7 +376,7 @@ sub _not_started {
         return;
     }
     # The first children fail for the same reason, as a rule, which is logged once.
-    if (!$self->{told}{$reason}++) { $self->_log(error => $self->_kind . " $number cannot start: $reason") }
+    if (!$self->{told}{$reason}++) { $self->{log}->error($self->_kind . " $number cannot start: $reason") }
     # A child that was to stand in gets no stand-in itself.
     if ($self->{stands_in} && !defined $child->{failure}) { $self->_start_child($number, undef, $reason) }
     else                                                  { $self->_failed_start($number, $reason) }
@@ -406,7 +400,7 @@ sub _back_off {
     return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
     my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
     $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
-    $self->_log(error => $self->_kind
+    $self->{log}->error($self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
     );
     weaken(my $weak = $self);
@@ -504,8 +498,8 @@ sub _renewed {
     my ($self, $failure) = @_;
     delete $self->{renewal};
     return $self->_replace_all if !defined $failure;
-    $self->_log(
-        error => "the restart is given up, a new template cannot start: $failure; workers that go on as"
+    $self->{log}
+        ->error("the restart is given up, a new template cannot start: $failure; workers that go on as"
             . " they are: $self->{wanted}");
     $self->_look_at_restart;
     return;
@@ -606,7 +600,7 @@ sub _replacement_failed {
     $trouble->{crashes}++;
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
         if ($self->{waiting}{$number} // '') eq 'restart';
-    $self->_log(error => $self->_kind . " $number cannot be replaced, the old one goes on: $reason");
+    $self->{log}->error($self->_kind . " $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
     return;
 }
@@ -617,7 +611,7 @@ sub _give_up_restart {
     delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
     my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->children;
     my $old = $self->{wanted} - $new;
-    $self->_log(error => "the restart is given up, $why; workers that go on as they are: $old");
+    $self->{log}->error("the restart is given up, $why; workers that go on as they are: $old");
     $self->{templates}->go_back if $self->{templates} && !$new;
     $self->_look_at_restart;
     return;
@@ -779,7 +773,7 @@ sub _has_grown {
     return 0 if $now < $child->{rss_from} || !_is_beyond($child, $limit, $now);
     return 1 if !$is_new;
     $child->{rss_from} = $now + LARGE_S;
-    $self->_log(warn => $self->_name($child)
+    $self->{log}->warn($self->_name($child)
             . " has more memory at its start than max_worker_rss allows"
             . " ($limit bytes): every worker would be replaced at once, so each may serve for ${\LARGE_S} seconds"
     ) if !$self->{told}{max_worker_rss}++;
@@ -820,8 +814,8 @@ sub _kill {
     return if $child->{killed};
     $child->{killed}    = "$why and was killed";
     $child->{counts_as} = $counts_as // 'heartbeat';
-    $self->_log(warn => $self->_name($child) . " $why: SIGKILL") if $child->{state} eq 'leaving';
-    return $child->{template}->kill('has not forked a worker')   if !$child->{pid};
+    $self->{log}->warn($self->_name($child) . " $why: SIGKILL") if $child->{state} eq 'leaving';
+    return $child->{template}->kill('has not forked a worker')  if !$child->{pid};
     return kill KILL => $child->{pid} if $child->{state} eq 'starting' || $self->{hurried};
     # The child's signal handler writes where the child is, and ends it.
     kill Peregrine::stuck_signal() => $child->{pid};
@@ -855,7 +849,6 @@ Peregrine::Master - starts, watches, replaces and stops child processes
     my $master = Peregrine::Master->new(
         loop    => $loop,
         log     => $log,
-        name    => 'PAGI',
         count   => 4,
         run     => sub { my ($child) = @_; return serve($child->{number}, $child->{link}) },    # there
         stop_timeout => sub { 40 },

@@ -23,8 +23,7 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log server name stop_within)}, on => $args{on} || {}, pid => $$ },
-        $class;
+    my $self = bless { %args{qw(loop log server stop_within)}, on => $args{on} || {}, pid => $$ }, $class;
     weaken($self->{$_}) for qw(loop server);
     return $self;
 }
@@ -81,9 +80,9 @@ my $running;
 
 sub run {
     my ($self) = @_;
-    my ($loop, $log, $server, $name) = @{$self}{qw(loop log server name)};
+    my ($loop, $log, $server) = @{$self}{qw(loop log server)};
     my $exception;
-    $running = { log => $log, name => $name, pid => $$ };
+    $running = { log => $log, pid => $$ };
     do {
         my $ok = eval { $loop->run; 1 };
         $exception = $@;
@@ -91,14 +90,14 @@ sub run {
         undef $running                                       if $ok;
         return                                               if $ok;
     } while ($server->fail_stalled($exception));
-    $log->error("$name: an exception in the event loop, the server shuts down: " . _text($exception));
+    $log->error("an exception in the event loop, the server shuts down: " . _text($exception));
     my $stopped = $server->shutdown;
     $stopped->on_ready(sub { $loop->stop });
 
     for (my $count = 1; !$stopped->is_ready && $count <= EXCEPTIONS_MAX;) {
         next if eval { $loop->run; 1 };
         $count++;
-        $log->error("$name: an exception in the event loop while the server shuts down: " . _text($@));
+        $log->error("an exception in the event loop while the server shuts down: " . _text($@));
     }
     $server->give_up_stop;
     undef $running;
@@ -110,8 +109,7 @@ Peregrine::watch_exits();
 END {
     if ($running && $running->{pid} == $$) {
         local $?;
-        $running->{log}
-            ->error("$running->{name}: the application has called exit${\exit_place()}: the server ends, and"
+        $running->{log}->error("the application has called exit${\exit_place()}: the server ends, and"
                 . ' cuts its connections');
     }
 }
@@ -232,8 +230,8 @@ sub _stop {
     my ($self, $name) = @_;
     Peregrine::heard_stops();
     my $is_second = $self->{signalled}++;
-    return $self->{server}->hurry("SIG$name again")                 if $self->{stopping} && $is_second;
-    $self->{log}->info("$self->{name}: SIG$name: the server stops") if !$self->{stopping};
+    return $self->{server}->hurry("SIG$name again")  if $self->{stopping} && $is_second;
+    $self->{log}->info("SIG$name: the server stops") if !$self->{stopping};
     return $self->stop_once;
 }
 
@@ -288,7 +286,6 @@ Peregrine::Process - signals and the run loop of a process that serves
         loop   => $loop,
         log    => $log,
         server => $server,
-        name   => 'PAGI',
         on     => { HUP => sub { $_[0]->load_again } },
     );
     $process->attach_signals;
@@ -327,10 +324,10 @@ Ends a stop that has not come to its end.
 =head2 new
 
     my $process = Peregrine::Process->new(
-        loop => $loop, log => $log, server => $server, name => 'PAGI', on => \%handlers,
+        loop => $loop, log => $log, server => $server, on => \%handlers,
     );
 
-C<log> is a L<PAGI::Server::Log>, C<name> begins its lines. C<on> has functions for signals other than TERM,
+C<log> is a L<PAGI::Server::Log>. C<on> has functions for signals other than TERM,
 INT and QUIT, by name; they are called with the server and the name of the signal. C<stop_within>, in seconds,
 is given where no other process would end this one if an application did not return: the third signal does, or
 the end of that time after the first one (L<Peregrine/count_stops>). Both the loop and the server are referred

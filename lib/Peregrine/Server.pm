@@ -79,7 +79,7 @@ sub configure {
     $new->set_log($self->{log});
     $self->_configure_by($new);
     my @later = $part ? $part->configure($new) : ();
-    $self->{log}->warn("PAGI: the running server keeps its @later until it is started again") if @later;
+    $self->{log}->warn("the running server keeps its @later until it is started again") if @later;
     return;
 }
 
@@ -88,7 +88,7 @@ sub _configure_by {
     my ($options, $listeners)     = ($configuration->options, $self->{listeners});
     $self->{configuration} = $configuration;
     return if $listeners->places && !$configuration->changes_places;
-    $self->{log}->warn('PAGI: TLS is disabled by disable_tls: connections will not be encrypted')
+    $self->{log}->warn('TLS is disabled by disable_tls: connections will not be encrypted')
         if $options->{disable_tls} && ($options->{ssl} || grep { $_->{ssl} } $configuration->places);
     $listeners->choose(
         [ $configuration->places ],
@@ -141,11 +141,7 @@ sub load_app_in_workers {
 
 sub reload_on_change {
     my ($self, %args) = @_;
-    $self->{reload} = Peregrine::Server::Reload->new(
-        %args,
-        log  => $self->{log},
-        name => $self->{application}->name
-    );
+    $self->{reload} = Peregrine::Server::Reload->new(%args, log => $self->{log});
     return $self;
 }
 
@@ -247,6 +243,7 @@ sub serves {
     PAGI::Server::TLS->$_($self->{log}, $self->{part}->tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
         $self->{log},
+        title           => $application->title,
         loop            => $self->loop,
         options         => $options,
         listeners       => \@listeners,
@@ -434,7 +431,7 @@ sub _on_signal {
 
 sub _has_no_effect {
     my ($self, $signal) = @_;
-    $self->{log}->warn("PAGI: SIG$signal: $SIGNALS{$signal}[1]");
+    $self->{log}->warn("SIG$signal: $SIGNALS{$signal}[1]");
     return;
 }
 
@@ -444,7 +441,6 @@ sub _process {
         loop   => $self->loop,
         log    => $self->{log},
         server => $self,
-        name   => 'PAGI',
         on     => \%ON,
         $self->has_workers ? () : (stop_within => max($self->options->{shutdown_timeout}, HEAR_S)),
     );

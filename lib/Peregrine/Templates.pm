@@ -18,7 +18,7 @@ use constant LEAVE_S => 10;
 sub new {
     my ($class, %args) = @_;
     return bless {
-        %args{qw(loop log name load run on_word on_change start_timeout)},
+        %args{qw(loop log load run on_word on_change start_timeout)},
         all    => {},       # by pid: { template, children, timer, dismissed }
         starts => undef,    # how many failed in a row; undef before the first one that did not
     }, $class;
@@ -170,7 +170,7 @@ sub _gone {
     }
     return if !$self->{current} || $self->{current} != $template;
     delete $self->{current};
-    $self->{log}->warn("$self->{name}: the template (${\$template->pid}) has ended: $why");
+    $self->{log}->warn("the template (${\$template->pid}) has ended: $why");
     $self->renew->else_done->retain if !$self->{next};
     return;
 }
@@ -186,8 +186,7 @@ sub _not_renewed {
     my $wait = BACK_OFF_S * 2**($lost > 10 ? 10 : $lost);
     $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
     $self->{starts}++;
-    $self->{log}
-        ->error("$self->{name}: no template, and no new workers: $why; the next one starts in $wait s");
+    $self->{log}->error("no template, and no new workers: $why; the next one starts in $wait s");
     weaken(my $weak = $self);
     $self->{again} = $self->{loop}->watch_time(
         after => $wait,
@@ -240,7 +239,6 @@ Peregrine::Templates - the templates of a Peregrine::Master, old and new
     my $templates = Peregrine::Templates->new(
         loop      => $loop,
         log       => $log,
-        name      => 'PAGI',
         load      => sub { ... },
         run       => sub { my ($child) = @_; ... },
         on_change => sub { ... },                       # there is a new one
@@ -266,7 +264,7 @@ A current one that ends unasked is replaced, with growing pauses while that fail
 
 C<load>, C<run> and C<on_word>: see L<Peregrine::Template/start>. C<on_change> is called when another template
 has become the current one. C<start_timeout>: seconds after which one that is still loading is killed; 0:
-never. C<log> is a L<PAGI::Server::Log>, C<name> begins its lines.
+never. C<log> is a L<PAGI::Server::Log>.
 
 =head2 renew
 

@@ -120,7 +120,7 @@ sub _died {
     my ($self, $child, $status) = @_;
     return $self->SUPER::_died($child, $status) if !$child->{exited};
     $self->_count_restart('exit');
-    $self->_log(info => $self->_name($child) . ' has called exit: another one takes its place');
+    $self->{log}->info($self->_name($child) . ' has called exit: another one takes its place');
     return;
 }
 
@@ -131,8 +131,8 @@ sub _kill {
     return if $child->{killed};
     $child->{killed}    = "$why and is left alone";
     $child->{counts_as} = $counts_as;
-    $self->_log(warn => $self->_name($child) . " $child->{killed}") if $child->{state} eq 'leaving';
-    Peregrine::ask_stuck_thread($child->{tid})                      if $child->{tid};
+    $self->{log}->warn($self->_name($child) . " $child->{killed}") if $child->{state} eq 'leaving';
+    Peregrine::ask_stuck_thread($child->{tid})                     if $child->{tid};
     # Younger clones have copies of the handle.
     $child->{link}->cut;
     $self->_gone($child);
@@ -252,7 +252,7 @@ Peregrine::Threads - interpreters that are cloned into threads of this process
 =head1 SYNOPSIS
 
     my $threads = Peregrine::Threads->new(
-        loop  => $loop, log => $log, name => 'Peregrine', count => 8,
+        loop  => $loop, log => $log, count => 8,
         serve => \&serve, facts => { app => $app },
         stop_timeout => sub { 60 },
     );

@@ -22,8 +22,8 @@ void px_foreign(pTHX_ const px_worker *worker, const char *what) {
 void px_came_back(pTHX_ SV *failure) {
     const int pid = (int)PerlProc_getpid();
     if (failure)
-        croak("PAGI: process %d, which the application has forked, died: %" SVf, pid, SVfARG(failure));
-    croak("PAGI: process %d, which the application has forked, returned from it; "
+        croak("process %d, which the application has forked, died: %" SVf, pid, SVfARG(failure));
+    croak("process %d, which the application has forked, returned from it; "
           "a child has to end by exit or exec\n", pid);
 }
 

@@ -31,6 +31,7 @@ sub load {
 
 sub app             { return $_[0]{app} }
 sub name            { return 'PAGI' }
+sub title           { return 'PAGI Server' }
 sub way_to_new_code { return 'pagi-server with the file of an application' }
 sub can_be_cloned   { return 0 }
 sub is_async        { return 1 }
@@ -108,7 +109,7 @@ sub _event_check {
         my $problem = PAGI::Server::EventCheck::problem($event);
         return $problem if defined $problem || $advised;
         $advised = PAGI::Server::EventCheck::advice($event) // return;
-        $log->warn("PAGI: $advised (told once)");
+        $log->warn("$advised (told once)");
         return;
     };
 }
@@ -147,9 +148,10 @@ Without C<app> in processes that only have to know its kind.
 
     $application->load($app);
 
-=head2 app, name, way_to_new_code, can_be_cloned, is_async, shows_errors
+=head2 app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
 
-The application as it was given; the name in front of messages; the program that loads newer code into new
+The application as it was given; the name that messages begin with; the name of the server in the line about
+each listener; the program that loads newer code into new
 workers, in words; whether clones of an interpreter may run the application; whether it uses C<async> subs;
 whether clients are shown errors.
 

@@ -14,16 +14,16 @@ use PAGI::Server::AccessLog;
 # Descriptors that the engine keeps for other things than connections, and few connections for a server.
 use constant CONNECTIONS_FEW => 100;
 
-# Facts: loop, options, listeners, connections_max, memory_max, reserved (descriptors), shows_errors,
-# is_async.
+# Facts: title (the server's name in the line about each listener), loop, options, listeners, connections_max,
+# memory_max, reserved (descriptors), shows_errors, is_async.
 sub tell {
     my ($class, $log, %facts) = @_;
     my $details = join ', ', _details(%facts);
     for my $listener (@{ $facts{listeners} }) {
-        $log->info('PAGI Server listening on ' . $class->place($listener) . " ($details)");
+        $log->plain(info => "$facts{title} listening on " . $class->place($listener) . " ($details)");
     }
     _check_descriptors($log, @facts{qw(options reserved)});
-    $log->warn('PAGI: the access log goes to a terminal, which is slow: under load it costs time, and lines'
+    $log->warn('the access log goes to a terminal, which is slow: under load it costs time, and lines'
             . ' (--access-log FILE, --no-access-log)')
         if PAGI::Server::AccessLog::is_terminal($facts{options}{access_log});
     _check_audience($log, $facts{listeners}) if $facts{shows_errors};
@@ -35,7 +35,7 @@ sub tell {
 sub _check_async {
     my ($log) = @_;
     my $version = $INC{'Future/AsyncAwait.pm'} ? Future::AsyncAwait->VERSION : undef;
-    $log->info("PAGI: Future::AsyncAwait $version breaks the heap where an async sub that waits was called as"
+    $log->info("Future::AsyncAwait $version breaks the heap where an async sub that waits was called as"
             . ' &$app, without a list; 0.65 does not (PAGI::Middleware, CALLING THE APPLICATION)')
         if defined $version && $version < 0.65;
     return;
@@ -50,7 +50,7 @@ sub is_public {
 sub _check_audience {
     my ($log, $listeners) = @_;
     my @public = grep { is_public(undef, $_) } @$listeners;
-    $log->warn('PAGI: in development whoever can connect to '
+    $log->warn('in development whoever can connect to '
             . join(', ', map { $_->url('tcp') } @public)
             . ' is shown exceptions and stack traces (-E production shows none)')
         if @public;
@@ -130,8 +130,8 @@ sub _check_descriptors {
     my $files  = POSIX::sysconf(POSIX::_SC_OPEN_MAX()) // return;
     my $room   = $files > $reserved ? $files - $reserved : 1;
     my $limit  = "the limit on open files (ulimit -n: $files)";
-    $log->warn("PAGI: max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
-    $log->warn("PAGI: $limit leaves room for $room connections") if !$wanted && $room < CONNECTIONS_FEW;
+    $log->warn("max_connections is $wanted, but $limit leaves room for $room") if $wanted > $room;
+    $log->warn("$limit leaves room for $room connections") if !$wanted && $room < CONNECTIONS_FEW;
     return;
 }
 

@@ -121,9 +121,9 @@ sub _take {
 # Dies in a process that the application has forked: what it answers would count for its parent.
 sub _check_process {
     my ($self, $failure) = @_;
-    return                                                                   if $self->{pid} == $$;
-    die "PAGI: process $$, which the application has forked, died: $failure" if length($failure // '');
-    die "PAGI: process $$, which the application has forked, came back to lifespan; a child has to end"
+    return                                                             if $self->{pid} == $$;
+    die "process $$, which the application has forked, died: $failure" if length($failure // '');
+    die "process $$, which the application has forked, came back to lifespan; a child has to end"
         . " by exit or exec\n";
 }
 
@@ -139,7 +139,7 @@ sub _ended {
     }
     elsif (defined $failure && $self->{phase} ne 'declined' && !$self->{let_go}) {
         my $when = $self->{phase} eq 'over' ? 'its last answer' : 'startup';
-        $self->{log}->error("PAGI: the lifespan application died after $when: $failure");
+        $self->{log}->error("the lifespan application died after $when: $failure");
     }
     $end->done('ended');
     return;
@@ -184,8 +184,8 @@ sub _let_end {
     $_->cancel for splice @{ $self->{waiting} };
     return _first($self->{end}, $time_up)->then(sub {
         my ($outcome) = @_;
-        $self->{log}->warn(
-            'PAGI: the application did not return in time after its last answer: its Future is cancelled')
+        $self->{log}
+            ->warn('the application did not return in time after its last answer: its Future is cancelled')
             if $outcome eq 'timeout';
         $self->abandon;
         return Future->done;
@@ -261,7 +261,7 @@ sub _failed {
     my ($self, $message, $end_timeout) = @_;
     $message =~ s/\s+\z//;
     # The master logs the failure of a worker.
-    $self->{log}->error("PAGI: $message") if !$self->{worker_num};
+    $self->{log}->error($message) if !$self->{worker_num};
     my $time_up = $self->_timer($end_timeout);
     return $self->_let_end($time_up)->then(sub {
         $time_up->cancel;
@@ -280,7 +280,7 @@ sub stop_startup {
 sub _stopped {
     my ($self) = @_;
     $self->abandon;
-    $self->{log}->info("PAGI: the application's startup is cancelled, the server has stopped");
+    $self->{log}->info("the application's startup is cancelled, the server has stopped");
     return Future->fail("The server was told to stop during the application's startup\n", 'stopped');
 }
 
@@ -295,14 +295,13 @@ sub _declined {
     # An application that does not know the scope dies before it asks for an event. Another exception is a
     # mistake, which may be that of one worker only.
     if (defined $failure && $self->{has_heard}) {
-        $self->{log}->error("PAGI: the application died during lifespan startup, and gets requests all the"
-                . ' same: '
-                . $failure);
+        $self->{log}
+            ->error("the application died during lifespan startup, and gets requests all the same: $failure");
         return Future->done(0);
     }
     # A message that is true for all workers is logged by the first one.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
-    $self->{log}->$level('PAGI: the application does not support lifespan'
+    $self->{log}->$level('the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));
     return Future->done(0);
 }
@@ -330,8 +329,8 @@ sub _answer_to_shutdown {
             : $outcome eq 'ended'
             && defined $detail ? "the application died during lifespan shutdown: $detail"
             : undef;
-        $self->{log}->error("PAGI: $trouble") if defined $trouble;
-        $self->abandon                        if $outcome eq 'timeout';
+        $self->{log}->error($trouble) if defined $trouble;
+        $self->abandon                if $outcome eq 'timeout';
         return Future->done;
     });
 }

@@ -24,37 +24,48 @@ use constant {
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { seen => {}, name => $args{name} // 'PAGI' }, $class;
+    my $self = bless { name => $args{name}, manner => {}, seen => {} }, $class;
     return $self->set(%args);
 }
 
 sub set {
     my ($self, %args) = @_;
-    $self->{rank} = $args{quiet} ? $RANK{error} : $RANK{ $args{level} || 'info' };
-    $self->{json} = ($args{format} || 'text') eq 'json';
+    $self->{manner}{rank} = $args{quiet} ? $RANK{error} : $RANK{ $args{level} || 'info' };
+    $self->{manner}{json} = ($args{format} || 'text') eq 'json';
     return $self;
+}
+
+# `seen` and `manner` are shared with the log of the whole server.
+sub of {
+    my ($self, $part) = @_;
+    return bless { %$self, name => join ': ', grep { defined } $self->{name}, $part }, ref $self;
 }
 
 sub _write {
     my ($self, $level, $text, $request) = @_;
-    return if $RANK{$level} > $self->{rank};
-    $text =~ s/\s+\z//;
-    $text =~ s/\APAGI(?: Server)?\b/$self->{name}/ if $self->{name} ne 'PAGI';
+    return $self->_write_after(defined $self->{name} ? "$self->{name}: " : '', $level, $text, $request);
+}
+
+# `begin`: the beginning of the line, before the name of the request.
+sub _write_after {
+    my ($self, $begin, $level, $text, $request) = @_;
+    return if $RANK{$level} > $self->{manner}{rank};
+    my @message = ($begin, $level, $text =~ s/\s+\z//r, $request);
     $self->_tell_suppressed(time - WINDOW);
-    $self->_print($level, $text, $request) if $self->_may_pass($level, $text, $request);
+    $self->_print(@message) if $self->_may_pass(@message);
     return;
 }
 
 sub _may_pass {
-    my ($self, $level, $text, $request) = @_;
-    my $kind = substr $text, 0, KIND_LENGTH;
+    my ($self, @message) = @_;
+    my $kind = substr "$message[0]$message[2]", 0, KIND_LENGTH;
     $kind =~ s/[0-9]+/#/g;
     my $seen = $self->{seen};
     $self->flush if !$seen->{$kind} && keys %$seen >= KINDS_MAX;
-    my $entry = $seen->{$kind} ||= { since => time, count => 0, level => $level };
+    my $entry = $seen->{$kind} ||= { since => time, count => 0 };
     $entry->{count}++;
     return 1 if $entry->{count} <= BURST;
-    @{$entry}{qw(text request)} = ($text, $request);
+    $entry->{message} = \@message;
     return 0;
 }
 
@@ -66,7 +77,8 @@ sub _tell_suppressed {
         my $entry = delete $seen->{$kind};
         my $more  = $entry->{count} - BURST;
         next if $more <= 0;
-        $self->_print(@{$entry}{qw(level text request)}, "($more more like this) ");
+        my ($begin, @message) = @{ $entry->{message} };
+        $self->_print("($more more like this) $begin", @message);
     }
     return;
 }
@@ -103,16 +115,16 @@ sub line {
 
 # A handler of somebody else's has its own idea of a line.
 sub _print {
-    my ($self, $level, $text, $request, $more) = @_;
+    my ($self, $begin, $level, $text, $request) = @_;
     my $name = $request ? PAGI::Server::RequestName::text($request) : '';
-    $text =~ s/\A((?:PAGI: )?)/$1$name: / if length $name;
-    $text = "$more$text" if defined $more;
+    $text = length($name) ? "$begin$name: $text" : "$begin$text";
+    my $is_json = $self->{manner}{json};
     local $PRINTING = 1;
     my $handler = $SIG{__WARN__};
     my $is_ours = !$handler || $ADOPTER && $handler eq $ADOPTER;
-    my $line    = $self->{json} ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
-    if    ($is_ours && _is_journal())  { $line = _ranked($level, $line) }
-    elsif ($is_ours && !$self->{json}) { $line = _time() . " $line" }
+    my $line    = $is_json ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
+    if    ($is_ours && _is_journal()) { $line = _ranked($level, $line) }
+    elsif ($is_ours && !$is_json)     { $line = _time() . " $line" }
     local $@;
     # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.
     eval { CORE::warn($line); 1 } or print STDERR $line;
@@ -169,6 +181,8 @@ sub warn  { my ($self, @what) = @_; return $self->_write(warn  => @what) }
 sub info  { my ($self, @what) = @_; return $self->_write(info  => @what) }
 sub debug { my ($self, @what) = @_; return $self->_write(debug => @what) }
 
+sub plain { my ($self, $level, $text) = @_; return $self->_write_after('', $level, $text) }
+
 sub ranked {
     my ($self, $rank, @what) = @_;
     return $self->_write($NAME[$rank] || 'error', @what);
@@ -186,8 +200,9 @@ PAGI::Server::Log - the server's own messages
 
 =head1 SYNOPSIS
 
-    my $log = PAGI::Server::Log->new(level => 'info');
-    $log->info('PAGI Server listening on http://127.0.0.1:5000/');
+    my $log = PAGI::Server::Log->new(name => 'PAGI', level => 'info');
+    $log->info('the server has stopped');              # PAGI: the server has stopped
+    $log->of('status')->warn('has ended');             # PAGI: status: has ended
 
 =head1 DESCRIPTION
 
@@ -204,17 +219,23 @@ indented, so that nothing in it looks like another message.
 
 =head2 new
 
-    my $log = PAGI::Server::Log->new(level => 'debug', quiet => 0, format => 'json');
+    my $log = PAGI::Server::Log->new(name => 'PAGI', level => 'debug', quiet => 0, format => 'json');
 
-C<level> is the least important level that is written: C<error>, C<warn>, C<info> or C<debug>. With a true
-C<quiet> only errors are written. C<format> is C<text> or C<json>: an object with C<time>, C<level>, C<pid>
-and C<message> per line.
+Messages begin with C<name>, if it is given. C<level> is the least important level that is written: C<error>,
+C<warn>, C<info> or C<debug>. With a true C<quiet> only errors are written. C<format> is C<text> or C<json>:
+an object with C<time>, C<level>, C<pid> and C<message> per line.
 
 =head2 set
 
     $log->set(level => 'warn');
 
-Changes all of that.
+Changes level and format, for the logs of the server's parts, too.
+
+=head2 of
+
+    my $log = $log->of('status');
+
+The log of a part of the server, whose messages begin with its name as well.
 
 =head2 flush
 
@@ -253,6 +274,12 @@ names it, and C<json> has the same as keys besides: C<id>, C<client>, C<method>,
 =head2 debug
 
     $log->debug('lifespan is not supported');
+
+=head2 plain
+
+    $log->plain(info => 'PAGI Server listening on http://127.0.0.1:5000/');
+
+A message without the name.
 
 =head2 ranked
 

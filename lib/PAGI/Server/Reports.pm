@@ -65,7 +65,7 @@ sub _send_by_reading { my ($self, @event) = @_; return $self->_files->send_by_re
 sub _notice {
     my ($self, $rank, $text) = @_;
     $text =~ s/, see \K([a-z0-9_]+)/PAGI::Server::Options::of_limit($1)/e;
-    $self->_log->ranked($rank, "PAGI: $text");
+    $self->_log->ranked($rank, $text);
     return;
 }
 
@@ -73,13 +73,13 @@ sub _notice {
 sub _request_notice {
     my ($self, $text, $about) = @_;
     $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;
-    $self->_log->ranked($about->[0], "PAGI: $text", _request($about));
+    $self->_log->ranked($about->[0], $text, _request($about));
     return;
 }
 
 sub _poll_failed {
     my ($self, $reason) = @_;
-    $self->_log->error("PAGI: the engine cannot wait for events: $reason");
+    $self->_log->error("the engine cannot wait for events: $reason");
     return;
 }
 
@@ -103,8 +103,8 @@ sub _lost {
 
 sub _state_lost {
     my ($self, $exception) = @_;
-    $self->_log->error('PAGI: the lifespan state cannot be copied for a request: '
-            . PAGI::Server::Exception::text($exception));
+    $self->_log->error(
+        'the lifespan state cannot be copied for a request: ' . PAGI::Server::Exception::text($exception));
     return;
 }
 
@@ -119,13 +119,13 @@ sub _app_died {
 sub _app_left {
     my ($self, $exception, $about) = @_;
     my $text = PAGI::Server::Exception::text($exception);
-    $self->_log->debug("PAGI: the application died $about->[0]: $text", _request($about));
+    $self->_log->debug("the application died $about->[0]: $text", _request($about));
     return;
 }
 
 sub _sent_late {
     my ($self, $type, $about) = @_;
-    $self->_log->debug("PAGI: $type does nothing: the response is complete", _request($about));
+    $self->_log->debug("$type does nothing: the response is complete", _request($about));
     return;
 }
 
@@ -165,7 +165,7 @@ sub _idle_timeout {
     my $end     = $streams ? 'resetting stream' : 'closing connection';
     my $limit   = $self->{instance}->options->{$option};
     my $text    = "$name idle timeout (${limit}s) - $end";
-    $self->_log->warn("PAGI: $text", _request($about));
+    $self->_log->warn($text, _request($about));
     return;
 }
 
@@ -177,10 +177,10 @@ sub _request {
 sub _report {
     my ($self, $exception, $about, $text) = @_;
     my $request = _request($about);
-    $self->_log->error("PAGI: $text", $request);
+    $self->_log->error($text, $request);
     my $on_error = $self->{instance}->options->{on_error} or return;
     eval { $on_error->($exception, $about ? $about->[1] : undef, $request); 1 }
-        or $self->_log->error('PAGI: on_error died: ' . PAGI::Server::Exception::text($@));
+        or $self->_log->error('on_error died: ' . PAGI::Server::Exception::text($@));
     return;
 }
 

@@ -219,7 +219,7 @@ sub _need_app {
     my %given = @{ $self->{arguments} || [] };
     push @{ $self->{arguments} }, root => '.' if !defined $given{root};
     my $root = File::Spec->rel2abs($given{root} // '.');
-    $self->_log->info("PAGI: no application is named: serving the files of $root");
+    $self->_log->info("no application is named: serving the files of $root");
     return;
 }
 
@@ -282,7 +282,7 @@ sub _choose_mode {
     $ENV{PAGI_ENV} = $self->{mode} = $mode;
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
-    $self->_log->warn("PAGI: '$mode' is none of the modes @known$hint") if $hint;
+    $self->_log->warn("'$mode' is none of the modes @known$hint") if $hint;
     # A daemon has no standard error to write to.
     my $silent = $mode eq 'production' || $options->{daemonize};
     return if exists $options->{access_log};
@@ -338,7 +338,7 @@ sub _loaded_app {
         arguments => $self->{arguments}
     );
     my $doubt = PAGI::Server::AppLoader->doubt(%which);
-    $self->_log->warn("PAGI: $doubt") if defined $doubt && $self->_is_first;
+    $self->_log->warn($doubt) if defined $doubt && $self->_is_first;
     return $app;
 }
 
@@ -397,7 +397,7 @@ sub _load_mounts {
             arguments => $self->{arguments}
         );
         push @loaded, { %$mount, app => $self->_wrapped($app, $mount->{kind}) };
-        $self->_log->warn("PAGI: $_") for $subs ? $subs->complaints : ();
+        $self->_log->warn($_) for $subs ? $subs->complaints : ();
     }
     return PAGI::Server::Mounts->new(@loaded);
 }
@@ -633,7 +633,7 @@ sub _choose_front {
     my ($self, $errors) = @_;
     return sub { $errors->settle if $errors }
         if !$self->{options}{daemonize} || Peregrine::Handover->from_environment;
-    $self->_log->warn('PAGI: --daemonize without --error-log: nobody will be told of what goes wrong')
+    $self->_log->warn('--daemonize without --error-log: nobody will be told of what goes wrong')
         if !$errors;
     return Peregrine::Daemon->daemonize($errors);
 }
@@ -642,6 +642,7 @@ sub _log {
     my ($self) = @_;
     my $options = $self->{options};
     return PAGI::Server::Log->new(
+        name   => 'PAGI',
         level  => $options->{log_level},
         format => $options->{log_format},
         quiet  => $options->{quiet}
@@ -667,7 +668,7 @@ sub _run_here {
 sub _reopen {
     my ($self, $errors) = @_;
     my $problem = $errors->reopen;
-    $self->_log->error("PAGI: $problem") if defined $problem;
+    $self->_log->error($problem) if defined $problem;
     return;
 }
 
@@ -714,7 +715,7 @@ sub _load_future_io {
     };
     return if $fits;
     my $problem = _line($@) =~ s/\n.*//sr;
-    $self->_log->$level("PAGI: Future::IO does not use the server's loop: $problem");
+    $self->_log->$level("Future::IO does not use the server's loop: $problem");
     return;
 }
 

@@ -54,11 +54,11 @@ sub reload_all {
     my %each = map { $_ => $_ } @all;
     for my $tls (values %each) {
         if (eval { $tls->reload }) {
-            $log->info('PAGI: the certificate files are loaded again');
+            $log->info('the certificate files are loaded again');
             $class->tell_outdated($log, $tls);
             next;
         }
-        $log->error("PAGI: the certificate files cannot be used, the old ones stay: $@");
+        $log->error("the certificate files cannot be used, the old ones stay: $@");
     }
     return;
 }
@@ -81,7 +81,7 @@ sub tell_outdated {
 sub _warn_once {
     my ($log, @problems) = @_;
     my %seen = map { $_ => 1 } @problems;
-    $log->warn("PAGI: $_") for sort keys %seen;
+    $log->warn($_) for sort keys %seen;
     return;
 }
 

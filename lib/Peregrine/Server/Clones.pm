@@ -80,7 +80,6 @@ sub start {
     $self->{threads} = Peregrine::Threads->new(
         loop          => $instance->loop,
         log           => $log,
-        name          => $instance->application->name,
         count         => $count,
         start_timeout => $configuration->start_timeout,
         stop_timeout  => sub { $weak->deadline->for_interpreter($weak->options, @_) },
@@ -96,7 +95,7 @@ sub start {
         on_lost      => sub {
             return if $_[0] < LOST_MAX || !$weak || $told++;
             $weak->log->error(
-                'PAGI: interpreters that do not come back: ' . LOST_MAX . ': a new process takes over');
+                'interpreters that do not come back: ' . LOST_MAX . ': a new process takes over');
             $weak->ask_for_replacement('lost');
         },
     );
@@ -150,8 +149,7 @@ sub _serve_in_clone {
         link              => $link,
         loop              => $loop,
         server            => $instance,
-        log               => $instance->log,
-        name              => $application->name . ": interpreter $number",
+        log               => $instance->log->of("interpreter $number"),
         heartbeat_timeout => 0,
         is_thread         => 1,
     );

@@ -170,7 +170,7 @@ sub open_sockets {
         reuseport => $options->{reuseport},
         owner     => $owner,
     );
-    $log->warn("PAGI: nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
+    $log->warn("nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
     return;
 }
 

@@ -31,7 +31,7 @@ sub make {
     my $options = $configuration->options;
     my $worker  = Peregrine::Worker->new($args{limits});
     $worker->body_folder($options->{body_folder} // File::Spec->tmpdir);
-    $worker->use_thread >= 0 || die "PAGI: cannot make a thread for the engine: $!\n"
+    $worker->use_thread >= 0 || die "cannot make a thread for the engine: $!\n"
         if $options->{engine} eq 'thread';
     my $self = $class->_new($configuration, $worker);
     $self->{header_count} = $options->{max_header_count};

@@ -188,7 +188,7 @@ sub _use_interpreters {
     $worker->serve_for($self->{reports});
     $self->{application}->add_routes($worker);
     $worker->use_interpreters(fileno $self->{engine_socket}, $self->options->{max_concurrency}) >= 0
-        or die "PAGI: the engine cannot serve interpreters: $!\n";
+        or die "the engine cannot serve interpreters: $!\n";
     return;
 }
 
@@ -309,8 +309,7 @@ sub connections_gone {
         after => LOST_S,
         code  => sub {
             return if !$weak || !$weak->{running};
-            $weak->{log}->warn(
-                $weak->{application}->name . ': the engine has gone: another worker is to join the next one');
+            $weak->{log}->warn('the engine has gone: another worker is to join the next one');
             $weak->ask_for_replacement('engine');
         }
     );

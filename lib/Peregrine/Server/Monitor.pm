@@ -148,8 +148,8 @@ sub _tell {
     my ($self)    = @_;
     my @listeners = $self->{listeners}->all;
     my @public    = grep { PAGI::Server::Banner->is_public($_) } @listeners;
-    $self->{log}->info('PAGI: status at ' . PAGI::Server::Banner->place($_)) for @listeners;
-    $self->{log}->warn('PAGI: whoever can connect to '
+    $self->{log}->info('status at ' . PAGI::Server::Banner->place($_)) for @listeners;
+    $self->{log}->warn('whoever can connect to '
             . join(', ', map { $_->url('http') } @public)
             . ' sees the status of the server, which is not meant for everybody')
         if @public;
@@ -180,12 +180,11 @@ sub start_process {
     my ($self, $loop, @places) = @_;
     $self->{listeners} or return;
     $self->_tell;
-    my $heartbeat = $self->{heartbeat};
+    my ($heartbeat, $log) = ($self->{heartbeat}, $self->{log}->of('status'));
     weaken(my $weak = $self);
     my $master = $self->{master} = Peregrine::Master->new(
         loop              => $loop,
-        log               => $self->{log},
-        name              => 'PAGI: status',
+        log               => $log,
         role              => 'status',
         count             => 1,
         heartbeat_timeout => $heartbeat,
@@ -199,14 +198,12 @@ sub start_process {
                 link              => $record->{link},
                 loop              => $own_loop,
                 server            => $weak->_instance($own_loop),
-                log               => $weak->{log},
-                name              => 'PAGI: status',
+                log               => $log,
                 heartbeat_timeout => $heartbeat,
             )->serve;
         },
     );
-    $master->start->on_fail(sub { $weak && $weak->{log}->error("PAGI: status is not served: $_[0]") })
-        ->retain;
+    $master->start->on_fail(sub { $weak && $weak->{log}->error("status is not served: $_[0]") })->retain;
     return;
 }
 

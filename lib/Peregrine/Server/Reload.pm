@@ -17,16 +17,10 @@ use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
 # Changed files that a message names.
 use constant NAMED_MAX => 3;
 
-# `log`, `name`; `folders`, `sources` and `ignore` for Peregrine::FileWatch.
+# `log`; `folders`, `sources` and `ignore` for Peregrine::FileWatch.
 sub new {
     my ($class, %args) = @_;
     return bless {%args}, $class;
-}
-
-sub _tell {
-    my ($self, $level, $text) = @_;
-    $self->{log}->$level("$self->{name}: $text");
-    return;
 }
 
 # ---- In the master ------------------------------------------------------------------------------
@@ -42,10 +36,10 @@ sub watch {
         on_change => sub { $weak && $on_change->($weak->_changed(@_)) },
         on_excess => sub {
             my ($max) = @_;
-            $weak->_tell(warn => "only $max files are watched: name other folders by --reload-dir") if $weak;
+            $weak->{log}->warn("only $max files are watched: name other folders by --reload-dir") if $weak;
         },
     );
-    $self->_tell(info => 'the application is loaded again when files change in: '
+    $self->{log}->info('the application is loaded again when files change in: '
             . join(', ', map { _shown($_) } @{ $self->{folders} }, @{ $self->{sources} || [] }));
     return (
         stands_in => 1,
@@ -61,7 +55,7 @@ sub _changed {
     splice @names, NAMED_MAX if $more > 0;
     my %own = map  { $_ => 1 } _loaded_files();
     my @own = grep { $own{$_} } @paths;
-    $self->_tell(warn => "the server has loaded @own itself: for that, start it again") if @own;
+    $self->{log}->warn("the server has loaded @own itself: for that, start it again") if @own;
     return 'changed: ' . join(', ', @names) . ($more > 0 ? " and $more more" : '');
 }
 
@@ -158,7 +152,7 @@ application that cannot start there is one that says why.
 =head2 new
 
     my $reload = Peregrine::Server::Reload->new(
-        log => $log, name => 'PAGI', folders => \@folders, sources => \@sources, ignore => \@files,
+        log => $log, folders => \@folders, sources => \@sources, ignore => \@files,
     );
 
 =head2 watch, stop

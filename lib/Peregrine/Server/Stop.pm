@@ -99,11 +99,11 @@ sub give_up {
     my ($self, $failure) = @_;
     my $stopping = delete $self->{stopping} or return;
     my $instance = $self->{instance};
-    $self->_log->error("PAGI: the stop went wrong: $failure") if defined $failure;
+    $self->_log->error("the stop went wrong: $failure") if defined $failure;
     $instance->finish(1);
     delete $self->{steps};
     $self->{deadline}->clear;
-    $self->_log->info('PAGI: the server has stopped') if !$instance->number;
+    $self->_log->info('the server has stopped') if !$instance->number;
     $stopping->done;
     return;
 }
@@ -127,7 +127,7 @@ sub _drain {
     my $count = $self->_worker->stats->{exchanges};
     $self->_limit_drain;
     my $seconds = sprintf '%.3g', $self->_time_to_drain;
-    $self->_log->info("PAGI: requests in flight: $count, which have $seconds seconds") if $count;
+    $self->_log->info("requests in flight: $count, which have $seconds seconds") if $count;
     return;
 }
 
@@ -170,7 +170,7 @@ sub hurry {
     my $instance = $self->{instance};
     return                   if $instance->is_starting;
     return $self->_cut($why) if $self->{stopped};
-    $self->_log->warn("PAGI: $why: not waiting for the application's shutdown");
+    $self->_log->warn("$why: not waiting for the application's shutdown");
     $instance->abandon_application;
     return;
 }
@@ -180,7 +180,7 @@ sub _cut {
     my $count = $self->{instance}->connection_count;
     $self->{patience} = 'none';
     return $self->connections_gone if !$count;
-    $self->_log->warn("PAGI: $why: force-closing $count active connections");
+    $self->_log->warn("$why: force-closing $count active connections");
     $self->_worker->cut;
     return;
 }
@@ -196,7 +196,7 @@ sub connections_gone {
         return;
     }
     $self->_stop_waiting('leave_timer');
-    $self->_log->warn("PAGI: not waiting for applications that run on: ${\($busy + $leaving)}")
+    $self->_log->warn("not waiting for applications that run on: ${\($busy + $leaving)}")
         if $busy + $leaving;
     delete @{$self}{qw(stopped patience)};
     $stopped->done;
@@ -208,7 +208,7 @@ sub connections_gone {
 sub _wait_for_applications {
     my ($self, $count) = @_;
     return if $self->{leave_timer};
-    $self->_log->info("PAGI: all connections are closed, applications still running: $count");
+    $self->_log->info("all connections are closed, applications still running: $count");
     $self->{leave_timer} = $self->_loop->watch_time(
         after => LEAVE_S,
         code  => sub {

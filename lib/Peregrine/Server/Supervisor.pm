@@ -29,7 +29,7 @@ sub CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args, name => $args{application}->name }, $class;
+    my $self = bless {%args}, $class;
     $self->{deadline} = Peregrine::Deadline->new;
     weaken($self->{server});
     $self->configure($args{configuration});
@@ -43,7 +43,7 @@ sub use_loop {
     weaken($self->{loop});
     weaken(my $weak = $process);
     $self->{takeover} = Peregrine::Server::Takeover->new(
-        %{$self}{qw(loop log name pid_file)},
+        %{$self}{qw(loop log pid_file)},
         limit     => $self->{configuration}->start_timeout,
         process   => $process,
         listeners => [ $self->{listeners}, $self->{monitor}->listeners ],
@@ -90,12 +90,6 @@ sub connection_count {
     $count += $_->{connections} || 0
         for $self->{master} && !$self->is_foreign ? $self->{master}->children : ();
     return $count;
-}
-
-sub _tell {
-    my ($self, $level, $text) = @_;
-    $self->{log}->$level("$self->{name}: $text");
-    return;
 }
 
 # ---- Start --------------------------------------------------------------------------------------
@@ -152,7 +146,7 @@ sub _start_engine {
     weaken(my $weak = $self);
     $self->{engine_master} = Peregrine::Master->new(
         $self->_master_arguments,
-        name              => "$self->{name}: engine",
+        log               => $self->{log}->of('engine'),
         role              => 'engine',
         count             => 1,
         heartbeat_timeout => $self->{configuration}->engine_heartbeat,
@@ -171,7 +165,6 @@ sub _make_master {
     $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
     return Peregrine::Master->new(
         $self->_master_arguments,
-        name              => $self->{name},
         count             => $placement->processes,
         spread            => $self->{spread},
         heartbeat_timeout => $self->_interpreter_heartbeat,
@@ -244,13 +237,13 @@ sub restart {
     PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
     $self->{engine_master}->tell('load')              if @tls && $self->{engine_master};
     return $self->_renew('SIGHUP')                    if $self->{reload};
-    $self->_tell(info => 'SIGHUP: ' . $self->_what_restarts);
+    $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
     return $self->{master}->restart;
 }
 
 sub _renew {
     my ($self, $why) = @_;
-    $self->_tell(info => "$why: the application is loaded again");
+    $self->{log}->info("$why: the application is loaded again");
     $self->{master}->renew;
     return Future->done;
 }
@@ -273,10 +266,10 @@ sub change_interpreters {
     my ($master, $placement) = @{$self}{qw(master placement)};
     my $clones = $placement->has_clones;
     my $count  = $by + ($clones ? $placement->interpreters : $master->wanted);
-    return $self->_tell(warn => 'SIGTTOU: there is one worker only, which stays') if $count < 1;
-    return $self->_tell(warn => "SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
+    return $self->{log}->warn('SIGTTOU: there is one worker only, which stays') if $count < 1;
+    return $self->{log}->warn("SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
         if $count > WORKERS_MAX;
-    $self->_tell(info => ($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
+    $self->{log}->info(($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
     if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
     else         { $master->set_count($count) }
     return;
@@ -285,7 +278,7 @@ sub change_interpreters {
 # Handles USR2: starts a new program on the same sockets.
 sub hand_over {
     my ($self) = @_;
-    return $self->_tell(warn => 'SIGUSR2: the server does not serve yet, or no more')
+    return $self->{log}->warn('SIGUSR2: the server does not serve yet, or no more')
         if !$self->{master}->is_running;
     my %own = $self->{listeners}->for_handover;
     return $self->{takeover}->start(
@@ -346,7 +339,7 @@ sub end {
 # (Peregrine::Process/detach_signals).
 sub _all_stopped {
     my ($self) = @_;
-    $self->_tell(info => 'the server has stopped');
+    $self->{log}->info('the server has stopped');
     $self->{loop}->later(sub {
         $self->close;
         $self->{deadline}->clear;
@@ -409,11 +402,11 @@ sub configuration_of_child {
 # connection to the master.
 sub _instance {
     my ($self, $record, %args) = @_;
-    my $name = delete $args{name} // ": worker $record->{number}";
+    my $name = delete $args{name} // "worker $record->{number}";
     PAGI::Server::Options::forget_environment();
     my $configuration = $self->configuration_of_child;
     my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
-    my $log           = $configuration->make_log($self->{name});
+    my $log           = $configuration->make_log($self->{application}->name);
     $self->{monitor}->leave_place;
     my $instance = Peregrine::Server::Instance->new(
         %{$self}{qw(placement listeners application reopens)},
@@ -432,8 +425,7 @@ sub _instance {
         link              => $record->{link},
         loop              => $loop,
         server            => $instance,
-        log               => $log,
-        name              => $self->{name} . $name,
+        log               => $log->of($name),
         heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_interpreter_heartbeat,
     );
     return ($instance, $child, $loop);
@@ -445,7 +437,7 @@ sub _serve_as_engine {
     my ($instance, $child, $loop) = $self->_instance(
         $record,
         role          => 'engine',
-        name          => ': the engine',
+        name          => 'the engine',
         number        => 1,
         engine_socket => $self->{engine_socket},
         accepts_later => !$self->{running},

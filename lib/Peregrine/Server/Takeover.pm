@@ -10,7 +10,7 @@ use Peregrine::Handover;
 use Peregrine::Inherited;
 use Scalar::Util qw(weaken);
 
-# `loop`, `log`, `name`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has
+# `loop`, `log`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has
 # for its start; `leave`: what the old one does when the new one serves.
 sub new {
     my ($class, %args) = @_;
@@ -19,22 +19,16 @@ sub new {
     return $self;
 }
 
-sub _tell {
-    my ($self, $level, $text) = @_;
-    $self->{log}->$level("$self->{name}: $text");
-    return;
-}
-
 # ---- In the old program -------------------------------------------------------------------------
 
 # `handover` are the arguments of Peregrine::Handover.
 sub start {
     my ($self, %handover) = @_;
     my $before = $self->{handover};
-    return $self->_tell(warn => 'SIGUSR2: process ' . $before->pid . ' is about to take over already')
+    return $self->{log}->warn('SIGUSR2: process ' . $before->pid . ' is about to take over already')
         if $before;
     my $instead = $self->_instead;
-    return $self->_tell(warn => "SIGUSR2: nothing to do: $instead") if defined $instead;
+    return $self->{log}->warn("SIGUSR2: nothing to do: $instead") if defined $instead;
     my $file     = $self->{pid_file};
     my $handover = eval {
         Peregrine::Handover->start(
@@ -44,12 +38,12 @@ sub start {
             fork   => sub { Peregrine::Fork::child() },
         );
     };
-    return $self->_tell(error => 'SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
+    return $self->{log}->error('SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
         if !$handover;
     $self->{handover} = $handover;
     weaken(my $weak = $self);
     my $pid = $handover->pid;
-    $self->_tell(info => "SIGUSR2: process $pid is to take over when it serves");
+    $self->{log}->info("SIGUSR2: process $pid is to take over when it serves");
     $handover->link->watch($self->{loop}, sub { $weak && $_[0] eq 'serving' && $weak->_handed_over },
         sub { });
     $self->{loop}->watch_process($pid => sub { $weak && $weak->_ended($_[1]) });
@@ -75,7 +69,7 @@ sub _limit {
     $self->{timer} = $self->{loop}->watch_time(
         after => $seconds,
         code  => sub {
-            $weak->_tell(error => "SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
+            $weak->{log}->error("SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
             kill KILL => $pid;
         }
     );
@@ -95,7 +89,7 @@ sub _handed_over {
     return if $self->{is_over}++;
     my $pid = $self->{handover}->pid;
     $self->unlimit;
-    $self->_tell(info => "process $pid serves: this one leaves");
+    $self->{log}->info("process $pid serves: this one leaves");
     $_->leave_files for @{ $self->{listeners} };
     $self->{pid_file}->let_go if $self->{pid_file};
     $self->{process}->hand_over($pid);
@@ -109,7 +103,7 @@ sub _ended {
     return if $self->{is_over};
     my $handover = delete $self->{handover};
     $handover->link->close;
-    $self->_tell(error => 'SIGUSR2: process '
+    $self->{log}->error('SIGUSR2: process '
             . $handover->pid . ' '
             . Peregrine::Fork::how_it_ended($status)
             . ' and has not taken over: this one goes on');
@@ -156,7 +150,7 @@ starts the program, this class decides when the old one leaves.
 =head2 new
 
     my $takeover = Peregrine::Server::Takeover->new(
-        loop => $loop, log => $log, name => 'PAGI', limit => 80, process => $process,
+        loop => $loop, log => $log, limit => 80, process => $process,
         pid_file => $file, listeners => [$listeners], leave => sub { $supervisor->retire },
     );
 

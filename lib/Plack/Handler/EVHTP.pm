@@ -23,7 +23,7 @@ sub defaults {
     my $obstacle = $workers && !defined $chosen && $^O eq 'linux' ? _obstacle() : undef;
 
     if (defined $obstacle) {
-        PAGI::Server::Log->new(name => 'Peregrine')->warn("Peregrine: $obstacle: the workers are processes");
+        PAGI::Server::Log->new(name => 'Peregrine')->warn("$obstacle: the workers are processes");
         $defaults{engine} = 'process';
     }
     return %defaults;

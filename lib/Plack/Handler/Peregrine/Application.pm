@@ -26,6 +26,7 @@ sub load {
 
 sub app             { return $_[0]{app} }
 sub name            { return 'Peregrine' }
+sub title           { return 'Peregrine' }
 sub way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
 sub is_async        { return 0 }
 sub shows_errors    { return 0 }
@@ -83,7 +84,7 @@ The methods of L<PAGI::Server::Application> for an application of PSGI.
 
 =head1 METHODS
 
-=head2 new, load, app, name, way_to_new_code, can_be_cloned, is_async, shows_errors
+=head2 new, load, app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
 
 =head2 add_routes, start, stop_start, attach, end, abandon
 

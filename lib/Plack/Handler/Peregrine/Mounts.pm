@@ -43,6 +43,7 @@ sub _part {
 
 sub app             { return $_[0]{app} }
 sub name            { return 'Peregrine' }
+sub title           { return 'Peregrine' }
 sub way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
 sub is_async        { return 1 }
 sub shows_errors    { return PAGI::Server::Application->shows_errors }
@@ -130,7 +131,7 @@ L<PAGI::Server::Mounts>.
 
 The second way is for processes that have not loaded the applications: C<path>, C<host> and C<kind> of each.
 
-=head2 load, app, name, way_to_new_code, can_be_cloned, is_async, shows_errors
+=head2 load, app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
 
 =head2 add_routes, start, stop_start, attach, end, abandon
 
