@@ -118,6 +118,16 @@ websocket '/denied' => sub ($c) {
     $c->render(text => 'denied', status => 403);
 };
 websocket '/url' => sub ($c) { $c->send($c->url_for->to_abs->to_string) };
+my @listening;
+websocket '/all' => sub ($c) {
+    push @listening, $c;
+    $c->on(message => sub ($, $text) { $_->send($text) for @listening });
+    $c->on(finish  => sub { die "the end dies\n" });
+};
+get '/end-dies' => sub ($c) {
+    $c->tx->on(finish => sub { die "the end dies\n" });
+    $c->render(text => 'whole');
+};
 websocket '/refused' => sub ($c) { $c->render(text => 'no', status => 403) };
 
 Mojo::Server::Peregrine->new(app => app)->to_pagi_app;
@@ -133,6 +143,10 @@ sub check_server {
         'facts of the request';
     is body(post($port, '/echo', 'x' x 90_000)),      'x' x 90_000, 'a body there and back';
     is post($port, '/echo', 'x' x 120_000)->{status}, 413,          'but not one beyond max_request_size';
+    my $kept = TestClient->new($port);
+    is body($kept->send("GET /end-dies HTTP/1.1\r\nHost: h\r\n\r\n")->response), 'whole',
+        'a request whose `finish` dies, on a connection that is kept'
+        for 1, 2;
     is get($port, $_), undef, "$_ has no response" for '/idle?seconds=0.05', '/cut';
     is body(get($port, "/$_->[0]")), $_->[1], $_->[0]
         for [ later => 'later' ], [ promise => 'kept' ], [ chunks => 'part 2;part 1;part 0;' ],
@@ -176,6 +190,11 @@ sub check_websocket {
     my $ended = TestWebSocket->open($server->port, '/plain-end');
     $ended->text('end');
     is $ended->next, 'close', 'an end without a code';
+    my @pair = map { TestWebSocket->open($server->port, '/all') } 1, 2;
+    $pair[0]->close_frame(1000);
+    is $pair[0]->next, 'close 1000', 'a WebSocket whose `finish` dies';
+    $pair[1]->text('still');
+    is $pair[1]->next, 'text still', 'does not keep others from what is sent to all';
     my $idle = TestWebSocket->open($server->port, '/quiet?seconds=0.5');
     is $idle->next, 'end', 'inactivity_timeout ends a WebSocket';
     my $url = TestWebSocket->open($server->port, '/url');

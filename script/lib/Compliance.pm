@@ -10,6 +10,8 @@ use Text::Wrap ();
 our $FOLDER = 'docs/conformance';
 our $PAGE   = 'lib/PAGI/Server/Compliance.pod';
 
+my $AUTOBAHN_LINES = qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/;
+
 # In the order of the page. `what`: in POD; `lines`: what of the judge's output is the result; `by`: whose
 # judgement it is, from the output or a command's.
 my @JUDGES = (
@@ -50,8 +52,14 @@ my @JUDGES = (
         what  => 'The fuzzing client of the Autobahn testsuite, all of its cases: framing, pings,'
             . ' fragmentation, UTF-8, closing, limits, compression. First per class of cases, then what is'
             . ' against the rules.',
-        lines => qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/,
-        by    => sub { _first('script/autobahn.requirements', qr/^(autobahntestsuite==\S+)/) =~ s/==/ /r },
+        lines => $AUTOBAHN_LINES,
+        by    => \&_autobahn,
+    },
+    'websocket-mojolicious' => {
+        title => 'WebSockets of Mojolicious',
+        what  => 'The same cases, against an echo of Mojolicious on L<Mojo::Server::Peregrine>.',
+        lines => $AUTOBAHN_LINES,
+        by    => \&_autobahn,
     },
     http2 => {
         title => 'HTTP/2 (RFC 9113, RFC 7541)',
@@ -227,6 +235,10 @@ sub _filled ($text) {
     local $Text::Wrap::columns  = 111;
     local $Text::Wrap::unexpand = 0;
     return Text::Wrap::wrap('', '', $text) . "\n\n";
+}
+
+sub _autobahn () {
+    return _first('script/autobahn.requirements', qr/^(autobahntestsuite==\S+)/) =~ s/==/ /r;
 }
 
 sub _first ($file, $pattern) {

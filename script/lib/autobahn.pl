@@ -1,6 +1,6 @@
 # Runs the Autobahn testsuite's fuzzing client against a server, as many clients at once as there are
 # cores, and says what it found. Called by script/conformance, which has installed what is needed:
-#     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N] [--anew]
+#     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N] [--anew] [--mojolicious]
 # The whole of the cases is run in portions whose results are kept: a run that was broken off, or whose time
 # was up, goes on where it ended, as long as the same server is judged.
 # Does not know: where Python comes from, and what the cases are about.
@@ -27,23 +27,35 @@ my @PORTIONS = map { ["$_.*"] } (map { "12.$_" } 1 .. 5), (map { "13.$_" } 1 .. 
 my @LIMITS =
     qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_takeover=1 deflate_client_takeover=1);
 
+# The same for the server of Mojolicious' echo.
+my $MOJO_ECHO    = 'script/lib/autobahn_mojo.pl';
+my @MOJO_OPTIONS = map { ("--$_" => 16 * 2**20) } qw(max-ws-frame-size max-ws-message-size);
+push @MOJO_OPTIONS, '--ws-deflate-min-size' => 0;
+
+my %START  = (hello => \&start_hello,  mojo => \&start_mojo);
+my %DIGEST = (hello => \&digest_hello, mojo => \&digest_mojo);
+
 chdir $ROOT or die "$ROOT: $!\n";
 $| = 1;
-my %pids;               # of the processes that run now
+my $REPORT = "$BED/report";
+my %pids;    # of the processes that run now
 exit main(@ARGV);
 
 END { kill TERM => keys %pids if %pids }
 
 sub main ($wstest, @arguments) {
     my %option = (minutes => 60);
-    GetOptionsFromArray(\@arguments, \%option, 'cases=s', 'url=s', 'minutes=f', 'anew') && !@arguments
+    GetOptionsFromArray(\@arguments, \%option, 'cases=s', 'url=s', 'minutes=f', 'anew', 'mojolicious')
+        && !@arguments
         or return 2;
     $SIG{$_} = sub { exit 2 }
         for qw(INT TERM);
-    remove_tree("$BED/report") if $option{anew} || $option{cases} || $option{url};
-    make_path("$BED/report");
-    my $url      = $option{url} // start_server() // return 2;
-    my $judged   = judged($option{url});
+    $REPORT .= '-mojolicious' if $option{mojolicious};
+    remove_tree($REPORT)      if $option{anew} || $option{cases} || $option{url};
+    make_path($REPORT);
+    my $kind     = $option{mojolicious} ? 'mojo' : 'hello';
+    my $url      = $option{url} // $START{$kind}->() // return 2;
+    my $judged   = $option{url} // $DIGEST{$kind}->();
     my @portions = map  { portion($_) } $option{cases} ? ([ split /,/, $option{cases} ]) : @PORTIONS;
     my @kept     = grep { is_kept($_,  $judged) } @portions;
     my @others   = grep { !is_kept($_, $judged) } @portions;
@@ -59,17 +71,23 @@ sub main ($wstest, @arguments) {
 # Some of the cases, and the folder for what comes of them.
 sub portion ($cases) {
     my $name = join '+', map { s/\.?\*\z//r } @$cases;
-    return { list => $cases, cases => "@$cases", folder => "$BED/report/" . substr $name, 0, 100 };
+    return { list => $cases, cases => "@$cases", folder => "$REPORT/" . substr $name, 0, 100 };
 }
 
-# Identifies the server that is judged: its address, or a digest: results of another one are not taken.
-sub judged ($url) {
-    return $url if defined $url;
+# Digests of the server that is judged: results of another one are not taken.
+sub digest_hello () {
+    return digest("@LIMITS", '.peregrine/engine/lib/libperegrine.a', 'examples/c/hello.c');
+}
+
+sub digest_mojo () {
+    my $built = 'blib/arch/auto/*/*.so blib/lib/Mojo/*/Peregrine.pm blib/lib/Mojo/Server/Peregrine/*.pm';
+    return digest("@MOJO_OPTIONS", $MOJO_ECHO, glob $built);
+}
+
+sub digest ($options, @files) {
     my $sum = Digest::SHA->new(256);
-    $sum->addfile($_)
-        for "$ROOT/.peregrine/engine/lib/libperegrine.a", "$ROOT/examples/c/hello.c",
-        "$ROOT/script/autobahn.requirements";
-    return $sum->add("@LIMITS")->hexdigest;
+    $sum->addfile($_) for 'script/autobahn.requirements', @files;
+    return $sum->add($options)->hexdigest;
 }
 
 # Whether a portion's results are there.
@@ -78,17 +96,27 @@ sub is_kept ($portion, $judged) {
     return <$in> eq $judged;
 }
 
-# Compiles and starts examples/c/hello.c on a free port; its URL.
-sub start_server () {
+# Each starts a server on a free port; its URL.
+sub start_hello () {
     my $program = "$BED/hello";
     my @command = (qw(cc -std=c11 -D_GNU_SOURCE -O2 -o), $program, qw(-Iengine/include examples/c/hello.c));
     system(@command, qw(.peregrine/engine/lib/libperegrine.a -lssl -lcrypto -lpthread -lm)) == 0 or return;
     my $port = free_port();
-    start("$BED/report/server.log", $program, $port, @LIMITS);
-    for (my $end = time + 10; time < $end; sleep 0.05) {
+    return start_server($port, $program, $port, @LIMITS);
+}
+
+sub start_mojo () {
+    my $port = free_port();
+    return start_server($port, $^X, '-Mblib', 'bin/peregrine', qw(-E production --no-access-log --listen),
+        "127.0.0.1:$port", @MOJO_OPTIONS, $MOJO_ECHO);
+}
+
+sub start_server ($port, @command) {
+    start("$REPORT/server.log", @command);
+    for (my $end = time + 20; time < $end; sleep 0.05) {
         return "ws://127.0.0.1:$port" if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
     }
-    say STDERR 'conformance: examples/c/hello.c did not start';
+    say STDERR "conformance: @command did not start; see $REPORT/server.log";
     return;
 }
 
@@ -122,7 +150,7 @@ sub run_portions ($wstest, $url, $judged, $deadline, @portions) {
         my $pid = waitpid -1, POSIX::WNOHANG;
         if ($pid > 0) {
             delete $pids{$pid};
-            my $portion = delete $running{$pid} // return "the server ended; see $BED/report/server.log";
+            my $portion = delete $running{$pid} // return "the server ended; see $REPORT/server.log";
             return "the judge broke off; see $portion->{folder}/output.log" if $?;
             spew("$portion->{folder}/judged", $judged);
             say "done: $portion->{cases}";
@@ -200,7 +228,7 @@ sub report ($results, $seconds, $trouble, $expected) {
     my $missing = $trouble || !$ran || $expected && $ran != $expected;
     printf "%d cases%s, %d against the rules (%.0f s)\n",
         $ran, $missing ? ' of ' . ($expected // 'some') : '', scalar @bad, $seconds;
-    say 'conformance: ', $trouble // "the run broke off; see $BED/report" if $missing;
+    say 'conformance: ', $trouble // "the run broke off; see $REPORT" if $missing;
     return @bad || $missing ? 1 : 0;
 }
 

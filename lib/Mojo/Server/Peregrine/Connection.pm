@@ -9,6 +9,9 @@ use Mojo::Server::Peregrine::Stream;
 
 our $VERSION = '0.003000';
 
+# Transactions whose `finish` died, per process.
+use constant UNFINISHED_MAX => 1000;
+
 # Mojo::IOLoop finds the stream by the name of the connection, until `forget_stream`. Few applications ask.
 sub name_stream {
     my ($self, $name) = @_;
@@ -68,6 +71,19 @@ sub read_on {
     return;
 }
 
+# An application's `finish` may die, and then has not taken back what goes on using the transaction: as in the
+# daemon it is still there, and what is sent to it is dropped. It is kept for a while.
+sub close_transaction {
+    my ($self, $tx) = @_;
+    return if eval { $tx->closed; 1 };
+    my $server = $self->{server};
+    $server->app->log->error("The end of a transaction failed: $@");
+    my $kept = $server->{unfinished} //= [];
+    push @$kept, $tx;
+    shift @$kept if @$kept > UNFINISHED_MAX;
+    return;
+}
+
 # The peer sees that the response is not whole.
 sub cut {
     my ($self) = @_;
@@ -120,6 +136,10 @@ What waits for the client, and whether there is no room for more.
 =head2 read_on
 
 The client waits in between.
+
+=head2 close_transaction
+
+Tells the application of the end, and logs an exception of it.
 
 =head2 cut
 

@@ -230,7 +230,7 @@ sub _end {
     $tx->unsubscribe('resume');
     my ($sending, $waiting) = delete @{$self}{qw(sending waiting)};
     $waiting->cancel if $waiting && !$waiting->is_ready;
-    $tx->closed;
+    $self->close_transaction($tx);
     delete $tx->{peregrine};
     $self->forget_stream if $self->{stream};
     my $done = delete $self->{done};

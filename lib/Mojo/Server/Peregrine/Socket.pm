@@ -190,7 +190,7 @@ sub _end {
     delete $ws->{peregrine};
     my $waiting = delete $self->{waiting};
     $waiting->cancel if $waiting && !$waiting->is_ready;
-    $ws->closed;
+    $self->close_transaction($ws);
     delete $tx->{peregrine};
     $self->forget_stream if $self->{stream};
     my $done = delete $self->{done};
