@@ -312,6 +312,43 @@ APP
     is $server->stop, 0, 'it stops';
 };
 
+# It would take requests that wait in the kernel with it.
+subtest 'a process whose interpreters do not start accepts nothing when it is to leave' => sub {
+    local $psgi = write_file('tries.psgi', <<"APP");
+sub CLONE {
+    return if !-e '$dir/hold';
+    open my \$mark, '>', '$dir/tries.' . \$\$ or die \$!;
+    select undef, undef, undef, 0.02 while -e '$dir/hold';
+}
+sub { [ 200, [], ["\$\$"] ] };
+APP
+    unlink "$dir/hold";
+    my ($server, $port) = start(qw(-s EVHTP --workers 2));
+    my $first = get($port, '/')->{body};
+    write_file('hold', '');
+    kill KILL => $first;
+    my $held;
+    ok wait_for(
+        sub {
+            ($held) = map { /\.(\d+)\z/ } glob "$dir/tries.*";
+        },
+        60
+        ),
+        'a worker was killed, and no interpreter of the next one starts';
+    my $waits = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    $server->signal('HUP');
+    ok wait_for(
+        sub {
+            are_gone($held) && grep { /\d\z/ && !/\.$held\z/ } glob "$dir/tries.*";
+        },
+        60
+        ),
+        'HUP: it leaves, and another one tries to start';
+    unlink "$dir/hold";
+    is(($waits->response || { status => 'none' })->{status}, 200, '... which answers the client that waits');
+    is $server->stop, 0, 'it stops';
+};
+
 # In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
 my $PATIENCE = 3;
 
@@ -407,6 +444,46 @@ subtest 'interpreters that do not come back' => sub {
     ok wait_for(sub { are_gone($pid) }, 60), '... and the old one ends';
     is $server->stop, 0, 'it stops';
     unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|active threads/, 'nothing strange in the log';
+};
+
+# Whoever is asked writes its stack, and may be in the middle of changing that.
+subtest 'an interpreter is asked while it calls functions' => sub {
+    local $psgi = write_file('calls.psgi', <<"APP");
+use POSIX ();
+my \$asked = '$dir/asked';
+my %DO = (
+    '/calls' => sub {
+        open my \$mark, '>', "\$asked.new" or die \$!;
+        print {\$mark} Peregrine::thread_number();
+        close \$mark;
+        rename "\$asked.new", \$asked or die \$!;
+        my \$end = time + 60;
+        while (-e \$asked && time < \$end) { calls(30) for 1 .. 100 }
+    },
+    '/ask' => sub {
+        open my \$in, '<', \$asked or die \$!;
+        my \$thread = readline \$in;
+        open my \$null, '>', '/dev/null' or die \$!;
+        my \$before = POSIX::dup(2);
+        POSIX::dup2(fileno \$null, 2);
+        for (1 .. 2000) { Peregrine::ask_stuck_thread(\$thread); select undef, undef, undef, 0.0002 }
+        POSIX::dup2(\$before, 2);
+        unlink \$asked;
+    },
+);
+sub calls { my (\$more) = \@_; return \$more ? calls(\$more - 1) : sub { } }
+sub { (\$DO{ \$_[0]{PATH_INFO} } || sub { })->(); return [ 200, [], ["\$\$"] ] };
+APP
+    my ($server, $port) = start(qw(-s EVHTP --max-workers 2));
+    my $pid   = get($port, '/')->{body};
+    my $calls = TestClient->new($port)->send("GET /calls HTTP/1.1\r\nHost: h\r\n\r\n");
+    ok wait_for(sub { -e "$dir/asked" }, 60), 'an interpreter calls functions';
+    my $asked = get($port, '/ask') || { body => '' };
+    is $asked->{body},             $pid, 'it is asked again and again where it is';
+    is $calls->response->{status}, 504,  '... its request is given up';
+    is get($port, '/')->{body},    $pid, '... and the process goes on';
+    is $server->stop,              0,    'it stops';
+    unlike $server->raw_log, qr/SIGSEGV|SIGBUS|panic/, 'nothing strange in the log';
 };
 
 subtest 'what cannot be cloned' => sub {

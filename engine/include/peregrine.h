@@ -257,7 +257,7 @@ void peregrine_end_websockets(peregrine_worker *worker);
 void peregrine_cut(peregrine_worker *worker);
 
 /* Leaves connections in the kernel's queues (1), or accepts them (0), as a new worker does. Holds also for
- * listeners that are added while it is paused. */
+ * listeners that are added while it is paused, and when the worker drains. */
 void peregrine_pause_accepting(peregrine_worker *worker, int paused);
 
 /* Requests with GET or HEAD for this path are answered by the engine (200, "ok", and the connection

@@ -15,6 +15,7 @@ my @AREAS = (
     [ qr{^xs/pagi/},                                 '10 20 21 22 23 24 25 28 47 50-endings 72 74' ],
     [ qr{^xs/psgi/|^lib/Plack/},                     '85 86-plackup 87 88-mounts' ],
     [ qr{^xs/bridge/(?:alarm|own_signals|stops)},    '85-psgi-alarm 85-psgi-signals 39-signals 39-stuck' ],
+    [ qr{^xs/bridge/(?:stuck|faults|busy)},          '39-stuck 85-psgi-clones' ],
     [ qr{^xs/bridge/(?:fork|children|descriptors)},  '37 39 43-process 85-psgi-in-a-clone' ],
     [ qr{^xs/bridge/(?:await|future|turn|call)},     '26 25-lasting 46-middleware 75-turns 87-psgi-slow' ],
     [ qr{^xs/bridge/tls|^lib/.*TLS|^engine/src/tls}, '80 81 82 32-access-log-tls' ],

@@ -412,6 +412,9 @@ void px_own_signals_prepare(pTHX);
 int px_stops_watch(double seconds, const int *numbers, size_t count);
 void px_stops_heard(void);
 
+/* faults.c */
+bool px_faults_survive(void (*read)(void *), void *argument);
+
 /* stuck.c */
 int px_stuck_signal(void);
 int px_stuck_watch(pTHX_ px_worker *worker, const char *name);

@@ -4,7 +4,10 @@
  * Perl's own signal handlers do not run while Perl waits inside a library, for a database for instance. So a
  * signal handler in C does it: it reads the state of the interpreter, allocates nothing, calls no function of
  * Perl's, and writes to the standard error. Then the engine answers the request. A process kills itself after
- * that. A thread cannot be killed: it goes on, and the engine hears no commands from it any more. */
+ * that. A thread cannot be killed: it goes on, and the engine hears no commands from it any more.
+ *
+ * Perl may be in the middle of a call when the signal comes. So each part of the text is read as faults.c
+ * does, and a part that cannot be read is left out. */
 #include "bridge/bridge.h"
 #include <poll.h>
 #include <signal.h>
@@ -93,24 +96,56 @@ static bool is_of_server(pTHX_ const COP *cop) {
     return strncmp(name, "Peregrine::", 11) == 0 && strncmp(name, "Peregrine::App::", 16) != 0;
 }
 
+/* A part of the text, and what it is read from. */
+typedef struct stuck_part {
+#ifdef MULTIPLICITY
+    tTHX perl;
+#endif
+    stuck_text *text;
+    const px_worker *worker;
+    const COP *place;
+    const PERL_CONTEXT *frame;
+    /* A frame was added; the server's code comes next. */
+    bool is_added, is_last;
+} stuck_part;
+
+/* Adds what `read` adds. False: it could not be read, and nothing was added. */
+static bool add_part(stuck_part *part, void (*read)(void *)) {
+    const size_t before = part->text->len;
+    if (px_faults_survive(read, part)) return true;
+    part->text->len = before;
+    return false;
+}
+
+static void read_frame(void *argument) {
+    stuck_part *part = (stuck_part *)argument;
+    dTHXa(part->perl);
+    const PERL_CONTEXT *cx = part->frame;
+    if (CxTYPE(cx) != CXt_SUB || !cx->blk_sub.cv) return;
+    add_words(part->text, "    ");
+    add_function(part->text, cx->blk_sub.cv);
+    add_words(part->text, " called");
+    add_place(part->text, cx->blk_oldcop);
+    end_line(part->text);
+    part->is_added = true;
+    /* The END block of an application is called from there. */
+    part->is_last = !part->worker && is_of_server(aTHX_ cx->blk_oldcop);
+}
+
 /* Adds the application's frames, or all frames if no event is being dispatched. */
-static void add_stack(pTHX_ stuck_text *text, const px_worker *worker) {
+static void add_stack(pTHX_ stuck_part *part) {
+    const px_worker *worker = part->worker;
     const PERL_SI *server = worker && worker->depth > 0 ? worker->server_stack : NULL;
     int frames = 0;
     if (PL_dirty) return;
     for (const PERL_SI *si = PL_curstackinfo; si; si = si->si_prev) {
         for (I32 i = si->si_cxix; i >= 0 && frames < PX_STUCK_FRAMES; i--) {
             if (si == server && i <= worker->server_frame) return;
-            const PERL_CONTEXT *cx = &si->si_cxstack[i];
-            if (CxTYPE(cx) != CXt_SUB) continue;
-            frames++;
-            add_words(text, "    ");
-            add_function(text, cx->blk_sub.cv);
-            add_words(text, " called");
-            add_place(text, cx->blk_oldcop);
-            end_line(text);
-            /* The END block of an application is called from there. */
-            if (!worker && is_of_server(aTHX_ cx->blk_oldcop)) return;
+            part->frame = &si->si_cxstack[i];
+            part->is_added = part->is_last = false;
+            if (!add_part(part, read_frame)) continue;
+            if (part->is_last) return;
+            frames += part->is_added;
         }
     }
 }
@@ -178,6 +213,16 @@ static void add_request(stuck_text *text, const px_worker *worker) {
     }
 }
 
+static void read_request(void *argument) {
+    const stuck_part *part = (const stuck_part *)argument;
+    add_request(part->text, part->worker);
+}
+
+static void read_place(void *argument) {
+    const stuck_part *part = (const stuck_part *)argument;
+    add_place(part->text, part->place);
+}
+
 /* Has the engine answer the client. False: the engine has no thread that could. */
 static bool give_up(const px_worker *worker) {
     if (!worker || !worker->engine || !worker->at || !px_exchange_is_live(worker->at)) return false;
@@ -195,10 +240,14 @@ static void tell(const char *who, unsigned long number) {
     add_words(&text, who);
     if (number) add_number(&text, number);
     add_words(&text, " is stuck");
-    add_request(&text, stuck_worker);
-    add_place(&text, PL_curcop);
+    stuck_part part = {.text = &text, .worker = stuck_worker, .place = PL_curcop};
+#ifdef MULTIPLICITY
+    part.perl = aTHX;
+#endif
+    if (!add_part(&part, read_request)) add_words(&text, " in a request");
+    if (!add_part(&part, read_place)) add_words(&text, " at ? line ?");
     end_line(&text);
-    add_stack(aTHX_ & text, stuck_worker);
+    add_stack(aTHX_ &part);
     const ssize_t written = write(STDERR_FILENO, text.bytes, text.len);
     PERL_UNUSED_VAR(written);
 }
@@ -238,6 +287,9 @@ static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*h
     Zero(&action, 1, struct sigaction);
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
+    /* Neither handler interrupts the other one. */
+    (void)sigaddset(&action.sa_mask, px_stuck_signal());
+    (void)sigaddset(&action.sa_mask, thread_signal());
     my_strlcpy(stuck_name, name, sizeof(stuck_name));
     stuck_worker = worker;
 #ifdef MULTIPLICITY

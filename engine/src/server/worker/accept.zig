@@ -69,9 +69,10 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// Accepts connections that wait in the kernel's queues: their peers take them for established, and
-        /// closing the listeners would reset them.
+        /// closing the listeners would reset them. While accepting is paused there is no application that
+        /// would answer; another process with the same sockets may have one.
         pub fn acceptWaiting(w: *W) void {
-            if (!@hasDecl(W.IoType, "acceptWaiting")) return;
+            if (!@hasDecl(W.IoType, "acceptWaiting") or w.paused) return;
             for (w.listeners.items, 0..) |*listener, number| {
                 const id = listener.id orelse continue;
                 // While more connections come than leave, some are turned away.
