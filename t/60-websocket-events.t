@@ -70,7 +70,7 @@ my @denials = (
 my $code   = qr/\Awebsocket\.close: code must be/;
 my $number = qr/must be a number from 0 to 1000000, not/;
 
-# For an open WebSocket.
+# Events of an open WebSocket that must be refused.
 my @events = (
     [ undef,            qr/\A\$send: an event must be a hash reference/ ],
     [ 'websocket.send', qr/\A\$send: an event must be a hash reference/ ],

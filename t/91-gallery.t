@@ -39,7 +39,7 @@ my %SHOWN = (
 
 # Compressed siblings are not used if they are older, and copies of a clone may have any times.
 utime undef, undef, glob 'examples/pagi/static/site/story.txt.*';
-# As script/server starts it.
+# The gallery runs as script/server starts it.
 my $server = TestServer->command(qw(--chdir examples/gallery --config examples/gallery/server.conf app.pl));
 my $port   = $server->port;
 

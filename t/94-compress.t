@@ -50,7 +50,7 @@ async sub pagi {
     await $send->({ type => 'http.response.body', body => $last });
 }
 
-# By path: a list, a writer, or an object.
+# Answers by path: with a list, a writer, or an object.
 sub psgi {
     my ($env) = @_;
     my ($status, $type, $headers, @pieces) = @{ $RESPONSES{ $env->{PATH_INFO} } };

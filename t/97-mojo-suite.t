@@ -8,7 +8,7 @@ use MojoSuite qw(run_text source_of);
 use Test::More;
 use TestTools ();
 
-# Of the tests of one reactor the first lines ask for its class.
+# The first lines of tests of one reactor ask for its class.
 sub adapted {
     my ($name) = @_;
     my $text = source_of("t/mojo/$name.t");

@@ -16,9 +16,9 @@ const look_ns = 20 * std.time.ns_per_ms;
 
 pub const Options = struct {
     port: u16 = 0,
-    /// In all.
+    /// Connections in all.
     connections: usize = 1000,
-    /// At once.
+    /// Connections that are opened at the same time.
     ramp: usize = 100,
     seed: u64 = 1,
     /// The first bytes of a good client, in hexadecimal digits.

@@ -171,7 +171,7 @@ pub fn Driver(comptime Load: type) type {
             }
         }
 
-        /// Before all are ready it is the end of the measurement, later it counts.
+        /// A failure before all connections are ready ends the measurement; a later one is counted.
         fn fail(driver: *Self, peer: *Peer, reason: anyerror) !void {
             if (driver.opened < driver.peers.len) {
                 return fatal(

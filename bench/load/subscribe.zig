@@ -66,7 +66,7 @@ pub const Subscribe = struct {
     }
 };
 
-/// Finds the events of a stream, in whatever pieces it comes.
+/// Finds the events in a stream that comes in any pieces.
 const Stream = struct {
     /// Bytes of the line so far, without its end.
     line_length: usize = 0,

@@ -68,7 +68,7 @@ const Engine = struct {
         return error.NotSoManyInterpreters;
     }
 
-    /// For who looks for the reason of a failure.
+    /// Prints the engine's notices, which say why a test has failed.
     fn printNotices(engine: *const Engine) void {
         var events: [*]const Event = undefined;
         const count = abi.peregrine_poll(engine.handle, 0, &events);
@@ -154,7 +154,7 @@ const Client = struct {
 /// An application that does what paths say, in whatever process or thread it runs.
 const Application = struct {
     handle: *abi.Handle,
-    /// To which `/wait` writes a byte, and reads one before it answers.
+    /// The gate: `/wait` writes a byte to it, and reads a byte before it answers.
     gate: c.fd_t = -1,
     file: c.fd_t = -1,
     /// Of the request whose body is being read.
@@ -410,7 +410,7 @@ test "of one that is killed only what it had taken fails, and its connections se
     defer slow.close();
     try slow.get("/wait");
     try first.expectAtGate();
-    // Behind it, and not taken.
+    // A second request waits behind the first one, and is not taken.
     var offered = try engine.connect();
     defer offered.close();
     try offered.get("/");

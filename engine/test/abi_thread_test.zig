@@ -134,7 +134,7 @@ test "while the program sleeps, others are refused, told that we live, and heard
     const busy = try server.connect();
     defer _ = c.close(busy);
     const ticket = try server.ask(busy, get);
-    // From here on nobody polls.
+    // No thread polls from here on.
     const wrong = try server.connect();
     defer _ = c.close(wrong);
     try say(wrong, "GET / HTTP/1.1\r\n\r\n");

@@ -492,7 +492,7 @@ test "a large message that turns out to be no text, too large or broken" {
         const text = try gpa.alloc(u8, message_bytes + 1);
         defer gpa.free(text);
         @memset(text, 'x');
-        // Within the last character.
+        // The message ends within its last character.
         if (fault == .not_text) text[message_bytes - 1] = '\xc3';
         const size: usize = if (fault == .too_large) message_bytes + 1 else message_bytes;
         const wire = try gpa.alloc(u8, 2 * text.len);

@@ -40,7 +40,7 @@ test "a server takes a handler's value, keeps it where it stays, and ends it onc
         try testing.expectEqual(0, shared.freed);
     }
     try testing.expectEqual(1, shared.freed);
-    // On the kernel's io; and what fails to start leaves the value to the program.
+    // The server runs on the kernel's io. A server that fails to start leaves the value to the program.
     const server = try per.Server(Value).initWith(gpa, 0, config, .{ .shared = &shared });
     try testing.expectEqual(&shared, server.handler().shared);
     try testing.expectError(

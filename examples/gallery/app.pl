@@ -21,7 +21,7 @@ use PAGI::Middleware::SecurityHeaders;
 my $HERE     = File::Spec->rel2abs(dirname(__FILE__));
 my $EXAMPLES = dirname($HERE);
 
-# In the order of the index: name, file, title, and what it shows.
+# The examples, in the order of the index: name, file, title, and what the example shows.
 my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about => $_->[3] } } (
     [
         hello => 'pagi/hello/app.pl',
@@ -76,7 +76,7 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
 );
 my %EXAMPLE = map { $_->{name} => $_ } @EXAMPLES;
 
-# Each in a package of its own, as the server loads them.
+# Loads each example into a package of its own, as the server loads applications.
 sub load ($example) {
     my $path = "$EXAMPLES/$example->{file}";
     state $number = 0;

@@ -80,7 +80,7 @@ sub psgi {
     return [ $status, $headers, $self ];
 }
 
-# For servers of PSGI.
+# The methods of a body for servers of PSGI.
 sub getline { return $_[0]{next}->() }
 sub close   { delete @{ $_[0] }{qw(handle next)}; return }    ## no critic
 

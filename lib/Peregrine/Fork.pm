@@ -50,7 +50,7 @@ sub _show {
     return;
 }
 
-# After `local $0`, which shows the program's path.
+# Shows the program's name again after `local $0`, which shows the program's path.
 sub show_again {
     Peregrine::show_title($shown) if defined $shown;
     return;

@@ -120,7 +120,7 @@ sub _without_port {
 # Whether a process of the same server has had them before, which makes their files this one's.
 sub is_handover { return $_[0]{handover} ? 1 : 0 }
 
-# Whether they are to be listened at if nobody says where.
+# Whether the inherited sockets are listened at if no option names a place.
 sub is_for_all { return !$_[0]{handover} || $_[0]{handover}->is_for_all ? 1 : 0 }
 
 sub keep {

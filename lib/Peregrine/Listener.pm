@@ -180,7 +180,7 @@ sub open_for {
     return;
 }
 
-# As listeners, the sockets of processes with higher numbers.
+# The sockets of processes with higher numbers, as listeners.
 sub others_beyond {
     my ($self, $count) = @_;
     my $others = $self->{others} || {};
@@ -292,7 +292,7 @@ sub own_file {
     return;
 }
 
-# By the process that made the file, while it is the same one.
+# Removes the socket's file in the process that made it, unless another file has taken its place.
 sub remove_file {
     my ($self) = @_;
     my $file = delete $self->{file};

@@ -131,7 +131,7 @@ sub for_handover {
     return (all => $self->{takes_all}, sockets => [ map { $_->sockets } $self->all ]);
 }
 
-# The process that has them now makes new files, or removes these.
+# Leaves the files of sockets: the process that has the sockets now makes new files, or removes these.
 sub leave_files {
     my ($self) = @_;
     delete $_->{file} for $self->all;

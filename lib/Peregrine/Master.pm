@@ -54,7 +54,7 @@ sub new {
         },
         wanted     => $args{count},
         children   => {},                        # by id
-        started    => 0,                         # children that were started; the number is the last one's id
+        started    => 0,                         # the number of children that were started; the last one's id
         trouble    => {},                        # by number: { crashes, timer }
         waiting    => {},                        # by number: why the child there is to be replaced
         phase      => 'new',                     # -> starting -> running -> stopping -> over

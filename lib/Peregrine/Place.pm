@@ -244,7 +244,7 @@ sub mode {
         // die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
 }
 
-# As opposed to a word that looks like one.
+# Whether a word is an integer, and does not just look like one.
 sub _is_integer {
     my ($value) = @_;
     return B::svref_2object(\$value)->FLAGS & B::SVf_IOK;

@@ -32,7 +32,7 @@ sub obstacle {
     return $file ? $SINGLE{$file} : undef;
 }
 
-# In a clone.
+# In a clone: refuses to load a module that a process can have only once.
 sub _refuse_single {
     my (undef, $file) = @_;
     my $module = $SINGLE{$file} // return;
@@ -94,7 +94,7 @@ sub _launch {
         Peregrine::hide_from_forks(fileno $handle, 0);
         die 'a thread cannot be made' . (length $error ? ": $error" : "\n");
     }
-    # An object that stays would keep what the thread has until its own end.
+    # A thread object would keep the thread's data until the object's own end.
     $thread->detach;
     return;
 }
@@ -228,7 +228,7 @@ sub _live {
 
 package Peregrine::Threads::AtEnd;
 
-# Calls a function when it goes: at the end of a block, however that ends.
+# An object that calls a function when it is destroyed: at the end of a block, however that ends.
 sub new {
     my ($class, $code) = @_;
     return bless \$code, $class;

@@ -165,7 +165,7 @@ sub record ($judge, $status, $log) {
     return;
 }
 
-# The page as the records want it.
+# The manual page, made of the records.
 sub page () {
     my $text = <<'POD';
 =encoding UTF-8

@@ -50,7 +50,7 @@ sub build () {
     return realpath("$HERE/arch");
 }
 
-# As perl's own build of the module has them.
+# The version and the libraries that perl's own build of the module has.
 sub version ()   { return from_makefile('XS_VERSION') }
 sub libraries () { return split ' ', from_makefile('LDLOADLIBS') }
 

@@ -68,7 +68,7 @@ sub main ($wstest, @arguments) {
     return $trouble ? 2 : $status;
 }
 
-# Some of the cases, and the folder for what comes of them.
+# A portion of the cases, and the folder for its results.
 sub portion ($cases) {
     my $name = join '+', map { s/\.?\*\z//r } @$cases;
     return { list => $cases, cases => "@$cases", folder => "$REPORT/" . substr $name, 0, 100 };

@@ -124,7 +124,7 @@ sub changed ($base) {
     return ('build', 'lint', (grep { m{^engine/} } @changed) ? 'engine' : (), @$now);
 }
 
-# Of this process and its children that have ended.
+# Seconds that this process and its ended children have computed.
 sub processor_seconds () { return sum(times) }
 
 sub is_stage ($word) {

@@ -39,7 +39,7 @@ sub start {
     return $self;
 }
 
-# For an application in the child: the PAGI::Server.
+# The PAGI::Server, for an application in the child.
 sub running { return $server }
 
 sub _fork {

@@ -22,7 +22,7 @@ static __thread bool has_timer;
 /* Perl's own `alarm`, which sets the alarm of the process. */
 static Perl_ppaddr_t process_alarm;
 
-/* Beside those of stuck.c. */
+/* A signal of its own, beside those of stuck.c. */
 static int timer_signal(void) {
     return SIGRTMIN + 7;
 }

@@ -87,7 +87,8 @@ static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int step
     if (steps == 0 || px_future_plain_ready(aTHX_ future) != 0) return NULL;
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *subs = hash ? list_under(aTHX_ hash, PX_KEY(cx, SUBS), false) : NULL;
-    if (subs) return stalled_among(aTHX_ cx, subs, awaited, steps - 1); /* of wait_all and its siblings */
+    /* the Futures of wait_all and its siblings */
+    if (subs) return stalled_among(aTHX_ cx, subs, awaited, steps - 1);
     SV *next = awaited_by(aTHX_ cx, future);
     if (!next) return NULL;
     if (px_future_plain_ready(aTHX_ next) == 0) return stalled(aTHX_ cx, next, awaited, steps - 1);
@@ -185,7 +186,7 @@ bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count) {
     if (!hangs_simply(aTHX_ cx, hash, &callbacks)) return false;
     AV *result = (AV *)sv_2mortal((SV *)newAV());
     for (SSize_t i = 0; i < count; i++) av_push(result, newSVsv(PL_stack_base[first + i]));
-    /* A value that runs code when it is copied may have changed all of that. */
+    /* A value that runs code when it is copied may have changed the Future. */
     if (px_future_plain_ready(aTHX_ future) != 0 || !hangs_simply(aTHX_ cx, hash, &callbacks)) return false;
     sv_2mortal(SvREFCNT_inc_simple_NN((SV *)hash));
     if (callbacks) sv_2mortal(SvREFCNT_inc_simple_NN((SV *)callbacks));

@@ -126,7 +126,7 @@ static void look_up_methods(pTHX_ px_context *cx) {
 #undef PX_OWN
 }
 
-/* In a clone of an interpreter: it runs the same ops. */
+/* A clone of an interpreter runs the same ops, with the same functions. */
 void px_await_op_clone(pTHX_ px_context *cx, const px_await_ops *before) {
     look_up_methods(aTHX_ cx);
     cx->await.await = before->await;

@@ -84,7 +84,8 @@ typedef struct px_context {
     HV *loop_future_stash; /* IO::Async::Future */
     HV *own_future_stash;  /* PAGI::Server::Future */
     px_done done;          /* of class Future: what an `async sub` without a result returns */
-    px_done own_done;      /* of our class: $send returns it when there is nothing to wait for */
+    /* a Future of our class: $send returns it when the application has nothing to wait for */
+    px_done own_done;
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
     SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
     px_await_ops await;
@@ -155,7 +156,7 @@ typedef struct px_words {
 /* An application, and which requests are its: those of one route of the engine's. */
 struct px_mount {
     const px_face *face;
-    void *application; /* the face's: what it serves requests with */
+    void *application; /* the face's data for requests of this mount */
     SV *prefix;        /* path of the mount, bytes without a slash at the end; NULL: the root */
     SV *root;          /* path that clients see: the part that a proxy has removed, and the prefix */
     px_exchange *pool; /* kept for the next requests */
@@ -200,7 +201,7 @@ struct px_worker {
     SV *busy_words; /* the memory that `busy` points into */
     uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
-    const peregrine_request *at_head; /* if that event is its request */
+    const peregrine_request *at_head; /* the head of that request, if the event is one */
     px_exchange *live;
     px_exchange *freed; /* ended exchanges that events of the batch may still name */
     uint32_t turn; /* counts dispatches */
@@ -209,7 +210,7 @@ struct px_worker {
 
 /* What the engine knows of an exchange's ticket. */
 typedef enum {
-    PX_TICKET_OVER, /* nothing: no event will name it */
+    PX_TICKET_OVER, /* the engine has ended the exchange, and no event will name it */
     PX_TICKET_OPEN,
     PX_TICKET_LOST, /* the engine has said that it is gone; the event that tells why will still come */
 } px_ticket_state;
@@ -256,7 +257,7 @@ struct px_face {
 
     /* A request, for which there is an exchange (held): calls the application. */
     void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
-    /* Any later event about it. */
+    /* Called for any later event about the exchange. */
     void (*event)(pTHX_ px_exchange *exchange, const peregrine_event *event);
     /* The exchange's turn has come, see px_turn_wait(); may be NULL. */
     void (*turn)(pTHX_ px_exchange *exchange);

@@ -15,7 +15,7 @@ uint64_t px_busy_now(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 + 1;
 }
 
-/* From now on the word says it; `words` is what it lies in. */
+/* From now on the word says since when the application is at one event; `words` owns its memory. */
 void px_busy_watch(pTHX_ px_worker *worker, SV *words, uint64_t *word) {
     px_busy_forget(aTHX_ worker);
     worker->busy_words = SvREFCNT_inc_NN(words);

@@ -138,7 +138,7 @@ static const px_coding codings[] = {
 
 /* NULL: this system does not have it. Asked while there is one thread: by options, before a server starts. */
 static const px_coding *coding_of(const char *name) {
-    static int known[2]; /* 1: it is there, -1: it is not */
+    static int known[2]; /* for each coder 1: the library is installed, -1: it is not */
     for (int i = 0; i < 2; i++) {
         if (strNE(codings[i].name, name)) continue;
         if (!known[i]) {

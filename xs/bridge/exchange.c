@@ -83,7 +83,7 @@ static void detach(pTHX_ px_exchange *exchange) {
 static void retire(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     PX_ASSERT(!px_exchange_is_live(exchange) && !exchange->waits_for_turn);
-    exchange->holds = 1; /* destructors below must not find it idle */
+    exchange->holds = 1; /* destructors below must not find the exchange idle */
     clear_request(aTHX_ exchange);
     if (exchange->previous) exchange->previous->next = exchange->next;
     else worker->live = exchange->next;

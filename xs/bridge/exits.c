@@ -8,7 +8,7 @@
 /* What `exit` does by itself. */
 static Perl_ppaddr_t process_exit;
 
-/* Of the interpreter of this thread; empty while it has not called `exit`. */
+/* The place of this interpreter's call of `exit`; empty while it has not called it. */
 static __thread char exit_place[PX_EXIT_PLACE];
 
 static OP *exit_op(pTHX) {

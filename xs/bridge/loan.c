@@ -17,9 +17,9 @@
 #define PX_SHARE (SV_COW_SHARED_HASH_KEYS | SV_COW_OTHER_PVS)
 
 struct px_loan {
-    peregrine_loan mark; /* first: what comes back is a pointer to it */
+    peregrine_loan mark; /* the first member, because the engine gives back a pointer to it */
     SV *string;
-    px_loan *next, *previous; /* among those that are out */
+    px_loan *next, *previous; /* neighbours in the list of loans that are out */
 };
 
 /* Perl shares a string only if little of its memory is unused: one that grew piece by piece gets the size

@@ -18,8 +18,8 @@ typedef enum {
     PX_ITEM_TEXT, /* a string with perl's UTF-8 flag */
     PX_ITEM_LIST,
     PX_ITEM_HASH,
-    PX_ITEM_REFERENCE, /* to what stays as it is */
-    PX_ITEM_SCALAR     /* stays as it is */
+    PX_ITEM_REFERENCE, /* a reference to a value that is not packed */
+    PX_ITEM_SCALAR     /* a scalar that is not packed */
 } px_item_kind;
 
 typedef struct px_item {
@@ -41,7 +41,7 @@ struct px_packed {
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 typedef struct px_packer {
-    char *bytes; /* NULL: it is only counted */
+    char *bytes; /* NULL: the first pass only counts */
     size_t len;
 } px_packer;
 
@@ -237,7 +237,7 @@ void px_packed_free(pTHX_ px_packed *packed) {
     Safefree(packed);
 }
 
-/* Goes on behind a value, with all that belongs to it. */
+/* Skips a value, with all that belongs to it. */
 static void skip_value(const char **from) {
     for (size_t left = 1; left > 0; left--) {
         const px_item item = next_item(from);

@@ -81,7 +81,7 @@ void px_turn_begin(pTHX_ px_worker *worker) {
     }
 }
 
-/* Makes the loop dispatch again if somebody waits for that. */
+/* Makes the loop dispatch again if exchanges wait for the next turn. */
 void px_turn_end(px_worker *worker) {
     if (worker->first_in_turn) px_worker_wake(worker);
 }

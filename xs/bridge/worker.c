@@ -83,7 +83,7 @@ static SV *new_root(pTHX_ HV *settings) {
  * what others leave. `flags`: of the route. Dies if that cannot be. */
 int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
     SV *path = path_setting(aTHX_ settings, "path");
-    (void)path_setting(aTHX_ settings, "root_path"); /* dies here if it is wrong */
+    (void)path_setting(aTHX_ settings, "root_path"); /* dies here if the setting is wrong */
     SV *host = text_setting(aTHX_ settings, "host");
     if (worker->is_complete) croak("Peregrine::Worker: the worker has an application already");
     const bool is_last = !path && !host;

@@ -15,7 +15,8 @@ static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argume
  * the others from running. */
 static void run_callbacks(pTHX_ pagi_exchange *exchange, AV *list, SV *argument) {
     if (!list) return;
-    sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list)); /* a callback may end the exchange and the list with it */
+    /* a callback may end the exchange, which frees the list */
+    sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list));
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
         SV **callback = av_fetch(list, i, 0);
         if (callback) run_callback(aTHX_ exchange, *callback, argument);

@@ -295,7 +295,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     px_exchange_hold(&exchange->base);
     exchange->end = PAGI_END_DISCONNECTED;
     if (!told) exchange->reason = reason;
-    px_clear(aTHX_ & exchange->body); /* no event will have it */
+    px_clear(aTHX_ & exchange->body); /* no event will bring the body to the application */
     if (reason == PEREGRINE_IDLE_TIMEOUT) report_idle(aTHX_ exchange);
     if (!told) pagi_connection_disconnected(aTHX_ exchange);
     release_waiting(aTHX_ exchange);

@@ -191,7 +191,7 @@ struct pagi_app {
     HV *extensions; /* advertised, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
-    bool reads_files; /* and sends what it read, in place of sendfile(2) */
+    bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
     HV *local_folders; /* folders on this machine's storage, whose files are opened at once */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
@@ -236,7 +236,7 @@ typedef enum {
     PAGI_REQUEST_MORE,      /* more of the body comes, and the engine was not asked for it */
     PAGI_REQUEST_ASKED,     /* a peregrine_read() is unanswered */
     PAGI_REQUEST_LAST,      /* the whole body is here */
-    PAGI_REQUEST_DELIVERED, /* the application has all of it */
+    PAGI_REQUEST_DELIVERED, /* the application has the whole body */
 } pagi_request_state;
 
 /* How far the response is, as the application's events have it. */
@@ -261,7 +261,7 @@ typedef enum {
     PAGI_SOCKET_CONNECTING, /* the handshake is not answered */
     PAGI_SOCKET_DENYING,    /* the handshake is being answered with an HTTP response */
     PAGI_SOCKET_OPEN,
-    PAGI_SOCKET_CLOSING /* from this side; the engine tells when it is over */
+    PAGI_SOCKET_CLOSING /* this side closes; the engine tells when the WebSocket has ended */
 } pagi_socket_state;
 
 /* Additional state of an exchange of the websocket kind. */
@@ -269,7 +269,7 @@ typedef struct pagi_socket {
     pagi_socket_state state;
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
-    uint16_t close_code; /* how it ended; 0: not known, or not yet */
+    uint16_t close_code; /* the code with which the WebSocket has ended; 0: not known, or not yet */
     uint32_t ping_ms, pong_ms; /* of a websocket.keepalive that came before websocket.accept; 0: none */
     SV *close_reason;
     AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
@@ -281,7 +281,8 @@ typedef struct pagi_socket {
 typedef struct pagi_stream {
     /* with a stream, or with an ordinary response */
     enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer;
-    SV *comment;      /* of an sse.keepalive that came before sse.start, as it goes out, or NULL */
+    /* the comment of an sse.keepalive that came before sse.start, as it goes out, or NULL */
+    SV *comment;
     uint32_t comment_ms;
     SV *close_reason; /* the application's reason for closing, or NULL */
 } pagi_stream;
@@ -307,9 +308,9 @@ struct pagi_exchange {
     uint32_t reason;
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
-    pagi_scope *scope; /* the present request's, or a finished one's for the next request, or NULL */
+    pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
-    SV *connection; /* likewise; NULL until a scope has it */
+    SV *connection; /* `pagi.connection`; NULL until a scope has it */
     SV *transport;
     SV *body;       /* body bytes that nobody has asked for yet, or NULL */
     AV *trailers;   /* request trailers, or NULL */
@@ -411,7 +412,7 @@ SV *pagi_plain_copy(pTHX_ SV *event);
 typedef struct pagi_fields {
     peregrine_field *list;
     size_t count;
-    AV *given; /* the array that they come from, valid until Perl code runs; NULL: none */
+    AV *given; /* the array that the fields come from, valid until Perl code runs; NULL: none */
     peregrine_field local[PAGI_FIELDS_ON_STACK];
 } pagi_fields;
 const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);
@@ -453,7 +454,7 @@ SV *pagi_file_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event, S
 bool pagi_file_is_opening(pTHX_ pagi_exchange *exchange);
 bool pagi_file_is_opened(pTHX_ pagi_exchange *exchange, HV *event);
 SV *pagi_file_after(pTHX_ pagi_exchange *exchange, HV *event);
-/* response.c, for it */
+/* functions of response.c for file.c */
 SV *pagi_response_send_range(pTHX_ pagi_exchange *exchange, const char *type, int fd, IV offset, IV length);
 SV *pagi_response_send_by_reading(pTHX_ pagi_exchange *exchange, HV *event);
 SV *pagi_response_sent_file(pTHX_ pagi_exchange *exchange, const char *type, int code);

@@ -2,7 +2,7 @@
  * business of a kind of scope. */
 #include "pagi/pagi.h"
 
-/* Takes the oldest one out; the next becomes the oldest. */
+/* Takes the oldest Future out; the next becomes the oldest. */
 static void forget_first(pTHX_ pagi_exchange *exchange) {
     SV *oldest = exchange->receiver;
     AV *others = exchange->receivers;

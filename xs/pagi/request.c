@@ -10,7 +10,7 @@ static bool has_news(const pagi_exchange *exchange) {
     return exchange->body || exchange->request == PAGI_REQUEST_LAST;
 }
 
-/* A new event that has its type only. */
+/* A new event that has only its type. */
 SV *pagi_request_event(pTHX_ pagi_exchange *exchange, enum pagi_key type) {
     pagi_context *cx = exchange->app->cx;
     HV *event = newHV();

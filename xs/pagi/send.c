@@ -88,7 +88,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     if (left || gone) {
         SV *failure = NULL;
         const px_future_state state = px_future_look(aTHX_ worker->cx, future, &failure);
-        /* an event may fail only because the one before it did nothing */
+        /* The failure of this event may only follow from the one before it, which did nothing. */
         if ((state == PX_FUTURE_FAILED && !exchange->app_closed) || (gone && state == PX_FUTURE_DONE)) {
             SvREFCNT_dec_NN(future);
             future = pagi_in_vain(aTHX_ exchange, NULL);

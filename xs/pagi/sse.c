@@ -246,7 +246,7 @@ static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
     return write_text(aTHX_ exchange, type, pagi_event_stream_comment(aTHX_ & comment));
 }
 
-/* Before sse.start it is remembered for the stream. */
+/* A keepalive before sse.start is remembered for the stream. */
 static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.keepalive";
     px_worker *worker = exchange->base.worker;

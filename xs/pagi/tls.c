@@ -9,7 +9,7 @@ static SV *number_of(pTHX_ uint16_t value, bool known) {
     return known ? newSViv(value) : newSV(0);
 }
 
-/* Whether it is the certificate that was kept. */
+/* Whether the certificate is the one that was kept. */
 static bool same_certificate(const pagi_tls_common *common, peregrine_text cert) {
     if (!common->server_cert || !cert.bytes) return !common->server_cert && !cert.bytes;
     return SvCUR(common->server_cert) == cert.len &&
@@ -87,7 +87,7 @@ void pagi_tls_drop(pTHX_ pagi_tls_kept *kept) {
     Zero(kept, 1, pagi_tls_kept);
 }
 
-/* The application is on its way out. */
+/* Frees the kept TLS hashes of an application that goes. */
 void pagi_tls_forget(pTHX_ pagi_app *app) {
     for (int i = 0; i < PAGI_TLS_COMMON_MAX; i++) SvREFCNT_dec(app->tls[i].server_cert);
 }

@@ -308,7 +308,7 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     return outcome(aTHX_ exchange, type, code);
 }
 
-/* Before websocket.accept it is remembered. */
+/* A keepalive before websocket.accept is remembered. */
 static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.keepalive";
     px_worker *worker = exchange->base.worker;

@@ -73,7 +73,7 @@ static void add_field(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_re
     psgi_env_remember_field(aTHX_ exchange, known ? (uint8_t)field->id : 0, slot);
 }
 
-/* A string that was never used as anything else, and is that one already. */
+/* Whether a scalar is this string, and was never used as anything but a string. */
 static bool is_same(const SV *sv, const char *text, STRLEN len) {
     return (SvFLAGS(sv) & ~(U32)(SVTYPEMASK | SVf_IsCOW)) == (SVf_POK | SVp_POK) && SvCUR(sv) == len &&
            memEQ(SvPVX_const(sv), text, len);

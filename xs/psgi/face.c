@@ -146,7 +146,7 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->state == PSGI_CLEANS || (busy && px_exchange_is_live(base)) ? PX_APP_BUSY : PX_APP_OVER;
 }
 
-/* Output has to move before it goes on. */
+/* Whether the exchange waits for its client: output has to move before the application goes on. */
 static bool is_parked(const px_exchange *base) {
     return ((const psgi_exchange *)base)->drains;
 }

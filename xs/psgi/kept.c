@@ -44,7 +44,7 @@ static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, 
     SvREFCNT_dec(old);
 }
 
-/* A number, which may be another one each time. */
+/* Puts a number into the environment, which may differ from the last request's. */
 void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, IV number) {
     SV *sv = exchange->kept[which];
     if (!is_free(exchange, sv, NUMBER_FLAGS)) {
@@ -90,7 +90,7 @@ void psgi_put_text(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which,
     put(aTHX_ exchange, env, which);
 }
 
-/* Whether a reference is as it was made. */
+/* Whether a kept reference still refers to what it was made for. */
 bool psgi_kept_refers_to(const psgi_exchange *exchange, enum psgi_kept which, const void *target) {
     const SV *sv = exchange->kept[which];
     return is_free(exchange, sv, REFERENCE_FLAGS) && (const void *)SvRV(sv) == target;

@@ -157,7 +157,7 @@ typedef struct psgi_exchange {
     psgi_state state;
     bool responds;  /* a responder was called */
     bool drains;    /* output waits for the peer, so no more content is asked for */
-    bool wrote;     /* since it was asked for content */
+    bool wrote;     /* whether the application has written since it was asked for content */
     bool has_io;    /* the application was given psgix.io */
     psgi_delayed delayed;
     psgi_framing framing;
@@ -165,8 +165,8 @@ typedef struct psgi_exchange {
     psgi_spool spool;
     CV *informational, *disconnected; /* ours until the exchange is let go */
     AV *cleanup;                      /* likewise; empty */
-    SV *kept[PSGI_KEPT_COUNT];        /* likewise; values of its last environment, see kept.c */
-    U32 shown;   /* bits: those of them that the environment has */
+    SV *kept[PSGI_KEPT_COUNT];        /* values of the exchange's last environment, see kept.c */
+    U32 shown;   /* bits: the kept values that the environment has */
     HV *env;     /* between two requests: the last one's environment, if it serves again; see reuse.c */
     bool again;  /* the environment has served before, or will serve again: the values are in it */
     UV marks;    /* the magic by which an input object is recognized; 0: not known */

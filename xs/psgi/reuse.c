@@ -44,7 +44,7 @@ static UV expected(psgi_exchange *exchange) {
 /* An application's changes of an environment. */
 typedef struct {
     UV sum;         /* of what is ours */
-    int references; /* among that */
+    int references; /* the references among the values */
     int added;
     HEK *keys[ADDED_MAX]; /* of what is not */
 } findings;
@@ -84,7 +84,7 @@ static const void *target_of(pTHX_ const psgi_exchange *exchange, int which) {
     }
 }
 
-/* Whether a value is there that refers to what it is to refer to. */
+/* Whether the environment still has the reference, to the same thing as when it was made. */
 static bool refers_as_made(pTHX_ const psgi_exchange *exchange, int which) {
     const SV *sv = exchange->kept[which];
     return sv && SvROK(sv) && (const void *)SvRV(sv) == target_of(aTHX_ exchange, which);

@@ -356,7 +356,7 @@ pub export fn peregrine_worker_stats(handle: *Handle, out: *sized.Header) callco
     sized.write(types.Stats, out, statisticsOf(handle, out.size));
 }
 
-/// In a forked process they are as they were when that was forked.
+/// In a forked process the statistics are those of the moment of the fork.
 fn statisticsOf(handle: *Handle, size: u32) types.Stats {
     const is_gone = handle.place() == .gone;
     switch (handle.home) {
@@ -407,7 +407,7 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
     const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
     if (counters != null and count < peregrine.Counters.words) return Code.range;
     handle.call(useCounters, .{ engine, counters });
-    // The first look around is over; the next one has its deadline.
+    // The first count of connections is over; the next one has its deadline.
     peregrine_wake(handle);
     return Code.ok;
 }

@@ -25,7 +25,7 @@ pub const Engine = struct {
     /// The engine's count of requests that were given up for want of memory; null: it is not told.
     shed: ?*const platform.Atomic(u32),
 
-    /// The functions of both ways.
+    /// The functions through which both kinds of application's end reach their engine.
     pub const Calls = struct {
         /// Whether the engine hears no command from here any more.
         isDeaf: *const fn (engine: *Engine) bool,
@@ -378,7 +378,8 @@ pub const ApplicationEnd = struct {
     /// the engine hears no commands any more.
     fn room(end: *ApplicationEnd, len: usize) ?[]align(ring.alignment) u8 {
         while (true) {
-            const space = end.commands.reserve(len) catch unreachable; // the engine is no stranger
+            // an engine in this process writes no malformed ring
+            const space = end.commands.reserve(len) catch unreachable;
             if (space) |free| return free;
             end.publish();
             if (!end.engine.calls.waitForRoom(end.engine, &end.commands)) return null;

@@ -58,9 +58,9 @@ pub const Batch = struct {
         return copy;
     }
 
-    /// Makes room for so many more events.
+    /// Makes room for `count` more events.
     pub inline fn reserve(batch: *Batch, count: usize) error{OutOfMemory}!void {
-        // Nearly always there is.
+        // Nearly always the batch has room.
         if (batch.events.capacity - batch.events.items.len < count) try batch.grow(count);
     }
 

@@ -86,7 +86,7 @@ pub const EngineEnd = struct {
     const Attention = struct {
         /// How far the application had read the ring of events when it was last seen to go on.
         released: u64 = 0,
-        /// Since when the application has not gone on; null: it works on no event.
+        /// When the application began to work on its present event; null: it works on no event.
         since: ?u64 = null,
         /// When the kernel's queues were last looked at, and how often in a row somebody waited there.
         looked_at: u64 = 0,
@@ -537,7 +537,7 @@ pub const EngineEnd = struct {
         start.end = true;
         start.hold = false;
         start.close = start.close or body.close;
-        said.content +%= piece.content; // perhaps numbers of another process
+        said.content +%= piece.content; // a process that is not trusted may send any number: the sum may wrap
         said.flushes = piece.flushes;
         said.awaits = piece.awaits;
         return end.take(&said);

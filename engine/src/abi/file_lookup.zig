@@ -151,7 +151,7 @@ const Lookup = struct {
                     },
                 };
             },
-            .blocks => unreachable, // files are no such bodies
+            .blocks => unreachable, // a file's body has another kind
         }
         lookup.answer.status = response.status.code();
         lookup.answer.fields = fields.ptr;

@@ -164,7 +164,7 @@ pub const Host = struct {
         return if (host.interpreters) |several| several.calls.patience(several, ms) else ms;
     }
 
-    /// The worker has waited.
+    /// The worker has waited for events: tells the ends of the channels.
     pub fn waited(host: *Host) void {
         if (host.link) |link| link.calls.waited(link);
         if (host.interpreters) |several| several.calls.waited(several);

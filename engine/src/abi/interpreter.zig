@@ -20,7 +20,7 @@ pub const Interpreter = struct {
     config: peregrine.Config,
     /// Tells of the engine's end, and carries descriptors to it.
     socket: i32,
-    /// By which the engine and this interpreter make each other look around.
+    /// The waker by which the engine and this interpreter make each other look around.
     waker: i32,
     wakeup: sharing.Wakeup,
     end: ApplicationEnd,
@@ -41,7 +41,7 @@ pub const Interpreter = struct {
         over,
     };
 
-    /// Why there is none.
+    /// Why an interpreter cannot join.
     pub const JoinError = sharing.Error || error{
         OutOfMemory,
         /// The engine is another version of this library.
@@ -120,7 +120,7 @@ pub const Interpreter = struct {
     pub fn wish(self: *Interpreter, wanted: u32) void {
         _ = self.shared.words.wishes.fetchOr(wanted, .acq_rel);
         self.wakeEngine();
-        // C hears of the end again if it asks again.
+        // If the engine's end was told already, C hears of it once more.
         if (self.state.cmpxchgStrong(.over, .cut, .acq_rel, .monotonic) == null) self.raise();
     }
 
@@ -138,7 +138,7 @@ pub const Interpreter = struct {
         if (self.shared.words.is_short.swap(0, .acq_rel) != 0) self.wakeEngine();
     }
 
-    /// Whatever is open ends now.
+    /// Ends all exchanges that are open.
     pub fn cut(self: *Interpreter) void {
         self.end.flush();
         _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
@@ -249,7 +249,7 @@ pub const Interpreter = struct {
         while (true) switch (sharing.send(self.socket, introduction.file_message, &.{fd})) {
             .sent => return true,
             .ended => return false,
-            // The engine takes them with the commands that they belong to.
+            // The engine takes the descriptors with the commands that they belong to.
             .blocked => {
                 if (self.isCutOff()) return false;
                 self.wakeEngine();

@@ -19,7 +19,7 @@ pub const Met = struct {
     waker: i32,
 };
 
-/// Why they do not meet.
+/// Why an interpreter and an engine do not meet.
 pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 
 /// The interpreter's part. Waits for the engine, at most `timeout_ms` (-1: without bound).

@@ -96,7 +96,7 @@ pub fn deliver(handle: *Handle) bool {
     var mail = inbox.take();
     while (mail.pop()) |message| {
         defer inbox.free(message);
-        const addressed = message.content.command; // nothing else is put in
+        const addressed = message.content.command; // the mailbox takes commands only
         const command = addressed.read(&space);
         speak(handle, @backingInt(addressed.ticket), command);
     }

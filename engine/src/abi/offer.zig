@@ -10,7 +10,7 @@ const types = @import("types.zig");
 
 /// An offer. One that is free serves the next request.
 pub const Offer = struct {
-    /// In the pool's queue, in the list of a seat, or among the spare offers.
+    /// An offer is in the pool's queue, in the list of a seat, or among the spare offers.
     node: std.DoublyLinkedList.Node = .{},
     /// The request's head, with the beginning of its body, and its trailers.
     batch: Batch,

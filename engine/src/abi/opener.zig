@@ -15,7 +15,7 @@ const gpa = platform.gpa;
 pub const Opener = struct {
     wakeup: io.Wakeup,
     storage: *io.Storage,
-    /// Collected, and not yet fetched.
+    /// Opened files that were collected and not fetched yet.
     done: io.StorageTasks = .{},
     /// `fork.count` of the process that the threads belong to.
     forks: u32,
@@ -37,7 +37,7 @@ pub const Opener = struct {
         gpa.destroy(opener);
     }
 
-    /// By a thread.
+    /// Called by the thread that has opened a file.
     fn wake(context: *anyopaque) void {
         const opener: *Opener = @ptrCast(@alignCast(context));
         opener.wakeup.raise();
@@ -57,7 +57,7 @@ pub const Opener = struct {
         }
     }
 
-    /// A thread closes it.
+    /// Lets a thread close the descriptor.
     fn close(opener: *Opener, fd: i32) void {
         const closing = io.StorageClose.create(fd) catch return io.file.close(fd);
         opener.storage.submit(&closing.task) catch closing.destroy();

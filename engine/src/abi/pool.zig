@@ -178,7 +178,7 @@ pub const Pool = struct {
 
     /// How long the engine may wait.
     fn patience(pool: *Pool, wanted_ms: i32) i32 {
-        // A request came since, out of bytes that its connection had sent before.
+        // A request has come since, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
         var ms = pool.outcasts.patience(pool.worker.now, wanted_ms);
         for (pool.places()) |place| if (place) |seat| {

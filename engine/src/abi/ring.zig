@@ -47,7 +47,7 @@ pub fn memoryBytes(bytes: usize) usize {
     return @sizeOf(Header) + bytes;
 }
 
-/// What lies between records.
+/// The header of a record.
 const Mark = extern struct {
     len: u32,
     kind: u32,

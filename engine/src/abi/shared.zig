@@ -92,7 +92,7 @@ pub const Shared = struct {
         shared.words.counts.store(@intFromBool(counts), .monotonic);
     }
 
-    /// The limits as the other end told them.
+    /// The limits, as the other process has written them.
     pub fn limits(shared: *const Shared) error{Malformed}!Config {
         var config: Config = .{};
         inline for (@typeInfo(Config).@"struct".field_names, shared.words.limits) |name, limit| {

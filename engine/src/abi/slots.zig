@@ -146,7 +146,7 @@ pub const Slots = struct {
         slot.consumed.store(slot.consumed.load(.monotonic) +% content, .release);
     }
 
-    /// The output that waits has changed.
+    /// The engine's output for an exchange has changed.
     pub fn progress(slots: *const Slots, ticket: u64, output: Output) void {
         note(slots.slotOf(ticket), output);
     }

@@ -89,7 +89,8 @@ pub fn isHeld(bytes: []align(ring.alignment) const u8) bool {
     return bytes.len > @sizeOf(Head) and encoded.isHeld(bytes[@sizeOf(Head)..]);
 }
 
-/// Between two commands: what waits for another one waits no longer.
+/// A command of no bytes between two others: a command that was held back for its successor is held no
+/// longer.
 pub const release = "";
 
 const testing = std.testing;

@@ -276,7 +276,7 @@ pub const Text = extern struct {
     bytes: ?[*]const u8,
     len: usize,
 
-    /// A text, or nothing.
+    /// The text as C sees it; null: no text.
     pub fn of(text: ?[]const u8) Text {
         const bytes = text orelse return .{ .bytes = null, .len = 0 };
         return .{ .bytes = bytes.ptr, .len = bytes.len };

@@ -162,7 +162,7 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             return linux.poll(&polls, 1, timeout_ms) == 1;
         }
 
-        /// Lets time pass.
+        /// Advances the clock of the simulation, or sleeps.
         pub fn pass(self: *Harness, ms: u64) void {
             const until = self.io.now() + ms;
             while (self.io.now() < until) {

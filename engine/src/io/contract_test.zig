@@ -578,7 +578,7 @@ test "contract: who asks first may take bytes to where it likes" {
 fn wakes(comptime Harness: type) !void {
     var stage: Stage(Harness) = try .init(.{});
     defer stage.deinit();
-    _ = stage.harness.readable(); // from now on a host watches
+    _ = stage.harness.readable(); // a host watches the io from now on
     var no_descriptors: [0]linux.pollfd = .{};
     for (1..4) |times| {
         const started = stage.harness.io.now();
@@ -631,7 +631,7 @@ fn alarms(comptime Harness: type) !void {
         try stage.round();
         try testing.expect(!harness.readable());
     }
-    // In the past: at once.
+    // An alarm in the past comes at once.
     try harness.io.alarm(harness.io.now());
     harness.pass(2);
     try testing.expect(harness.readable());

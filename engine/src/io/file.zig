@@ -45,12 +45,12 @@ pub fn map(fd: sys.Fd, len: usize) error{OutOfMemory}!Mapping {
         error.OutOfMemory;
 }
 
-/// Gives that memory back.
+/// Unmaps the memory.
 pub fn unmap(memory: Mapping) void {
     std.posix.munmap(memory);
 }
 
-/// Gives a descriptor back.
+/// Closes a descriptor.
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);
 }

@@ -29,7 +29,8 @@ const Notes = struct {
 
     fn add(notes: *Notes, fd: sys.Fd) void {
         const index: usize = @intCast(fd);
-        // Without memory, or beyond the last page, a child keeps its copy.
+        // Without memory for a page, or beyond the last page, the descriptor is not noted, and a child keeps
+        // its copy.
         const page = notes.pageOf(index) orelse return;
         _ = page[index % page_bits / word_bits].fetchOr(bit(index), .monotonic);
     }

@@ -83,9 +83,9 @@ pub const sharing = @import("sharing.zig");
 pub const fork = @import("fork.zig");
 /// The monotonic clock in microseconds: the same one as an io's, for all processes.
 pub const micros = sys.monotonicUs;
-/// Lets a thread rest.
+/// Lets the calling thread sleep.
 pub const sleep = sys.sleep;
-/// The process that this is.
+/// The number of this process.
 pub const processId = sys.processId;
 /// A number that nobody can guess; null if the kernel has none.
 pub const randomSeed = sys.randomSeed;

@@ -54,7 +54,7 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.ADD, label));
         }
 
-        /// Tells of no further connections.
+        /// Reports no further connections of a listener.
         pub fn unwatchListener(self: *Self, listener: sys.Fd) void {
             self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.DELETE, waker)) catch unreachable;
         }

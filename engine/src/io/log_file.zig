@@ -15,7 +15,7 @@ const Atomic = std.atomic.Value;
 
 /// The destination of the lines.
 pub const Target = union(enum) {
-    /// An open descriptor; it is duplicated.
+    /// An open descriptor, which the log duplicates.
     fd: sys.Fd,
     /// A file, which is created if need be, and opened again by `reopen`.
     path: []const u8,
@@ -66,7 +66,7 @@ pub const LogFile = struct {
     dropped: u64 = 0,
     errno_told: u16 = 0,
 
-    // Between the two.
+    // Shared by the owner's thread and the log's.
     head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     /// Counts up when the thread is to look around.
@@ -217,7 +217,7 @@ pub const LogFile = struct {
         if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
         const lost = log.linesPending();
         var told = log.news() orelse News{};
-        // Why, even if it was told before.
+        // The reason, even if it was told before.
         if (lost > 0) told.errno = log.errno.load(.monotonic);
         told.dropped += lost;
         log.letGo();

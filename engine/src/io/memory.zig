@@ -31,7 +31,7 @@ fn addressSpaceLimit() ?u64 {
 
 /// The memory of the process, in bytes.
 pub const Usage = struct {
-    /// In physical memory.
+    /// Bytes of the process in physical memory.
     resident: u64,
     /// Mapped.
     address_space: u64,
@@ -40,7 +40,7 @@ pub const Usage = struct {
 
 /// The memory of the C library's heap.
 pub const Heap = struct {
-    /// Got from the system.
+    /// Bytes that the heap has got from the system.
     held: u64,
     /// The part of it that nobody uses. It comes back for the next allocation, not to the system.
     free: u64,

@@ -5,7 +5,7 @@ const sys = @import("sys.zig");
 
 /// How far a connection is.
 pub const Phase = union(enum) {
-    /// Not added.
+    /// The place has no socket.
     vacant,
     open,
     /// The peer's end was delivered.

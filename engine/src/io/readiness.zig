@@ -308,7 +308,7 @@ pub fn Readiness(comptime Poller: type) type {
             assert(self.current == index and entry.phase == .open and !entry.flags.paused);
             switch (sys.receive(@intCast(index), space)) {
                 .done => |count| {
-                    if (count == 0) return null; // seen again with the next visit
+                    if (count == 0) return null; // the next visit sees the condition again
                     self.noteReceived(index, count, space.len);
                     return space[0..count];
                 },
@@ -478,7 +478,7 @@ pub fn Readiness(comptime Poller: type) type {
             return self.poller.watchForeign(foreign);
         }
 
-        /// Whether something new has happened to one of them since the last call.
+        /// Whether a foreign descriptor has had an event since the last call.
         pub fn takeForeign(self: *Self) bool {
             defer self.foreign_due = false;
             return self.foreign_due;
@@ -495,12 +495,12 @@ pub fn Readiness(comptime Poller: type) type {
             return self.poller.watchLoop(loop, blocked);
         }
 
-        /// To be called before it is closed.
+        /// Called before the loop's descriptor is closed.
         pub fn unwatchLoop(self: *Self, loop: sys.Fd) void {
             if (@hasDecl(Poller, "watchLoop")) self.poller.unwatchLoop(loop);
         }
 
-        /// To be called before it is closed.
+        /// Called before the foreign descriptor is closed.
         pub fn unwatchForeign(self: *Self, foreign: sys.Fd) void {
             if (@hasDecl(Poller, "watchForeign")) self.poller.unwatchForeign(foreign);
         }

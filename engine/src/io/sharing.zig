@@ -12,7 +12,7 @@ const assert = std.debug.assert;
 /// Whether this system has what is needed.
 pub const is_supported = is_linux;
 
-/// Why there is nothing to share.
+/// Why memory or sockets cannot be shared.
 pub const Error = sys.ResourceError || error{Unsupported};
 
 /// Memory that other processes map as well. It starts as zeros, and nobody can make it shorter: who writes to
@@ -43,7 +43,7 @@ pub const Memory = struct {
         return map(fd, len);
     }
 
-    /// A child of this process does not have it.
+    /// Maps the memory; a forked child does not get the mapping.
     fn map(fd: sys.Fd, len: usize) Error!Memory {
         const rc = linux.mmap(null, len, .{ .READ = true, .WRITE = true }, .{ .TYPE = .SHARED }, fd, 0);
         try done(rc);
@@ -126,7 +126,7 @@ pub fn send(socket: sys.Fd, bytes: []const u8, fds: []const sys.Fd) enum { sent,
     };
 }
 
-/// A message that has come.
+/// The result of a receive: a message, or why there is none.
 pub const Received = union(enum) {
     message: struct { len: usize, fd_count: usize },
     nothing,
@@ -365,7 +365,7 @@ test "descriptors go from one end to the other, and an end that is closed is not
     try testing.expectEqual(2, first.fd_count);
     for (fds) |fd| sys.close(fd);
     try testing.expectEqual(0, receive(other, &bytes, &fds).message.fd_count);
-    // More than was asked for.
+    // The message carries more descriptors than the reader asked for.
     try testing.expectEqual(.sent, send(one, "three", &.{ one, one, one }));
     try testing.expectEqual(.ended, receive(other, &bytes, &fds));
     sys.close(one);

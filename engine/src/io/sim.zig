@@ -154,12 +154,12 @@ pub const Sim = struct {
         }
     }
 
-    /// Moves the clocks.
+    /// Moves the simulated clocks forward.
     pub fn advance(self: *Sim, ms: u64) void {
         self.now_ms += ms;
     }
 
-    /// Lets blocked sends come nearer to their `sent` events, as a round does.
+    /// Lets sends that are under way make progress, as a round does.
     pub fn elapse(self: *Sim) void {
         for (self.slots.items) |*slot| if (slot.stall == .rounds) {
             slot.stall.rounds -|= 1;
@@ -221,13 +221,13 @@ pub const Sim = struct {
         return self.listeners.items[id].address;
     }
 
-    /// Accepts no more for now.
+    /// Stops accepting at a listener.
     pub fn pauseAccept(self: *Sim, id: u32) void {
         const listener = &self.listeners.items[id];
         if (listener.state == .watched) listener.state = .paused;
     }
 
-    /// Accepts again.
+    /// Accepts at a listener again.
     pub fn resumeAccept(self: *Sim, id: u32) error{}!void {
         const listener = &self.listeners.items[id];
         if (listener.state == .paused) listener.state = .watched;
@@ -300,7 +300,7 @@ pub const Sim = struct {
         self.addedSlot(socket).paused = true;
     }
 
-    /// Reads again.
+    /// Reads from a socket again.
     pub fn resumeReading(self: *Sim, socket: Socket) void {
         self.addedSlot(socket).paused = false;
     }
@@ -334,7 +334,7 @@ pub const Sim = struct {
 
     /// Sends as much as the window and the generator allow.
     pub fn send(self: *Sim, socket: Socket, slices: []const Slice, more: bool) SendResult {
-        _ = more; // changes packets, not bytes
+        _ = more; // `more` changes packets, not bytes
         assert(slices.len <= io.slices_max);
         const slot = self.addedSlot(socket);
         if (self.refusal(slot)) |errno| return .{ .failed = errno };
@@ -582,7 +582,7 @@ pub const Sim = struct {
             return .{ .ending = .{ .token = slot.token } };
         }
         return switch (link.peers) {
-            .open => unreachable, // not due
+            .open => unreachable, // an open socket has no ending that is due
             .shut => slot.end(.eof, 0),
             .reset => slot.end(.reset, sys.number(.CONNRESET)),
         };
@@ -638,13 +638,13 @@ pub const Sim = struct {
     }
 
     fn between(self: *Sim, low: usize, high: usize) usize {
-        // A fixed width, so that a seed means the same on every machine.
+        // The random number has a fixed width, so that a seed means the same on every machine.
         return @intCast(self.random.random().intRangeAtMost(u64, low, high));
     }
 };
 
 const Item = union(enum) {
-    /// Accept one.
+    /// Accept a connection of this listener.
     listener: u32,
     /// Look at this slot. If it has a new owner meanwhile, that one's state decides: a plan
     /// carries nothing over.

@@ -304,7 +304,7 @@ const linux = std.os.linux;
 fn expectText(expected: []const u8, address: Address) !void {
     var buffer: [Address.text_bytes_max]u8 = undefined;
     try testing.expectEqualStrings(expected, address.text(&buffer));
-    // Through the kernel's form and back.
+    // The address survives the kernel's form.
     var storage: sys.sockaddr.storage = undefined;
     const length = address.toSystem(&storage);
     const back = Address.fromSystem(&storage, length).?;

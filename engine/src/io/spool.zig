@@ -14,7 +14,7 @@ const thread = @import("thread.zig");
 /// Bytes for the end of a temporary file. The owner's, who leaves it alone from `submit` until it comes back.
 pub const Job = struct {
     next: ?*Job = null,
-    /// -1: the file is created with its first bytes.
+    /// The file's descriptor; -1: the file is created with its first bytes.
     fd: sys.Fd = -1,
     /// Bytes that were written to the file.
     written: u64 = 0,
@@ -88,7 +88,7 @@ const Room = struct {
     }
 };
 
-/// Jobs, in order.
+/// Finished jobs, in their order.
 pub const Jobs = struct {
     first: ?*Job = null,
 
@@ -106,14 +106,14 @@ pub const Spool = struct {
     /// The folder of the files. The owner keeps this text.
     folder: [:0]const u8,
     waker: Waker,
-    /// The writer's.
+    /// The room in files; only the writer touches it.
     room: Room = .{},
     /// Without a thread jobs are done when they are handed over: for simulations.
     has_thread: bool,
     thread: ?std.Thread = null,
     /// The process that the thread belongs to: a fork has none.
     pid: std.posix.pid_t = 0,
-    /// Newest first.
+    /// Jobs for the writer, the newest first.
     todo: Atomic(?*Job) = .init(null),
     done: Atomic(?*Job) = .init(null),
     /// Counts up when the thread is to look around.
@@ -126,7 +126,7 @@ pub const Spool = struct {
         wake: *const fn (*anyopaque) void,
     };
 
-    /// Hands a job over. On an error it was not.
+    /// Hands a job over; on an error the job is still the caller's.
     pub fn submit(spool: *Spool, job: *Job) error{CannotStartThread}!void {
         assert(job.next == null and job.bytes.len > 0);
         if (!spool.has_thread) return spool.do(job);
@@ -177,7 +177,7 @@ pub const Spool = struct {
         if (push(&spool.done, job)) spool.waker.wake(spool.waker.context);
     }
 
-    /// True if there was none before.
+    /// Pushes a job; true if the stack was empty before.
     fn push(stack: *Atomic(?*Job), job: *Job) bool {
         var head = stack.load(.monotonic);
         while (true) {

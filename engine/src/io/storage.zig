@@ -13,7 +13,7 @@ const log_calls = @import("sys/log.zig");
 const sys = @import("sys.zig");
 const thread = @import("thread.zig");
 
-/// For memory that may outlive its owner's allocator.
+/// The allocator for memory that may outlive its owner's allocator.
 const gpa = if (builtin.link_libc) std.heap.c_allocator else std.heap.smp_allocator;
 
 /// Something that may take long. Its maker's, who leaves it alone from `submit` until it comes back.
@@ -213,7 +213,7 @@ pub const Read = struct {
     buffer: []u8 = &.{},
     /// The number of bytes that were read: as many as there were at once, 0 at the end of the file.
     filled: usize = 0,
-    /// Why nothing was; 0: that was not so.
+    /// The errno if no byte was read; 0: bytes were read, or the file has ended.
     errno: u16 = 0,
 
     /// A piece of the file behind `fd`, which stays the caller's. `len`, `ahead`: bytes.
@@ -246,7 +246,7 @@ pub const Read = struct {
         gpa.destroy(read);
     }
 
-    /// Of tasks of this kind.
+    /// Reads the piece; the function of tasks of this kind.
     pub fn work(task: *Task) void {
         const read: *Read = @fieldParentPtr("task", task);
         // Not before: many may wait for a thread.
@@ -278,7 +278,7 @@ pub const Open = struct {
     path: [:0]u8,
     /// The opened file, to be closed with the task; -1: the open has failed, or the descriptor was taken.
     fd: sys.Fd = -1,
-    /// Why nothing was; 0: that was not so.
+    /// The errno if the file was not opened; 0: it was.
     errno: u16 = 0,
     /// The file is a regular one whose size is its content's length, unlike the files of /proc.
     is_plain: bool = false,
@@ -341,7 +341,7 @@ pub const Open = struct {
         sys.close(@intCast(folder));
     }
 
-    /// Of tasks of this kind.
+    /// Frees the task and what it has opened; the function of tasks of this kind.
     pub fn drop(task: *Task) void {
         const opening: *Open = @fieldParentPtr("task", task);
         opening.destroy();

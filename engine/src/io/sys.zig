@@ -15,7 +15,7 @@ const here = if (is_linux) @import("sys/linux.zig") else @import("sys/bsd.zig");
 const assert = std.debug.assert;
 const fork = @import("fork.zig");
 
-/// The kernel's reasons.
+/// The error numbers of the kernel.
 pub const E = system.E;
 /// The errno in a raw system call's result.
 pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
@@ -38,7 +38,7 @@ pub const slices_max = 16;
 pub const Moved = union(enum) {
     /// The number of bytes that were moved; for `accept`, the new descriptor.
     done: usize,
-    /// Not now: EAGAIN.
+    /// No byte moves now: EAGAIN.
     blocked,
     /// The errno. What it means for the socket is for the caller to decide.
     failed: E,
@@ -405,7 +405,7 @@ pub const Option = enum {
     reuse_port,
     v6_only,
     no_delay,
-    /// Whether it listens; to be read only.
+    /// Whether the socket listens; this option can be read only.
     accept_conn,
     /// Stream or datagram (SO_TYPE); to be read only.
     kind,

@@ -8,7 +8,7 @@ const log_calls = @import("sys/log.zig");
 const pipe = @import("sys/pipe.zig");
 const watch = @import("sys/epoll.zig");
 
-/// On this platform.
+/// The wakeup of this platform: an eventfd, or a pipe.
 pub const Wakeup = WakeupOn(std.atomic.Value, if (is_linux) EventDescriptor else PipeDescriptor);
 pub const Latch = LatchOn(std.atomic.Value, Futex);
 
@@ -30,7 +30,7 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
             wakeup.descriptor.deinit();
         }
 
-        /// To be watched for reading.
+        /// The descriptor to watch for reading.
         pub fn fd(wakeup: *const Self) i32 {
             return wakeup.descriptor.fd();
         }

@@ -10,7 +10,7 @@ pub const Question = struct {
     method: []const u8 = "GET",
     /// Path and query, percent-encoded.
     target: []const u8 = "/",
-    /// Besides Host and, with a body, Content-Length.
+    /// Headers besides Host and, with a body, Content-Length.
     headers: []const Header = &.{},
     body: []const u8 = "",
 
@@ -26,17 +26,17 @@ pub const Question = struct {
 /// A whole response.
 pub const Answer = struct {
     status: u16,
-    /// In the order of the response.
+    /// The headers, in the order of the response.
     headers: []const Header,
-    /// Without framing.
+    /// The content, without its framing.
     body: []const u8,
-    /// Lives as long as the answer does.
+    /// Memory that lives as long as the answer.
     arena: std.mem.Allocator,
 
     /// A response at the beginning of some bytes.
     pub const Read = struct {
         answer: Answer,
-        /// How many bytes it has.
+        /// The bytes of the answer on the wire.
         len: usize,
     };
 
@@ -76,7 +76,7 @@ pub const Answer = struct {
         return .{ .status = status, .headers = headers.items, .body = "", .arena = arena };
     }
 
-    /// How many bytes it takes on the wire; null if more has to come.
+    /// The bytes that the body takes on the wire; null if more has to come.
     fn readBody(answer: *Answer, rest: []const u8, has_body: bool, is_all: bool) Error!?usize {
         switch (answer.status) {
             101, 204, 304 => return 0,

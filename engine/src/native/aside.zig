@@ -164,13 +164,13 @@ fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
         },
         .shared => |shared| {
             _ = try worker.write(same, .{ .held = shared }, .{ .last = true });
-            response.body = .none; // the same
+            response.body = .none; // the worker has the memory now
         },
         .none, .bytes => unreachable,
     }
 }
 
-/// For functions that only collect an answer.
+/// The link of a response whose function only collects an answer.
 const no_link: response_file.Link = .{
     .send = refuseSend,
     .inform = refuseInform,

@@ -69,7 +69,7 @@ pub const EventStream = struct {
 
     fn sendIn(stream: EventStream, event: Event, space: []u8) SendError!void {
         var writer: std.Io.Writer = .fixed(space);
-        event.write(&writer) catch unreachable; // `size` has counted
+        event.write(&writer) catch unreachable; // `size` has counted the same bytes
         return stream.detached.write(space);
     }
 

@@ -65,7 +65,7 @@ const Hook = struct {
     /// The hook may return an error.
     fallible: bool = false,
     Returned: type = void,
-    /// How a program writes that.
+    /// The return type of the hook, as a program writes it.
     returned: []const u8 = "void",
 };
 

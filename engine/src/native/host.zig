@@ -217,7 +217,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             return host.inbox.hasMail();
         }
 
-        /// Goes to std.log.
+        /// Writes the worker's notices to std.log.
         pub fn notice(_: *Self, _: *Worker, about: ?*Exchange, level: Level, text: []const u8) void {
             var buffer: [320]u8 = undefined;
             const line = if (about) |exchange|
@@ -380,7 +380,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             if (call.awaits_body) try host.worker.read(call.exchange.?);
         }
 
-        /// The client is gone: the last word.
+        /// Tells the handler that the client is gone; nothing comes after that.
         fn tellAborted(host: *Self, call: *Call, reason: Reason) void {
             if (@hasDecl(Handler, "handleAbort")) host.handler.handleAbort(&call.request, reason);
             host.release(call);
@@ -574,7 +574,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 response.state = if (call.custody == .orphaned) .lost else .ended;
                 return .ready;
             }
-            response.lacks_piece = !last; // until the piece is taken
+            response.lacks_piece = !last; // true until the next piece is taken
             if (response.state == .collecting) try host.begin(call);
             const exchange = call.exchange orelse return error.Closed;
             if (last) {

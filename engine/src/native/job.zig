@@ -140,8 +140,8 @@ pub const Job = struct {
                     job.request.methodText(), job.request.getPath(), err,
                 });
             },
-            .streaming => job.finish(null) catch {}, // the server is gone
-            .blocked => unreachable, // `write` has waited
+            .streaming => job.finish(null) catch {}, // fails if the server is gone
+            .blocked => unreachable, // `write` has waited for room
             .ended, .lost => {},
         }
         if (job.is_open) job.detached.drop();
@@ -196,7 +196,7 @@ pub const Job = struct {
             .none => "",
             .bytes => |bytes| bytes,
             .shared => |shared| shared.bytes,
-            .blocks, .request => unreachable, // `link` takes none
+            .blocks, .request => unreachable, // `link` refuses such bodies
             .file, .parts => error.OutOfOrder,
         };
     }

@@ -7,7 +7,7 @@ const server = @import("server.zig");
 
 pub const Server = backend.Server;
 pub const ServerOn = server.ServerOn;
-/// For workers with other hosts beside it.
+/// The native host, for workers with other hosts beside it.
 pub const NativeHost = @import("host.zig").NativeHost;
 pub const ServerConfig = @import("settings.zig").ServerConfig;
 /// A server and its clients in one test.
@@ -15,7 +15,7 @@ pub const Simulation = @import("simulation.zig").Simulation;
 pub const Answer = @import("answer.zig").Answer;
 pub const Question = @import("answer.zig").Question;
 
-/// For workers of other hosts.
+/// Native answers for workers of other hosts.
 pub const aside = @import("aside.zig");
 
 pub const Request = @import("request.zig").Request;

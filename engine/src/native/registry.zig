@@ -54,7 +54,7 @@ pub fn find(id: Id) ?Place {
     return place;
 }
 
-/// Held for a look at the table.
+/// Takes the lock, which is held only while the table is read or changed.
 fn lock() void {
     while (busy.swap(true, .acquire)) std.Thread.yield() catch {};
 }

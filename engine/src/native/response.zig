@@ -27,12 +27,10 @@ pub const Header = struct {
         return .{ .name = name, .text = text };
     }
 
-    /// The name.
     pub fn key(header: *const Header) []const u8 {
         return header.name;
     }
 
-    /// The value.
     pub fn value(header: *const Header) []const u8 {
         return header.text;
     }
@@ -40,7 +38,7 @@ pub const Header = struct {
 
 /// Whether the way to the client has room for more bytes.
 pub const Flow = enum {
-    /// Go on.
+    /// The client takes more: go on writing.
     ready,
     /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Who goes on
     /// nevertheless is served up to the server's `response_body_buffer_size`.
@@ -57,7 +55,7 @@ pub const ErrorPage = struct {
 /// A range of an open file that becomes the body.
 pub const FileBody = struct {
     fd: i32,
-    /// First byte.
+    /// The offset of the first byte.
     offset: u64 = 0,
     /// Bytes. The file has to hold that many when it is sent, or the connection is cut.
     len: u64,
@@ -65,7 +63,7 @@ pub const FileBody = struct {
     ownership: enum { borrowed, owned } = .owned,
 };
 
-/// Bytes that several responses have as their body, or constants.
+/// A body that several responses share, or constant bytes.
 pub const SharedBody = engine.Held;
 
 /// Bytes and ranges of files, in blocks of the worker's pool.
@@ -156,7 +154,7 @@ pub const Response = struct {
     /// that are handed over.
     pub const small_bytes = 16 * 1024;
 
-    /// How far it is.
+    /// How far the response is.
     pub const State = enum {
         /// Nothing is sent yet. The server sends all of it when the handler returns.
         collecting,
@@ -179,9 +177,9 @@ pub const Response = struct {
     /// The content behind the head.
     pub const Body = union(enum) {
         none,
-        /// In the arena.
+        /// Bytes in the response's arena.
         bytes: []const u8,
-        /// In blocks of the worker's pool.
+        /// Bytes in blocks of the worker's pool.
         blocks: Outbox,
         /// Part of the request's body, which goes out where it is once the handler has returned.
         request: []const u8,

@@ -42,7 +42,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         units: []Unit,
         /// The files of the Unix sockets that the server has made.
         files: std.ArrayList(io.SocketFile) = .empty,
-        /// Null: no place speaks TLS.
+        /// The TLS context of the places that speak TLS; null: none does.
         tls: ?*tls.Context = null,
         /// Empty: each worker accepts for itself.
         acceptors: []Acceptor(Io, Self) = &.{},
@@ -51,7 +51,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// The units from here on do not exist yet.
         ready: usize = 0,
         stopping: std.atomic.Value(Stop) = .init(.no),
-        /// The handler was told of it.
+        /// Whether the handler was told of the stop.
         told_stop: std.atomic.Value(bool) = .init(false),
         signal_listener: signals.Listener = undefined,
         takes_signals: bool = false,
@@ -365,7 +365,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return true;
         }
 
-        /// For an acceptor.
+        /// Whether the server stops; asked by an acceptor.
         pub fn isStopping(self: *const Self) bool {
             return self.stopping.load(.acquire) != .no;
         }
@@ -402,7 +402,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             }
         }
 
-        /// Says which of the places it is.
+        /// Prints which address cannot be listened at, and why.
         fn cannotListen(address: io.Address, err: anytype) @TypeOf(err) {
             if (err != error.OutOfMemory) complain("cannot listen at {f}: {t}", .{ address, err });
             return err;
@@ -429,7 +429,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.takes_signals = true;
         }
 
-        /// In a signal handler.
+        /// Called in a signal handler.
         fn onSignal(context: *anyopaque) void {
             const self: *Self = @ptrCast(@alignCast(context));
             self.stop(if (self.stopping.load(.monotonic) == .no) .draining else .cutting);

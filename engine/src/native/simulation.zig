@@ -178,7 +178,7 @@ pub fn Simulation(comptime Handler: type) type {
                 return client.peer.ended() == .reset;
             }
 
-            /// All bytes that came so far.
+            /// All bytes that the client has received so far.
             pub fn text(client: *const Client) []const u8 {
                 return client.received.items;
             }

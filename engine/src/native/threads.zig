@@ -253,12 +253,12 @@ pub const Threads = struct {
 const Runner = struct {
     threads: *Threads,
     thread: std.Thread = undefined,
-    /// Of the responses that it makes.
+    /// The pool for the responses that this thread makes.
     pool: Pool,
     /// The next runner in the list of idle ones.
     next: ?*Runner = null,
     given: io.Latch = .{},
-    /// Null with `given` set: the end.
+    /// The next job; null with `given` set: the thread ends.
     job: ?*Job = null,
 
     fn run(runner: *Runner) void {

@@ -176,7 +176,7 @@ pub const upgrader = struct {
     }
 };
 
-/// For any thread, the owner's as well: messages by number.
+/// Sends messages by a WebSocket's number; safe in any thread, the owner's as well.
 pub const writer = struct {
     /// Why a message from any thread was not taken.
     pub const Error = PostError || error{

@@ -4,7 +4,7 @@ const encode = @import("http1/encode.zig");
 const Family = @import("session.zig").Family;
 const head = @import("http1/head.zig");
 
-/// The protocol that counters take such a peer's for.
+/// The protocol under which counters count a peer that has no session yet.
 pub const family: Family = .@"HTTP/1";
 
 pub const glimpse = head.glimpse;
@@ -15,6 +15,6 @@ pub const response_bytes_max = encode.refusal_bytes_max;
 pub const refusalResponse = encode.refusalResponse;
 pub const RefusalExtras = encode.RefusalExtras;
 pub const Page = encode.Page;
-/// Bytes of content in it.
+/// The bytes of content in a refusal's response.
 pub const refusalBodyBytes = encode.refusalBodyBytes;
 pub const aliveResponse = encode.aliveResponse;

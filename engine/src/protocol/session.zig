@@ -80,7 +80,7 @@ pub const Session = union(enum) {
     single: *Single,
     stream: View,
 
-    /// For a connection with one exchange at a time.
+    /// A session for a connection with one exchange at a time.
     pub fn of(single: *Single) Session {
         return .{ .single = single };
     }

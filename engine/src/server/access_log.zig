@@ -19,7 +19,7 @@ pub const Subject = line.Subject;
 /// The destination of the lines.
 pub const Target = union(enum) {
     file: io.LogTarget,
-    /// To the host, after each round.
+    /// The host gets the lines, after each round.
     host,
 };
 
@@ -88,7 +88,7 @@ const Shared = struct {
 
 /// The end of a request, for its line.
 pub const Outcome = struct {
-    /// 0: it was not answered.
+    /// The status of the response; 0: the request was not answered.
     status: u16,
     body_bytes: u64,
     end: enum { cut_short, goes_on, closes },
@@ -111,7 +111,7 @@ pub const AccessLog = struct {
     /// When the server's own log was last told of trouble; 0: never.
     told_at: u64 = 0,
 
-    /// Between two reports of trouble.
+    /// Milliseconds between two reports of trouble.
     const news_ms = 1000;
 
     const Sink = union(enum) {
@@ -301,7 +301,7 @@ pub const AccessLog = struct {
         };
     }
 
-    /// The host has them.
+    /// The host has taken the lines.
     pub fn taken(log: *AccessLog) void {
         log.sink.host.lines.clearRetainingCapacity();
     }

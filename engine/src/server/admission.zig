@@ -165,7 +165,7 @@ pub const Admission = struct {
         const is_new = upload.record == none;
         if (is_new) admission.forget(now_ms * std.time.us_per_ms);
         const index = if (!is_new) upload.record else admission.find(key) orelse
-            admission.add(key) catch return true; // out of memory
+            admission.add(key) catch return true; // without memory for a record the upload goes on
         const record = &admission.records.items[index];
         const others = record.upload_bytes - upload.bytes;
         if (others > 0 and record.upload_bytes + bytes > bytes_max) return false;
@@ -191,7 +191,7 @@ pub const Admission = struct {
         upload.* = .{};
     }
 
-    /// Bytes held.
+    /// The bytes that the table takes.
     pub fn memoryBytes(admission: *Admission) usize {
         admission.acquire();
         defer admission.lock.store(false, .release);
@@ -532,7 +532,7 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
         var bytes: [16]u8 = @splat(0x20);
         std.mem.writeInt(u32, bytes[4..8], @intCast(n), .big);
         const address: io.Address = .{ .v6 = .{ .bytes = bytes, .port = 1 } };
-        // All within a second, so that time alone forgets no record.
+        // All connections come within a second, so that time alone removes no record.
         admission.leave(admission.enter(&address, n / 1_000_000, &config));
     }
     try testing.expectEqual(Admission.idle_max + 1, admission.idle_count);

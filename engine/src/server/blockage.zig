@@ -63,7 +63,7 @@ test "what the peer takes pays when somebody looks, and what the kernel takes do
     // that the peer took.
     try std.testing.expectEqual(0, blockage.look(401, 1000, 300));
     try std.testing.expectEqual(1, blockage.look(400, 1000, 300));
-    // However short its patience is, a look comes later.
+    // However short the patience is, the next look comes after the present time.
     try std.testing.expectEqual(101, Blockage.begin(0, 100).lookAt(31));
     // The patience ends before the time of the next look.
     try std.testing.expectEqual(

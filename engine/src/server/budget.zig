@@ -3,7 +3,7 @@
 //! that other connections wait. Does not know: connections, and what a host does with the bytes.
 const std = @import("std");
 
-/// The rest of a round.
+/// The bytes that a round may still hand to the host.
 pub const Budget = struct {
     /// Below 0 once the last thing that was handed over cost more than there was.
     left: i64 = 0,

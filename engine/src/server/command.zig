@@ -73,7 +73,7 @@ pub const Command = union(enum) {
 
     pub const Accept = struct { subprotocol: ?[]const u8 = null, fields: []const Field = &.{} };
 
-    /// With a loan as in `Body`.
+    /// A message to the peer; its loan as in `Body`.
     pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "", loan: ?*Loan = null };
 
     pub const Close = struct { code: u16, reason: []const u8 = "" };

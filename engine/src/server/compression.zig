@@ -107,7 +107,7 @@ pub const Compression = struct {
     /// Like `inflater`, for the message that is inflated slice by slice.
     slicer: ?*Inflater = null,
     slice_receiver: ?*Receiver = null,
-    /// For WebSockets without a history of their own.
+    /// The inflater of WebSockets without a history of their own.
     sender: ?*Sender = null,
 
     pub fn init(gpa: std.mem.Allocator) Compression {
@@ -169,7 +169,7 @@ pub const Compression = struct {
     pub const Slice = struct {
         /// The inflated bytes; valid as long as `Inflation.out` does not change.
         bytes: []const u8,
-        /// In the unit of `Line.round_cost`.
+        /// The cost of inflating, in the unit of `Line.round_cost`.
         cost: usize,
         /// The message is complete.
         done: bool,

@@ -185,11 +185,11 @@ pub const Config = struct {
 
     /// The connections that may carry many requests at a time, by HTTP/2 (RFC 9113 section 3).
     pub const Multiplexing = enum(i8) {
-        /// With clients that offer it over TLS (ALPN).
+        /// Clients that offer HTTP/2 over TLS (ALPN) may use it.
         over_tls = -1,
-        /// With no client.
+        /// No connection carries more than one request at a time.
         off = 0,
-        /// Over TLS, and in the clear with clients that begin with its preface (prior knowledge).
+        /// Clients may use it over TLS, and in the clear if they begin with its preface (prior knowledge).
         everywhere = 1,
     };
 

@@ -434,7 +434,8 @@ pub const table: [Counters.words]Word = table: {
     var list: [Counters.words]Word = undefined;
     var at: usize = 0;
     for (families) |family| {
-        assert(@offsetOf(Counters, family.field) == at * @sizeOf(u64)); // the same order
+        // the struct and the table name the words in the same order
+        assert(@offsetOf(Counters, family.field) == at * @sizeOf(u64));
         const name = family.field ++ "";
         const kind = family.kind orelse {
             for (0..bounds.len + 1) |bucket| list[at + bucket] = .{

@@ -106,7 +106,7 @@ pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
 }
 
 fn isSame(a: Head, b: Head) bool {
-    // As numbers: faster than a comparison of so few bytes by a loop.
+    // Compares as numbers, which is faster than a loop over so few bytes.
     const Words = [@sizeOf(Head) / @sizeOf(u64)]u64;
     const left = std.mem.bytesToValue(Words, std.mem.asBytes(&a));
     const right = std.mem.bytesToValue(Words, std.mem.asBytes(&b));

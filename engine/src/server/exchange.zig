@@ -100,7 +100,7 @@ pub const Exchange = struct {
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
     websocket: ?*WebSocket = null,
-    /// No byte in either direction for so long ends the exchange; 0: no limit.
+    /// Milliseconds without a byte in either direction that end the exchange; 0: no limit.
     idle_ms: u32 = 0,
     /// The reason of that end: a request stalls, an event stream or WebSocket is idle.
     idle_reason: Reason = .client_timeout,
@@ -110,7 +110,7 @@ pub const Exchange = struct {
     /// When the host got the request, with a body that is wanted whole; 0: not yet, or the host does not
     /// tell.
     given_us: u64 = 0,
-    /// When a host that tells it began to work on it; 0: not yet.
+    /// When the host began to work on the request, if it tells; 0: not yet.
     taken_us: u64 = 0,
     /// When output of its response was handed to the kernel first, while counters are on; 0: not yet.
     sent_us: u64 = 0,
@@ -310,7 +310,7 @@ pub const Exchange = struct {
         }
     }
 
-    /// The next deadline of its peer or its host.
+    /// The next deadline of the exchange, for its peer or its host.
     pub fn deadline(exchange: *const Exchange, config: *const Config) u64 {
         const quiet = if (exchange.idle_ms == 0) Timer.never else exchange.active_at + exchange.idle_ms;
         const idle = if (exchange.openWebSocket()) |websocket| @min(
@@ -368,7 +368,7 @@ pub const Exchange = struct {
 
     /// The place of a piece in its body.
     pub const Place = struct {
-        /// The response is complete with it.
+        /// Whether the response is complete with this piece.
         last: bool = false,
         /// The connection closes after this response.
         close: bool = false,
@@ -433,7 +433,7 @@ pub const Exchange = struct {
     fn takeFile(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!bool {
         var chain: Outbox = .{};
         try chain.appendFile(pool, range);
-        // The descriptor is its owner's.
+        // The caller keeps its descriptor.
         errdefer _ = chain.popFile(pool);
         const taken = try exchange.takeParts(pool, &chain, range.len);
         if (!taken) _ = chain.popFile(pool);

@@ -9,7 +9,7 @@ pub const Fault = struct {
     /// Writes the sentence.
     pub fn say(fault: *Fault, comptime format: []const u8, arguments: anytype) void {
         var writer: std.Io.Writer = .fixed(&fault.buffer);
-        writer.print(format, arguments) catch {}; // what fits is there
+        writer.print(format, arguments) catch {}; // the beginning of the sentence, as much as fits
         fault.len = writer.end;
     }
 

@@ -11,7 +11,7 @@ const Ticket = @import("slab.zig").Ticket;
 
 /// Connections whose handshake can go on.
 pub const Handshakes = struct {
-    /// The oldest first.
+    /// Connections whose handshakes wait, the oldest first.
     line: std.DoublyLinkedList = .{},
     from_the_end: bool = false,
     /// When the last round left connections waiting, in microseconds.

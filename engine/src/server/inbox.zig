@@ -70,7 +70,7 @@ pub const Inbox = struct {
     waker: Waker,
     /// Bound on the memory of all messages that carry bytes.
     bytes_max: usize,
-    /// Newest first.
+    /// Messages in the mailbox, the newest first.
     head: std.atomic.Value(?*Message) = .init(null),
     bytes: std.atomic.Value(usize) = .init(0),
     references: std.atomic.Value(u32) = .init(1),

@@ -21,11 +21,11 @@ pub const Inflation = struct {
     begun: bool = false,
     /// Compressed bytes that are behind.
     consumed: usize = 0,
-    /// The inflated bytes so far.
+    /// The bytes that were inflated so far.
     out: Input = .{},
     validator: utf8.Validator = .{},
 
-    /// In no line yet.
+    /// An inflation that waits in no line yet.
     pub fn create(gpa: std.mem.Allocator, ticket: Ticket, kind: Kind) error{OutOfMemory}!*Inflation {
         const inflation = try gpa.create(Inflation);
         inflation.* = .{ .ticket = ticket, .kind = kind };
@@ -55,7 +55,7 @@ pub const Line = struct {
         line.list.append(&inflation.node);
     }
 
-    /// Leaves the line, if it is in it.
+    /// Takes an inflation out of the line, if it waits there.
     pub fn remove(line: *Line, inflation: *Inflation) void {
         if (!inflation.waits) return;
         inflation.waits = false;

@@ -23,11 +23,11 @@ pub const Intake = struct {
     trailers: ?Head = null,
     /// The part of the body that is not with the writer.
     memory: Input = .{},
-    /// The part that is.
+    /// The part of the body that is with the writer.
     writing: Input = .{},
-    /// Room in files that was set aside for it, in bytes.
+    /// Bytes that the total quota of files counts for this body.
     file_bytes: u64 = 0,
-    /// The part of them that is memory, because the file system is.
+    /// The part of `file_bytes` that is memory, because the file system is.
     resident_bytes: u64 = 0,
     /// The body's share in the count of its client's address, until the body is complete.
     upload: Upload = .{},
@@ -59,7 +59,7 @@ pub const Intake = struct {
         assert(@alignOf(Intake) <= Pool.alignment.toByteUnits());
     }
 
-    /// Gives everything back, the file included. The writer must not be at it.
+    /// Gives all memory back, the file included. The writer must not be at work on the intake.
     pub fn destroy(intake: *Intake, pool: *Pool) void {
         assert(!intake.isWriting());
         if (intake.mapping.len > 0) io.file.unmap(intake.mapping);
@@ -86,7 +86,7 @@ pub const Intake = struct {
         return all[0..@min(all.len, most)];
     }
 
-    /// The next piece of the body. What lies in that room stays there.
+    /// Appends the next piece of the body. A piece that lies in the intake's own room is not copied.
     pub fn append(intake: *Intake, pool: *Pool, piece: []const u8) error{OutOfMemory}!void {
         if (intake.memory.isBehind(piece)) return intake.memory.commit(piece.len);
         if (intake.memory.room() < piece.len) _ = try intake.memory.reserve(pool, intake.wanted(piece.len));
@@ -127,7 +127,7 @@ pub const Intake = struct {
         return intake.isWriting() or intake.job.fd >= 0;
     }
 
-    /// Whether the writer has a part of it.
+    /// Whether the writer is at work on a part of the body.
     pub fn isWriting(intake: *const Intake) bool {
         return intake.writing.buffer != null;
     }

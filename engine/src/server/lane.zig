@@ -52,7 +52,7 @@ pub const Lane = struct {
     /// Requests that have come, refused ones included.
     request_count: u32 = 0,
 
-    /// Between two requests, or within one.
+    /// Whether the lane is between two requests, or within one.
     pub const Phase = union(enum) {
         /// No request. `since`: when the last one ended, or when the peer connected.
         idle: struct { since: u64 },
@@ -68,7 +68,7 @@ pub const Lane = struct {
     /// The peer's sending side.
     pub const PeerSide = enum {
         open,
-        /// The peer has ended it, and the bytes before the end are not read yet.
+        /// The peer has ended its side, and bytes before the end are not read yet.
         ending,
         /// The end was read: no byte follows those in `input`.
         ended,

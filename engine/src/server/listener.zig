@@ -6,17 +6,17 @@ const Networks = @import("networks.zig").Networks;
 
 /// A place where connections come in.
 pub const Listener = struct {
-    /// The io's name for it; null if the worker does not accept there.
+    /// The io's number for the listener; null if the worker does not accept there.
     id: ?u32,
     address: io.Address,
-    /// The TLS context of its connections.
+    /// The TLS context of the listener's connections.
     tls: ?*tls.Context = null,
     /// The proxies that bring connections, with a header before them.
     proxies: ?Networks = null,
     /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
     path: io.Address.Unix = .{ .buffer = undefined, .length = 0 },
 
-    /// Of that name and address.
+    /// A listener with that name and address.
     pub fn at(id: ?u32, address: io.Address) Listener {
         var listener: Listener = .{ .id = id, .address = address };
         if (address == .unix) listener.path = address.unix;

@@ -26,9 +26,9 @@ pub const Held = struct {
 
 /// The loans of a worker.
 pub const Loans = struct {
-    /// Loans that have come back, the last one first.
+    /// Loans that came back and whose owners were not told yet, the last one first.
     returned: ?*Loan = null,
-    /// Bytes of loans that have not.
+    /// Bytes of loans that have not come back.
     bytes: usize = 0,
 
     /// An owner lends bytes.

@@ -24,7 +24,7 @@ pub fn forgetFiles(bytes: u64) void {
 
 /// A worker's view of its process's memory.
 pub const Memory = struct {
-    /// In force, in bytes of physical memory; `none`: no limit.
+    /// The limit in force, in bytes of physical memory; `none`: no limit.
     resident_max: u64 = none,
     /// Like `resident_max`, for address space (RLIMIT_AS), where malloc fails.
     address_max: u64 = none,

@@ -20,7 +20,7 @@ pub const Multiplex = struct {
     first: ?*Stream = null,
     last: ?*Stream = null,
     count: u32 = 0,
-    /// Since when there is no stream.
+    /// When the last stream has ended, while no stream is open.
     idle_since: u64,
     /// The peer's next duty, and since when it has it.
     debt: Multiplexed.Debt = .opening,
@@ -162,7 +162,7 @@ pub const Multiplex = struct {
             first = earlier(first, .{ .at = at, .due = .last_streams });
         }
         switch (multiplex.debt) {
-            // The streams look after that.
+            // The deadlines of the streams cover such a debt.
             .nothing, .content => {},
             // A peer that is not read may have said so long ago.
             .opening, .frame, .acknowledgement => if (transport.wantsReceive()) {
@@ -176,7 +176,7 @@ pub const Multiplex = struct {
         return if (other.at < one.at) other else one;
     }
 
-    /// When something is due.
+    /// The time at which the next deadline is due.
     pub fn deadline(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) u64 {
         return multiplex.next(transport, config).at;
     }

@@ -11,7 +11,7 @@ pub const Networks = struct {
 
     const Network = struct { bytes: [16]u8, bits: u8 };
 
-    /// A fault of a list: `len` bytes of it from `at` on.
+    /// A fault in the text of a list: `len` bytes from `at` on, and the reason.
     pub const Fault = struct { at: usize = 0, len: usize = 0, reason: [:0]const u8 = "" };
 
     /// Why a list cannot be used.

@@ -12,7 +12,7 @@ pub const FileRange = struct {
     fd: i32,
     offset: u64,
     len: u64,
-    /// A range behind it has the same descriptor, and closes it.
+    /// Another range behind this one has the same descriptor, and closes it.
     shares: bool = false,
     /// The file's storage may be slow: only bytes that are known to be in memory are read from it
     /// (worker/storage.zig).
@@ -26,7 +26,7 @@ pub const FileRange = struct {
     /// The number of bytes from `offset` on that are at hand.
     ready: u32 = 0,
 
-    /// The first `len` bytes were read.
+    /// Moves the range's beginning: its first `len` bytes were read.
     pub fn advance(range: *FileRange, len: u64) void {
         range.offset += len;
         range.len -= len;
@@ -56,7 +56,7 @@ const Node = struct {
         file: FileRange,
     },
 
-    /// The range of a file that it stands for.
+    /// The file range of a node that has one.
     pub fn fileRange(node: *Node) *FileRange {
         return &node.content.file;
     }
@@ -378,7 +378,7 @@ pub const Outbox = struct {
         var rest = len;
         assert(rest <= outbox.bytes);
         outbox.bytes -= rest;
-        // Nearly always: one block, sent as a whole.
+        // Nearly always one block is queued, and sent as a whole.
         if (outbox.bytes == 0 and outbox.first == outbox.last and len > 0) return outbox.pop(pool);
         while (outbox.first) |node| {
             const bytes = node.unsent() orelse break;
@@ -412,7 +412,7 @@ pub const Outbox = struct {
         return .{ .node = outbox.first };
     }
 
-    /// Goes through them.
+    /// An iterator over the lent parts.
     pub const Lent = struct {
         node: ?*const Node,
 
@@ -680,7 +680,7 @@ test "what is moved between outboxes lies where it was until it is sent" {
             try testing.expectEqual(content.len - moved, from.bytes);
             if (random.random().boolean()) try drainTo(&outbox, &pool, &out, 1 + moved % 20_000);
         }
-        // The rest is never sent.
+        // The rest is dropped without being sent.
         if (round % 2 == 0) {
             from.follow(&pool, &outbox);
             from.deinit(&pool);
@@ -745,7 +745,7 @@ test "large blocks and lent bytes are moved without a copy" {
     try testing.expect(from.isInMemory(1) and !from.isInMemory(2));
     from.consume(&pool, 1);
     try testing.expectEqual(7, from.popFile(&pool).?.fd);
-    // Copied as well, what is left of a block goes with its parts.
+    // The rest of a block goes with its parts, although it is copied as well.
     try from.append(&pool, content[0..4_000]);
     try from.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 5 });
     try outbox.move(&pool, "3", &from, 3_000);

@@ -8,12 +8,12 @@ const std = @import("std");
 pub const Relief = struct {
     /// The most that was in use since memory was given back.
     peak_bytes: usize = 0,
-    /// In use at the last look, and at the one before.
+    /// Bytes in use at the last look, and at the look before.
     last_bytes: usize = 0,
     before_bytes: usize = 0,
     /// When memory is given back; 0: there is no need.
     due_at: u64 = 0,
-    /// When that was done last.
+    /// When memory was last given back.
     done_at: u64 = 0,
 
     /// Less than that is not worth the walk through a heap.

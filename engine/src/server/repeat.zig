@@ -6,7 +6,7 @@ const std = @import("std");
 pub const Repeat = struct {
     interval_ms: u32,
     due_at: u64,
-    /// Behind this struct, in the same piece of memory.
+    /// The length of the bytes, which lie behind this struct in the same piece of memory.
     len: usize,
 
     /// A copy of `bytes`, due in `interval_ms` for the first time.

@@ -6,7 +6,7 @@ const std = @import("std");
 pub const Tally = struct {
     untold: u32 = 0,
     told_at: ?u64 = null,
-    /// Between two reports.
+    /// Milliseconds between two reports.
     pause_ms: u32 = 1000,
 
     /// Counts an event. The others, if there is a report of it; null if the next report tells of it.

@@ -32,7 +32,7 @@ pub const Transport = struct {
     phase: Phase,
     /// Bytes that wait for the kernel, or to be sealed by the tunnel.
     out: Output = .{},
-    /// Null: bytes go as they are.
+    /// The TLS layer; null: bytes go as plain text.
     tunnel: ?*Tunnel = null,
     /// Bytes that were sent in a round.
     turn: Share.Turn = .{},
@@ -301,7 +301,7 @@ pub const Transport = struct {
         };
     }
 
-    /// The time that a peer has before its first request.
+    /// Milliseconds that a peer has before its first request.
     fn opening(transport: *const Transport, config: *const Config, limit_ms: u32) u32 {
         return if (transport.retiring == .stopping) @min(config.linger_ms, limit_ms) else limit_ms;
     }

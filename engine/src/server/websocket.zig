@@ -17,7 +17,7 @@ const Pool = @import("pool.zig").Pool;
 const Reason = @import("types.zig").Reason;
 const Timer = @import("timer.zig").Timer;
 
-/// Of a message.
+/// Text or binary: the type of a message.
 pub const Kind = ws.Kind;
 
 /// The close code of a WebSocket that ended, and the peer's text.
@@ -64,7 +64,7 @@ pub const WebSocket = struct {
 
     /// The stage of a WebSocket.
     pub const State = union(enum) {
-        /// The host has not accepted it yet.
+        /// The host has not accepted the WebSocket yet.
         handshake,
         open,
         /// We sent a close frame, the peer owes its own until then. `why`: the engine closed, not its host.
@@ -323,7 +323,7 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Queues what is owed to a peer that has said its last word.
+    /// Queues our close frame for a peer whose last frame was read, unless it was sent before.
     pub fn end(websocket: *WebSocket, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
         if (websocket.session.closeSent()) return;
         switch (websocket.ending.?) {
@@ -456,7 +456,7 @@ pub const WebSocket = struct {
     }
 
     const deflated_frame_bytes = 32 * 1024;
-    /// Of a frame whose length fits 16 bits.
+    /// The header of a frame whose length fits 16 bits.
     const frame_header_bytes = 4;
     comptime {
         assert(Deflater.outputBytesMax(deflated_frame_bytes) <= 0xFFFF);

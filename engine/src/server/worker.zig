@@ -175,7 +175,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         shared: ?*streams.Shared = null,
         /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
-        /// `retire` was called.
+        /// Whether `retire` was called.
         replaced: bool = false,
         /// When accepting goes on after descriptors ran out; 0: it is not paused.
         accept_at: u64 = 0,
@@ -849,7 +849,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn closeTransport(w: *Self, transport: *Transport) void {
-            assert(transport.phase != .multiplexed); // streams end first
+            assert(transport.phase != .multiplexed); // all streams have ended before
             if (transport.tunnel) |tunnel| if (transport.lane.isIdle()) {
                 _ = secure.sendCloseNotify(w, transport, tunnel);
             };
@@ -879,7 +879,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (w.spread) |*spread| spread.publish(w.connectionCount());
         }
 
-        /// Forgets what is queued.
+        /// Drops queued output that will not be sent.
         pub fn dropOutput(w: *Self, outbox: *Outbox) void {
             outbox.discard(&w.pool, w);
         }

@@ -92,7 +92,7 @@ pub const Chain = struct {
         return @intCast(c.OPENSSL_sk_num(@ptrCast(chain.stack)));
     }
 
-    /// Borrowed from the chain.
+    /// A certificate of the chain, borrowed.
     pub fn at(chain: Chain, index: usize) *c.X509 {
         return @ptrCast(@alignCast(c.OPENSSL_sk_value(@ptrCast(chain.stack), @intCast(index)).?));
     }

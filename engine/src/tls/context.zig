@@ -162,7 +162,7 @@ pub const Context = struct {
         defer generation.release();
         const leaves = generation.leaves.items;
         if (index < leaves.len) {
-            // OpenSSL cannot read its dates
+            // OpenSSL cannot read the certificate's dates
             const validity = certificate.validity(leaves[index].certificate) orelse return false;
             return dates.concern(validity, leaves[index].file, now_s, diagnostic);
         }

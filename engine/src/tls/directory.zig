@@ -11,7 +11,7 @@ pub const Found = struct {
     files: tls.CertificateFiles,
 };
 
-/// More are an error.
+/// The most certificates in one folder; more are an error.
 pub const certificates_max = 10_000;
 
 /// The certificates in the directory at `path`, sorted by name, "default" in front; owned by `arena`. A

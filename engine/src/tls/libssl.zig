@@ -341,7 +341,7 @@ pub fn SSL_CTX_set_min_proto_version(context: *SSL_CTX, version: u16) c_long {
     return SSL_CTX_ctrl(context, 123, version, null);
 }
 
-/// 0: the newest.
+/// The newest protocol version that is allowed; 0: the library's newest.
 pub fn SSL_CTX_set_max_proto_version(context: *SSL_CTX, version: u16) c_long {
     return SSL_CTX_ctrl(context, 124, version, null);
 }

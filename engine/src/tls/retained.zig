@@ -71,7 +71,7 @@ pub const Retained = struct {
 /// The sum of what the system says of some files.
 pub const Look = struct {
     hash: std.hash.Wyhash,
-    /// When the newest of them changed, in seconds since 1970.
+    /// When the newest of the files changed, in seconds since 1970.
     newest_s: i64 = 0,
 
     /// A hash of the status of all files: another number means that a file changed.

@@ -20,13 +20,13 @@ pub const Session = struct {
     protocols: []const tls.Protocol,
 
     const State = union(enum) {
-        /// A server's: nothing has come yet, so it may not even be TLS.
+        /// A server's session without a byte: the peer may not even speak TLS.
         greeting,
         handshaking,
         open,
         /// The peer said close_notify.
         closed,
-        /// Over, for this reason (static text).
+        /// The session is over, for this reason (static text).
         failed: []const u8,
     };
 

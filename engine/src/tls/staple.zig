@@ -13,7 +13,7 @@ pub const Staple = struct {
     next_update_s: i64 = std.math.maxInt(i64),
 };
 
-/// Longer ones are an error.
+/// Bytes that an OCSP response may have; longer files are an error.
 pub const bytes_max = 64 * 1024;
 
 /// The path of the OCSP response for a certificate: the certificate's, with ".ocsp" in place of ".pem" or

@@ -197,7 +197,7 @@ pub const Sink = struct {
     /// A sink takes all the bytes or fails the session.
     pub const Error = error{OutOfMemory};
 
-    /// Takes a copy of `bytes`.
+    /// Appends a copy of `bytes`.
     pub fn append(sink: Sink, bytes: []const u8) Error!void {
         return sink.appendFn(sink.context, bytes);
     }
@@ -250,7 +250,7 @@ pub const Agreement = struct {
     version: u16,
     /// IANA's number of the cipher suite.
     cipher_suite: u16,
-    /// OpenSSL's name of it. Static text.
+    /// OpenSSL's name of the cipher suite. Static text.
     cipher: []const u8,
     /// The name that the client asked for (SNI), as it was sent.
     server_name: ?[]const u8,

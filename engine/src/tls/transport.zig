@@ -14,7 +14,7 @@ pub const Transfer = struct {
     sink: tls.Sink,
     /// The sink refused bytes: the stream has a hole, so the session cannot go on.
     sink_failed: bool = false,
-    /// The session's.
+    /// The session's state of TLS in the kernel.
     kernel: *Kernel,
     /// The protocols among which ALPN may choose. Borrowed for the call.
     protocols: []const tls.Protocol,

@@ -33,7 +33,7 @@ pub const Context = struct {
     memory: Bounded,
     values_space: [pattern.values_max]Value = undefined,
     values: []const Value = &.{},
-    /// Which of the router's routes it is.
+    /// The index of the request's route among the router's.
     route: usize = 0,
     /// The action was called: no middleware has answered in its place.
     reached: bool = false,

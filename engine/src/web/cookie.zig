@@ -38,7 +38,7 @@ pub const Cookies = struct {
 pub const Cookie = struct {
     name: []const u8,
     value: []const u8 = "",
-    /// The paths below which it is sent.
+    /// The cookie is sent to paths below this one.
     path: ?[]const u8 = "/",
     /// The domain to whose hosts browsers send the cookie; null: this host alone.
     domain: ?[]const u8 = null,
@@ -46,7 +46,7 @@ pub const Cookie = struct {
     max_age_s: ?u32 = null,
     /// Over TLS only.
     secure: bool = false,
-    /// Not for scripts.
+    /// Whether scripts of a page cannot read the cookie.
     http_only: bool = true,
     same_site: ?SameSite = .lax,
     /// A jar of its own below each site that embeds this one.

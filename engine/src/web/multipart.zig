@@ -20,7 +20,7 @@ pub const Multipart = struct {
     part_bytes: u64 = 0,
 
     const State = enum {
-        /// Before the first part: to be ignored.
+        /// Bytes before the first part: to be ignored.
         preamble,
         /// Behind a delimiter: two dashes end it all, a line break begins a part.
         delimiter,
@@ -31,7 +31,7 @@ pub const Multipart = struct {
         data,
         /// The delimiter has come, the end of the part was not told.
         part_end,
-        /// Behind the last part: to be ignored.
+        /// Bytes behind the last part: to be ignored.
         epilogue,
     };
 
@@ -70,7 +70,7 @@ pub const Multipart = struct {
     pub const Event = union(enum) {
         /// A part begins.
         part: Part,
-        /// A piece of its content, borrowed until the next call.
+        /// A piece of the part's content, borrowed until the next call.
         data: []const u8,
         /// The part is complete.
         part_end,
@@ -209,7 +209,7 @@ pub const Multipart = struct {
         form.head_len = 0;
     }
 
-    /// Null: more has to come.
+    /// Reads the head of a part; null: more bytes have to come.
     fn readHead(form: *Multipart, input: *[]const u8) Error!?Part {
         while (input.len > 0) {
             if (form.head_len == head_bytes_max) return error.ContentTooLarge;
@@ -227,7 +227,7 @@ pub const Multipart = struct {
         return null;
     }
 
-    /// Takes quoted texts out of their quotes where they are.
+    /// Reads the head of a part. Quoted texts are unquoted in place.
     fn readPart(head: []u8) Error!Part {
         var part: Part = .{ .name = "", .filename = null, .content_type = null };
         var is_named = false;

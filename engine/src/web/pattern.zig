@@ -6,7 +6,7 @@ const std = @import("std");
 pub const Segment = union(enum) {
     /// Text that the path must have here, byte for byte.
     literal: []const u8,
-    /// Any text but none: ":name".
+    /// A segment of any text, which must not be empty: ":name".
     param: []const u8,
     /// All that is left, also nothing: "*name", at the end.
     rest: []const u8,
@@ -62,7 +62,7 @@ pub fn written(comptime segments: []const Segment) []const u8 {
 
 /// A path, split and decoded.
 pub const Path = struct {
-    /// Decoded, so that an encoded slash splits nothing.
+    /// A path's segments, decoded, so that an encoded slash splits nothing.
     segments: [segments_max][]const u8,
     count: usize,
     /// The start of each segment in the path as received.

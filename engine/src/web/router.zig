@@ -96,7 +96,7 @@ pub fn Route(comptime App: type) type {
             return on("", path, action);
         }
 
-        /// Another method.
+        /// A route for another method.
         pub fn on(comptime method: []const u8, comptime path: []const u8, comptime action: anytype) Self {
             return .{ .method = method, .path = path, .action = actionOf(path, action) };
         }

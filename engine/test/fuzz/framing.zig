@@ -40,7 +40,7 @@ const Recorder = struct {
     transcript: std.hash.Wyhash = .init(0),
     consumed: usize = 0,
     requests: usize = 0,
-    /// Of the request in hand.
+    /// The kind of body of the request in hand.
     body: http1.BodyKind = .none,
     content: usize = 0,
     over: bool = false,

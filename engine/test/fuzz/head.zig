@@ -73,7 +73,7 @@ fn read(input: []const u8, way: Cuts, head: *http1.Head) Verdict {
     }
 }
 
-/// Behind the empty lines at `from`.
+/// The index behind the empty lines at `from`.
 fn start(input: []const u8, from: usize) usize {
     var at = from;
     while (std.mem.startsWith(u8, input[at..], "\r\n")) at += 2;

@@ -65,7 +65,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
         jobs: std.ArrayList(Job) = .empty,
         finished_count: usize = 0,
         aborted_count: usize = 0,
-        /// Of the access log.
+        /// Lines of the access log.
         line_count: usize = 0,
         closed_count: usize = 0,
         stopped_seen: bool = false,

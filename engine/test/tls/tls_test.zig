@@ -149,7 +149,7 @@ fn readFile(name: []const u8) ![]const u8 {
     return std.Io.Dir.cwd().readFile(testing.io, path(name), &static.buffer);
 }
 
-/// As a server of HTTP offers them.
+/// The protocols, as a server of HTTP offers them.
 const offers: []const tls.Protocol = &.{
     .{ .name = "h2", .needs_strong_cipher = true },
     .{ .name = "http/1.1" },

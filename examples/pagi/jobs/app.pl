@@ -50,7 +50,7 @@ async sub app {
     return;
 }
 
-# Starts a job; the answer to whoever asked for it.
+# Starts a job and answers the client that asked for it.
 sub start {
     my $running = grep { $_->{state} eq 'running' } values %job;
     return (503, 'text/plain', "Too many jobs\n", [ 'retry-after', 1 ]) if $running >= $RUNNING_MAX;

@@ -24,7 +24,7 @@ my $per_stream = 20;
 
 my @ticks;        # the last events, each [number, text]
 my $number = 0;
-my $next_tick;    # a Future for those who wait
+my $next_tick;    # a Future for streams that wait for the next tick
 my $timer;
 
 sub tick {

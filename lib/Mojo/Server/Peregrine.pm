@@ -86,7 +86,7 @@ sub begin {
         . ' Mojo::Reactor::Peregrine, and runs on '
         . ref($reactor)
         if !$reactor->isa('Mojo::Reactor::Peregrine');
-    # Several applications of a process share it.
+    # Several applications of a process share the reactor.
     $reactor->attach(IO::Async::Loop->new, on_stop => sub { kill TERM => $$ }) if !$reactor->is_attached;
     return;
 }

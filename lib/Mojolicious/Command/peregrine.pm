@@ -61,7 +61,7 @@ sub _words {
     return @words;
 }
 
-# Beside this module, as it was built or installed.
+# The program `peregrine` beside this module, as it was built or installed.
 sub _program {
     my $lib     = dirname(dirname(dirname(File::Spec->rel2abs(__FILE__))));
     my @folders = (

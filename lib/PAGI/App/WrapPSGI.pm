@@ -66,7 +66,7 @@ async sub _live {
     return;
 }
 
-# A process has its own, also one that was forked from another.
+# Each process has a pool of its own, also a process that was forked from another.
 sub _pool {
     my ($self) = @_;
     delete $self->{pool} if $self->{pool} && !$self->{pool}->is_ours;

@@ -92,7 +92,7 @@ sub _reason {
     return PAGI::Server::Exception::text($exception) =~ s/\n?\z/\n/r;
 }
 
-# Only a module has a new to give them to.
+# Only a module has a `new` that takes arguments.
 sub _refuse_arguments {
     my ($origin, $name) = @_;
     die "unexpected argument '$name=...': only the new of a module takes such, and $origin has none\n"

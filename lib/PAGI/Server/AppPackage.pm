@@ -39,7 +39,7 @@ sub with_own_state {
     # Mojolicious::Lite finds its folder, and its name, by the first file that uses it.
     delete local $ENV{MOJO_EXE};
     _forget_bin();
-    # `dance` makes one application of all that Dancer2 knows.
+    # `dance` makes one application of all applications that Dancer2 knows.
     my $dancers = $Dancer2::runner ? $Dancer2::runner->apps : [];
     my @others  = splice @$dancers;
     my $value   = _with_own_helpers($load);

@@ -33,7 +33,7 @@ sub open_aside {
     );
 }
 
-# An event that follows such a file.
+# Sends an event that follows a file which a thread is opening.
 sub send_after {
     my ($self, $event, $means) = @_;
     my ($send, $opening) = @$means;

@@ -10,7 +10,7 @@ use POSIX ();
 
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);
 my @NAME = (undef, qw(error warn info debug));
-# For systemd's journal, see sd-daemon(3).
+# The priorities of systemd's journal, see sd-daemon(3).
 my %PRIORITY = (error => '<3>', warn => '<4>', info => '<6>', debug => '<7>');
 
 # Messages that differ in nothing but numbers count as the same one: BURST of them are written in a period,
@@ -89,7 +89,7 @@ sub flush {
     return;
 }
 
-# The warning in hand is one of ours, and who looks after those of others.
+# True while a warning is the log's own; and the handler that makes other warnings lines of the log.
 our $PRINTING = 0;
 my $ADOPTER;
 
@@ -113,7 +113,7 @@ sub line {
         :                                 _time() . " $line";
 }
 
-# A handler of somebody else's has its own idea of a line.
+# A handler of the application's gets the message without time and priority.
 sub _print {
     my ($self, $begin, $level, $text, $request) = @_;
     my $name = $request ? PAGI::Server::RequestName::text($request) : '';

@@ -36,7 +36,7 @@ for my $option (grep { $_->{engine} } @ALL) {
     delete $option->{default} if $option->{default} < 0;
 }
 
-# Nor has one that sets several.
+# Nor has an option that sets several limits a range of its own.
 for my $option (grep { $_->{engines} } @ALL) {
     my %limits = map { $_ => $ENGINE{ $option->{engines}{$_} } } keys %{ $option->{engines} };
     $option->{ranges}  = { map { $_ => { min => $limits{$_}{min}, max => $limits{$_}{max} } } keys %limits };
@@ -140,7 +140,7 @@ sub exception {
     return Future::Exception->new("PAGI::Server: $problem\n", 'option', $problem);
 }
 
-# The problem alone, if an error is such an exception.
+# The problem alone, if an error is an exception of `exception`.
 sub problem_in {
     my ($error) = @_;
     my $is_ours = blessed $error && $error->isa('Future::Exception') && $error->category eq 'option';
@@ -167,7 +167,7 @@ sub defaults {
     return map { $_->{name} => $_->{default} } grep { !$_->{only} && exists $_->{default} } @ALL;
 }
 
-# The options that have another default there.
+# The options that have another default for a kind of application.
 sub defaults_of {
     my ($whose) = @_;
     return map { $_->{name} => $_->{default_of}{$whose} }

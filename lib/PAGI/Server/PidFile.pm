@@ -58,7 +58,7 @@ sub take_over {
 
 sub handle { return $_[0]{handle} }
 
-# Another process has it now.
+# Lets the file go without removing it: another process has it now.
 sub let_go {
     my ($self) = @_;
     my $handle = delete $self->{handle} or return;

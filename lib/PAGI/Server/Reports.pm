@@ -129,7 +129,7 @@ sub _sent_late {
     return;
 }
 
-# Most often because it does not wait for what it does.
+# Most often the application does not wait for a Future of its own.
 sub _app_fell_short {
     my ($self, undef, $about) = @_;
     my $text = "the application ended $about->[0]: was an `await` forgotten?";

@@ -94,7 +94,7 @@ sub _trace_of {
     return $trace;
 }
 
-# In visible ASCII, and not longer than that.
+# A text in visible ASCII, cut at the given length.
 sub _word {
     my ($value, $max) = @_;
     return '' if !defined $value || ref $value;

@@ -166,7 +166,7 @@ sub _enter_directory {
     my ($self) = @_;
     my $directory = $self->{options}{chdir} // return;
     return if ($self->{entered} // '') eq $directory;
-    # While what leads to it from here, like -Iblib/lib, does.
+    # Modules are loaded before, while relative folders of @INC, like -Iblib/lib, lead to them.
     require PAGI::App::Directory if !$self->_names_app;
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
     $self->{entered} = $directory;

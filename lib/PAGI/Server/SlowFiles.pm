@@ -25,7 +25,7 @@ sub new {
 # Threads do not come along with a fork.
 sub is_usable { my ($self) = @_; return $self->{pid} == $$ }
 
-# A Future of what became of it.
+# Returns a Future of the opened file.
 sub open {    ## no critic
     my ($self, $path) = @_;
     my $number = ++$self->{last};

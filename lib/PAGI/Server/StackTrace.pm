@@ -78,7 +78,7 @@ sub _take {
     return;
 }
 
-# From the place of the `die` outwards.
+# The frames from the place of the `die` outwards.
 sub _frames {
     my (@frames, $function);
     for (my $level = 1; @frames < FRAMES_MAX && (my @frame = (caller $level)[ 1 .. 3 ]); $level++) {

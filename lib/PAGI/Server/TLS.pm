@@ -123,7 +123,7 @@ sub _load {
     return 1;
 }
 
-# By path, in words.
+# What each file of a configuration is, in words, by its path.
 sub _files {
     my ($config) = @_;
     my %kinds    = (cert_file => 'certificate', key_file => 'key', chain_file => 'chain');

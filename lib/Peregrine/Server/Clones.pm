@@ -108,7 +108,7 @@ sub set_count {
     return;
 }
 
-# When nothing of them is in use any more.
+# Ends the clones when no request is left.
 sub end {
     my ($self) = @_;
     return $self->{threads} ? $self->{threads}->stop : Future->done;

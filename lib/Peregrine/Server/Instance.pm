@@ -143,7 +143,7 @@ sub listen {
     return Future->fail($error);
 }
 
-# With sockets: the application's start, and then requests.
+# Called with open sockets: starts the application, and then serves requests.
 sub begin {
     my ($self)      = @_;
     my $application = $self->{has_application} ? $self->{application}->start($self) : Future->done;
@@ -316,7 +316,7 @@ sub connections_gone {
     return;
 }
 
-# From now on it stops.
+# From now on the instance stops.
 sub leave_service {
     my ($self) = @_;
     $self->{running} = 0;

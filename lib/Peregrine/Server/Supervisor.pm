@@ -52,7 +52,7 @@ sub use_loop {
     return;
 }
 
-# Before the start.
+# Takes options over, before the start only.
 sub configure {
     my ($self, $configuration) = @_;
     @{$self}{qw(configuration options)} = ($configuration, $configuration->options);

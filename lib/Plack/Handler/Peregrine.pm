@@ -60,7 +60,7 @@ sub _refuse {
     croak 'Plack::Handler::Peregrine: ' . $problem =~ s/\s+\z//r;
 }
 
-# For plackup's `server_ready`.
+# The facts about a place for plackup's `server_ready`.
 sub _place {
     my ($server) = @_;
     my ($first)  = @{ $server->listeners };

@@ -31,7 +31,7 @@ sub findings (@sources) {
     return ($tidied->(), @others);
 }
 
-# Starts a process that finds findings, and returns what waits for them.
+# Starts a process that looks for findings; returns a function that waits for them.
 sub _meanwhile ($finds) {
     my $pid = open(my $found, '-|') // die "fork: $!\n";
     if (!$pid) {

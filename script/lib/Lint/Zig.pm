@@ -32,7 +32,7 @@ my %MUST_NOT = (
         'clocks, descriptors, logs; memory and randomness are given to it'
     ],
     io => [ qr/http/i, 'HTTP' ],
-    # An option may have its name.
+    # The name of an option may hold the word.
     map {
         $_ => [
             qr/(?<!config\.)\bhttp[123]\b(?!: (?:bool|Multiplexing)\b| = Rule\b)/,

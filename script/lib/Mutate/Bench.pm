@@ -109,7 +109,7 @@ sub _output ($self) {
 
 sub _compile ($self, $suite) {
     my $cache = "$self->{folder}/cache";
-    # Nothing of a mutant is ever asked for again, and its program is large.
+    # The compiler's cache of a mutant is never used again, and its program is large.
     remove_tree("$cache/o", "$cache/tmp");
     # Without debug information, which takes as long as the rest; whose fault an error elsewhere is is in the
     # trace.

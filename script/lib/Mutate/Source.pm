@@ -189,7 +189,7 @@ sub _functions ($text, @tokens) {
     return @found;
 }
 
-# The brace behind a type; what types have of their own is skipped.
+# The index of the brace behind a type; the braces of the type itself are skipped.
 sub _behind_type ($tokens, $at) {
     while ($at < $#$tokens) {
         my $token = $tokens->[$at];

@@ -20,7 +20,7 @@ sub new ($class, $text, @mutants) {
 
 sub alone ($self) { return @{ $self->{alone} } }
 
-# Numbers and mutants that are part of it, in order.
+# The mutants that are part of the program, with their numbers, in order.
 sub mutants ($self) {
     my %all = map { %$_ } values %{ $self->{functions} };
     return map { [ $_, $all{$_} ] } sort { $a <=> $b } keys %all;
@@ -35,7 +35,7 @@ sub drop ($self, @numbers) {
     return;
 }
 
-# The whole text. Remembers which of its lines are whose.
+# The whole text. Remembers which mutant each of its lines belongs to.
 sub text ($self) {
     my ($text, $seen) = ('', 0);
     $self->{lines} = [];

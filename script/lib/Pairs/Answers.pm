@@ -26,7 +26,7 @@ my @SECURITY = (
 my $POLICY = q{default-src 'none'; style-src 'sha256-*='; base-uri 'none'; form-action 'none';}
     . q{ frame-ancestors 'none'};
 
-# By kind of application. `LENGTH`: Content-Length as the application writes it.
+# Header fields that only applications of one kind get. `LENGTH`: Content-Length as the application writes it.
 my %OWN = (
     pagi => {
         plain  => [ 'content-type: text/plain', 'content-length: LENGTH' ],

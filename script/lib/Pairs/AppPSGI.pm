@@ -46,7 +46,7 @@ sub _later ($seconds, $code) {
     return IO::Async::Loop->new->watch_time(after => $seconds, code => $code);
 }
 
-# In pieces, of an unknown length: from the loop, or as the lines of an object.
+# A response in pieces, of an unknown length: from the loop, or as the lines of an object.
 sub _streamed ($type, $delayed, @pieces) {
     my @head = (200, [ 'Content-Type' => $type ]);
     return [ @head, Pairs::AppPSGI::Pieces->new(@pieces) ] if !$delayed;

@@ -6,7 +6,7 @@ package Pairs::Array;
 use v5.36;
 use List::Util qw(first shuffle);
 
-use constant CANDIDATES => 8;    # rows that are tried for each one that is taken
+use constant CANDIDATES => 8;    # candidates that are tried for each row that is taken
 
 # `factors`: a list of [ name, settings ]; `never`: a list of hashes, factor => list of settings, which must
 # not all hold in a row.

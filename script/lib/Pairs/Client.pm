@@ -195,7 +195,7 @@ sub _open_upgrade ($self, $path) {
     };
 }
 
-# RFC 8441. What comes on the stream is read as a TestWebSocket reads it.
+# Opens a WebSocket on a stream (RFC 8441). A TestWebSocket reads the stream's bytes.
 sub _open_stream ($self, $path) {
     my $h2 = $self->{h2};
     my $id = $h2->next_id;

@@ -25,7 +25,7 @@ sub pieces () {
     return map { "piece $_ " . $_ x 1000 . "\n" } 1 .. 5;
 }
 
-# Three after the last one that a client has had.
+# Three events after the last one that a client has had.
 sub events ($last) {
     my $from = ($last // 0) + 1;
     return $from .. $from + 2;

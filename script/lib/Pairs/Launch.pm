@@ -154,7 +154,7 @@ PSGI
     return;
 }
 
-# Whole for whoever reads it meanwhile.
+# Writes a file so that a reader never sees a part of it.
 sub write ($self, $name, $text) {
     my $path = "$self->{dir}/$name";
     open my $out, '>', "$path.new" or die "$path: $!\n";
@@ -231,7 +231,7 @@ sub _starter ($self) {
     return ($starter, @socket, '--interval', 1, '--status-file', "$self->{dir}/starter.status", '--');
 }
 
-# Binds what systemd would, and says so as it does.
+# Binds the sockets that systemd would bind, and tells the server in systemd's way.
 sub _systemd ($self) {
     my $bind = <<'PERL';
 use IO::Socket::UNIX; use IO::Socket::IP; use POSIX;

@@ -123,7 +123,7 @@ sub for_manual () {
     return map { ucfirst "$_->[1]." } grep { !$_->[0]{event} } @NONE, @REFUSED;
 }
 
-# A row's words, and back: those that are left out are the plain ones.
+# The settings of a row in words, and back. Settings that are left out are the plain ones.
 sub in_words ($row) {
     return join ' ', map { "$_->[0]=$row->{ $_->[0] }" } @FACTORS;
 }
@@ -141,7 +141,7 @@ sub from_words ($text) {
     return \%row;
 }
 
-# Why there is no such row, or undef.
+# Why a combination of settings does not exist, or undef.
 sub why_not ($row) {
     my ($rule) = grep { holds($_->[0], $row) } @NONE, @REFUSED;
     return $rule ? $rule->[1] : undef;

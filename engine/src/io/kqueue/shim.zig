@@ -46,7 +46,7 @@ pub const Shim = struct {
         pub const TRIGGER = 0x01000000;
     };
 
-    /// A new one.
+    /// A new kqueue, played by epoll and timers.
     pub fn open() sys.ResourceError!Shim {
         const epoll = try watch.epollCreate();
         errdefer sys.close(epoll);
@@ -66,7 +66,7 @@ pub const Shim = struct {
         return shim.epoll;
     }
 
-    /// Strict about what it was not made for.
+    /// Makes a change of the kinds that kqueue.zig uses; asserts that it is one of these.
     pub fn change(shim: *Shim, event: *const Event) sys.ResourceError!void {
         const ident: sys.Fd = @intCast(event.ident);
         switch (event.filter) {
@@ -115,7 +115,7 @@ pub const Shim = struct {
             const ends = report.events &
                 (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
             var event: Event = .{
-                .ident = 0, // not used
+                .ident = 0, // the back end does not read it
                 .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,
                 .flags = if (ends) EV.EOF else 0,
                 // The BSDs tell the error itself, which here could not be asked for without taking it.

@@ -65,7 +65,7 @@ pub const System = struct {
         return switch (c.errno(rc)) {
             .SUCCESS => events[0..@intCast(rc)],
             .INTR => events[0..0],
-            else => unreachable, // our own fault
+            else => unreachable, // such an error is a fault of the caller
         };
     }
 

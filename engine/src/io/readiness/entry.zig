@@ -24,9 +24,9 @@ pub const Entry = struct {
 
     /// Facts that are independent of the phase.
     pub const Flags = packed struct(u16) {
-        /// In the queue.
+        /// The socket waits in the queue for its turn.
         queued: bool = false,
-        /// The caller wants no bytes for now.
+        /// The caller wants no bytes of this socket for now.
         paused: bool = false,
         /// A receive may find something: bytes, the end or an error.
         readable: bool = false,

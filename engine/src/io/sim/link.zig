@@ -18,7 +18,7 @@ pub const Link = struct {
     /// The peer closed its socket: whatever we send is answered with a reset.
     gone: bool = false,
 
-    /// How far a side is.
+    /// How far one end of a connection is.
     pub const Side = enum { open, shut, reset };
 
     pub fn deinit(self: *Link, gpa: std.mem.Allocator) void {
@@ -57,7 +57,7 @@ pub const Pipe = struct {
         self.head += count;
     }
 
-    /// Nothing of it is wanted any more.
+    /// Forgets all bytes on their way: no reader wants them any more.
     pub fn clear(self: *Pipe) void {
         self.list.clearRetainingCapacity();
         self.head = 0;

@@ -30,7 +30,7 @@ pub const no_wait = c.MSG.DONTWAIT;
 pub const more = 0;
 /// Seconds of silence until the first probe.
 pub const keep_idle = if (is_mac) c.TCP.KEEPALIVE else c.TCP.KEEPIDLE;
-/// FreeBSD has none.
+/// FreeBSD has no such option.
 pub const unsent_low_water: ?u32 = if (is_mac) 0x201 else null;
 /// The wall clock.
 pub const coarse_clock: c.clockid_t = .REALTIME;
@@ -130,17 +130,17 @@ pub fn heldBytes(fd: Fd) u64 {
 /// The kernel's facts about a file (man 2 fstat).
 pub const Info = c.Stat;
 
-/// On which device it is.
+/// The number of the device that a file lies on.
 pub fn deviceOf(info: *const Info) u64 {
     return if (is_mac) @as(u32, @bitCast(info.dev)) else info.dev;
 }
 
-/// Of an open file.
+/// Reads the facts of an open file.
 pub fn look(fd: Fd, info: *Info) c_int {
     return c.fstat(fd, info);
 }
 
-/// Of a name; a link is not followed.
+/// Reads the facts of a file by its path; a link is not followed.
 pub fn lookFor(path: [*:0]const u8, info: *Info) c_int {
     return c.fstatat(c.AT.FDCWD, path, info, c.AT.SYMLINK_NOFOLLOW);
 }

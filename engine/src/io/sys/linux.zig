@@ -27,7 +27,7 @@ pub const more = linux.MSG.MORE;
 pub const keep_idle = linux.TCP.KEEPIDLE;
 /// See man 7 tcp.
 pub const unsent_low_water: ?u32 = linux.TCP.NOTSENT_LOWAT;
-/// The wall clock, up to one tick late.
+/// The kernel's coarse wall clock, up to one tick late.
 pub const coarse_clock: linux.clockid_t = .REALTIME_COARSE;
 
 const ours = linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC;
@@ -147,12 +147,12 @@ pub fn heldBytes(fd: Fd) u64 {
 /// The kernel's facts about a file (man 2 statx).
 pub const Info = linux.Statx;
 
-/// On which device it is.
+/// The number of the device that a file lies on.
 pub fn deviceOf(info: *const Info) u64 {
     return @as(u64, info.dev_major) << 32 | info.dev_minor;
 }
 
-/// Of an open file.
+/// Reads the facts of an open file.
 pub fn look(fd: Fd, info: *Info) usize {
     return linux.statx(
         fd,
@@ -164,7 +164,7 @@ pub fn look(fd: Fd, info: *Info) usize {
     );
 }
 
-/// Of a name; a link is not followed.
+/// Reads the facts of a file by its path; a link is not followed.
 pub fn lookFor(path: [*:0]const u8, info: *Info) usize {
     return linux.statx(
         linux.AT.FDCWD,

@@ -32,7 +32,7 @@ pub fn note(uring: *Uring, completion: Completion) void {
         },
         .trouble => if (entryFor(uring, label)) |entry| {
             if (!more) entry.flags.watches_trouble = false;
-            // A receive that is under way reports it itself.
+            // A receive that is under way reports trouble by itself.
             if (entry.flags.receives or entry.end != .none) return;
             const code = sys.takeError(@intCast(label.index));
             if (code == .SUCCESS) {

@@ -37,13 +37,13 @@ pub const Entry = struct {
 
     /// Facts that are independent of the phase.
     pub const Flags = packed struct(u16) {
-        /// In the queue.
+        /// The socket waits in the queue for its turn.
         queued: bool = false,
         /// The caller wants no bytes for now.
         paused: bool = false,
-        /// The kernel receives for us.
+        /// A receive for this socket is with the kernel.
         receives: bool = false,
-        /// ... but was told to stop.
+        /// ... and the kernel was told to end it.
         stopping: bool = false,
         /// The socket found no receive buffer, and waits in `Uring.starved`.
         starved: bool = false,
@@ -63,12 +63,12 @@ pub const Entry = struct {
         ending_told: bool = false,
         /// Something was sent.
         has_sent: bool = false,
-        /// The kernel has it in its table.
+        /// The kernel's table of files has the descriptor.
         attached: bool = false,
         _: u2 = 0,
     };
 
-    /// The name of one of its operations.
+    /// The label of an operation on this descriptor.
     pub fn label(entry: *const Entry, index: u32, kind: Label.Kind) Label {
         return .{ .index = index, .generation = entry.generation, .kind = kind };
     }

@@ -19,14 +19,14 @@ pub const Listener = struct {
     held_at: usize = 0,
     /// Accepting failed; delivered behind what is held.
     failure: ?linux.E = null,
-    /// How many it may still deliver in this round.
+    /// Connections that the listener may still deliver in this round.
     budget: u16 = 0,
 
     fn label(id: u32) Label {
         return .{ .index = id, .kind = .accept };
     }
 
-    /// A round begins.
+    /// A round begins: the listener may deliver `budget` connections.
     pub fn begin(listener: *Listener, ring: *Ring, id: u32, budget: u16) void {
         listener.budget = budget;
         if (listener.state != .watched or listener.armed or listener.failure != null) return;

@@ -63,7 +63,7 @@ pub const Outgoing = struct {
     used: u32 = 0,
     sends: []Send,
     sends_count: u16 = 0,
-    /// By id; null: free.
+    /// The blocks of sends, by number; null: the number is free.
     blocks: std.ArrayList(?*Block) = .empty,
     free_ids: std.ArrayList(u32) = .empty,
     orphans: u32 = 0,
@@ -125,7 +125,7 @@ pub const Outgoing = struct {
     /// Keeps bytes that the kernel had no room for.
     pub fn keep(outgoing: *Outgoing, index: u32, bytes: []const u8) error{OutOfMemory}!*Block {
         if (outgoing.free_ids.items.len == 0) {
-            // Room for all of them to come back.
+            // The list of free numbers gets room for all blocks, so that giving one back cannot fail.
             try outgoing.free_ids.ensureTotalCapacity(outgoing.gpa, outgoing.blocks.items.len + 1);
             try outgoing.blocks.append(outgoing.gpa, null);
             outgoing.free_ids.appendAssumeCapacity(@intCast(outgoing.blocks.items.len - 1));
@@ -138,7 +138,7 @@ pub const Outgoing = struct {
         return block;
     }
 
-    /// The kernel is done with it.
+    /// Takes back a block that the kernel has sent or given up.
     pub fn give(outgoing: *Outgoing, block: *Block) void {
         if (block.orphaned) outgoing.orphans -= 1;
         outgoing.blocks.items[block.id] = null;

@@ -30,7 +30,7 @@ pub const Pieces = struct {
         pieces.count += 1;
     }
 
-    /// Takes the first.
+    /// Takes the first piece out.
     pub fn pop(pieces: *Pieces) ?*Piece {
         const first = pieces.head orelse return null;
         pieces.head = first.next;
@@ -54,7 +54,7 @@ pub const Buffers = struct {
     /// The group that operations name.
     pub const group = 0;
 
-    /// Why there are none.
+    /// Why buffers for the kernel cannot be made.
     pub const InitError = error{ OutOfMemory, Unsupported };
 
     /// `count` is a power of two.
@@ -110,7 +110,7 @@ pub const Buffers = struct {
         return buffers.memory[id * size ..][0..size];
     }
 
-    /// A piece was read, or nobody wants it.
+    /// Takes back the buffer of a piece that was read, or is not wanted.
     pub fn give(buffers: *Buffers, piece: *Piece) void {
         const id = piece.buffer orelse {
             const memory: [*]align(@alignOf(Piece)) u8 = @ptrCast(piece);
@@ -148,7 +148,7 @@ pub const Buffers = struct {
         return own;
     }
 
-    /// Gives all pieces back.
+    /// Gives the buffers of all pieces back.
     pub fn drop(buffers: *Buffers, pieces: *Pieces) void {
         while (pieces.pop()) |piece| buffers.give(piece);
     }

@@ -61,11 +61,11 @@ pub const Ring = struct {
     /// The kernel knows the ring by an index, which is quicker than by its descriptor.
     registered: ?u32 = null,
 
-    /// Why there are none.
+    /// Why a ring cannot be made.
     pub const InitError = error{
         /// A policy forbids io_uring (EPERM, EACCES).
         AccessDenied,
-        /// The kernel has none, or an older one than 6.1.
+        /// The kernel has no io_uring, or is older than 6.1.
         Unsupported,
     } || sys.ResourceError;
 
@@ -99,7 +99,7 @@ pub const Ring = struct {
         break :numbers list;
     };
 
-    /// The kernel forgets what it was doing, sooner or later: see `cancelAll`.
+    /// The kernel drops operations under way, sooner or later: see `cancelAll`.
     pub fn deinit(ring: *Ring) void {
         ring.plumbing.deinit();
     }
@@ -130,7 +130,7 @@ pub const Ring = struct {
         return true;
     }
 
-    /// Forgets a descriptor again.
+    /// Takes a descriptor out of the kernel's table.
     pub fn detach(ring: *Ring, fd: sys.Fd) void {
         ring.updateTable(fd, -1);
     }
@@ -168,7 +168,7 @@ pub const Ring = struct {
 
     /// The state of a descriptor that a poll waits for.
     pub const Poll = enum {
-        /// Once, when there is room to send.
+        /// Reports once, when the socket has room to send.
         room,
         /// Each time that something becomes readable.
         readable,
@@ -187,7 +187,7 @@ pub const Ring = struct {
             .readable => linux.POLL.IN,
             .trouble => peer_shut, // errors are always reported
         };
-        // The kernel wants its two halves swapped on big-endian machines.
+        // On big-endian machines the kernel wants the two halves of the poll mask swapped.
         sqe.rw_flags = if (@import("builtin").cpu.arch.endian() == .big)
             std.math.rotl(u32, mask, 16)
         else
@@ -293,7 +293,7 @@ pub const Ring = struct {
                 .SUCCESS => left -= @intCast(rc),
                 // The time is over, or a signal came; or the kernel wants us to look at completions first.
                 .TIME, .INTR, .BUSY, .AGAIN => return,
-                // Another thread than the ring's: it is freeing what that one has left.
+                // The call comes from another thread than the ring's, which frees what that thread has left.
                 .EXIST => return ring.abandon(),
                 else => unreachable, // our own fault
             }

@@ -30,7 +30,7 @@ pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) Se
     if (isSending(uring, index)) return postpone(uring, entry);
     if (uring.outgoing.add(index, slices, total)) |number| {
         entry.send = number;
-        // Worth it for a connection that lasts.
+        // Registering the file costs more than a single send saves: it is done for a connection that lasts.
         if (entry.flags.has_sent and !entry.flags.attached) {
             entry.flags.attached = uring.ring.attach(@intCast(index));
         }
@@ -109,7 +109,7 @@ pub fn shutdownSend(uring: *Uring, socket: Socket) void {
     entry.flags.send_shut = true;
     entry.flags.blocked = false;
     entry.flags.sent_due = false;
-    // ... with the last send, if there is one.
+    // ... with the last send, if the socket has one under way.
     if (uring.outgoing.holds(entry.send, index)) {
         uring.follows = true;
     } else if (entry.block == null) sys.shutdownSend(@intCast(index));

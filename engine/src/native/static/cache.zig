@@ -120,7 +120,7 @@ pub const Cache = struct {
         return &cache.slots[std.hash.Wyhash.hash(0, key) % slot_count];
     }
 
-    /// Held for a look at one slot.
+    /// Takes the lock, which is held only while one slot is read or changed.
     fn lock(cache: *Cache) void {
         while (cache.busy.swap(true, .acquire)) std.Thread.yield() catch {};
     }

@@ -21,7 +21,7 @@ pub const Fields = struct {
     if_unmodified_since: ?[]const u8 = null,
     if_range: ?[]const u8 = null,
 
-    /// Whether none was sent.
+    /// Whether the request has no conditional field.
     pub fn isEmpty(fields: *const Fields) bool {
         inline for (@typeInfo(Fields).@"struct".field_names) |name| {
             if (@field(fields, name) != null) return false;

@@ -222,7 +222,7 @@ pub const DirServer = struct {
         try response.addNewHeader("Location", location);
     }
 
-    /// A name, and what was seen there.
+    /// A file's name, and the file that was found under it.
     const File = struct { name: Name, identity: files.Identity };
 
     /// The file that a request means.
@@ -365,7 +365,7 @@ pub const DirServer = struct {
             files.isSettled(identity.changed_ns);
     }
 
-    /// A name that grows at its end.
+    /// A buffer for a file's name, which grows at its end.
     const Name = struct {
         buffer: *[path_file.bytes_max]u8,
         len: usize,

@@ -59,7 +59,7 @@ pub const Accepted = struct {
         return accepted.list[0..accepted.len];
     }
 
-    /// Behind those that are liked as well: they come first in the enum.
+    /// Codings that are liked as much as this one stay before it: they come first in the enum.
     fn insert(
         accepted: *Accepted,
         coding: Coding,

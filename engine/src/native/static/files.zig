@@ -52,13 +52,13 @@ pub const File = struct {
     fd: Fd,
     status: Status,
 
-    /// Gives the descriptor back.
+    /// Closes the file.
     pub fn close(file: File) void {
         closeFd(file.fd);
     }
 };
 
-/// Gives a descriptor back.
+/// Closes a descriptor.
 pub fn closeFd(fd: Fd) void {
     _ = system.close(fd);
 }

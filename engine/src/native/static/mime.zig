@@ -165,7 +165,7 @@ const Row = struct {
     extensions: []const u8,
 };
 
-/// In the order of the enum.
+/// The types in the order of the enum.
 const rows = [_]Row{
     .{ .mime = .text_plain, .text = "text/plain", .extensions = "txt text log conf ini cfg" },
     .{ .mime = .text_html, .text = "text/html", .extensions = "html htm shtml" },

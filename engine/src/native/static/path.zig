@@ -12,7 +12,7 @@ const reserve_bytes = 512;
 pub const Clean = struct {
     /// Empty: the folder itself. Lies in the buffer that was given to `clean`.
     name: []u8,
-    /// The path ended with a slash, so only a folder is meant.
+    /// Whether the path ended with a slash: then only a folder is meant.
     folder: bool,
 };
 

@@ -30,7 +30,7 @@ pub const Parts = struct {
         return parts.list[0..parts.len];
     }
 
-    /// False: there are too many, or it overlaps with one that is there.
+    /// Adds a part. False: the request has too many parts, or this one overlaps with another.
     fn add(parts: *Parts, part: Part) bool {
         if (parts.len == parts_max) return false;
         for (parts.slice()) |before| if (before.overlaps(part)) return false;
@@ -46,7 +46,7 @@ pub const Range = union(enum) {
     whole,
     part: Part,
     parts: Parts,
-    /// Nothing of it exists: 416.
+    /// No byte of the range exists: 416.
     unsatisfiable,
 
     /// Reads a field's value. `size` in bytes.

@@ -39,7 +39,7 @@ const read_bytes_max = Response.small_bytes;
 
 /// The bytes of a representation.
 pub const Source = union(enum) {
-    /// Taken over: closed at once, or when it was sent.
+    /// The file's descriptor is the representation's: it is closed at once, or when the file was sent.
     file: files.Fd,
     /// The whole contents. Taken over likewise.
     memory: native.SharedBody,
@@ -122,7 +122,7 @@ fn choose(
 ) Error!?Chosen {
     const whole: Chosen = .{ .one = .{ .offset = 0, .len = size } };
     const fields = try conditionsOf(request);
-    // a system call on some machines, and nobody needs it
+    // the clock is a system call on some machines, and without conditions the time is not needed
     const now = if (fields.isEmpty()) 0 else files.now();
     switch (conditional.evaluate(fields, validators, now)) {
         .proceed => {},
@@ -209,7 +209,7 @@ fn setParts(
     return source == .file;
 }
 
-/// For a chain that is given up: its descriptor is the source's.
+/// Frees a chain that is given up without its descriptor, which is the source's.
 const KeepOpen = struct {
     pub fn closeFile(_: KeepOpen, _: FileRange) void {}
 };

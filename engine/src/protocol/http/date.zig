@@ -6,7 +6,7 @@ const assert = std.debug.assert;
 /// Length of an IMF-fixdate, in bytes.
 pub const bytes_len = 29;
 
-/// The last second of the year 9999: a later one has no IMF-fixdate.
+/// The last second of the year 9999: later times cannot be written as an IMF-fixdate.
 pub const epoch_seconds_max: u64 = 253_402_300_799;
 
 /// Writes `epoch_seconds` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. Asserts epoch_seconds_max.
@@ -47,7 +47,7 @@ const day_seconds = 86_400;
 const day_names = [7][]const u8{
     "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 };
-/// As dates name them, January first.
+/// The names of months in dates, January first.
 pub const month_names = [12]*const [3]u8{
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 };

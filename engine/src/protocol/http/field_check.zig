@@ -31,7 +31,7 @@ pub fn others(fields: []const Field, bad_field: *usize) FieldError!void {
     }
 }
 
-/// Which field it is, if nothing is wrong with its name and its value.
+/// Checks name and value of a field; returns the field's number.
 pub inline fn idOf(name: []const u8, value: []const u8) FieldError!header.Id {
     const id: header.Id = .fromName(name);
     if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;

@@ -11,7 +11,7 @@ pub const Field = extern struct {
     value_ptr: [*]const u8,
     value_len: usize,
 
-    /// A field of two slices that outlive it.
+    /// A field that borrows two slices, which have to outlive it.
     pub fn init(field_name: []const u8, field_value: []const u8) Field {
         return .{
             .name_ptr = field_name.ptr,

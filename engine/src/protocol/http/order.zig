@@ -62,7 +62,7 @@ pub const Shape = enum {
 pub const Streamed = enum {
     /// By a mark of the framing; trailers may follow.
     delimited,
-    /// With the connection (HTTP/1.0 clients). Nothing follows.
+    /// The content ends with the connection (HTTP/1.0 clients). Nothing follows.
     until_close,
 };
 
@@ -89,7 +89,7 @@ pub const Order = union(enum) {
     tunnel,
     ended,
 
-    /// Behind a complete head.
+    /// The order behind a complete head.
     pub fn of(content: Content) Order {
         return switch (content) {
             .none => .discarded,
@@ -98,7 +98,7 @@ pub const Order = union(enum) {
         };
     }
 
-    /// Behind `len` more bytes of content, the last ones with `last`. They complete a held head.
+    /// The order behind `len` more bytes of content, the last ones with `last`. They complete a held head.
     pub fn body(order: Order, len: u64, last: bool) BodyError!Order {
         return switch (order) {
             .unstarted, .tunnel, .ended => error.OutOfOrder,

@@ -43,7 +43,7 @@ pub const Parts = struct {
     /// Still percent-encoded, and well-formed so; never empty. An absolute-form without a path means "/" (RFC
     /// 9110 section 4.2.3), and gets it from its "://".
     path: Span = .{},
-    /// Without the "?".
+    /// The query, without the "?".
     query: Span = .{},
     /// The target has a "?".
     has_query: bool = false,
@@ -195,7 +195,7 @@ fn refuse(detail: []const u8) Outcome {
 /// `out` may be `in` itself.
 pub fn percentDecode(in: []const u8, out: []u8) []u8 {
     assert(out.len >= in.len);
-    // Most paths have none.
+    // Most paths have no percent sign.
     var from: usize = std.mem.findScalar(u8, in, '%') orelse in.len;
     var to: usize = from;
     if (in.ptr != out.ptr) @memcpy(out[0..from], in[0..from]);

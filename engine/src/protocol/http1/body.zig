@@ -86,7 +86,7 @@ pub const Chunked = struct {
         };
     }
 
-    /// The size line is complete: what comes behind it?
+    /// Decides what follows a complete size line: content, or the trailers.
     fn open(chunked: *Chunked, line: Line, limits: *const Limits) ?Refusal {
         const size = line.size;
         const debt_max = @as(u64, limits.chunk_line_bytes_max) * Limits.extensions_ratio;

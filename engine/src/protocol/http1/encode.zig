@@ -53,7 +53,7 @@ pub const Writer = struct {
 
     /// Appends a status line.
     pub inline fn putStatus(writer: *Writer, code: u16) void {
-        // Nearly every response: a literal.
+        // Nearly every response has the status 200: a literal.
         if (code == 200) writer.put(comptime status.line(200)) else writer.put(status.line(code));
     }
 
@@ -134,7 +134,7 @@ pub const RefusalExtras = struct {
 
 /// An application's words for what the engine refuses. Both texts are borrowed until the answer is queued.
 pub const Page = struct {
-    /// At most `content_type_bytes_max` bytes.
+    /// The type has at most `content_type_bytes_max` bytes.
     content_type: []const u8,
     body: []const u8,
 

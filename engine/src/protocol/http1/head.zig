@@ -38,7 +38,7 @@ pub const Head = struct {
     target_form: target.Form = .origin,
     /// Still percent-encoded, and well-formed so; never empty.
     path: Span = .{},
-    /// Without the "?".
+    /// The query, without the "?".
     query: Span = .{},
     /// The target has a "?".
     has_query: bool = false,
@@ -226,7 +226,7 @@ fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
     head.method_text = .{ .at = 0, .len = at - 1 };
     head.method = .parse(head.method_text.of(window));
     head.target = .{ .at = at, .len = end - at };
-    if (head.method == .CONNECT) return null; // refused for its method, whatever it is to connect with
+    if (head.method == .CONNECT) return null; // CONNECT is refused for its method, whatever its target is
     switch (target.parse(head.method, head.target.of(window))) {
         .refused => |refusal| return refusal,
         .parts => |parts| {
@@ -330,7 +330,7 @@ pub const Fields = struct {
     /// Complete lines before the current line.
     count: u16,
 
-    /// A section that starts at `at`.
+    /// A field section that starts at `at`.
     pub fn init(at: u32) Fields {
         return .{ .line_at = at, .scanned = at, .count = 0 };
     }

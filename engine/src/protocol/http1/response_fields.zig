@@ -115,12 +115,12 @@ pub const Lines = struct {
         lines.text = start[0 .. lines.text.len + writer.len];
     }
 
-    /// The fields one by one.
+    /// An iterator over the fields.
     pub fn iterator(lines: *const Lines) Iterator {
         return .{ .rest = lines.text };
     }
 
-    /// Over the fields, in their order.
+    /// Yields the fields in their order.
     pub const Iterator = struct {
         rest: []const u8,
 

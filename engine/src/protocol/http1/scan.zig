@@ -67,7 +67,7 @@ pub const Lines = struct {
     base: usize,
     marks: Marks,
 
-    /// The end of a line, and of the name in it.
+    /// The ends of a line, and of the field name in it.
     pub const Line = struct {
         /// The first control at or after the place that was asked for; the text's length if there is none.
         end: usize,
@@ -75,7 +75,7 @@ pub const Lines = struct {
         colon: usize,
     };
 
-    /// Starts at `at`.
+    /// Reads lines from `at` on.
     pub fn init(text: []const u8, at: usize) Lines {
         return .{ .text = text, .base = at, .marks = .of(text, at) };
     }
@@ -140,7 +140,7 @@ test "lines come out as a byte by byte search finds them" {
     const random = prng.random();
     var buffer: [400]u8 = undefined;
     for (0..500) |round| {
-        // From a control in every second byte to hardly any.
+        // The texts have a control byte in every second place, or hardly any.
         const rarity = 2 + round % 150;
         for (&buffer) |*byte| byte.* = switch (random.uintLessThan(usize, rarity)) {
             0 => '\r',

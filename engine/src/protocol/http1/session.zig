@@ -47,7 +47,7 @@ pub const Response = struct {
     date: ?*const [date.bytes_len]u8 = null,
     /// Content that is written behind the head.
     content: []const u8 = "",
-    /// Bytes of content that the caller puts behind that, in the same piece.
+    /// Bytes of further content that the caller puts behind `content`, in the same piece.
     rest: u64 = 0,
     /// The response is complete with that: a Content-Length is added if the fields have none.
     end: bool = false,
@@ -355,7 +355,7 @@ pub const Session = struct {
             const framed = shape.content(found.content_length, s.streamed());
             s.endHead(&plan.change, &writer, framed);
             if (r.end and framed == .counted and framed.counted == len) {
-                // Nearly every response: nothing but the content, of the right length.
+                // Nearly every response is only its content, of the right length.
                 plan.change.order = .ended;
                 plan.payload = len > 0;
                 writer.put(r.content);
@@ -509,7 +509,7 @@ pub const Session = struct {
         out: []u8,
         found: *response_fields.Found,
     ) response_fields.FieldError!encode.Writer {
-        // Each put checks that it fits.
+        // Each `put` checks that its bytes fit.
         var writer: encode.Writer = .{ .buffer = out };
         writer.putStatus(code);
         // A native response has its fields in wire form.
@@ -653,7 +653,7 @@ const Harness = struct {
     }
 
     fn expectPiece(t: *Harness, text: []const u8, last: bool, expected: []const u8) !void {
-        // As much room as is promised.
+        // The buffer has just the room that the session promises to need.
         const plan = try t.session.planBody(
             .{ .len = text.len, .last = last },
             t.out[0..body_prefix_bytes_max],
@@ -777,7 +777,7 @@ test "a head that waits for the length of its content" {
             "",
             .keep_alive,
         },
-        // More follows.
+        // More content follows.
         .{ get, "ok", chunked ++ "2\r\nok\r\n", "0\r\n\r\n", .keep_alive },
         .{ get_1_0_keep_alive, "ok", closing ++ "ok", "", .close },
     }, 0..) |case, index| {
@@ -806,7 +806,7 @@ test "a head that waits for the length of its content" {
         var t: Harness = try .open(request);
         try t.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
         if (head_end) |expected| {
-            // As much room as is promised.
+            // The buffer has just the room that the session promises to need.
             const plan = t.session.planHeadEnd(t.out[0..startSize(&.{})]);
             try std.testing.expectEqualStrings(expected, t.out[0..plan.len]);
             t.session.apply(plan);

@@ -27,7 +27,7 @@ pub const Control = struct {
     /// Why no further stream is looked at; null: that was not said.
     ending: ?frame.Code = null,
 
-    /// Whether nothing may be read before it is taken.
+    /// Whether the session must read no more frames before the queued ones are taken.
     pub fn isFull(control: *const Control) bool {
         return control.len > bytes_max - drain_bytes - reserve_bytes;
     }
@@ -53,7 +53,7 @@ pub const Control = struct {
         return payload;
     }
 
-    /// Our own settings.
+    /// Queues a SETTINGS frame with our own settings.
     pub fn settings(control: *Control, pairs: []const SettingValue) void {
         const payload = control.put(.{ .len = @intCast(pairs.len * frame.setting_bytes), .kind = .settings });
         for (pairs, 0..) |pair, index| {

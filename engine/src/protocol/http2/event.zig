@@ -47,14 +47,14 @@ pub const Step = struct {
 
 /// The content that is to be sent next.
 pub const Emission = struct {
-    /// Bytes that were written: they go first.
+    /// Bytes of framing that were written: they go first.
     head: usize,
-    /// Bytes of the stream's queue that go behind them.
+    /// Bytes of the stream's queue that go behind the framing.
     content: u32 = 0,
     stream: StreamId = 0,
-    /// The owner of the stream, also when it has ended.
+    /// The word of the stream's owner, also when the stream has ended.
     owner: u64 = 0,
-    /// The response is complete with it, and the stream's queue empty.
+    /// Whether the response is complete with this emission, and the stream's queue empty.
     ends: bool = false,
 };
 
@@ -62,7 +62,7 @@ pub const Emission = struct {
 pub const Started = struct {
     /// Bytes, the content included if it is among them.
     len: usize,
-    /// The content has to be queued.
+    /// Whether the caller has to queue the content.
     queued: bool,
     /// Whether content is sent: not to HEAD, nor with 204 and 304.
     payload: bool,

@@ -22,7 +22,7 @@ const Field = decoder_file.Field;
 /// Facts of a request that its head does not hold.
 pub const Facts = struct {
     content_length: ?u64 = null,
-    /// Null: it does not say.
+    /// The priority that the request names; null: it names none.
     priority: ?Priority = null,
     /// CONNECT with this protocol (RFC 8441).
     protocol: ?Span = null,
@@ -128,7 +128,7 @@ const Reader = struct {
     authority: ?Span = null,
     path: ?Span = null,
     protocol: ?Span = null,
-    /// Which of the fields: null, none.
+    /// The index of the Host field; null: the block has none.
     host_at: ?usize = null,
     cookie_at: ?usize = null,
     /// The block has several Cookie fields, to be joined.
@@ -238,7 +238,8 @@ const Reader = struct {
         }
         assert(span.value_at + span.value_len == reader.at);
         const room = reader.room[reader.at..];
-        // The name, which stands there, is longer than what takes its place.
+        // The value moves forwards over the field's name, which is longer than the joint that takes its
+        // place.
         @memmove(room[cookie_joint.len..][0..field.value.len], field.value);
         room[0..cookie_joint.len].* = cookie_joint.*;
         const grown = cookie_joint.len + field.value.len;

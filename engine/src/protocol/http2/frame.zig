@@ -83,7 +83,7 @@ pub const Header = struct {
     len: u32,
     kind: Kind,
     flags: u8 = 0,
-    /// 0: the connection.
+    /// The number of the stream; 0: the frame is about the connection.
     stream: u32 = 0,
 
     /// Reads a frame header; the reserved bit is ignored.
@@ -169,7 +169,7 @@ pub const setting_bytes = 6;
 /// Bytes of a dependency in HEADERS or PRIORITY.
 pub const priority_bytes = 5;
 
-/// A number of 31 bits; the bit before it is ignored.
+/// Reads a number of 31 bits; the reserved bit before it is ignored.
 pub inline fn number31(bytes: *const [4]u8) u31 {
     return @truncate(std.mem.readInt(u32, bytes, .big));
 }
@@ -309,7 +309,7 @@ test "frame headers that break the rules are refused" {
         errdefer std.debug.print("{any}\n", .{header});
         const fault = header.fault(payload_bytes_max);
         try testing.expectEqual(expected, if (fault) |one| one.code else null);
-        // Only a dependency concerns nobody else.
+        // A wrong dependency is an error of its stream, all other faults end the connection.
         if (fault) |one| try testing.expectEqual(
             header.kind == .priority and header.stream != 0,
             one.scope == .stream,

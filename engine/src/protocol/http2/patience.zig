@@ -4,7 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// How much there is at most, and how fast it comes back.
+/// A budget for a peer's costs: its size, and how fast it comes back.
 pub const Allowance = struct {
     burst: u32,
     per_second: u32,
@@ -12,7 +12,7 @@ pub const Allowance = struct {
 
 /// The rest of an allowance.
 pub const Patience = struct {
-    /// In thousandths.
+    /// The rest of the budget, in thousandths.
     left: u64,
     burst: u64,
     per_ms: u64,
@@ -33,7 +33,7 @@ pub const Patience = struct {
         patience.left = @min(patience.burst, patience.left +| passed *| patience.per_ms);
     }
 
-    /// Takes something away; false: there is not so much left.
+    /// Takes an amount off the budget; false: too little is left.
     pub fn spend(patience: *Patience, amount: u32) bool {
         const cost = @as(u64, amount) * unit;
         if (cost > patience.left) return false;

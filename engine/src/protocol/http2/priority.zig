@@ -6,7 +6,7 @@ const std = @import("std");
 pub const Priority = packed struct(u4) {
     /// 0..7; 0 comes first.
     urgency: u3 = 3,
-    /// A part of it is useful: responses like it may take turns.
+    /// Whether a part of the response is useful to the client: then responses may take turns.
     incremental: bool = false,
 
     /// Reads a value, which is a dictionary (RFC 8941 section 3.2): of the last `u` and `i`, those that are

@@ -77,7 +77,7 @@ const cost = struct {
     /// A request that was accepted, in thousandths.
     const request_earns = 4000;
 
-    /// A header block that means this many bytes more than its length explains.
+    /// The cost of a header block that decodes to this many bytes more than its length explains.
     fn bomb(bytes: u64) u32 {
         return @intCast(@min(1 + bytes / 512, std.math.maxInt(u32)));
     }
@@ -106,7 +106,7 @@ const Reading = union(enum) {
     /// A header block of several frames; they stay unread until its end is there.
     block: Block,
     content: Content,
-    /// Bytes that mean nothing.
+    /// Bytes that are read over, because they mean nothing to us.
     skip: u32,
     /// Nothing is read any more.
     broken,

@@ -8,7 +8,7 @@ const Method = @import("../http/method.zig").Method;
 const Order = @import("../http/order.zig").Order;
 const Priority = @import("priority.zig").Priority;
 
-/// A place that is none.
+/// A number that names no place.
 const nowhere = std.math.maxInt(u16);
 
 /// The most streams that a table can have.
@@ -31,7 +31,7 @@ pub const Stream = struct {
     receive_window: i64 = 0,
     /// Content that was handed over and not released, in bytes.
     unreleased: u32 = 0,
-    /// Bytes that were released without a WINDOW_UPDATE so far.
+    /// Bytes that were released but not announced by a WINDOW_UPDATE yet.
     unannounced: u32 = 0,
     /// Bytes of content that have come.
     received: u64 = 0,
@@ -45,7 +45,7 @@ pub const Stream = struct {
     queued: u64 = 0,
     /// Content behind that which is not to be framed yet, in bytes; then it is the last.
     withheld: u64 = 0,
-    /// Bytes of a block of trailers that waits behind it.
+    /// Bytes of the block of trailers that waits behind the content.
     trailers: u32 = 0,
     priority: Priority = .{},
     /// The application sent a field that is not its business, and that was dropped.
@@ -252,7 +252,7 @@ pub const Streams = struct {
         return @intCast(stream - streams.places.ptr);
     }
 
-    /// Over all open streams.
+    /// Iterates over all open streams.
     pub fn iterator(streams: *const Streams) Iterator {
         return .{ .places = streams.places };
     }
@@ -358,7 +358,7 @@ pub const Closed = struct {
     pub const How = enum(u2) {
         /// Both sides have ended.
         ended,
-        /// The peer has reset it.
+        /// The peer has reset the stream.
         by_peer,
         /// We have, and the peer may not have known.
         by_us,
@@ -373,7 +373,7 @@ pub const Closed = struct {
         never_opened,
     };
 
-    /// A stream was closed, or never was one.
+    /// Notes that a stream was closed, or that its number was skipped.
     pub fn note(closed: *Closed, id: u32, how: How) void {
         const entry = &closed.ring[closed.next];
         if (entry.* != 0) closed.forgotten = @max(closed.forgotten, idOf(entry.*));

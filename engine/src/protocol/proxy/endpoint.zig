@@ -8,7 +8,7 @@ pub const Address = union(enum) { v4: [4]u8, v6: [16]u8 };
 /// An end of a connection that a proxy has taken.
 pub const Endpoint = struct {
     address: Address,
-    /// 0: it is not told.
+    /// The port; 0: the proxy does not tell.
     port: u16 = 0,
 };
 

@@ -13,7 +13,7 @@ pub const Hop = struct {
     /// The request came by https or wss, or by http or ws.
     secure: ?bool = null,
 
-    /// Whom it has the request from.
+    /// The peer that the proxy has the request from.
     pub const From = union(enum) {
         address: Endpoint,
         /// The proxy names no address: "unknown", "_name", or nothing at all.
@@ -100,7 +100,7 @@ const Element = struct {
     from: ?Hop.From = null,
     proto: ?[]const u8 = null,
 
-    /// Goes up to the comma behind it, or to the end of the text.
+    /// Reads an element up to the comma behind it, or to the end of the text.
     fn parse(element: *Element) error{Malformed}!Hop {
         while (true) {
             element.skipBlanks();
@@ -121,7 +121,7 @@ const Element = struct {
         element.at += 1;
         const value = if (element.peek() == '"') try element.takeQuoted() else element.take(";, \t\"");
         if (value.len == 0) return error.Malformed;
-        // Each at most once.
+        // Each parameter may occur once.
         if (std.ascii.eqlIgnoreCase(name, "for")) {
             if (element.from != null) return error.Malformed;
             element.from = parseNode(value);

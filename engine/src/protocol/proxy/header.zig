@@ -69,7 +69,7 @@ fn parseLine(bytes: []const u8) Verdict {
 fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
     var words = std.mem.splitScalar(u8, line, ' ');
     const family = words.first();
-    // Words behind it are to be ignored.
+    // Words behind UNKNOWN are to be ignored.
     if (std.mem.eql(u8, family, "UNKNOWN")) return null;
     const is_v4 = std.mem.eql(u8, family, "TCP4");
     if (!is_v4 and !std.mem.eql(u8, family, "TCP6")) return error.Malformed;

@@ -2,12 +2,12 @@
 const endpoint = @import("endpoint.zig");
 const header = @import("header.zig");
 
-/// In header fields: Forwarded, X-Forwarded-For.
+/// The header fields of proxies: Forwarded, X-Forwarded-For.
 pub const forwarded = @import("forwarded.zig");
 pub const Address = endpoint.Address;
 pub const Endpoint = endpoint.Endpoint;
 
-/// Before everything else of a connection: the PROXY protocol.
+/// The PROXY protocol's header, which comes before everything else on a connection.
 pub const Header = header.Header;
 pub const Verdict = header.Verdict;
 pub const bytes_max = header.bytes_max;

@@ -31,7 +31,7 @@ pub const lengths: [29]Range = ranges: {
         range.* = .{ .base = base, .extra = extra };
         base += 1 << extra;
     }
-    // 258 has a symbol of its own, although 284 could say it.
+    // The length 258 has a symbol of its own, although symbol 284 could express it.
     table[28] = .{ .base = match_max, .extra = 0 };
     break :ranges table;
 };

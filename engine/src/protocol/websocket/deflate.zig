@@ -45,7 +45,7 @@ pub const Agreement = struct {
         return @max(9, agreement.client_window_bits);
     }
 
-    /// Longest answer.
+    /// Bytes of the longest answer to an offer.
     pub const text_bytes_max = "permessage-deflate".len +
         "; server_no_context_takeover; client_no_context_takeover".len +
         "; server_max_window_bits=15; client_max_window_bits=15".len;

@@ -30,7 +30,7 @@ pub const Deflater = struct {
     /// By hash: the latest position with that hash, 0 = none (position 0 is never found, which costs
     /// nothing).
     head: []u16,
-    /// By position modulo the window: the position before it with the same hash.
+    /// For each position modulo the window: the position before it with the same hash.
     chain: []u16,
     takeover: bool,
     /// No match lies so far back or farther.
@@ -235,14 +235,14 @@ const Token = packed struct(u32) {
     }
 };
 
-/// Lowest bit first, as RFC 1951 section 3.1.1 has it.
+/// Writes bits, the lowest first, as RFC 1951 section 3.1.1 has it.
 const BitWriter = struct {
     out: []u8,
     at: usize = 0,
     bits: u64,
     count: u6,
 
-    /// At most 48 bits at once.
+    /// Writes at most 48 bits at once.
     inline fn put(w: *BitWriter, value: u64, count: u6) void {
         assert(count <= 48 and w.count < 8 and value >> count == 0);
         w.bits |= value << w.count;
@@ -292,7 +292,7 @@ const Block = struct {
     fn write(b: *Block, w: *BitWriter, raw: []const u8) void {
         b.literals[codes.end_of_block] = 1;
         const fixed_bits = b.bodyBits(fixed_book.literal_bits, fixed_book.distance_bits);
-        // Seven bits of filling at worst.
+        // A stored block begins at a byte: at worst seven bits are filled.
         const stored_bits: u64 = if (raw.len > 0xFFFF)
             std.math.maxInt(u64)
         else

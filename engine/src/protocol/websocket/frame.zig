@@ -25,7 +25,7 @@ pub const Opcode = enum(u4) {
         return @backingInt(opcode) & 0x8 != 0;
     }
 
-    /// Whether RFC 6455 gives it no meaning.
+    /// Whether RFC 6455 gives the opcode no meaning.
     pub fn isReserved(opcode: Opcode) bool {
         return switch (opcode) {
             .continuation, .text, .binary, .close, .ping, .pong => false,
@@ -135,7 +135,8 @@ const Lanes = @Vector(lanes, u8);
 /// Masks or unmasks `bytes` in place (the operation is its own inverse). `offset` is the position of the
 /// first byte in the frame's payload, so that a payload may come in any pieces.
 pub fn mask(bytes: []u8, key: MaskKey, offset: u64) void {
-    comptime assert(lanes % 4 == 0); // so that the phase is the same for every vector and for the rest
+    // so that the phase of the mask is the same for every vector and for the rest
+    comptime assert(lanes % 4 == 0);
     const phased = rotate(key, offset);
     const pattern: Lanes = @bitCast(@as([lanes / 4]MaskKey, @splat(phased)));
     var at: usize = 0;

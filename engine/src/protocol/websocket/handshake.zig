@@ -315,7 +315,7 @@ fn single(request: Request, id: header.Id) ?[]const u8 {
 
 fn keyValid(key: []const u8) bool {
     const size = std.base64.standard.Decoder.calcSizeForSlice(key) catch return false;
-    if (size != 16) return false; // so it has `key_bytes`, two of them padding
+    if (size != 16) return false; // a key of 16 bytes has `key_bytes` characters, two of them padding
     var nonce: [16]u8 = undefined;
     std.base64.standard.Decoder.decode(&nonce, key) catch return false;
     return true;

@@ -144,7 +144,7 @@ pub const Step = struct {
     consumed: usize,
     produced: usize,
     state: enum {
-        /// All input is consumed and has said all it can.
+        /// All input is consumed, and no more output follows from it.
         need_input,
         /// `out` is full and there may be more: call again with the rest of the input.
         output_full,
@@ -233,9 +233,9 @@ pub const Inflater = struct {
         return step.produced;
     }
 
-    /// As `inflate`, but the history learns nothing of it.
+    /// Inflates like `inflate`, but does not add the output to the history.
     fn advance(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
-        assert(i.tail_at <= tail.len); // `begin` comes first
+        assert(i.tail_at <= tail.len); // the caller has called `begin`
         assert(last or i.tail_at == 0);
         var run: Run = .{ .i = i, .in = in, .out = out[0..@intCast(@min(out.len, i.limit_left))] };
         const clipped = run.out.len < out.len;
@@ -689,7 +689,7 @@ test "random bytes never trip the inflater, and whole and split agree" {
         random.random().bytes(&in);
         // Mostly fixed or dynamic blocks: stored ones fail at once.
         in[0] = in[0] & ~@as(u8, 7) | ([_]u8{ 2, 4, 4, 5 })[round % 4];
-        if (round % 4 != 0) in[1] &= 0xef; // a plausible number of distances
+        if (round % 4 != 0) in[1] &= 0xef; // the code lengths announce a plausible number of distances
         var whole: [400]u8 = undefined;
         var history: History = .init(&window);
         var i: Inflater = .{};

@@ -61,7 +61,7 @@ pub const Data = struct {
     /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to
     /// a `utf8.Validator`.
     compressed: bool,
-    /// The first piece of its message.
+    /// Whether this is the first piece of its message.
     first: bool,
     /// The message is complete with this piece.
     last: bool,
@@ -109,7 +109,7 @@ pub const Closing = union(enum) {
     open,
     /// We sent a close frame and wait for the peer's.
     sent,
-    /// The peer sent one; the answer is owed.
+    /// The peer has sent a close frame; the answer is owed.
     received,
     /// Both were sent: a server hangs up now. Says who began.
     complete: enum { us, peer },
@@ -121,7 +121,7 @@ const Input = union(enum) {
     header: u8,
     payload: Payload,
     control: Control,
-    /// After a close frame or a failure.
+    /// The input has ended with a close frame or a failure.
     ended,
 };
 
@@ -145,7 +145,7 @@ const Control = struct {
 const Message = struct {
     kind: Kind,
     compressed: bool,
-    /// No piece of it was handed out yet.
+    /// Whether no piece of the message was handed out yet.
     untouched: bool = true,
     /// Payload bytes announced by the frame headers so far.
     bytes: u64 = 0,
@@ -260,7 +260,7 @@ pub const Session = struct {
 
     fn beginFrame(s: *Session, decoded: frame.Decoded) ?Event {
         const header = switch (decoded) {
-            .need => unreachable, // the caller asked for more
+            .need => unreachable, // the caller has asked for more bytes already
             .header => |h| h.value,
             .length_not_minimal => return s.fail(protocol_error, "frame length not in its shortest form"),
             .length_too_big => return s.fail(protocol_error, "frame length past 2^63"),
@@ -395,7 +395,7 @@ pub const Session = struct {
         s.closing = switch (s.closing) {
             .open => .received,
             .sent => .{ .complete = .us },
-            .received, .complete => unreachable, // the input has ended by then
+            .received, .complete => unreachable, // these states come with the end of the input
         };
         return .{ .close = close };
     }
@@ -415,7 +415,7 @@ pub const Session = struct {
 
     /// A piece of a message on its way out: one frame.
     pub const Piece = struct {
-        /// Must not change within a message.
+        /// The kind of the message, the same for all of its pieces.
         kind: Kind,
         len: u64,
         /// The message's payload is what `deflate.Deflater` made of it. Read on its first piece.

@@ -73,7 +73,7 @@ pub fn valid(bytes: []const u8) bool {
     return v.feed(bytes) == null and v.complete();
 }
 
-/// Number of leading bytes below 80.
+/// The number of ASCII bytes at the beginning.
 fn asciiPrefix(bytes: []const u8) usize {
     var at: usize = 0;
     // A text that is not mostly ASCII comes here once per character: do not load a vector to learn that.

@@ -66,7 +66,7 @@ pub const Late = union(enum) {
     status,
     bytes,
     bytes_or_dash,
-    /// Until the end of the response,
+    /// The time until the end of the response,
     duration: Unit,
     /// until the beginning of the response,
     first_byte: Unit,
@@ -110,9 +110,9 @@ const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\","
 
 /// A fault of a format.
 pub const Fault = struct {
-    /// Of the atom, in the format.
+    /// The index of the faulty atom in the format.
     at: usize = 0,
-    /// The atom as far as it was read.
+    /// The text of the atom as far as it was read.
     atom: []const u8 = "",
     reason: [:0]const u8 = "",
 };
@@ -120,15 +120,15 @@ pub const Fault = struct {
 /// A compiled format.
 pub const Format = struct {
     arena: std.heap.ArenaAllocator,
-    /// In the order in which they are kept.
+    /// The early parts of a line, in the order in which they are kept.
     runs: []const []const Early,
     ops: []const Op,
     json: bool,
     /// An atom tells how long a request took.
     timed: bool,
-    /// An atom tells when its answer began.
+    /// Whether an atom tells when the answer began.
     first_byte: bool,
-    /// An atom tells when the application took it.
+    /// Whether an atom tells when the application took the request.
     queued: bool,
     /// Bytes that `ops` add to the kept runs at most.
     rest_bytes_max: usize,
@@ -209,7 +209,7 @@ const Compiler = struct {
         }
     }
 
-    /// Reads the atom at `at`; the index behind it.
+    /// Reads the atom at `at`; returns the index behind it.
     fn atom(c: *Compiler, source: []const u8, at: usize, fault: *Fault) Format.Error!usize {
         var end = at + 1;
         var argument: []const u8 = "";

@@ -25,7 +25,7 @@ pub const Subject = struct {
     request: u32,
     /// Null: the head could not be read.
     head: ?*const Head,
-    /// In place of a head: its first bytes.
+    /// The first bytes of a request that has no head.
     raw: []const u8 = "",
     /// The TLS of the request's connection; null: plain text.
     tunnel: ?*Tunnel = null,
@@ -37,7 +37,7 @@ pub const Kept = struct {
     buffer: Pool.Buffer,
     len: u32,
 
-    /// Walks the runs.
+    /// Reads the kept parts of a line, one after another.
     pub const Reader = struct {
         rest: []const u8,
 
@@ -50,7 +50,7 @@ pub const Kept = struct {
         }
     };
 
-    /// From the first on.
+    /// A reader at the first part.
     pub fn runs(kept: *const Kept) Reader {
         return .{ .rest = kept.buffer[0..kept.len] };
     }

@@ -29,12 +29,12 @@ pub fn CountersPart(comptime W: type) type {
             return taken -| @max(exchange.given_us, exchange.begun_us);
         }
 
-        /// Once a round.
+        /// Called once a round.
         pub fn lookWhenDue(w: *W) void {
             if (w.counting.isDue(w.now)) lookAround(w);
         }
 
-        /// Publishes what is now.
+        /// Counts the connections of each kind and publishes the gauges.
         pub fn lookAround(w: *W) void {
             const counters = w.counting.counters orelse return;
             w.counting.due_at = 0;

@@ -96,12 +96,12 @@ pub fn Gathering(comptime W: type) type {
             return io_layer.Address.parse(client.address, client.port) catch null;
         }
 
-        /// The fields behind it.
+        /// Gathers the trailer fields behind a body.
         pub fn gatherTrailers(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, lane, exchange, out_of_memory);
         }
 
-        /// Nothing more comes.
+        /// The body is complete: the host gets the request.
         pub fn gathered(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             if (intake.isWriting()) return; // the intake goes on when the write is done
             if (intake.isLong() and intake.pendingBytes() > 0) {
@@ -187,7 +187,7 @@ pub fn Gathering(comptime W: type) type {
         /// An intake is of no use any more: one that its host has taken, or whose exchange has ended.
         pub fn drop(w: *W, intake: *Intake) void {
             w.admission.discharge(&intake.upload);
-            if (intake.isWriting()) return; // `attend` finds it
+            if (intake.isWriting()) return; // `attend` finds the intake when the write is done
             memory.forgetFiles(intake.resident_bytes);
             w.bodies.held_bytes -= intake.file_bytes;
             intake.destroy(&w.pool);

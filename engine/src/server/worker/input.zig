@@ -14,7 +14,7 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that read.
 pub fn Input(comptime W: type) type {
     return struct {
-        /// Bytes came.
+        /// Bytes of a transport came.
         pub fn receive(w: *W, transport: *Transport, bytes: []u8) void {
             if (transport.tunnel) |tunnel| return w.receiveSecure(transport, tunnel, bytes);
             switch (transport.phase) {
@@ -251,7 +251,7 @@ pub fn Input(comptime W: type) type {
             w.host.trailers(w, exchange, &w.head);
         }
 
-        /// The request has been read to its end.
+        /// The request has been read to its last byte.
         pub fn bodyComplete(w: *W, lane: *Lane) void {
             switch (lane.phase) {
                 .exchange => |exchange| {

@@ -108,10 +108,10 @@ pub fn Shedding(comptime W: type) type {
             relieve(w, finding);
         }
 
-        /// The sum of all that was given up.
+        /// Sums over all requests that were given up.
         const Shed = struct {
             bytes: u64 = 0,
-            /// The part of it that hosts hold until they are told.
+            /// The part of `bytes` that hosts hold until they are told.
             given: u64 = 0,
             count: u32 = 0,
         };
@@ -130,7 +130,7 @@ pub fn Shedding(comptime W: type) type {
                 held = rank(w, &ranking, &shares);
                 const before = shed.bytes;
                 for (ranking.items[0..ranking.len], 1..) |candidate, next| {
-                    // All of about the same size lose something before one loses more.
+                    // Candidates of about the same size lose something each before one of them loses more.
                     const floor = if (next < ranking.len) ranking.items[next].bytes / 2 else 0;
                     var left = candidate.bytes;
                     while (true) {
@@ -204,7 +204,7 @@ pub fn Shedding(comptime W: type) type {
             return unfinishedBytes(lane) + unsentBytes(lane, shares);
         }
 
-        /// The part of it that is held for its peer's sake.
+        /// The part of the lane's bytes that is held for its peer's sake.
         fn takeableBytes(lane: *const Lane, shares: *const Shares) u64 {
             const unread = if (waitsForPeer(lane)) unsentBytes(lane, shares) else 0;
             return unfinishedBytes(lane) + unread;
@@ -305,11 +305,11 @@ pub fn Shedding(comptime W: type) type {
             } else if (waitsForPeer(lane)) {
                 cut(w, lane);
             } else if (lane.wire() != .serving) {
-                w.close(lane); // neither its address nor its keys are known yet
+                w.close(lane); // neither the peer's address nor its keys are known yet
             } else switch (lane.phase) {
                 .idle, .head => refuse(w, lane, lane.input.unread()),
                 .exchange => |exchange| endExchange(w, lane, exchange),
-                .draining, .closing => unreachable, // takeableBytes is 0
+                .draining, .closing => unreachable, // takeableBytes is 0 in these phases
             }
             return bytes;
         }

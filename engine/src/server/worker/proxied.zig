@@ -27,7 +27,7 @@ pub fn Proxied(comptime W: type) type {
             w.trust = trust;
         }
 
-        /// A connection has come in from such a place.
+        /// A connection has come in at a listener whose peers are proxies: their header comes first.
         pub fn expectHeader(
             w: *W,
             transport: *Transport,

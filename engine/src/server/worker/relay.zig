@@ -36,7 +36,7 @@ pub fn Relaying(comptime W: type) type {
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
             const local = w.openConnection(lane.transport.listener, socket) catch return error.OutOfMemory;
             w.relays += 1;
-            w.numbers -%= 1; // logs know it as its client
+            w.numbers -%= 1; // both ends of a relay have the client's number in logs
             local.number = lane.transport.number;
             local.local = true;
             local.leaveServing(.{ .relaying = .begin(lane.ticket, w.now) });
@@ -133,7 +133,7 @@ pub fn Relaying(comptime W: type) type {
             w.cork(&client.lane);
         }
 
-        /// Output has moved.
+        /// Output of a relay has moved.
         pub fn settle(w: *W, transport: *Transport) void {
             const relaying = &transport.phase.relaying;
             if (relaying.flow.ending == .due and transport.isFlushed()) {
@@ -158,7 +158,7 @@ pub fn Relaying(comptime W: type) type {
             };
         }
 
-        /// The exchange ends otherwise.
+        /// The exchange of a relay ends in another way.
         pub fn drop(w: *W, exchange: *Exchange) void {
             const local = w.transportOf(exchange.relay);
             exchange.relay = .none;

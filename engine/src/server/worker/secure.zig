@@ -309,7 +309,7 @@ pub fn Secure(comptime W: type) type {
             var slices: [io_layer.slices_max][]const u8 = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
-                .file => unreachable, // the session has none
+                .file => unreachable, // a session's own output has no file
                 .bytes => |count| {
                     const bytes = gather(w.scratch.gathered, slices[0..count]);
                     const end = record_head_bytes + std.mem.readInt(u16, bytes[1..record_head_bytes], .big);

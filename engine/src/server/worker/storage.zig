@@ -31,7 +31,8 @@ pub fn Storing(comptime W: type) type {
             if (!range.asks) return range.len;
             if (range.reading) return 0;
             if (range.ready == 0) range.ready = look(w, range);
-            if (range.ready == 0 and !begin(w, lane, range)) range.ready = piece_bytes; // as ever, then
+            // without a thread the kernel reads the file, which may block
+            if (range.ready == 0 and !begin(w, lane, range)) range.ready = piece_bytes;
             return @min(range.ready, range.len);
         }
 

@@ -164,7 +164,7 @@ pub fn Streams(comptime W: type) type {
                         break;
                     },
                     .control => if (!sayControl(w, transport, multiplex)) return unread.len,
-                    .places => grow(w, multiplex) catch {}, // the stream is refused then
+                    .places => grow(w, multiplex) catch {}, // without memory for places the stream is refused
                     .request => beginRequest(w, transport, multiplex, step.stream),
                     .body => |piece| hand(w, multiplex, step.stream, piece),
                     .trailers => noteEnd(w, multiplex, step.stream, true),
@@ -468,7 +468,7 @@ pub fn Streams(comptime W: type) type {
             return session.wantsToEmit();
         }
 
-        /// Content of one frame, if its peer takes such long ones.
+        /// Bytes of content that one frame carries, if its peer takes frames as long.
         const content_bytes_max = Lane.framed_bytes_max;
 
         fn frameContent(

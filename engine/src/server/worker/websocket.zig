@@ -117,7 +117,7 @@ pub fn Live(comptime W: type) type {
         }
 
         fn turnDown(w: *W, exchange: *Exchange) void {
-            // The host is about to refuse it in its own words.
+            // The host is about to refuse the WebSocket in its own words.
             if (exchange.lane.session.responseStarted()) return;
             const lane = exchange.lane;
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
@@ -343,7 +343,7 @@ pub fn Live(comptime W: type) type {
                 return false;
             }
             switch (held) {
-                .nothing, .inflating => unreachable, // nothing is there to go on with
+                .nothing, .inflating => unreachable, // the caller has seen a message
                 .message => |kind| {
                     if (!w.budget.takesMessage(bytes.len)) {
                         w.yield(lane);
@@ -374,7 +374,7 @@ pub fn Live(comptime W: type) type {
             // A host that takes every message is done with it.
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
             w.host.message(w, exchange, message.kind, message.bytes);
-            // Unless the host has ended it.
+            // The host may have ended the WebSocket.
             if (lane.websocket() == websocket) websocket.incoming.forget(&w.pool);
         }
 
@@ -388,7 +388,7 @@ pub fn Live(comptime W: type) type {
                 const exchange = lane.phase.exchange;
                 const websocket = exchange.openWebSocket().?;
                 if (!inflation.begun and w.isHostBehind(exchange)) {
-                    // Messages behind it may have another host.
+                    // The host is behind with its events: the message waits, compressed.
                     websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
                     w.park(lane);
                     continue;

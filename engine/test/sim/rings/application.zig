@@ -23,7 +23,7 @@ pub const Manners = struct {
     mistakes: u8,
     /// Polls out of 100 before which it computes for a while.
     slow_percent: u8,
-    /// For this many milliseconds at most.
+    /// Milliseconds that a slow application takes at most.
     slow_ms: u64,
     /// Jobs out of 100 that do not get to speak between two polls, although they could.
     late_percent: u8,
@@ -177,7 +177,7 @@ pub const Application = struct {
             std.debug.print("\n{t} for an exchange that has ended\n", .{event.kind});
             return error.EventAfterEnd;
         };
-        // In the batch of its request an event cannot know it yet.
+        // An event in the same batch as its request cannot have the pointer of the application yet.
         const fresh = job.poll == application.polls;
         const user: ?*anyopaque = if (fresh) null else job;
         if (asleep.pairOf(application.handle) != null and event.user != user) return error.WrongUser;

@@ -10,7 +10,7 @@ pub const Record = struct {
     method: enum { get, head, post } = .get,
     /// The client shakes hands for a WebSocket.
     handshake: bool = false,
-    /// Of the request's body.
+    /// Pieces of the request's body that were sent.
     sends: usize = 0,
     /// The application never ends the response, or ends it with its connection: those behind it may not come.
     cuts: bool = false,
@@ -21,7 +21,7 @@ pub const Record = struct {
     trailers: u8 = 0,
     /// Content that was accepted.
     content: std.ArrayList(u8) = .empty,
-    /// Of the request's body.
+    /// The content of the request's body.
     heard: std.ArrayList(u8) = .empty,
     /// Messages that were accepted, and those that came.
     said: std.ArrayList(Message) = .empty,

@@ -12,7 +12,7 @@ const Record = record_file.Record;
 pub const Speech = struct {
     gpa: std.mem.Allocator,
     handle: *abi.Handle,
-    /// Of letters, for files.
+    /// A file of letters, for responses that are files.
     file: i32,
     /// Loans that have not come back.
     lent: std.ArrayList(*Lent) = .empty,

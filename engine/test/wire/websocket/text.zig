@@ -68,7 +68,7 @@ test "6 invalid texts fail at the byte that makes them so" {
             .expect = &.{.{ .fail = 1007 }},
             .fails_at = header + index + 1,
         });
-        // Over two fragments that meet before the bad byte.
+        // The text comes in two fragments that meet before the bad byte.
         if (bad[1] != null) try harness.run(.{
             .name = bad[0],
             .frames = &.{

@@ -204,7 +204,7 @@ pub const App = struct {
         return app.threads.run(app, report, context.request, context.response);
     }
 
-    /// In a thread of its own.
+    /// Runs in a thread of its own.
     fn report(app: *App, request: *per.Request, response: *per.Response) !void {
         var words: usize = 0;
         {

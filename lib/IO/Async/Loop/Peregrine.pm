@@ -107,7 +107,7 @@ sub _is_measured {
 sub post_fork {
     my ($self) = @_;
     my $is_fork = $self->{pid} != $$;
-    # Version 0.22 watches nothing again that it still has a note of.
+    # Version 0.22 watches no descriptor again that it still has a note of.
     @{$self}{qw(masks refaddr_for_fileno fakeevents)} = ({}, {}, {})
         if IO::Async::Loop::Epoll->VERSION < 0.23;
     $self->SUPER::post_fork;
@@ -159,7 +159,7 @@ sub run {
     return wantarray ? @{ $self->{result} } : $self->{result}[0];
 }
 
-# The epoll loop's own turn follows only if there is something for it.
+# The epoll loop's own turn follows only if it has something to do.
 sub loop_once {
     my ($self, $timeout) = @_;
     my $is_deep = ($self->{peregrine_depth} // 0) >= NESTED_MAX;

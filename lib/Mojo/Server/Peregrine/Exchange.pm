@@ -12,7 +12,7 @@ use Mojo::Server::Peregrine::Content;
 
 our $VERSION = '0.003000';
 
-# Bytes of a file that its handle is sent for; smaller ones are read.
+# Bytes from which on a file's handle is sent; smaller files are read.
 use constant FILE_MIN => 65_536;
 
 # Fields of responses that are the engine's.
@@ -29,7 +29,7 @@ sub new {
     return $self;
 }
 
-# A Future of its end.
+# Returns a Future of the exchange's end.
 sub run {
     my ($self) = @_;
     $self->_read;

@@ -29,7 +29,7 @@ sub new {
     return $self;
 }
 
-# A Future of its end.
+# Returns a Future of the socket's end.
 sub run {
     my ($self) = @_;
     my ($ws, $tx) = @{$self}{qw(ws handshake)};

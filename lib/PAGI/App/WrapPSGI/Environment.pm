@@ -79,7 +79,7 @@ sub _bytes {
     return $text;
 }
 
-# The rest of it, where the application runs.
+# Completes an environment in the process where the application runs.
 sub complete {
     my ($env, $body, %more) = @_;
     my $file   = $body->{file} // $body->{path};

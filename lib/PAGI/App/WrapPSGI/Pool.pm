@@ -96,7 +96,7 @@ sub _dismiss {
     return;
 }
 
-# In the process: one request after another. True: it has worked enough.
+# In the process: works on one request after another until the process is to end.
 sub _work {
     my ($app, $in, $out) = @_;
     local $SIG{INT} = 'IGNORE';    # of a terminal: the server says when it is time
@@ -138,7 +138,7 @@ sub is_full {
     return @{ $self->{waiting} } >= $self->{max_waiting};
 }
 
-# A worker, at once or when one has done what it is at.
+# A Future of a free worker: now, or when one has ended its request.
 sub _take {
     my ($self) = @_;
     my $worker = pop @{ $self->{idle} };

@@ -134,7 +134,7 @@ async sub here {
     return;
 }
 
-# A handle is asked for more as fast as the client takes it.
+# A body that is a handle is read as fast as the client takes it.
 async sub _now {
     my ($say, $status, $headers, $body) = @_;
     return _say($say, $status, $headers, $body) if ref $body eq 'ARRAY';
@@ -209,7 +209,7 @@ sub close {
     return;
 }
 
-# While the function that got it runs, that may be because it dies.
+# While the function that got the responder still runs, the responder may go because the function dies.
 sub DESTROY {
     my ($self) = @_;
     my ($say, $state, $at_end) = @{$self}{qw(say state at_end)};

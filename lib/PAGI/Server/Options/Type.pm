@@ -40,7 +40,7 @@ sub _boolean {
     return $text;
 }
 
-# By unit: how many bytes, and how many seconds.
+# The bytes and the seconds of each unit.
 my %BYTES   = (K  => 1 << 10, M => 1 << 20, G => 1 << 30);
 my %SECONDS = (ms => 1 / 1000, s => 1, m => 60, h => 3600);
 my $INTEGER = qr/[0-9]+(?:_[0-9]+)*/;

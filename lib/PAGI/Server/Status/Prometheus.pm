@@ -14,7 +14,7 @@ sub text {
     return join '', _about($facts), _counted($facts->{total}), _workers($facts);
 }
 
-# A family: its lines are pairs of what tells them apart and a value.
+# A family of metrics: each of its lines is a pair of labels and a value.
 sub _family {
     my ($name, $type, $help, @lines) = @_;
     my $text =
@@ -60,7 +60,7 @@ sub _counter {
     return _family($kind eq 'counter' ? "${name}_total" : $name, $kind, $help, @lines);
 }
 
-# Each bucket has those below it as well.
+# Each bucket counts the buckets below it as well.
 sub _histogram {
     my ($name, $help, $histogram) = @_;
     my $count = 0;

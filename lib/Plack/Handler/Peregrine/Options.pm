@@ -125,7 +125,7 @@ sub _place {
     return if Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port);
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
-        # Starman's HOST:PORT:ssl; those without it speak no TLS then.
+        # Starman's HOST:PORT:ssl; places without `ssl` speak no TLS then.
         if (grep { /:[0-9]+:ssl\z/ } @places) {
             s/:ssl\z/,tls/ || s/\z/,plain/ for @places;
         }

@@ -31,7 +31,7 @@ sub _is_list {
     return ref $value && (reftype($value) // '') eq 'ARRAY';
 }
 
-# An async sub gives one at once, whatever it was called with.
+# An async sub returns a Future at once, whatever its arguments are.
 sub _hint {
     my ($response) = @_;
     return blessed $response && $response->isa('Future')

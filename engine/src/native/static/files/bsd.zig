@@ -42,7 +42,7 @@ pub fn look(fd: files.Fd, name: ?[*:0]const u8, info: *Info) c_int {
     return if (name) |below| c.fstatat(fd, below, info, 0) else c.fstat(fd, info);
 }
 
-/// Which file it was.
+/// The identity of the file.
 pub fn identity(info: *const Info) files.Identity {
     return .{
         .device = if (builtin.os.tag == .freebsd) info.dev else @as(u32, @bitCast(info.dev)),

@@ -39,7 +39,7 @@ pub fn look(fd: files.Fd, name: ?[*:0]const u8, info: *Info) usize {
     return linux.statx(fd, name orelse "", if (name == null) linux.AT.EMPTY_PATH else 0, wanted, info);
 }
 
-/// Which file it was.
+/// The identity of the file.
 pub fn identity(info: *const Info) files.Identity {
     return .{
         .device = @as(u64, info.dev_major) << 32 | info.dev_minor,

@@ -129,7 +129,7 @@ pub const Block = struct {
         return .{ .name = room[0..entry.name_len], .value = room[entry.name_len..len], .meta = entry.meta };
     }
 
-    /// With incremental indexing, without, or never indexed.
+    /// Decodes a literal field: with incremental indexing, without, or never indexed.
     fn literal(block: *Block, first: u8, room: []u8) Error!Field {
         const keeps = first & 0x40 != 0;
         const index = (if (keeps)

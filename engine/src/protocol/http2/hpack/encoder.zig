@@ -16,7 +16,7 @@ const table_file = @import("table.zig");
 pub const table_bytes_max = 1024;
 const Table = table_file.Table(table_bytes_max, .own);
 
-/// Values longer than this are not worth a place in such a table.
+/// Longer values are not worth a place in a peer's table.
 const kept_value_bytes_max = 160;
 
 /// Bytes that a field takes beside its name and its value, at most.

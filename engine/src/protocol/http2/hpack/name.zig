@@ -15,7 +15,7 @@ pub const Pseudo = enum(u4) {
     scheme,
     status,
     protocol,
-    /// Any other.
+    /// Any other name that begins with a colon.
     unknown,
 
     fn of(name: []const u8) Pseudo {

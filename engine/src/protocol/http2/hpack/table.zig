@@ -46,7 +46,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             name_len: u16,
             value_len: u16,
             meta: Meta,
-            /// The owner's.
+            /// A number that the table's owner keeps with the entry.
             mark: u16 = 0,
 
             fn units(entry: Entry) u16 {
@@ -97,13 +97,13 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             @memcpy(out[first..len], bytes[0 .. len - first]);
         }
 
-        /// Whether the text of the entry with this index is that.
+        /// Whether the entry with this index has this name and value.
         pub fn equals(table: *const T, index: u32, name: []const u8, value: []const u8) bool {
             const start = (@as(usize, table.placeOf(index)) + 1) * 8;
             return table.holds(start, name) and table.holds(start + name.len, value);
         }
 
-        /// Whether the name of the entry with this index is that.
+        /// Whether the entry with this index has this name.
         pub fn hasName(table: *const T, index: u32, name: []const u8) bool {
             return table.holds((@as(usize, table.placeOf(index)) + 1) * 8, name);
         }
@@ -224,7 +224,7 @@ fn compareWithList(comptime ring: Ring) !void {
     var arena: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena.deinit();
     const gpa = arena.allocator();
-    var list: std.ArrayList(Pair) = .empty; // the newest last
+    var list: std.ArrayList(Pair) = .empty; // in the order of insertion, the newest last
     var table: Table(256, ring) = .{};
     var moves: usize = 0;
     var prng: std.Random.DefaultPrng = .init(1);

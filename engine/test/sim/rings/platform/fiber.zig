@@ -61,7 +61,7 @@ pub const Fiber = struct {
         _ = context.contextSwitch(&change);
     }
 
-    /// On the fiber: back to who called `go`.
+    /// Called on the fiber: returns to the caller of `go`.
     pub fn leave(fiber: *Fiber) void {
         var change: context.Switch = .{ .old = &fiber.own, .new = &fiber.caller };
         _ = context.contextSwitch(&change);

@@ -244,7 +244,7 @@ pub const Schedule = struct {
         thread.fiber.leave();
     }
 
-    /// Before an access to shared memory.
+    /// Called before an access to shared memory.
     fn pass(schedule: *Schedule) ?*Thread {
         const thread = schedule.running orelse return null;
         thread.fuel -= 1;
