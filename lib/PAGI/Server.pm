@@ -238,22 +238,22 @@ variable C<IO_ASYNC_LOOP> names another default. B<--loop>
 Where the engine runs. C<inline>: in the loop, which costs least. C<thread>: on a thread of its own,
 so that connections are accepted, TLS handshakes done, requests read and refused, pings and health
 checks answered, timeouts kept and output sent while the application computes or blocks. C<process>:
-in a process of its own, which gives each request to the worker that has the least to do (Linux,
-C<workers>); workers that die or are replaced close no connection. With C<thread>, workers of PSGI
-applications are interpreters in threads of one process, see L<Plack::Handler::EVHTP>. The
+in a process of its own, which gives each request to the interpreter that has the least to do
+(Linux, C<workers>); interpreters that die or are replaced close no connection. With C<thread>,
+interpreters of PSGI applications are threads of one process, see L<Plack::Handler::EVHTP>. The
 environment variable C<PEREGRINE_ENGINE> names another default. One of C<inline>, C<thread>,
 C<process>. B<--engine>
 
 =item lifespan_mode => auto
 
 C<auto>: the application may decline the lifespan protocol. C<on>: if it declines, the start fails.
-C<off>: it is not asked. B<--lifespan>
+C<off>: the server sends it no lifespan events. B<--lifespan>
 
 =item lifespan_startup_timeout => 30
 
-How long the application's startup may take. A worker process, which loads its application before,
-has C<heartbeat_timeout> more, or a minute where that is 0; one that has not started by then is
-killed. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
+How long the application's startup may take. An interpreter of C<workers>, which loads the
+application before, has C<heartbeat_timeout> more, or a minute where that is 0; an interpreter that
+has not started by then is killed. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
 
 =item extensions => {}
 
@@ -287,7 +287,7 @@ system has them, see L<PAGI::Server::Compression>. B<--compress>
 
 =item compress_min_size => 1024
 
-Bytes from which on a response of known length is compressed. A shorter one would hardly get
+Bytes from which on a response of known length is compressed. Shorter responses would hardly get
 shorter. From 0 to 1073741824. B<--compress-min-size>
 
 =item compress_authenticated => 0
@@ -473,7 +473,7 @@ does. B<--h2-enable-push>
 =item h2_rst_rate_limit => { burst => 1000, rate => 33 }
 
 How many requests of one connection may be cancelled by the client, or end by its mistakes, before
-they are answered: C<burst> at once, and C<rate> in each second after that. One more ends the
+they are answered: C<burst> at once, and C<rate> in each second after that. A further one ends the
 connection (ENHANCE_YOUR_CALM). A hash reference with C<burst> and C<rate>; a missing key has its
 default. B<--h2-rst-rate-limit>
 
@@ -540,16 +540,16 @@ Mojolicious, which have a C<max_request_size>. From 0 to 1125899906842624. B<--m
 
 =item queue_max => 20000
 
-With C<--engine process>: requests that may wait while all workers are busy. Further requests are
-answered with 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
+With C<--engine process>: requests that may wait while all interpreters are busy. Further requests
+are answered with 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
 
 =item max_concurrency => 0
 
-With C<--engine process>, and with workers that are threads: requests that one worker works on at
-the same time; further requests wait in the queue. A request counts while its application works on
-it, but not while the application waits for the client: in C<$receive>, for output to leave, or with
-a WebSocket or an event stream that it has accepted. 0: no limit, because a busy worker gets no
-requests as long as another one is idle. From 0 to 1000000. B<--max-concurrency>
+With C<--engine process>, and with interpreters that are threads: requests that one interpreter may
+work on at the same time; further requests wait in the queue. A request counts while its application
+works on it, but not while the application waits for the client: in C<$receive>, for output to
+leave, or with a WebSocket or an event stream that it has accepted. 0: no limit, because a busy
+interpreter gets no requests as long as another one is idle. From 0 to 1000000. B<--max-concurrency>
 
 =item underscores_in_headers => 0
 
@@ -567,7 +567,7 @@ B<--body-buffer-size>
 
 Bytes that the temporary files of all request bodies may hold, in each process (507). A twentieth of
 their file system, at most 256 MiB, stays free in any case. Files on a file system in memory count
-for C<memory_max>. 0: no limit but the disk. From 0 to 1125899906842624. B<--max-body-spool>
+for C<memory_max>. 0: the disk is the only limit. From 0 to 1125899906842624. B<--max-body-spool>
 
 =item max_upload_bytes_per_address => 250000000
 
@@ -605,7 +605,7 @@ From 1 to 1073741824. B<--max-receive-queue-size>
 
 =item max_ws_frame_size => 65536
 
-Bytes of one WebSocket frame. A larger one closes the WebSocket with 1009. Where all applications
+Bytes of one WebSocket frame. A larger frame closes the WebSocket with 1009. Where all applications
 are those of Mojolicious the default is 256K. From 1 to 1073741824. B<--max-ws-frame-size>
 
 =item max_ws_message_size => 16777216
@@ -637,8 +637,8 @@ From 1 to 1073741824. B<--write-low-watermark>
 
 =item disable_sendfile => 0
 
-Files are read and sent piece by piece, without C<sendfile(2)>: for file systems where that does not
-work. B<--disable-sendfile>
+Files are read and sent piece by piece, without C<sendfile(2)>: for file systems on which that call
+does not work. B<--disable-sendfile>
 
 =item sync_file_threshold => 65536
 
@@ -659,8 +659,8 @@ From 0 to 86400. B<--timeout>
 
 =item queue_timeout => 30
 
-How long a request may wait for an idle worker, with C<--engine process>. After that it is answered
-with 503 and C<Retry-After>. From 0.001 to 86400. B<--queue-timeout>
+How long a request may wait for an idle interpreter, with C<--engine process>. After that it is
+answered with 503 and C<Retry-After>. From 0.001 to 86400. B<--queue-timeout>
 
 =item header_timeout => 10
 
@@ -710,7 +710,7 @@ How long an event stream may go without sending a byte; comments of C<sse.keepal
 =item shutdown_timeout => 30
 
 How long a stop may take. The last 5 seconds, or the last quarter where that is less, are kept for
-the application's lifespan shutdown; requests in flight have the time before. A worker process that
+the application's lifespan shutdown; requests in flight have the time before. An interpreter that
 has not ended by then is killed, as is a single process whose application has not returned since the
 signal (after 2 seconds at the earliest). From 0 to 86400. B<--shutdown-timeout>
 
@@ -770,59 +770,60 @@ Log errors only. B<--quiet>
 
 =item workers => 0
 
-Worker processes, see L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this
-process. 0: the process serves by itself. From 0 to 1024. B<--workers>
+The number of interpreters, which are processes or threads that run the application, see
+L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this process. 0: the process
+serves by itself. From 0 to 1024. B<--workers>
 
 =item preload_app => 0
 
-The application is loaded once, by a process that forks the workers, see L<PAGI::Server/Preloading>.
-Linux only. It has no effect with C<--reload>, nor in a program that makes the server itself: that
-has loaded the application before. B<--preload-app>
+The application is loaded once, by a process that forks the interpreters, see
+L<PAGI::Server/Preloading>. Linux only. It has no effect with C<--reload>, nor in a program that
+makes the server itself: that has loaded the application before. B<--preload-app>
 
 =item max_requests => 0
 
-Requests after which a worker process is replaced, see L<PAGI::Server/WORKERS>. For each worker the
-number is one to ten percent lower, chosen by chance, so that not all workers are replaced at once.
-0: never. Like the other options of this section, it has no effect without workers. From 0 to
-1000000000. B<--max-requests>
+Requests after which an interpreter is replaced, see L<PAGI::Server/WORKERS>. For each interpreter
+the number is one to ten percent lower, chosen by chance, so that not all interpreters are replaced
+at once. 0: never. Like the other options of this section, it has no effect without C<workers>. From
+0 to 1000000000. B<--max-requests>
 
 =item max_worker_age => 0
 
-Seconds after which a worker process is replaced, less one to ten percent by chance. 0: never. From
-0 to 31536000. B<--max-worker-age>
+Seconds after which an interpreter is replaced, less one to ten percent by chance. 0: never. From 0
+to 31536000. B<--max-worker-age>
 
 =item max_worker_rss => 0
 
-Bytes of physical memory from which on a worker process is replaced. Memory that it shares with
-other processes (C<preload_app>) does not count if the kernel reports it (Linux 4.14). A worker that
+Bytes of physical memory from which on an interpreter is replaced. Memory that it shares with other
+processes (C<preload_app>) does not count if the kernel reports it (Linux 4.14). An interpreter that
 holds more from its start serves for a minute, and the log says so. Linux only. 0: never. From 0 to
 1125899906842624. B<--max-worker-rss>
 
 =item recycle_timeout => 60
 
-How long a worker process that is replaced by C<max_requests>, C<max_worker_age> or
-C<max_worker_rss> waits for the ends of its WebSockets and event streams before it closes them
-(1012). From 0 to 86400. B<--recycle-timeout>
+How long an interpreter that is replaced by C<max_requests>, C<max_worker_age> or C<max_worker_rss>
+waits for the ends of its WebSockets and event streams before it closes them (1012). From 0 to
+86400. B<--recycle-timeout>
 
 =item retire_idle => 5
 
-How long a worker process that is replaced keeps a connection open for one last request, which is
+How long an interpreter that is replaced keeps a connection open for one last request, which is
 answered with C<Connection: close>. From 0 to 86400. B<--retire-idle>
 
 =item request_kill_timeout => 0
 
-How long one request may keep its worker process, in Perl or blocked in a library, before that
-worker is killed and another one takes its place; the log has the request and the stack of Perl
-functions. The time in which the application awaits something does not count. The check runs twice a
-second. 0: for ever. See L<PAGI::Server/Workers that are stuck>, and for interpreters that are
+How long one request may keep its interpreter, in Perl or blocked in a library, before that
+interpreter is killed and another one takes its place; the log has the request and the stack of Perl
+functions. The time in which the application awaits a Future does not count. The check runs twice a
+second. 0: for ever. See L<PAGI::Server/Interpreters that are stuck>, and for interpreters that are
 threads L<Plack::Handler::EVHTP/What threads cannot do>. From 0 to 86400. B<--request-kill-timeout>
 
 =item heartbeat_timeout => 50
 
-How long a worker process may go without coming back to its event loop before it is killed and
-another one takes its place. 0: for ever, but 50 seconds for processes that no application can
-block: the engine's process with C<process>, and a process whose workers are threads. Where there is
-an application of PSGI, which may block as long as it likes, the default is 0. From 0 to 86400.
+How long an interpreter may go without coming back to its event loop before it is killed and another
+one takes its place. 0: for ever, but 50 seconds for processes that no application can block: the
+engine's process with C<process>, and a process whose interpreters are threads. Where there is an
+application of PSGI, which may block as long as it likes, the default is 0. From 0 to 86400.
 B<--heartbeat-timeout>
 
 =back
@@ -959,9 +960,9 @@ F<examples/systemd> has both files in full, with what confines the service.
 With C<NOTIFY_SOCKET> in the environment (C<Type=notify>) the process tells L<systemd|sd_notify(3)> C<READY>
 when it serves, with C<MAINPID> and, in words, where; C<RELOADING> on HUP and C<READY> when that is done;
 C<STOPPING> when it is told to stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in
-that time as long as its event loop runs. With workers all of that is the master's, whose loop runs no
-application: it looks after its workers by itself (C<heartbeat_timeout>). Without workers an application
-that blocks for longer than that time is ended by systemd. The variables are removed from the environment,
+that time as long as its event loop runs. With C<workers> the master sends all of these; its loop runs no
+application, and it watches its interpreters by itself (C<heartbeat_timeout>). Without C<workers> systemd ends
+a server whose application blocks for longer than that time. The variables are removed from the environment,
 so that programs which the application runs do not speak in the server's name. A server whose signals are
 ignored (L</ignore_signals>) tells nothing: its program may use L<Peregrine::Notify>.
 
@@ -969,111 +970,120 @@ ignored (L</ignore_signals>) tells nothing: its program may use L<Peregrine::Not
 
     PAGI::Server->new(app => $app, workers => 4)->run;    # or: pagi-server --workers 4 app.pl
 
-With C<workers> the process becomes a master: it binds the addresses, starts that many worker processes, and
-watches them. It never calls the application. Each worker has an event loop and a lifespan of its own
-(C<is_worker> is 1 there, and C<worker_num> its number from 1 on), and all options of the master. The class
-of its loop is C<loop_type>, or that of the master's loop. C<IO::Async::Loop-E<gt>new> gives it; a loop that
-the program has made before is the master's, and not for applications.
+With C<workers> the process becomes a master: it binds the addresses, starts that many I<interpreters>, and
+watches them. An interpreter is a process that runs the application; with C<< engine => 'thread' >> an
+application of PSGI has interpreters that are threads. Messages, metrics and the lifespan's scope call an
+interpreter a worker, as the option does. The master never calls the application. Each interpreter has an
+event loop and a lifespan of its own (C<is_worker> is 1 there, and C<worker_num> its number from 1 on), and
+all options of the master. The class of its loop is C<loop_type>, or that of the master's loop.
+C<IO::Async::Loop-E<gt>new> returns that loop; a loop that the program has made before is the master's, and
+not for applications.
 
 =over
 
 =item Starting
 
-L</listen> resolves when the first worker serves, and fails when none can start; L<pagi-server> ends with
-status 1 then. Under L<pagi-server> each worker loads the application by itself, or a template does it for
-them, see L</Preloading>. In a program that makes the server the application is there before, and workers
-share its memory.
+L</listen> resolves when the first interpreter serves, and fails when none can start; L<pagi-server> ends with
+status 1 then. Under L<pagi-server> each interpreter loads the application by itself, or forks of a template
+share it, see L</Preloading>. A program that makes the server itself has loaded the application before, and
+interpreters share its memory.
 
 =item Preloading
 
-With C<preload_app> a process of its own, the template, loads the application once, and forks the workers:
-they start in a millisecond or so instead of the time that loading takes, also when one is replaced, and share
-the memory of what was loaded as long as they do not change it. Without it, which is the default, each worker
-loads by itself: nothing that the application opens while it is loaded is shared by mistake.
+With C<preload_app> a process of its own, the template, loads the application once, and forks the
+interpreters: they start in a millisecond or so instead of the time that loading takes, also when one is
+replaced, and share the memory of the loaded code as long as they do not change it. Without C<preload_app>,
+which is the default, each interpreter loads the application by itself: objects that the application opens
+while it is loaded are not shared by mistake.
 
-Objects that are made while the application is loaded are in all workers, so all of them would share a
+Objects that are made while the application is loaded are in all interpreters, so all of them would share a
 connection to a database, an open socket, a random number or a process id. Make such objects in
-C<lifespan.startup>, which runs in each worker after it has been forked (C<worker_num> and C<is_worker> are in
-the scope). An application that makes an L<IO::Async::Loop>, or starts threads, while it is loaded is refused
-with a message that says so. Modules that are loaded are fine, and are what preloading is for. Files that are
-only read are shared with their position: open them anew.
+C<lifespan.startup>, which runs in each interpreter after it has been forked (C<worker_num> and C<is_worker>
+are in the scope). An application that makes an L<IO::Async::Loop>, or starts threads, while it is loaded is
+refused with a message that says so. Modules are what preloading is for. Processes that share an open file
+share its position, too: open such files anew.
 
-HUP starts a new template, which loads the new code while the old workers serve; when it has, they are
-replaced one by one as ever. If it does not load, or its first worker does not start, the log says why, the
-old template stays and so do the workers. A template runs C<END> blocks too, after its last worker has gone.
-If it dies another one is started, with the code that is there then; workers go on meanwhile. Linux only.
+HUP starts a new template, which loads the new code while the old interpreters serve; then they are replaced
+one by one. If the template does not load, or its first interpreter does not start, the log says why, and the
+old template and its interpreters go on. A template runs C<END> blocks, too, after its last interpreter has
+gone. If a template dies another one is started, with the code that is there then; interpreters go on
+meanwhile. Linux only.
 
-=item Workers that end
+=item Interpreters that end
 
-A worker that dies, or that the application ends with C<exit>, is replaced at once. If workers die within
-5 seconds of their start, or cannot start, twice in a row or more often, the next is started after half a
-second, a second, two, and so on up to half a minute, and the log has an error each time. When the master
-dies the workers stop.
+An interpreter that dies, or that the application ends with C<exit>, is replaced at once. If interpreters die
+within 5 seconds of their start, or cannot start, twice in a row or more often, the next one is started after
+half a second, a second, two, and so on up to half a minute, and the log has an error each time. When the
+master dies its interpreters stop.
 
-=item Workers that are stuck
+=item Interpreters that are stuck
 
-A worker that does not come back to its event loop for C<heartbeat_timeout> is killed and replaced: whatever
-it is at, also if that is no request. C<request_kill_timeout>, which is off by default, is about one request:
-when it keeps its worker for that long without giving control back, by computing, sleeping or waiting in a
-library, for a database or a lock, that worker is killed, no other one, and replaced at once. A request that
-awaits something keeps nobody, however long it does (C<request_timeout> is for those); ten requests that keep
-it a second each are ten times a second. Before it is killed the worker writes to the standard error which
-request it is at, with method, path and age, and where each Perl function on the stack was called:
+An interpreter that does not come back to its event loop for C<heartbeat_timeout> is killed and replaced,
+whether a request keeps it or something else. C<request_kill_timeout>, which is off by default, is about one
+request: when a request keeps its interpreter for that long without giving control back, by computing,
+sleeping or waiting in a library, for a database or a lock, that interpreter is killed and replaced at once,
+and no other one. A request that awaits a Future keeps no interpreter, however long it takes
+(C<request_timeout> is for such requests); ten requests that keep an interpreter for a second each count a
+second each. Before the interpreter is killed it writes to the standard error the request that keeps it, with
+method, path and age, and where each Perl function on the stack was called:
 
     PAGI: process 4711 is stuck in request 12-3 GET /report, which came 30.4 s ago, at app.pl line 17
         My::Report::rows called at app.pl line 17
         ...
 
-The connections of that worker are lost, as with any worker that dies: its clients get no answer, and those
-that were in the middle of one are cut off. With C<< engine => 'thread' >> the engine answers that request
-first, with 504 (Gateway Timeout), unless a response has begun; with C<< engine => 'process' >> it does, too,
-and no connection is lost but that of a response that has begun. Workers that are threads cannot be killed:
-L<Plack::Handler::EVHTP/What threads cannot do> says what becomes of them. Without workers nobody is there to
-replace the process, so that neither has an effect.
+The connections of that process are lost, as with any interpreter that dies: its clients get no answer, and
+responses that have begun are cut off. With C<< engine => 'thread' >> the engine answers that request first,
+with 504 (Gateway Timeout), unless a response has begun; with C<< engine => 'process' >> it does, too, and
+only the connection of a response that has begun is lost. Interpreters that are threads cannot be killed:
+L<Plack::Handler::EVHTP/What threads cannot do> says what becomes of them. Without C<workers> no master could
+replace the process, so neither option has an effect.
 
-=item Replacing workers
+=item Replacing interpreters
 
-With C<max_requests>, C<max_worker_age> or C<max_worker_rss> a worker is replaced when it has served, lived
-or grown enough. HUP replaces all of them: under L<pagi-server> the new ones load the new code, and
-certificates are loaded again. This happens to one worker at a time, and the new one serves before the old
-one stops accepting. The old one answers once more on each of its connections, with C<Connection: close>,
-and closes those on which no request comes for C<retire_idle>. WebSockets (closed with 1012) and event
-streams have C<recycle_timeout>, after HUP none. If a new worker cannot start the old one goes on; HUP is
+With C<max_requests>, C<max_worker_age> or C<max_worker_rss> an interpreter is replaced when it has served,
+lived or grown enough. HUP replaces all of them: under L<pagi-server> the new ones load the new code, and
+certificates are loaded again. Interpreters are replaced one at a time, and the new one serves before the old
+one stops accepting. The old one answers once more on each of its connections, with C<Connection: close>, and
+closes connections on which no request comes for C<retire_idle>. WebSockets (closed with 1012) and event
+streams have C<recycle_timeout>, after HUP none. If a new interpreter cannot start the old one goes on; HUP is
 given up then, and the log says why.
 
 =item Signals
 
-The master takes TERM, INT and QUIT as any server, HUP, TTIN (one worker more) and TTOU (one fewer), and USR1
-for all. USR2 runs the command anew by which the program was started, in the same directory, with its
-listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one leaves
-as workers do that are replaced; if it does not start, the old one goes on, says why, and may be told again.
-It has C<lifespan_startup_timeout> and C<heartbeat_timeout> together for its start (a minute in place of the
-latter where that is 0), and is killed then. So Perl, modules and options can be changed without losing a
-connection. A worker takes TERM and USR1; what a terminal sends to all of them is left to the master.
+The master takes TERM, INT and QUIT as any server, HUP, TTIN (one interpreter more) and TTOU (one fewer), and
+USR1 for all processes. USR2 runs the command by which the program was started anew, in the same directory,
+with its listening sockets, its pid file and the keys of its tickets. When the new program serves, the old one
+leaves as interpreters do that are replaced; if the new one does not start, the old one goes on, says why, and
+takes another USR2. The new program has C<lifespan_startup_timeout> and C<heartbeat_timeout> together for its
+start (a minute in place of the latter where that is 0), and is killed after that. So Perl, modules and
+options can be changed without losing a connection. An interpreter takes TERM and USR1; other signals that a
+terminal sends to all processes are left to the master.
 
-Sockets that were passed by systemd, or by number (C<fd:3>), are the new program's, too. systemd has to be
-told of the new process, which takes C<Type=notify> in the unit. Without that, and under L<Server::Starter>,
-which starts new servers itself on HUP, USR2 does nothing but say so.
+Sockets that were passed by systemd, or by number (C<fd:3>), are handed to the new program, too. systemd has
+to be told of the new process, which takes C<Type=notify> in the unit. Without that, and under
+L<Server::Starter>, which starts new servers itself on HUP, USR2 does nothing but say so.
 
 =item Limits
 
-C<max_connections> and what is about one connection or request hold for each worker. Of
-C<max_connections_per_address> and C<max_connection_rate_per_address> each worker has a part, rounded up,
-since chance decides which worker a client comes to. C<memory_max>, given or found out, is divided. With
-C<< engine => 'process' >> all of them are the engine's, undivided: it holds what waits and what was not yet
-sent. What workers take comes on top; who limits both by a container gives C<memory_max> what they leave.
+C<max_connections> and limits of one connection or request hold for each process that has an engine. Of
+C<max_connections_per_address> and C<max_connection_rate_per_address> each has a part, rounded up, since
+chance decides which process a client comes to. C<memory_max>, given or found out, is divided. With
+C<< engine => 'process' >> all limits are those of one engine, undivided: it holds requests that wait and
+output that was not sent yet. The memory of interpreters comes on top; if a container limits both, set
+C<memory_max> to the part that interpreters leave.
 
 =item Sockets
 
-All workers accept from the same sockets, and who is awake first gets the connection. With C<reuseport> each
-worker has a socket of its own per address, which the master keeps: the kernel spreads connections evenly
-then, and those that wait at a worker that dies are served by the next one with its number.
+All interpreters accept from the same sockets, and the first one that is awake gets the connection. With
+C<reuseport> each interpreter has a socket of its own per address, which the master keeps: the kernel spreads
+connections evenly then, and connections that wait at the socket of an interpreter that dies are served by the
+next one with its number. With C<< engine => 'process' >> the engine accepts.
 
 =item Leaving
 
-A worker runs its C<END> blocks and writes what handles have buffered. Objects that are still alive are not
-destructed, which would take long with a large heap: what has to happen at the end belongs in the lifespan's
-shutdown. The program's own C<END> blocks run in workers as well.
+An interpreter runs its C<END> blocks and writes the buffers of its handles. Objects that are still alive are
+not destroyed, which would take long with a large heap: put work for the end into the lifespan's shutdown. The
+program's own C<END> blocks run in interpreters as well.
 
 =back
 
@@ -1086,10 +1096,10 @@ The option C<status> names an address at which the server shows what it is at: a
 which looks again every second; C</metrics> for Prometheus; C</status.json> for programs; C</healthz> and
 C</readyz> for load balancers and orchestrators. L<PAGI::Server::Status> is the application behind it. It
 answers to its address and to C<localhost>; other names that people use for it are named in C<status_hosts>.
-The page shows for each process how busy it is, in processor time, and how many requests wait for it.
-Beside workers a process of its own answers, also while all of them are busy; it is replaced when it dies. A
-server without workers answers from its event loop, so not while the application blocks: C<workers =E<gt> 1>
-is for a single process whose status is always there, and C<health_path> with C<engine =E<gt> thread> is
+The page shows for each process how busy it is, in processor time, and how many requests wait for it. With
+C<workers> a process of its own answers, also while all interpreters are busy; it is replaced when it dies. A
+server without C<workers> answers from its event loop, so not while the application blocks: C<workers =E<gt>
+1> is for a single process whose status is always there, and C<health_path> with C<engine =E<gt> thread> is
 answered by the engine itself.
 
 Numbers are sums over all processes, those that have ended included, so that they never fall. They are those
@@ -1115,7 +1125,7 @@ peregrine_application_duration_seconds, peregrine_write_duration_seconds
 Histograms of the requests that the application has answered: the whole time from the moment that the head
 was read, and its three parts: until the application was called (under PSGI that is when the body is there,
 too), until the first bytes of its answer could be sent, and until the last ones were. A growing queue time
-says that there are too few workers, or that one request keeps others waiting. Time in which a request
+says that there are too few interpreters, or that one request keeps others waiting. Time in which a request
 waits in the kernel, because the engine does not read yet, is in none of them. WebSockets are not in them;
 an event stream is, when it ends.
 
@@ -1137,7 +1147,7 @@ peregrine_stream_resets_total, peregrine_goaways_total
 Requests that are over, and connections that have begun to speak, by C<protocol> (C<HTTP/1>, C<HTTP/2>).
 Streams of HTTP/2 that are open now; those that were reset before their answers were complete, by clients
 (C<direction> C<in>) and by the server (C<out>); and connections of HTTP/2 that were told to end (GOAWAY),
-when they have ended, by C<reason>: C<no_error> of a server that stops or replaces its workers, or after
+when they have ended, by C<reason>: C<no_error> of a server that stops or replaces its interpreters, or after
 C<timeout> without a request; C<enhance_your_calm> where a client has made work and brought nothing; others
 where it has broken a rule. Resets and streams are looked at once a second.
 
@@ -1153,8 +1163,8 @@ longest; and processes that were replaced, by C<reason>.
 
 =item peregrine_interpreters
 
-Workers that have joined the engine (C<--engine process>, workers that are threads), by C<state>: C<idle>,
-C<busy>, and C<stuck>, which have been at one thing for ten seconds.
+Interpreters that have joined the engine (C<--engine process>, interpreters that are threads), by C<state>:
+C<idle>, C<busy>, and C<stuck>, which have been at one thing for ten seconds.
 
 =item peregrine_resident_memory_bytes, peregrine_memory_bytes, peregrine_build_info
 
@@ -1171,7 +1181,7 @@ Every answered request has a line, those included that were refused before the a
 with as much of them as can be read and the time since their first byte, and connections that were turned
 away with a 503 or 429; it is written when the response, the event stream or the WebSocket has ended. The
 engine writes it by a thread of its own: lines are in the file within a second, and a disk that is slow or
-full costs lines, never time. On USR1 a log with a path is opened anew, for rotation. Workers may share a
+full costs lines, never time. On USR1 a log with a path is opened anew, for rotation. Interpreters may share a
 file, a pipe or a socket: lines stay whole, in a pipe or a socket those of up to 4 KiB.
 
 C<access_log_format> is one of
@@ -1419,10 +1429,10 @@ what is sent first; those of RFC 7540 are ignored.
 Limits and deadlines hold for each stream as they do for a connection of HTTP/1, and the options above bound
 what a connection may ask for. A client that makes work and brings nothing (resets, pings, settings, empty
 frames, header blocks that mean far more than they are long) is told to calm down, and its connection ends
-(ENHANCE_YOUR_CALM). A server that stops, or a worker that is replaced, asks for no more streams (GOAWAY)
-and serves those that there are. So does the last request of C<max_keepalive_requests>, and the first one of
-a connection that is one more than C<max_connections>; streams are no connections. The access log's C<%H> is
-C<HTTP/2.0>.
+(ENHANCE_YOUR_CALM). A server that stops, or an interpreter that is replaced, asks for no more streams
+(GOAWAY) and serves those that there are. So does the last request of C<max_keepalive_requests>, and the first
+one of a connection that is one more than C<max_connections>; streams are no connections. The access log's
+C<%H> is C<HTTP/2.0>.
 
 =head1 METHODS
 
@@ -1446,10 +1456,10 @@ must have been added to a loop.
 
 From the moment it has bound the addresses, TERM, INT and QUIT shut the server down and then stop the loop; a
 second signal cuts the requests in flight, the next one does not wait for the application's shutdown either,
-and a further one kills workers. The third one ends a process whose application has not returned since the
-first, and says where that is; so does the end of C<shutdown_timeout>, if there is but one. HUP loads the
-certificates again if there are any, USR1 opens the access log anew; USR2, TTIN and TTOU need workers, without
-which they only say so. Perl code that blocks delays them all until it is done.
+and a further one kills interpreters. The third one ends a process whose application has not returned since
+the first, and says where that is; so does the end of C<shutdown_timeout>, if there is but one. HUP loads the
+certificates again if there are any, USR1 opens the access log anew; USR2, TTIN and TTOU need C<workers>,
+without which they only say so. Perl code that blocks delays them all until it is done.
 
 =head2 shutdown
 
@@ -1569,16 +1579,16 @@ Opens the access log anew, as USR1 does.
 
     $server->on_reopen_logs(sub { reopen_mine() });
 
-Calls a function then, in each worker as well.
+Calls a function then, in each interpreter as well.
 
 =head2 load_app_in_workers, has_workers
 
     $server->load_app_in_workers(sub { my ($number) = @_; return load_app() }) if $server->has_workers;
 
-Before the start: the application is what the function returns, which each worker calls for itself, so that
-workers which are started later have newer code. The function's exception is why a worker cannot start. With
-C<preload_app> it is called in the template first, where the number is 0, and then in each worker, where it
-should return what it has.
+Before the start: the function returns the application. Each interpreter calls it for itself, so that
+interpreters which are started later have newer code. If the function dies the interpreter cannot start. With
+C<preload_app> it is called in the template first, where the number is 0, and then in each interpreter, where
+it should return what it has.
 
 =head2 certificates
 

@@ -52,18 +52,19 @@ Plack::Handler::EVHTP - serves PSGI applications with Peregrine, in interpreters
 
 =head1 DESCRIPTION
 
-L<Plack::Handler::Peregrine> with other defaults: C<--engine thread> and eight workers, which are interpreters
-in threads of one process. The application is loaded once, by an interpreter that serves nothing itself; each
-worker is a clone of that. An engine on a thread of its own has all connections. It gives each request to the
-interpreter that has the least to do, as soon as its body is complete. A request waits behind no other one
-while an interpreter is idle, and a slow client holds up nobody.
+L<Plack::Handler::Peregrine> with other defaults: C<--engine thread> and eight interpreters, which are threads
+of one process. The application is loaded once, by an interpreter that serves nothing itself; the eight are
+its clones. An engine on a thread of its own has all connections. It gives each request to the interpreter
+that has the least to do, as soon as the request's body is complete. No request waits for another one while an
+interpreter is idle, and a slow client holds up no other client.
 
 C<psgi.multithread> is true, C<psgi.multiprocess> is not.
 
 =head2 CLONE
 
-Each clone has its own copy of all data. What cannot be copied, such as a connection to a database, it makes
-itself, either at its first request or in C<CLONE>, which is called in each clone before that serves:
+Each clone has its own copy of all data. An application makes data that cannot be copied, such as a connection
+to a database, in each clone, either at the first request or in C<CLONE>, which is called in each clone before
+it serves:
 
     use DBI;
 
@@ -175,14 +176,14 @@ serves before the old one leaves.
 
 =item --engine (thread)
 
-C<process>: workers are processes, which is for applications that cannot be cloned, and for production where
-threads are not to be trusted. C<inline>: each worker is a process with an engine of its own.
+C<process>: interpreters are processes, which is for applications that cannot be cloned, and for production
+where threads are not to be trusted. C<inline>: each interpreter is a process with an engine of its own.
 
 =back
 
-If Perl has no threads (C<perl -V:useithreads>), the workers are processes (C<--engine process>), and the log
-says so. Other limits of workers, C<max_worker_age> and C<max_worker_rss>, are those of the process; so is
-C<HUP>, which replaces it by another one. C<TTIN> and C<TTOU> change the number of interpreters.
+If Perl has no threads (C<perl -V:useithreads>), the interpreters are processes (C<--engine process>), and the
+log says so. Other limits of interpreters, C<max_worker_age> and C<max_worker_rss>, are those of the process;
+so is C<HUP>, which replaces it by another one. C<TTIN> and C<TTOU> change the number of interpreters.
 
 =head1 LICENSE
 

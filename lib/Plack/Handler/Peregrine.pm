@@ -100,8 +100,8 @@ C<--engine thread> goes on to accept, read and send.
 An application may also wait without blocking (C<psgi.nonblocking> is true): a delayed response can come from
 anything that runs in the process's L<IO::Async::Loop>, in L<AnyEvent>, or in L<EV>, if the application has
 loaded that, while other requests are served. Nothing is to be installed or said for it, but to take no other
-loop (L<PAGI::Server/Other event loops>). Workers behind one engine (both sections below) still have one
-request at a time: as many wait so as there are workers.
+loop (L<PAGI::Server/Other event loops>). Interpreters behind one engine (both sections below) still have one
+request at a time: so the number of interpreters is the number of requests that may wait in them.
 
 An application that blocks all the same, by C<recv> of an AnyEvent condition variable or by C<EV::run>, is one
 for C<--engine process>. With C<--engine inline> others are served while it waits, within its wait; but when
@@ -123,17 +123,17 @@ of a chunk goes out as it is.
 =head2 The engine in a process of its own
 
 C<--engine process --workers 8> (Linux) is for applications that block, as most do: one process accepts, reads
-and sends, and gives each request to the worker that has the least to do, as soon as its body is complete.
-Requests that find all workers busy wait in one queue, C<queue_max> of them for C<queue_timeout> at most;
-more are refused (503). A worker is free for the next request when it has handed over its response, however
-slow the client: what the engine does not keep in memory waits in a temporary file, up to C<response_buffer>.
-A worker that dies costs the request that it had (502), and C<HUP>, C<max_requests> and the limits of workers
-replace workers without closing a connection.
+and sends, and gives each request to the interpreter that has the least to do, as soon as its body is
+complete. Requests that find all interpreters busy wait in one queue, C<queue_max> of them for
+C<queue_timeout> at most; more are refused (503). An interpreter is free for the next request when it has
+handed over its response, however slow the client: what the engine does not keep in memory waits in a
+temporary file, up to C<response_buffer>. An interpreter that dies costs the request that it had (502), and
+C<HUP>, C<max_requests> and the limits of interpreters replace interpreters without closing a connection.
 
 =head2 Interpreters in threads
 
 C<--engine thread --workers 8> (Linux, and a Perl with threads) has one process, in which the engine has a
-thread and the workers are clones of the interpreter that has loaded the application: see
+thread and the interpreters are clones of the one that has loaded the application: see
 L<Plack::Handler::EVHTP>, of which it is the default. Without C<--workers> there is one interpreter, beside
 the engine's thread.
 
@@ -164,8 +164,8 @@ response.
 
 =item psgix.harakiri
 
-With workers: one whose application sets C<psgix.harakiri.commit> is replaced when the response is sent. The
-new one is ready before the old one leaves.
+With C<workers>: an interpreter whose application sets C<psgix.harakiri.commit> is replaced when the response
+is sent. The new one is ready before the old one leaves.
 
 =item psgix.peregrine.disconnected
 
@@ -188,7 +188,7 @@ nothing. Closing the socket closes the connection when all is sent.
 The engine relays between it and the client's own socket, in its own process or thread if there is one: then
 the application may block in reading and writing. With C<--engine inline> it must not, but wait in its event
 loop. C<write_timeout> and C<ws_idle_timeout> hold, and such a connection counts for two in
-C<max_connections>. A worker that is replaced takes it along.
+C<max_connections>. An interpreter that is replaced takes it along.
 
 An application of PAGI beside that of PSGI is the better way to WebSockets, see L<peregrine>.
 
@@ -218,12 +218,12 @@ Words of other handlers mean what they mean there, so that a change of server is
 
 =item --max-workers (Starlet, Gazelle, EVHTP), --pre-fork (Feersum)
 
-Workers: processes, or interpreters with C<--engine thread>: C<workers>.
+The number of interpreters, which are processes, or threads with C<--engine thread>: C<workers>.
 
 =item --max-reqs-per-child (Starlet, Gazelle, EVHTP), --max-requests-per-worker (Feersum)
 
-Requests after which a worker is replaced: C<max_requests>. Workers differ by up to a tenth in any case, so
-that C<--min-reqs-per-child> (Starlet, Gazelle) does nothing.
+Requests after which an interpreter is replaced: C<max_requests>. Interpreters differ by up to a tenth in any
+case, so that C<--min-reqs-per-child> (Starlet, Gazelle) does nothing.
 
 =item --keepalive-timeout (Starman, Starlet)
 
@@ -259,7 +259,7 @@ C<--listen HOST:PORT:ssl> (Starman) listeners without C<:ssl> stay in plain text
 =item --spawn-interval (Starlet, Gazelle), --preload-app (Starman, Feersum), --disable-proctitle (Starman),
 --max-accept-per-loop, --epoll-exclusive, --accept-priority, --read-priority, --write-priority (Feersum)
 
-Do nothing: workers are replaced one after another, plackup loads the application before they are forked
+Do nothing: interpreters are replaced one after another, plackup loads the application before they are forked
 (but for L<-L Delayed|/Loaders>), and the rest is the engine's business.
 
 =back
@@ -274,8 +274,8 @@ C<--socket> or C<--listen>.
 =head2 Loaders
 
 plackup loads the application before the server starts. With C<-L Delayed> the process that serves loads it,
-before its first request: each worker, so that C<HUP> brings new code, or, without workers, that of plackup.
-With C<-L Shotgun> each request forks a process, which loads the application.
+before its first request: each interpreter, so that C<HUP> brings new code, or, without C<workers>, that of
+plackup. With C<-L Shotgun> each request forks a process, which loads the application.
 
 =head1 SIGNALS
 

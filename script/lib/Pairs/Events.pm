@@ -318,7 +318,7 @@ sub _killed ($self) {
     $self->_until('another one in its place', sub { (($run->who)[0] // $victim) ne $victim });
     sleep 0.5;
     my $meanwhile = sub ($lost) { $lost->{begun} <= $gone && $lost->{failed} >= $at };
-   # PAGI::Server, "Workers that are stuck": the connections of that worker are lost.
+   # PAGI::Server, "Interpreters that are stuck": the connections of that process are lost.
    # Plack::Handler::Peregrine: with the engine in a process of its own, the request that it had (502), and no
    # connection. Plack::Handler::EVHTP: a crash ends the process, with all connections.
     my %excuse = (
