@@ -480,6 +480,7 @@ fn onPlatform(
     platform.addImport("peregrine", layers.peregrine);
     module.addImport("platform", platform);
     module.addImport("peregrine", layers.peregrine);
+    module.addImport("hub", layers.hub);
     return module;
 }
 

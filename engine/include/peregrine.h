@@ -915,6 +915,104 @@ int peregrine_opened(peregrine_opener *opener, peregrine_opened_file *file);
 /* Closes a descriptor by a thread: some file systems ask their storage then, too. */
 void peregrine_close_aside(peregrine_opener *opener, int fd);
 
+/* ---- Channels ------------------------------------------------------------------------------
+ *
+ * Messages between interpreters. Each is a node with mailboxes; a hub, on a thread of its own, brings what
+ * one node says to the others. Linux only. */
+
+/* A hub. Nodes send one end of a pair of stream sockets through a SOCK_SEQPACKET socket, whose other end is
+ * `join_socket`, with a message of one byte. Where several processes have that end, `lock` is a file that
+ * all of them have inherited: the first is the hub until it ends, then another; -1: there is one process.
+ * Both stay the caller's, and must be open until the hub is freed, which ends its thread. PEREGRINE_OK,
+ * PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM. */
+typedef struct peregrine_hub peregrine_hub;
+int peregrine_hub_new(int join_socket, int lock, peregrine_hub **hub);
+void peregrine_hub_free(peregrine_hub *hub);
+
+/* A node, one thread's. PEREGRINE_OK, PEREGRINE_E_MEMORY. */
+typedef struct peregrine_node peregrine_node;
+int peregrine_node_new(peregrine_node **node);
+void peregrine_node_free(peregrine_node *node);
+
+/* The node has a connection to a hub: our end of the pair, which stays the caller's. */
+int peregrine_node_connected(peregrine_node *node, int fd);
+
+/* Flags of peregrine_node_poll() */
+enum {
+    PEREGRINE_NODE_CONNECTED = 1, /* otherwise the connection is gone: close it, make another one */
+    PEREGRINE_NODE_WRITES = 2,    /* poll when the socket is writable, too */
+    PEREGRINE_NODE_DEADLINES = 4  /* poll within a second: something may have to end */
+};
+/* Receives and sends. Then ask for events. */
+uint32_t peregrine_node_poll(peregrine_node *node);
+
+/* What became of a request */
+enum {
+    PEREGRINE_NODE_OK = 0,
+    PEREGRINE_NODE_GONE = 1,        /* there is no such channel any more: the message is lost */
+    PEREGRINE_NODE_FULL = 2,        /* the channel's mailbox is full */
+    PEREGRINE_NODE_TOO_MANY = 3,    /* of something: requests, topics, mailboxes */
+    PEREGRINE_NODE_UNAVAILABLE = 4, /* the hub cannot be reached, and has not heard of it */
+    PEREGRINE_NODE_UNKNOWN = 5,     /* the hub is lost, and may have heard of it */
+    PEREGRINE_NODE_NAME = 6,        /* no name of a channel or topic */
+    PEREGRINE_NODE_TOO_LARGE = 7
+};
+
+typedef struct peregrine_node_event {
+    uint32_t size;
+    uint32_t number;  /* of the request that is over; 0: there is mail */
+    uint32_t result;
+    uint64_t mailbox; /* has mail, which nobody found there before */
+    uint64_t user;    /* of peregrine_node_open() */
+} peregrine_node_event;
+/* 1: the next event, in `event`, whose `size` is set; 0: none. */
+int peregrine_node_next(peregrine_node *node, peregrine_node_event *event);
+
+/* A mailbox; 0: no memory. Closing it ends its subscriptions. */
+uint64_t peregrine_node_open(peregrine_node *node, uint64_t user);
+void peregrine_node_close(peregrine_node *node, uint64_t mailbox);
+/* Bytes of the name of a mailbox's channel */
+enum { PEREGRINE_NODE_NAME_BYTES = 38 };
+/* Writes that name without a zero at its end; returns its length. */
+size_t peregrine_node_name(const peregrine_node *node, uint64_t mailbox, char *buffer);
+
+typedef struct peregrine_node_message {
+    uint32_t size;
+    const char *bytes;
+    size_t len;
+    void *handle; /* for peregrine_node_release() */
+} peregrine_node_message;
+/* 1: the oldest message, until it is released; 0: none, and an event tells of the next one. */
+int peregrine_node_take(peregrine_node *node, uint64_t mailbox, peregrine_node_message *message);
+void peregrine_node_release(peregrine_node *node, void *handle);
+
+/* Requests */
+enum {
+    PEREGRINE_NODE_SUBSCRIBE = 1, /* mailbox; name: topic */
+    PEREGRINE_NODE_PUBLISH = 2,   /* name: topic; bytes; extra: channels without it, between spaces */
+    PEREGRINE_NODE_SEND = 3,      /* name: channel, or a topic of which one channel gets it; bytes */
+    PEREGRINE_NODE_ADD = 4,       /* name: channel, of any node; extra: topic */
+    PEREGRINE_NODE_DISCARD = 5,   /* likewise */
+    PEREGRINE_NODE_FLUSH = 6      /* ends all subscriptions and drops all messages of all nodes */
+};
+typedef struct peregrine_node_ask {
+    uint32_t size;
+    int32_t request;
+    uint64_t mailbox;
+    const char *name;
+    size_t name_len;
+    const char *extra;
+    size_t extra_len;
+    const char *bytes;
+    size_t bytes_len;
+} peregrine_node_ask;
+/* The number of the request, of which an event will tell; or one of the results above, negative. */
+int64_t peregrine_node_request(peregrine_node *node, const peregrine_node_ask *ask);
+/* 1: bytes wait that the socket did not take: poll when it is writable. */
+int peregrine_node_is_behind(const peregrine_node *node);
+/* Takes effect at once. */
+void peregrine_node_unsubscribe(peregrine_node *node, uint64_t mailbox, const char *name, size_t len);
+
 #ifdef __cplusplus
 }
 #endif

@@ -49,6 +49,11 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         'A room for everybody who has the page open; who comes late sees what was said.'
     ],
     [
+        rooms => 'pagi/rooms/app.pl',
+        'Rooms',
+        'A chat whose people are connected to different workers: a channel brings what is said to all.'
+    ],
+    [
         jobs => 'pagi/jobs/app.pl',
         'Jobs',
         'Work in processes of its own, and its progress as an event stream.'

@@ -85,6 +85,19 @@ const examples = {
         });
     },
 
+    rooms() {
+        const name = 'guest' + Math.floor(Math.random() * 1000);
+        const two = [socket('/rooms/try?name=' + name), socket('/rooms/try?name=other')];
+        return follow(two[0], resolve => {
+            two[1].onmessage = () => { two[1].onmessage = null; two[1].send('hello, ' + name); };
+            two[0].onmessage = event => {
+                const message = JSON.parse(event.data);
+                show(`${message.name} ${message.text}`);
+                if (message.text === 'hello, ' + name) resolve();
+            };
+        }).finally(() => two[1].close());
+    },
+
     async jobs() {
         const job = await (await fetch(run + '/jobs', { method: 'POST' })).json();
         show(`job ${job.number} has started`);

@@ -296,6 +296,12 @@ Compress also the responses to requests with C<Cookie> or C<Authorization>, and 
 C<Set-Cookie>. The length of such a response may tell an attacker about secrets in it (BREACH).
 B<--compress-authenticated>
 
+=item channels => 0
+
+Messages between the connections of all workers: applications find L<PAGI::Server::Channels> in
+their scopes, under C<pagi.channels> and C<pagi.channel>. C<memory://> is the same as 1.
+B<--channels>
+
 =item on_error => none
 
 A function that is called when the application or a callback dies: with the exception, the scope of

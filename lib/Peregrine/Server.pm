@@ -188,11 +188,21 @@ sub _part {
             server    => $self,
             placement => $placement,
             monitor   => $monitor,
+            hub       => $self->_hub,
         );
         $placement->has_workers
             ? Peregrine::Server::Supervisor->new(%args, %{$self}{qw(load_app reload pid_file)})
             : Peregrine::Server::Instance->new(%args, role => 'alone');
     };
+}
+
+# Nothing without channels.
+sub _hub {
+    my ($self) = @_;
+    return undef if !$self->options->{channels};    ## no critic
+    require Peregrine::Server::Hub;
+    return Peregrine::Server::Hub->new(%{$self}{qw(log configuration)},
+        heartbeat => $self->{configuration}->engine_heartbeat,);
 }
 
 # For tests.

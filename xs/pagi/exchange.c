@@ -14,7 +14,7 @@ pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function) {
 /* The exchange behind a pagi.connection or pagi.transport object. */
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object) {
     px_exchange *exchange = SvROK(object) ? px_handle_exchange_here(aTHX_ SvRV(object)) : NULL;
-    if (!exchange || exchange->mount->face != &pagi_face)
+    if (!exchange || exchange->mount->face->make != pagi_exchange_make)
         croak("PAGI: not an object of this server and thread");
     return pagi_exchange_of(exchange);
 }
@@ -67,6 +67,7 @@ void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->last_told = false;
     exchange->in_vain = 0;
     exchange->app_closed = false;
+    exchange->mail_given = false;
     exchange->above = false;
     exchange->let_go = false;
     exchange->request = PAGI_REQUEST_MORE;
@@ -294,6 +295,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     if (!pagi_exchange_delivers(exchange)) return;
     px_exchange_hold(&exchange->base);
     exchange->end = PAGI_END_DISCONNECTED;
+    pagi_channels_close(exchange);
     if (!told) exchange->reason = reason;
     px_clear(aTHX_ & exchange->body); /* no event will bring the body to the application */
     if (reason == PEREGRINE_IDLE_TIMEOUT) report_idle(aTHX_ exchange);

@@ -13,7 +13,16 @@ static HV *hash_setting(pTHX_ HV *settings, const char *name) {
     return (HV *)SvRV(value);
 }
 
-/* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files.
+/* The Peregrine::NodeHandle of a Peregrine::Node, which keeps it: a new reference. */
+static SV *handle_of(pTHX_ SV *node) {
+    SV *handle = SvROK(node) ? px_call(aTHX_ node, "handle", NULL, NULL, NULL) : NULL;
+    if (!handle) croak("Peregrine::Worker: channels must be a Peregrine::Node");
+    (void)pagi_node_of(aTHX_ handle);
+    return handle;
+}
+
+/* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files,
+ * channels (a Peregrine::Node).
  * Nothing has changed if one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
@@ -21,11 +30,13 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *check = px_setting(aTHX_ settings, "check");
     SV *error_page = px_setting(aTHX_ settings, "error_page");
     SV *reads_files = px_setting(aTHX_ settings, "reads_files");
+    SV *channels = px_setting(aTHX_ settings, "channels");
     HV *state = hash_setting(aTHX_ settings, "state");
     HV *extensions = hash_setting(aTHX_ settings, "extensions");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
         croak("Peregrine::Worker: app must be a code reference");
     if (!server || !SvROK(server)) croak("Peregrine::Worker: server must be an object");
+    SV *node_handle = channels ? sv_2mortal(handle_of(aTHX_ channels)) : NULL;
     const int route = px_worker_route(aTHX_ worker, settings, 0);
     pagi_app *app;
     Newxz(app, 1, pagi_app);
@@ -37,13 +48,17 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->check = check ? newSVsv(check) : NULL;
     app->error_page = error_page ? newSVsv(error_page) : NULL;
     app->reads_files = reads_files && SvTRUE(reads_files);
-    px_worker_attach(aTHX_ worker, route, &pagi_face, app, settings);
+    if (channels) {
+        app->node = pagi_node_of(aTHX_ node_handle);
+        app->node_object = newSVsv(channels);
+    }
+    px_worker_attach(aTHX_ worker, route, channels ? &pagi_channels_face : &pagi_face, app, settings);
 }
 
 static void drop_application(pTHX_ void *application) {
     pagi_app *app = (pagi_app *)application;
     SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page,
-                   (SV *)app->local_folders};
+                   (SV *)app->local_folders, app->node_object};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
     Safefree(app);
@@ -75,15 +90,34 @@ static bool is_head(const peregrine_request *request) {
     return request->method.len == 4 && memcmp(request->text + request->method.at, "HEAD", 4) == 0;
 }
 
-static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
-    pagi_exchange *exchange = pagi_exchange_of(base);
+/* The scope of a request. */
+static inline HV *open_request(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     pagi_exchange_open(aTHX_ exchange, kind_of(event));
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
     if (event->flags & PEREGRINE_LAST) exchange->request = PAGI_REQUEST_LAST;
     exchange->head_only = is_head(event->request);
-    HV *scope = pagi_scope_build(aTHX_ exchange, event->request);
+    return pagi_scope_build(aTHX_ exchange, event->request);
+}
+
+static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
+    pagi_exchange *exchange = pagi_exchange_of(base);
+    HV *scope = open_request(aTHX_ exchange, event);
     pagi_exchange_call_app(aTHX_ exchange, scope);
     pagi_exchange_invariants(exchange);
+}
+
+/* Of an application with channels. */
+static void take_request_with_channel(pTHX_ px_exchange *base, const peregrine_event *event) {
+    pagi_exchange *exchange = pagi_exchange_of(base);
+    HV *scope = open_request(aTHX_ exchange, event);
+    pagi_channels_open(aTHX_ exchange, scope);
+    pagi_exchange_call_app(aTHX_ exchange, scope);
+    pagi_exchange_invariants(exchange);
+}
+
+static void clear_with_channel(pTHX_ px_exchange *base) {
+    pagi_channels_close(pagi_exchange_of(base));
+    pagi_exchange_clear(aTHX_ base);
 }
 
 static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
@@ -144,19 +178,24 @@ static bool is_parked(const px_exchange *base) {
            exchange->stream.answer == PAGI_STREAM_CHOSEN;
 }
 
-const px_face pagi_face = {
-    .exchange_size = sizeof(pagi_exchange),
-    .drop_application = drop_application,
-    .limits = read_limits,
-    .request = take_request,
-    .event = take_event,
-    .cut = cut,
-    .shut_down = shut_down,
-    .app_state = app_state,
-    .is_parked = is_parked,
-    .fail_stalled = pagi_exchange_fail_stalled,
-    .make = pagi_exchange_make,
-    .clear = pagi_exchange_clear,
-    .is_reusable = pagi_exchange_is_reusable,
-    .let_go = pagi_exchange_let_go,
-};
+/* Two tables, so that a request of an application without channels is not asked whether it has one. */
+#define PAGI_FACE(take, forget)                  \
+    {                                            \
+        .exchange_size = sizeof(pagi_exchange),  \
+        .drop_application = drop_application,    \
+        .limits = read_limits,                   \
+        .request = take,                         \
+        .event = take_event,                     \
+        .cut = cut,                              \
+        .shut_down = shut_down,                  \
+        .app_state = app_state,                  \
+        .is_parked = is_parked,                  \
+        .fail_stalled = pagi_exchange_fail_stalled, \
+        .make = pagi_exchange_make,              \
+        .clear = forget,                         \
+        .is_reusable = pagi_exchange_is_reusable, \
+        .let_go = pagi_exchange_let_go,          \
+    }
+
+const px_face pagi_face = PAGI_FACE(take_request, pagi_exchange_clear);
+const px_face pagi_channels_face = PAGI_FACE(take_request_with_channel, clear_with_channel);

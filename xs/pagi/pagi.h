@@ -80,6 +80,8 @@
     X(TEXT, "text")                                       \
     X(BYTES, "bytes")                                     \
     X(CODE, "code")                                       \
+    X(CHANNELS, "pagi.channels")                          \
+    X(CHANNEL, "pagi.channel")                            \
     X(TIMEOUT, "timeout")
 
 #define PAGI_KEY_ENUM(name, text) PAGI_KEY_##name,
@@ -97,6 +99,7 @@ typedef struct pagi_context {
     SV *method_names[PAGI_METHOD_IDS];
     HV *connection_stash;
     HV *transport_stash;
+    HV *channels_stash;
     HV *no_data; /* the value of an extension that has no data */
 } pagi_context;
 
@@ -192,6 +195,8 @@ struct pagi_app {
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
+    peregrine_node *node; /* the hub's node here, which node_object keeps; NULL: there are no channels */
+    SV *node_object;
     HV *local_folders; /* folders on this machine's storage, whose files are opened at once */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
@@ -299,6 +304,7 @@ struct pagi_exchange {
     uint32_t in_vain;  /* calls that came when the request was over */
     /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
     bool app_closed;
+    bool mail_given;   /* the last event of $receive was a message of its channel */
     bool above;        /* queued output reached the high-water mark */
     /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
     bool let_go;
@@ -309,6 +315,7 @@ struct pagi_exchange {
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
     pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
+    uint64_t mailbox;  /* of its channel; 0: it has none */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection; /* `pagi.connection`; NULL until a scope has it */
     SV *transport;
@@ -348,7 +355,7 @@ static inline bool pagi_response_takes_body(const pagi_exchange *exchange) {
 }
 
 /* face.c */
-extern const px_face pagi_face;
+extern const px_face pagi_face, pagi_channels_face;
 void pagi_attach(pTHX_ px_worker *worker, HV *settings);
 
 /* exchange.c */
@@ -437,6 +444,18 @@ bool pagi_receive_waits(pTHX_ pagi_exchange *exchange);
 bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event);
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange);
 void pagi_receive_cancel(pTHX_ pagi_exchange *exchange);
+
+/* channels.c */
+peregrine_node *pagi_node_of(pTHX_ SV *handle);
+SV *pagi_channels_take(pTHX_ peregrine_node *node, uint64_t mailbox);
+void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope);
+void pagi_channels_close(pagi_exchange *exchange);
+SV *pagi_channels_next(pTHX_ pagi_exchange *exchange);
+bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event);
+
+/* message.c */
+SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail);
+SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len);
 
 /* in_vain.c */
 SV *pagi_in_vain(pTHX_ pagi_exchange *exchange, SV *event);

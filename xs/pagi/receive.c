@@ -52,11 +52,32 @@ bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     return true;
 }
 
+/* The next event of the scope, or message of its channel: by turns where there are both, so that neither
+ * keeps the other back. */
+static SV *next_of_both(pTHX_ pagi_exchange *exchange) {
+    const bool mail_first = !exchange->mail_given;
+    SV *event = mail_first ? pagi_channels_next(aTHX_ exchange) : exchange->kind->next(aTHX_ exchange);
+    exchange->mail_given = mail_first && event;
+    if (!event && mail_first) {
+        event = exchange->kind->next(aTHX_ exchange);
+    } else if (!event) {
+        event = pagi_channels_next(aTHX_ exchange);
+        exchange->mail_given = event != NULL;
+    }
+    if (exchange->last_told) pagi_channels_close(exchange);
+    return event;
+}
+
+/* The next event for $receive, a new reference; NULL: there is none yet. */
+static inline SV *next_of(pTHX_ pagi_exchange *exchange) {
+    return exchange->mailbox ? next_of_both(aTHX_ exchange) : exchange->kind->next(aTHX_ exchange);
+}
+
 /* Something has changed: serves those who wait, oldest first, with what there is. */
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
     while (first_waiting(aTHX_ exchange)) {
-        SV *event = kind->next(aTHX_ exchange);
+        SV *event = next_of(aTHX_ exchange);
         if (!event) {
             if (kind->want) kind->want(aTHX_ exchange);
             return;
@@ -78,7 +99,7 @@ void pagi_receive_cancel(pTHX_ pagi_exchange *exchange) {
 /* A new reference to a Future with the next event. */
 static SV *next_event(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
-    SV *event = first_waiting(aTHX_ exchange) ? NULL : kind->next(aTHX_ exchange);
+    SV *event = first_waiting(aTHX_ exchange) ? NULL : next_of(aTHX_ exchange);
     if (event && exchange->last_told) return pagi_in_vain(aTHX_ exchange, event);
     if (event) return px_future_done(aTHX_ exchange->base.worker, event);
     SV *future = px_future_pending(aTHX_ exchange->base.worker);

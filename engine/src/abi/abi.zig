@@ -14,6 +14,8 @@ const options = @import("options.zig");
 const platform = @import("platform");
 const RingPair = @import("ring_pair.zig").RingPair;
 pub const file_lookup = @import("file_lookup.zig");
+pub const hub = @import("hub.zig");
+pub const node = @import("node.zig");
 pub const opener = @import("opener.zig");
 const relay = @import("relay.zig");
 pub const serving = @import("serving.zig");
@@ -32,7 +34,7 @@ pub const Handle = handle_file.Handle;
 
 /// The files with the functions of peregrine.h.
 pub const files = .{
-    @This(), file_lookup, interpreters, listeners, loop, mailbox, opener, relay, serving, tls,
+    @This(), file_lookup, hub, interpreters, listeners, loop, mailbox, node, opener, relay, serving, tls,
 };
 
 comptime {

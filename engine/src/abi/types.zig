@@ -253,6 +253,65 @@ pub const OpenedFile = extern struct {
     system_error: i32 = 0,
 };
 
+/// What `peregrine_node_poll` tells.
+pub const NodeFlag = struct {
+    pub const connected = 1;
+    pub const writes = 2;
+    pub const deadlines = 4;
+};
+
+/// `NodeAsk.request`.
+pub const NodeRequest = struct {
+    pub const subscribe = 1;
+    pub const publish = 2;
+    pub const send = 3;
+    pub const add = 4;
+    pub const discard = 5;
+    pub const flush = 6;
+};
+
+/// What became of a request to the hub.
+pub const NodeResult = struct {
+    pub const ok = 0;
+    pub const gone = 1;
+    pub const full = 2;
+    pub const too_many = 3;
+    pub const unavailable = 4;
+    pub const unknown = 5;
+    pub const name = 6;
+    pub const too_large = 7;
+};
+
+/// `peregrine_node_event`: the reply of a request, or mail where `mailbox` is not 0.
+pub const NodeEvent = extern struct {
+    size: u32,
+    number: u32 = 0,
+    result: u32 = 0,
+    mailbox: u64 = 0,
+    user: u64 = 0,
+};
+
+/// `peregrine_node_message`.
+pub const NodeMessage = extern struct {
+    size: u32,
+    bytes: ?[*]const u8 = null,
+    len: usize = 0,
+    handle: ?*anyopaque = null,
+};
+
+/// `peregrine_node_ask`'s argument.
+pub const NodeAsk = extern struct {
+    size: u32,
+    request: i32 = 0,
+    mailbox: u64 = 0,
+    name: [*]const u8 = "",
+    name_len: usize = 0,
+    extra: [*]const u8 = "",
+    extra_len: usize = 0,
+    bytes: [*]const u8 = "",
+    bytes_len: usize = 0,
+};
+
 /// `peregrine_unix_socket`.
 pub const UnixSocket = extern struct {
     size: u32,

@@ -1,4 +1,6 @@
-//! Layer `hub`: the order and the history of topics, and the language of Redis. Bytes in, values out: time,
+//! Layer `hub`: messages between the interpreters of a server, whichever process or thread they are in; the
+//! order and the history of topics; and the language of Redis. A node (node.zig) has the mailboxes of one
+//! interpreter; the broker (broker.zig) brings what one node says to the others. Bytes in, values out: time,
 //! randomness and limits are arguments. Imports std and protocol.
 //! Does not know: sockets, clocks, threads, processes, exchanges and every other layer.
 pub const Config = @import("config.zig").Config;
@@ -8,10 +10,18 @@ pub const position = @import("position.zig");
 pub const frames = @import("frames.zig");
 pub const log = @import("log.zig");
 pub const Log = log.Log;
+pub const limits = @import("limits.zig");
+pub const wire = @import("wire.zig");
+pub const Broker = @import("broker.zig").Broker;
+pub const Node = @import("node.zig").Node;
 
 test {
     @import("std").testing.refAllDecls(@This());
     _ = @import("config.zig");
     _ = @import("tree.zig");
     _ = @import("log_test.zig");
+    _ = @import("broker.zig");
+    _ = @import("node.zig");
+    _ = @import("wire.zig");
+    _ = @import("simulation_test.zig");
 }

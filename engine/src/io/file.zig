@@ -50,6 +50,12 @@ pub fn unmap(memory: Mapping) void {
     std.posix.munmap(memory);
 }
 
+/// Takes the lock of a file for this process, which has it until it ends or closes any descriptor of the file
+/// (man 2 fcntl: F_SETLK). False: another process has it, or there are no such locks.
+pub fn lockForProcess(fd: sys.Fd) bool {
+    return sys.lockForProcess(fd);
+}
+
 /// Closes a descriptor.
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);

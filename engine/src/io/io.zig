@@ -77,6 +77,8 @@ pub const Latch = @import("wakeup.zig").Latch;
 pub const LatchOn = @import("wakeup.zig").LatchOn;
 /// Raw bytes to and from an application.
 pub const streams = @import("streams.zig");
+/// A few stream sockets, for who waits with poll.
+pub const polling = @import("polling.zig");
 /// Memory and descriptors that processes share.
 pub const sharing = @import("sharing.zig");
 /// Descriptors and mappings that a forked child must not have.

@@ -307,6 +307,13 @@ pub fn lock(fd: Fd) Moved {
     return moved(system.flock(fd, exclusive | at_once));
 }
 
+/// Locks an open file for this process: other processes that have inherited the same descriptor wait.
+pub fn lockForProcess(fd: Fd) bool {
+    var whole = std.mem.zeroes(system.Flock);
+    whole.type = system.F.WRLCK;
+    return errno(system.fcntl(fd, system.F.SETLK, @intFromPtr(&whole))) == .SUCCESS;
+}
+
 /// Lets time pass; a signal may end that early.
 pub fn sleep(ms: u31) void {
     var none: [0]system.pollfd = .{};

@@ -51,6 +51,7 @@ sub start {
         log        => $instance->log,
         mode       => $options->{lifespan_mode},
         worker_num => $instance->number,
+        channels   => scalar $instance->channels,
     );
     return $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
 }
@@ -89,6 +90,7 @@ sub attach {
         check       => $options->{validate_events} // shows_errors() ? _event_check($instance->log) : undef,
         error_page  => shows_errors()                                ? _error_page()                : undef,
         reads_files => $options->{disable_sendfile},
+        channels    => scalar $instance->channels,
     });
     return;
 }

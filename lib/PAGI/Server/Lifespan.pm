@@ -19,7 +19,7 @@ my %EVENTS = map { $_ => 1 } qw(
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(app loop log mode worker_num)},
+        %args{qw(app loop log mode worker_num channels)},
         state   => {},
         phase   => 'idle',    # idle -> startup -> started -> shutdown -> over; or declined
         queue   => [],
@@ -58,16 +58,46 @@ sub _scope {
             $number ? (worker_num => $number) : (),
         },
         state => $self->{state},
+        $self->_channel,
     };
+}
+
+# The channel of the lifespan, which lasts as long.
+sub _channel {
+    my ($self) = @_;
+    my $node = $self->{channels} or return;
+    weaken(my $weak = $self);
+    ($self->{mailbox}, my $name) = $node->open_mailbox(sub { $weak && $weak->_deliver });
+    require PAGI::Server::Channels;
+    return (
+        'pagi.channels' => PAGI::Server::Channels->new($node, $self->{mailbox}, $name),
+        'pagi.channel'  => $name,
+    );
+}
+
+sub _end_channel {
+    my ($self) = @_;
+    my $mailbox = delete $self->{mailbox} // return;
+    $self->{channels}->close_mailbox($mailbox);
+    return;
+}
+
+# The next event, or message of the channel.
+sub _next {
+    my ($self) = @_;
+    return shift @{ $self->{queue} } if @{ $self->{queue} };
+    return defined $self->{mailbox} ? $self->{channels}->take($self->{mailbox}) : undef;
 }
 
 sub _deliver {
     my ($self) = @_;
-    while (@{ $self->{queue} } && @{ $self->{waiting} }) {
-        my $future = shift @{ $self->{waiting} };
-        next if $future->is_ready;
+    my $waiting = $self->{waiting};
+    while (1) {
+        shift @$waiting while @$waiting && $waiting->[0]->is_ready;
+        my $event = @$waiting ? $self->_next : undef;
+        return if !$event;
         $self->{has_heard} = 1;
-        $future->done(shift @{ $self->{queue} });
+        shift(@$waiting)->done($event);
     }
     return;
 }
@@ -179,7 +209,8 @@ sub _call_app {
 # follow: where it waits for one, it ends.
 sub _let_end {
     my ($self, $time_up) = @_;
-    $self->{phase}  = 'over';
+    $self->{phase} = 'over';
+    $self->_end_channel;
     $self->{let_go} = 1 if @{ $self->{waiting} };
     $_->cancel for splice @{ $self->{waiting} };
     return _first($self->{end}, $time_up)->then(sub {
@@ -195,6 +226,7 @@ sub _let_end {
 sub abandon {
     my ($self) = @_;
     $self->{phase} = 'over';
+    $self->_end_channel;
     my $running = delete $self->{running};
     $running->cancel if $running && $running->can('cancel');
     for my $future (grep { defined } @{$self}{qw(answer end)}) {

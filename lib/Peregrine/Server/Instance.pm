@@ -93,6 +93,13 @@ sub limit_in_force {
 
 # ---- Start --------------------------------------------------------------------------------------
 
+# The node of the hub for the application here; nothing without channels.
+sub channels {
+    my ($self) = @_;
+    my $hub = $self->{hub} or return;
+    return $self->{node} ||= $hub->node($self->{loop});
+}
+
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open {
     my ($self, %owner) = @_;
@@ -145,7 +152,8 @@ sub listen {
 
 # Called with open sockets: starts the application, and then serves requests.
 sub begin {
-    my ($self)      = @_;
+    my ($self) = @_;
+    $self->{hub}->start_thread if $self->{hub} && $self->{role} eq 'alone';
     my $application = $self->{has_application} ? $self->{application}->start($self) : Future->done;
     my $starting    = $application->then(sub {
         return Future->done($self) if eval { $self->_serve; 1 };
@@ -360,8 +368,17 @@ sub finish {
     my ($self, $at_once) = @_;
     $self->close($at_once);
     $self->{application}->abandon;
+    $self->_leave_hub;
     delete $self->{starting};
     $self->{server}->ended if $self->{server};
+    return;
+}
+
+sub _leave_hub {
+    my ($self) = @_;
+    my $node = delete $self->{node};
+    $node->end                if $node;
+    $self->{hub}->stop_thread if $self->{hub} && $self->{role} eq 'alone';
     return;
 }
 

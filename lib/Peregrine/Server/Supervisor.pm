@@ -115,10 +115,26 @@ sub begin {
     my ($self) = @_;
     $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
+    $self->_start_hub if $self->{hub};
     my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
     my $starting = $engine->then(sub { $self->{master}->start });
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
+}
+
+# The process of the hub has no other socket.
+sub _start_hub {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    $self->{hub}->start_process(
+        $self->{loop},
+        sub {
+            $weak->{listeners}->leave_sockets;
+            $weak->{monitor}->leave_place;
+            PAGI::Server::Options::forget_environment();
+        }
+    );
+    return;
 }
 
 # Arguments of both masters, that of the engine and that of the interpreters.
@@ -283,6 +299,7 @@ sub hand_over {
     my %own = $self->{listeners}->for_handover;
     return $self->{takeover}->start(
         %own,
+        $self->{hub} ? (keep => { $self->{hub}->for_handover }) : (),
         aside => [ map { my %status = $_->for_handover; @{ $status{sockets} } } $self->{monitor}->listeners ],
         say   => {
             ticket_keys =>
@@ -330,7 +347,8 @@ sub end {
     my $status = $way eq 'retire'       ? $monitor->stop_process($loop) : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way  : Future->done;
     my $stopped =
-        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process($loop) });
+        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process($loop) })
+        ->then(sub { $self->{hub} ? $self->{hub}->stop_process($loop) : Future->done });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
@@ -409,7 +427,7 @@ sub _instance {
     my $log           = $configuration->make_log($self->{application}->name);
     $self->{monitor}->leave_place;
     my $instance = Peregrine::Server::Instance->new(
-        %{$self}{qw(placement listeners application reopens)},
+        %{$self}{qw(placement listeners application reopens hub)},
         configuration => $configuration,
         loop          => $loop,
         log           => $log,

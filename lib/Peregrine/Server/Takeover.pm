@@ -30,11 +30,12 @@ sub start {
     my $instead = $self->_instead;
     return $self->{log}->warn("SIGUSR2: nothing to do: $instead") if defined $instead;
     my $file     = $self->{pid_file};
+    my $keep     = delete $handover{keep} || {};
     my $handover = eval {
         Peregrine::Handover->start(
             %handover,
             source => Peregrine::Inherited->source,
-            keep   => { $file && $file->handle ? (pid_file => $file->handle) : () },
+            keep   => { %$keep, $file && $file->handle ? (pid_file => $file->handle) : () },
             fork   => sub { Peregrine::Fork::child() },
         );
     };

@@ -15,7 +15,7 @@ my %MAY = (
     hub      => [qw(protocol)],
     server   => [qw(protocol io tls)],
     native   => [qw(protocol io tls server)],
-    abi      => [qw(peregrine platform)],
+    abi      => [qw(peregrine platform hub)],
     web      => [qw(peregrine)],
     ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );

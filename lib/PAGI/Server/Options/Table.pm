@@ -19,6 +19,7 @@ our $VERSION = '0.003000';
 #   default, min, max   unless `engine` names the engine's limit that has them; `scale`: how many of the
 #           engine's units one unit of the option has. `engines`: one for each key of a hash
 #   of      the choices
+#   also    words that stand for values of another kind
 #   optional  undef is allowed as well
 #   offer   values that a shell's completion suggests, where others are allowed as well
 #   many    may be given several times on the command line and in a file
@@ -49,6 +50,8 @@ my @SECTIONS = (
             { name => 'compress', type => 'boolean', default => 0 },
             { name => 'compress_min_size', type => 'bytes', default => 1024, min => 0, max => 1 << 30 },
             { name => 'compress_authenticated', type => 'boolean', default => 0 },
+            { name => 'channels', type => 'boolean', default => 0, also => { 'memory://' => 1 },
+              variable => 'PAGI_CHANNELS_BACKEND' },
             { name => 'on_error', flag => '', type => 'code', optional => 1, live => 1, shown => 'none' },
         )
     ],

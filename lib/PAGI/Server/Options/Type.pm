@@ -208,6 +208,7 @@ sub parse {
 
 sub number {
     my ($option, $value) = @_;
+    return $option->{also}{$value} if $option->{also} && _is_text($value) && exists $option->{also}{$value};
     my $number = $TYPES{ $option->{type} }{number};
     return $number && _is_text($value) ? $number->($value) : $value;
 }

@@ -12,7 +12,7 @@ use Peregrine::Nearest;
 
 # Options of PAGI::Server that are about applications of PAGI, and have no meaning here.
 my %NOT_OURS = map { $_ => 1 } qw(
-    app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size sse_idle_timeout
+    app channels extensions lifespan_mode on_error max_receive_queue max_receive_queue_size sse_idle_timeout
     validate_events
 );
 

@@ -1,0 +1,172 @@
+//! The hub's thread: nodes come through the join socket, and speak over the socket that each of them sends
+//! there.
+//! Does not know: what they say.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const hub = @import("hub");
+const platform = @import("platform");
+const errors = @import("errors.zig");
+const types = @import("types.zig");
+const io = peregrine.io;
+const polling = io.polling;
+const sharing = io.sharing;
+const Broker = hub.Broker;
+const Code = types.Code;
+const gpa = platform.gpa;
+const limits = hub.limits;
+
+/// Milliseconds between two attempts to be the hub, while another process is.
+const stand_by_ms = 50;
+
+/// `peregrine_hub`
+pub const Hub = struct {
+    broker: Broker,
+    join_socket: i32,
+    /// A file whose lock says which process is the hub; -1: no other process has the join socket.
+    lock: i32,
+    wakeup: io.Wakeup,
+    stops: std.atomic.Value(bool) = .init(false),
+    thread: std.Thread = undefined,
+    /// `fork.count` of the process that has the thread.
+    forks: u32,
+    /// The socket of each node of the broker's; -1: there is none.
+    sockets: std.ArrayList(i32) = .empty,
+    polls: std.ArrayList(polling.Poll) = .empty,
+
+    pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors };
+
+    /// Starts it. The descriptors stay the caller's, and must be open until `stop`.
+    pub fn start(join_socket: i32, lock: i32) Error!*Hub {
+        const self = try gpa.create(Hub);
+        errdefer gpa.destroy(self);
+        self.* = .{
+            .broker = .init(gpa),
+            .join_socket = join_socket,
+            .lock = lock,
+            .wakeup = io.Wakeup.init() catch return error.NoDescriptors,
+            .forks = io.fork.count(),
+        };
+        errdefer self.wakeup.deinit();
+        self.thread = try io.thread.spawn(run, .{self});
+        return self;
+    }
+
+    /// Ends the thread, and waits for that. Nodes see the end of their connections.
+    pub fn stop(self: *Hub) void {
+        self.stops.store(true, .release);
+        self.wakeup.raise();
+        self.thread.join();
+        for (self.sockets.items) |socket| if (socket >= 0) io.file.close(socket);
+        self.sockets.deinit(gpa);
+        self.polls.deinit(gpa);
+        self.broker.deinit();
+        self.wakeup.deinit();
+        gpa.destroy(self);
+    }
+
+    fn run(self: *Hub) void {
+        while (self.lock >= 0 and !io.file.lockForProcess(self.lock)) {
+            self.wakeup.wait(stand_by_ms);
+            if (self.stops.load(.acquire)) return;
+        }
+        // For want of memory it waits: nodes are cut, and give theirs back.
+        while (!self.stops.load(.acquire)) self.round() catch self.wakeup.wait(stand_by_ms);
+    }
+
+    fn round(self: *Hub) !void {
+        self.polls.clearRetainingCapacity();
+        try self.polls.append(gpa, .read(self.wakeup.fd()));
+        try self.polls.append(gpa, .read(self.join_socket));
+        for (self.sockets.items, 0..) |socket, index| {
+            const wants = socket >= 0 and self.broker.output(@intCast(index)).len > 0;
+            try self.polls.append(gpa, if (wants) .readOrWrite(socket) else .read(socket));
+        }
+        polling.wait(self.polls.items, -1);
+        self.wakeup.clear();
+        for (self.polls.items[2..], 0..) |*poll, index| {
+            if (poll.isReadable()) self.receive(@intCast(index));
+        }
+        if (self.polls.items[1].isReadable()) self.admit();
+        for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.send(@intCast(index));
+        for (self.sockets.items, 0..) |socket, index| {
+            if (socket >= 0 and self.broker.isCut(@intCast(index))) self.close(@intCast(index));
+        }
+    }
+
+    /// The nodes that ask to join.
+    fn admit(self: *Hub) void {
+        var bytes: [1]u8 = undefined;
+        var fds: [1]i32 = undefined;
+        while (true) switch (sharing.receive(self.join_socket, &bytes, &fds)) {
+            .nothing => return,
+            .ended => {
+                // All nodes are gone for good, as are those that make others.
+                self.stops.store(true, .release);
+                return;
+            },
+            .message => |message| if (message.fd_count == 1) self.add(fds[0]) catch {
+                // The node sees the end of its connection, and tries again.
+                io.file.close(fds[0]);
+            },
+        };
+    }
+
+    fn add(self: *Hub, socket: i32) !void {
+        if (self.sockets.items.len < limits.nodes_max) try self.sockets.ensureUnusedCapacity(gpa, 1);
+        const index = try self.broker.connect();
+        if (index == self.sockets.items.len) self.sockets.appendAssumeCapacity(-1);
+        self.sockets.items[index] = socket;
+    }
+
+    /// At most this much of one node in a round, so that none keeps the others waiting.
+    const received_max = 256 << 10;
+
+    fn receive(self: *Hub, index: Broker.Index) void {
+        var buffer: [64 << 10]u8 = undefined;
+        var total: usize = 0;
+        while (total < received_max and !self.broker.isCut(index)) {
+            switch (polling.receive(self.sockets.items[index], &buffer)) {
+                .done => |count| {
+                    self.broker.receive(index, buffer[0..count]);
+                    total += count;
+                },
+                .blocked => return,
+                .ended => return self.close(index),
+            }
+        }
+    }
+
+    fn send(self: *Hub, index: Broker.Index) void {
+        while (!self.broker.isCut(index)) {
+            const bytes = self.broker.output(index);
+            if (bytes.len == 0) return;
+            switch (polling.send(self.sockets.items[index], bytes)) {
+                .done => |count| self.broker.noteSent(index, count),
+                .blocked => return,
+                .ended => return self.close(index),
+            }
+        }
+    }
+
+    fn close(self: *Hub, index: Broker.Index) void {
+        io.file.close(self.sockets.items[index]);
+        self.sockets.items[index] = -1;
+        self.broker.disconnect(index);
+    }
+};
+
+pub export fn peregrine_hub_new(join_socket: c_int, lock: c_int, made: *?*Hub) callconv(.c) c_int {
+    made.* = Hub.start(join_socket, lock) catch |err| switch (err) {
+        error.OutOfMemory => return Code.memory,
+        error.CannotStartThread, error.NoDescriptors => {
+            errors.setErrno(.AGAIN);
+            return Code.system;
+        },
+    };
+    return Code.ok;
+}
+
+pub export fn peregrine_hub_free(hub_or_null: ?*Hub) callconv(.c) void {
+    // A forked process has no copy of the thread.
+    if (hub_or_null) |own| if (own.forks == io.fork.count()) own.stop();
+}

@@ -1,0 +1,224 @@
+//! A node of the hub for C: its connection, and clocks.
+const std = @import("std");
+const peregrine = @import("peregrine");
+const hub = @import("hub");
+const platform = @import("platform");
+const sized = @import("sized.zig");
+const types = @import("types.zig");
+const Code = types.Code;
+const Result = types.NodeResult;
+const Way = types.NodeRequest;
+const gpa = platform.gpa;
+const io = peregrine.io;
+const polling = io.polling;
+const wire = hub.wire;
+
+pub const name_bytes = wire.Channel.name_bytes;
+
+/// `peregrine_node`: one thread's.
+pub const Node = struct {
+    inner: hub.Node,
+    /// The connection's socket, which is C's; -1: there is none.
+    fd: i32 = -1,
+    /// `fork.count` of the process that it belongs to.
+    forks: u32,
+
+    fn isForeign(node: *const Node) bool {
+        return node.forks != io.fork.count();
+    }
+
+    fn now() u64 {
+        return io.micros() / 1000;
+    }
+
+    /// Sends what waits.
+    fn send(node: *Node) void {
+        while (node.fd >= 0) {
+            const bytes = node.inner.toSend();
+            if (bytes.len == 0) return;
+            switch (polling.send(node.fd, bytes)) {
+                .done => |count| node.inner.noteSent(count),
+                .blocked => return,
+                .ended => node.lose(),
+            }
+        }
+    }
+
+    /// At most this much at once, so that the caller's loop has its turn.
+    const received_max = 1 << 20;
+
+    fn receive(node: *Node) void {
+        var buffer: [64 << 10]u8 = undefined;
+        var total: usize = 0;
+        while (node.fd >= 0 and total < received_max) {
+            switch (polling.receive(node.fd, &buffer)) {
+                .done => |count| {
+                    node.inner.receive(buffer[0..count], now());
+                    total += count;
+                    if (!node.inner.isConnected()) node.lose();
+                },
+                .blocked => return,
+                .ended => node.lose(),
+            }
+        }
+    }
+
+    /// C closes the socket when it sees that.
+    fn lose(node: *Node) void {
+        node.inner.lose();
+        node.fd = -1;
+    }
+
+    fn ask(
+        node: *Node,
+        way: c_int,
+        mailbox: u64,
+        name: []const u8,
+        extra: []const u8,
+        bytes: []const u8,
+    ) i64 {
+        const inner = &node.inner;
+        const at = now();
+        const asked = switch (way) {
+            Way.subscribe => inner.subscribe(mailbox, name, at),
+            Way.publish => inner.publish(name, bytes, extra, at),
+            Way.send => inner.send(name, bytes, at),
+            Way.add => inner.change(.add, name, extra, at),
+            Way.discard => inner.change(.discard, name, extra, at),
+            Way.flush => inner.flush(at),
+            else => return -Result.name,
+        };
+        const number = asked catch |err| return switch (err) {
+            error.Gone => -Result.gone,
+            error.Unavailable => -Result.unavailable,
+            error.TooMany => -Result.too_many,
+            error.OutOfMemory => -Result.too_many,
+        };
+        node.send();
+        return number;
+    }
+};
+
+pub export fn peregrine_node_new(made: *?*Node) callconv(.c) c_int {
+    const node = gpa.create(Node) catch return Code.memory;
+    // A number that was drawn is no other node's, in whatever process.
+    const id = io.randomSeed() orelse @intFromPtr(node) ^ io.micros();
+    io.fork.watch();
+    node.* = .{ .inner = .init(gpa, id), .forks = io.fork.count() };
+    made.* = node;
+    return Code.ok;
+}
+
+pub export fn peregrine_node_free(node: ?*Node) callconv(.c) void {
+    const own = node orelse return;
+    own.inner.deinit();
+    gpa.destroy(own);
+}
+
+pub export fn peregrine_node_connected(node: *Node, fd: c_int) callconv(.c) c_int {
+    if (node.isForeign()) return Code.gone;
+    if (node.fd >= 0) return Code.out_of_order;
+    node.inner.connected() catch return Code.memory;
+    node.fd = fd;
+    node.send();
+    return Code.ok;
+}
+
+pub export fn peregrine_node_poll(node: *Node) callconv(.c) u32 {
+    const flag = types.NodeFlag;
+    if (node.isForeign()) return 0;
+    node.receive();
+    if (node.inner.tick(Node.now()) and node.fd >= 0) node.lose();
+    node.send();
+    var flags: u32 = 0;
+    if (node.fd >= 0) flags |= flag.connected;
+    if (node.fd >= 0 and node.inner.toSend().len > 0) flags |= flag.writes;
+    if (node.inner.hasDeadlines()) flags |= flag.deadlines;
+    return flags;
+}
+
+pub export fn peregrine_node_next(node: *Node, given: *sized.Header) callconv(.c) c_int {
+    if (node.isForeign()) return 0;
+    const event = node.inner.next() orelse return 0;
+    sized.write(types.NodeEvent, given, switch (event) {
+        .reply => |reply| .{
+            .size = given.size,
+            .number = reply.number,
+            .result = resultOf(reply.code),
+        },
+        .mail => |mail| .{ .size = given.size, .mailbox = mail.mailbox, .user = mail.user },
+    });
+    return 1;
+}
+
+fn resultOf(code: wire.Code) u32 {
+    return switch (code) {
+        .ok => Result.ok,
+        .gone => Result.gone,
+        .full => Result.full,
+        .too_many => Result.too_many,
+        .unavailable, .flushed => Result.unavailable,
+        .unknown => Result.unknown,
+        .no_channel => Result.name,
+    };
+}
+
+pub export fn peregrine_node_open(node: *Node, user: u64) callconv(.c) u64 {
+    if (node.isForeign()) return 0;
+    return node.inner.open(user) catch 0;
+}
+
+pub export fn peregrine_node_close(node: *Node, mailbox: u64) callconv(.c) void {
+    if (node.isForeign()) return;
+    node.inner.close(mailbox);
+    node.send();
+}
+
+pub export fn peregrine_node_name(node: *const Node, mailbox: u64, buffer: [*]u8) callconv(.c) usize {
+    const channel: wire.Channel = .{ .node = node.inner.id, .mailbox = mailbox };
+    return channel.write(buffer[0..wire.Channel.name_bytes]).len;
+}
+
+pub export fn peregrine_node_take(node: *Node, mailbox: u64, given: *sized.Header) callconv(.c) c_int {
+    if (node.isForeign()) return 0;
+    const message = node.inner.take(mailbox, Node.now()) orelse return 0;
+    sized.write(types.NodeMessage, given, .{
+        .size = given.size,
+        .bytes = message.bytes.ptr,
+        .len = message.bytes.len,
+        .handle = message,
+    });
+    return 1;
+}
+
+pub export fn peregrine_node_release(node: *Node, message: *anyopaque) callconv(.c) void {
+    node.inner.release(@ptrCast(@alignCast(message)));
+}
+
+pub export fn peregrine_node_is_behind(node: *const Node) callconv(.c) c_int {
+    return @intFromBool(!node.isForeign() and node.fd >= 0 and node.inner.toSend().len > 0);
+}
+
+pub export fn peregrine_node_unsubscribe(
+    node: *Node,
+    mailbox: u64,
+    name: [*]const u8,
+    len: usize,
+) callconv(.c) void {
+    if (node.isForeign()) return;
+    node.inner.unsubscribe(mailbox, name[0..len]);
+    node.send();
+}
+
+pub export fn peregrine_node_request(node: *Node, given: *const sized.Header) callconv(.c) i64 {
+    const asked = sized.read(types.NodeAsk, given);
+    if (node.isForeign()) return -Result.unavailable;
+    const name = asked.name[0..asked.name_len];
+    const extra = asked.extra[0..asked.extra_len];
+    if (asked.request != Way.flush and !wire.isName(name)) return -Result.name;
+    const names_topic = asked.request == Way.add or asked.request == Way.discard;
+    if (names_topic and (wire.Channel.parse(name) == null or !wire.isName(extra))) return -Result.name;
+    if (asked.extra_len > hub.limits.exclude_bytes_max) return -Result.too_large;
+    if (asked.bytes_len > hub.limits.message_bytes_max) return -Result.too_large;
+    return node.ask(asked.request, asked.mailbox, name, extra, asked.bytes[0..asked.bytes_len]);
+}

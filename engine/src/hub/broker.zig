@@ -1,0 +1,359 @@
+//! The hub's state machine: which nodes there are, which topics each of them wants, and what is to be sent to
+//! them. All that is published to a topic passes here in one order, which is the order at every node.
+//! Does not know: sockets, processes, and what lies in a message.
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+const wire = @import("wire.zig");
+const Channel = wire.Channel;
+const Frame = wire.Frame;
+
+const Node = struct {
+    state: union(enum) {
+        /// The place is free.
+        free,
+        /// Connected, and has said nothing yet.
+        silent,
+        /// Has told its id.
+        met: u64,
+        /// Is to be disconnected: it does not keep to the rules, or reads too slowly.
+        cut,
+    } = .free,
+    reader: wire.Reader = .{},
+    output: std.ArrayList(u8) = .empty,
+    /// The bytes of `output` that have gone.
+    sent: usize = 0,
+    topics: u32 = 0,
+
+    fn waiting(node: *const Node) usize {
+        return node.output.items.len - node.sent;
+    }
+};
+
+/// The nodes that want a topic.
+const Group = struct {
+    nodes: std.ArrayList(Broker.Index) = .empty,
+    /// The next one that gets a message which is for one channel of the topic.
+    turn: usize = 0,
+};
+
+pub const Broker = struct {
+    /// The number of a node here, from `connect` to `disconnect`.
+    pub const Index = u32;
+
+    gpa: std.mem.Allocator,
+    nodes: std.ArrayList(Node) = .empty,
+    by_id: std.AutoHashMapUnmanaged(u64, Index) = .empty,
+    groups: std.StringHashMapUnmanaged(Group) = .empty,
+    /// Bytes that wait for all nodes.
+    waiting: usize = 0,
+
+    pub fn init(gpa: std.mem.Allocator) Broker {
+        return .{ .gpa = gpa };
+    }
+
+    pub fn deinit(broker: *Broker) void {
+        for (broker.nodes.items) |*node| {
+            node.reader.deinit(broker.gpa);
+            node.output.deinit(broker.gpa);
+        }
+        broker.nodes.deinit(broker.gpa);
+        broker.by_id.deinit(broker.gpa);
+        var groups = broker.groups.iterator();
+        while (groups.next()) |entry| {
+            broker.gpa.free(entry.key_ptr.*);
+            entry.value_ptr.nodes.deinit(broker.gpa);
+        }
+        broker.groups.deinit(broker.gpa);
+        broker.* = undefined;
+    }
+
+    /// A connection of a node that has not said which one it is.
+    pub fn connect(broker: *Broker) error{ OutOfMemory, TooManyNodes }!Index {
+        defer broker.invariants();
+        for (broker.nodes.items, 0..) |*node, index| {
+            if (node.state != .free) continue;
+            node.* = .{ .state = .silent };
+            return @intCast(index);
+        }
+        if (broker.nodes.items.len == limits.nodes_max) return error.TooManyNodes;
+        try broker.nodes.append(broker.gpa, .{ .state = .silent });
+        return @intCast(broker.nodes.items.len - 1);
+    }
+
+    /// The connection is gone, and with it what the node has subscribed to.
+    pub fn disconnect(broker: *Broker, index: Index) void {
+        defer broker.invariants();
+        broker.cut(index);
+        const node = &broker.nodes.items[index];
+        node.reader.deinit(broker.gpa);
+        node.output.deinit(broker.gpa);
+        node.* = .{};
+    }
+
+    /// Whether the connection is to be closed, and `disconnect` to be called.
+    pub fn isCut(broker: *const Broker, index: Index) bool {
+        return broker.nodes.items[index].state == .cut;
+    }
+
+    /// The bytes for a node that have not gone yet.
+    pub fn output(broker: *const Broker, index: Index) []const u8 {
+        const node = &broker.nodes.items[index];
+        return node.output.items[node.sent..];
+    }
+
+    /// The first of them have gone.
+    pub fn noteSent(broker: *Broker, index: Index, count: usize) void {
+        defer broker.invariants();
+        const node = &broker.nodes.items[index];
+        assert(count <= node.waiting());
+        node.sent += count;
+        broker.waiting -= count;
+        if (node.waiting() > 0) return;
+        node.sent = 0;
+        if (node.output.capacity > output_kept_bytes) {
+            node.output.clearAndFree(broker.gpa);
+        } else node.output.clearRetainingCapacity();
+    }
+
+    const output_kept_bytes = 64 << 10;
+
+    /// Bytes that a node has sent.
+    pub fn receive(broker: *Broker, index: Index, bytes: []const u8) void {
+        defer broker.invariants();
+        if (broker.isCut(index)) return;
+        broker.nodes.items[index].reader.add(broker.gpa, bytes) catch return broker.cut(index);
+        while (!broker.isCut(index)) {
+            const reader = &broker.nodes.items[index].reader;
+            const frame = (reader.next() catch return broker.cut(index)) orelse return;
+            broker.handle(index, &frame) catch broker.cut(index);
+        }
+    }
+
+    // ---- What nodes say
+
+    fn handle(broker: *Broker, index: Index, frame: *const Frame) !void {
+        const id = switch (broker.nodes.items[index].state) {
+            .silent => return broker.meet(index, frame),
+            .met => |id| id,
+            .free, .cut => unreachable,
+        };
+        switch (frame.kind) {
+            .subscribe => try broker.answer(index, frame.number, try broker.subscribe(index, frame.name)),
+            .unsubscribe => broker.unsubscribe(index, frame.name),
+            .publish => try broker.publish(index, frame),
+            .send => try broker.send(index, id, frame),
+            .add => try broker.ask(index, id, frame, .join),
+            .discard => try broker.ask(index, id, frame, .leave),
+            .flush => try broker.flush(index, frame.number),
+            .sync => try broker.answer(index, frame.number, .ok),
+            .answer => if (broker.by_id.get(frame.node)) |asker| {
+                try broker.answer(asker, frame.number, frame.code);
+            },
+            else => return error.Malformed,
+        }
+    }
+
+    /// A node that joins again may come before the end of its last connection is seen.
+    fn meet(broker: *Broker, index: Index, frame: *const Frame) !void {
+        if (frame.kind != .hello or frame.number != wire.version) return error.Malformed;
+        if (broker.by_id.get(frame.node)) |other| broker.cut(other);
+        try broker.by_id.put(broker.gpa, frame.node, index);
+        broker.nodes.items[index].state = .{ .met = frame.node };
+        broker.say(index, &.{ .kind = .welcome, .number = wire.version });
+    }
+
+    fn answer(broker: *Broker, index: Index, number: u32, code: wire.Code) !void {
+        if (number != 0) broker.say(index, &.{ .kind = .done, .number = number, .code = code });
+    }
+
+    fn subscribe(broker: *Broker, index: Index, name: []const u8) !wire.Code {
+        if (!wire.isName(name)) return error.Malformed;
+        const node = &broker.nodes.items[index];
+        if (broker.groups.getPtr(name)) |group| {
+            if (std.mem.findScalar(Index, group.nodes.items, index) != null) return .ok;
+            if (node.topics == limits.node_topics_max) return .too_many;
+            try group.nodes.append(broker.gpa, index);
+        } else {
+            if (node.topics == limits.node_topics_max) return .too_many;
+            const own = try broker.gpa.dupe(u8, name);
+            errdefer broker.gpa.free(own);
+            var group: Group = .{};
+            errdefer group.nodes.deinit(broker.gpa);
+            try group.nodes.append(broker.gpa, index);
+            try broker.groups.putNoClobber(broker.gpa, own, group);
+        }
+        node.topics += 1;
+        return .ok;
+    }
+
+    fn unsubscribe(broker: *Broker, index: Index, name: []const u8) void {
+        const group = broker.groups.getPtr(name) orelse return;
+        if (!broker.leave(index, group) or group.nodes.items.len > 0) return;
+        broker.forget(name);
+    }
+
+    fn leave(broker: *Broker, index: Index, group: *Group) bool {
+        const at = std.mem.findScalar(Index, group.nodes.items, index) orelse return false;
+        _ = group.nodes.orderedRemove(at);
+        broker.nodes.items[index].topics -= 1;
+        return true;
+    }
+
+    fn forget(broker: *Broker, name: []const u8) void {
+        var entry = broker.groups.fetchRemove(name).?;
+        entry.value.nodes.deinit(broker.gpa);
+        broker.gpa.free(entry.key);
+    }
+
+    fn publish(broker: *Broker, index: Index, frame: *const Frame) !void {
+        if (broker.groups.getPtr(frame.name)) |group| {
+            const publication: Frame = .{
+                .kind = .publication,
+                .name = frame.name,
+                .extra = frame.extra,
+                .payload = frame.payload,
+            };
+            // A node that is cut meanwhile leaves the group.
+            var targets: [limits.nodes_max]Index = undefined;
+            const count = group.nodes.items.len;
+            @memcpy(targets[0..count], group.nodes.items);
+            for (targets[0..count]) |target| {
+                if (!broker.isCut(target)) broker.say(target, &publication);
+            }
+        }
+        if (!broker.isCut(index)) try broker.answer(index, frame.number, .ok);
+    }
+
+    fn send(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
+        const to = if (Channel.parse(frame.name)) |channel|
+            broker.by_id.get(channel.node)
+        else
+            broker.nodeInTurn(frame.name);
+        const target = to orelse return broker.answer(index, frame.number, .gone);
+        broker.say(target, &.{
+            .kind = .mail,
+            .name = frame.name,
+            .payload = frame.payload,
+            .node = id,
+            .number = frame.number,
+        });
+    }
+
+    fn nodeInTurn(broker: *Broker, name: []const u8) ?Index {
+        const group = broker.groups.getPtr(name) orelse return null;
+        group.turn +%= 1;
+        return group.nodes.items[group.turn % group.nodes.items.len];
+    }
+
+    /// A request about a channel, for the node that has it.
+    fn ask(broker: *Broker, index: Index, id: u64, frame: *const Frame, kind: wire.Kind) !void {
+        const channel = Channel.parse(frame.name) orelse
+            return broker.answer(index, frame.number, .no_channel);
+        const target = broker.by_id.get(channel.node) orelse
+            return broker.answer(index, frame.number, .gone);
+        broker.say(target, &.{
+            .kind = kind,
+            .name = frame.name,
+            .extra = frame.extra,
+            .node = id,
+            .number = frame.number,
+        });
+    }
+
+    fn flush(broker: *Broker, index: Index, number: u32) !void {
+        var groups = broker.groups.iterator();
+        while (groups.next()) |entry| {
+            broker.gpa.free(entry.key_ptr.*);
+            entry.value_ptr.nodes.deinit(broker.gpa);
+        }
+        broker.groups.clearRetainingCapacity();
+        for (broker.nodes.items) |*node| node.topics = 0;
+        for (0..broker.nodes.items.len) |at| {
+            if (broker.nodes.items[at].state == .met) broker.say(@intCast(at), &.{ .kind = .flushed });
+        }
+        if (!broker.isCut(index)) try broker.answer(index, number, .ok);
+    }
+
+    // ---- What nodes are told
+
+    /// Queues a frame. A node that reads too slowly is cut.
+    fn say(broker: *Broker, index: Index, frame: *const Frame) void {
+        const node = &broker.nodes.items[index];
+        assert(node.state == .met);
+        if (node.waiting() + frame.size() > limits.hub_queue_bytes_max) return broker.cut(index);
+        const before = node.output.items.len;
+        frame.append(broker.gpa, &node.output) catch return broker.cut(index);
+        broker.waiting += node.output.items.len - before;
+        if (broker.waiting > limits.hub_bytes_max) broker.cut(broker.slowest());
+    }
+
+    fn slowest(broker: *const Broker) Index {
+        var most: usize = 0;
+        for (broker.nodes.items, 0..) |*node, index| {
+            if (node.waiting() > broker.nodes.items[most].waiting()) most = index;
+        }
+        return @intCast(most);
+    }
+
+    /// Nothing more comes from the node, and nothing goes to it.
+    fn cut(broker: *Broker, index: Index) void {
+        const node = &broker.nodes.items[index];
+        switch (node.state) {
+            .free => unreachable,
+            .cut => return,
+            .silent => {},
+            .met => |id| assert(broker.by_id.remove(id)),
+        }
+        node.state = .cut;
+        broker.waiting -= node.waiting();
+        node.output.clearAndFree(broker.gpa);
+        node.sent = 0;
+        if (node.topics > 0) broker.leaveAll(index);
+    }
+
+    fn leaveAll(broker: *Broker, index: Index) void {
+        var groups = broker.groups.iterator();
+        while (groups.next()) |entry| {
+            if (!broker.leave(index, entry.value_ptr)) continue;
+            if (entry.value_ptr.nodes.items.len > 0) continue;
+            const name = entry.key_ptr.*;
+            entry.value_ptr.nodes.deinit(broker.gpa);
+            broker.groups.removeByPtr(entry.key_ptr);
+            broker.gpa.free(name);
+        }
+        assert(broker.nodes.items[index].topics == 0);
+    }
+
+    pub fn invariants(broker: *const Broker) void {
+        if (!std.debug.runtime_safety or broker.groups.count() > checked_groups_max) return;
+        var waiting: usize = 0;
+        var topics: usize = 0;
+        var met: usize = 0;
+        for (broker.nodes.items, 0..) |*node, index| {
+            waiting += node.waiting();
+            topics += node.topics;
+            switch (node.state) {
+                .met => |id| {
+                    met += 1;
+                    assert(broker.by_id.get(id).? == index);
+                },
+                .free, .silent => assert(node.topics == 0 and node.waiting() == 0),
+                .cut => assert(node.topics == 0 and node.waiting() == 0),
+            }
+        }
+        assert(waiting == broker.waiting and waiting <= limits.hub_bytes_max);
+        assert(met == broker.by_id.count());
+        var groups = broker.groups.iterator();
+        while (groups.next()) |entry| {
+            const nodes = entry.value_ptr.nodes.items;
+            assert(nodes.len > 0);
+            for (nodes) |index| assert(broker.nodes.items[index].state == .met);
+            topics -= nodes.len;
+        }
+        assert(topics == 0);
+    }
+
+    /// With more topics a look at all of them after each frame would be what the hub does.
+    const checked_groups_max = 32;
+};

@@ -1,0 +1,32 @@
+//! The limits of channels, with their reasons. PAGI's design gives the defaults of the first four.
+
+/// Bytes of one message, as it is sent between processes. PAGI's design: 1 MiB has to be possible.
+pub const message_bytes_max = 1 << 20;
+/// Bytes of the name of a channel or a topic.
+pub const name_bytes_max = 100;
+/// Messages that wait in one mailbox. Beyond: `publish` drops silently, `send` fails.
+pub const mailbox_messages_max = 100;
+/// Milliseconds after which a message that waits in a mailbox is gone.
+pub const message_life_ms = 60_000;
+/// Bytes of all messages in the mailboxes of one node: beyond, each mailbox counts as full. A message that
+/// waits in many mailboxes is in memory once.
+pub const mailboxes_bytes_max = 64 << 20;
+/// Topics that one channel subscribes to: an application may make their names of what clients send.
+pub const channel_topics_max = 1000;
+/// Bytes of the names of all channels that a publication excludes.
+pub const exclude_bytes_max = 64 << 10;
+/// Requests of one node without an answer. Each has a Future in Perl.
+pub const requests_max = 10_000;
+/// Milliseconds until a request without an answer fails. No request of a client is to wait longer for a hub
+/// that is stuck.
+pub const request_ms = 5000;
+/// Bytes that wait for a hub that does not read. Room for the subscriptions of a node that joins again.
+pub const node_output_bytes_max = 16 << 20;
+/// Bytes that wait in the hub for one node. A node beyond is cut: it joins again, and has lost messages.
+pub const hub_queue_bytes_max = 16 << 20;
+/// Bytes that wait in the hub for all nodes: beyond, the node with the most is cut.
+pub const hub_bytes_max = 256 << 20;
+/// Nodes of one hub: interpreters of the servers on this machine that share it, during a hot upgrade twice.
+pub const nodes_max = 2200;
+/// Topics that one node subscribes to.
+pub const node_topics_max = 1_000_000;

@@ -1,0 +1,691 @@
+//! A node of the hub: the mailboxes of the channels here, the topics that they subscribe to, and requests to
+//! the hub that wait for their answers.
+//! Does not know: sockets, clocks, and what lies in a message.
+//!
+//! A message waits here until its channel asks for it. A hub that is lost takes along what is under way:
+//! requests end as `unavailable` if it cannot have heard of them, as `unknown` otherwise; subscriptions are
+//! told to the next hub.
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+const wire = @import("wire.zig");
+const Channel = wire.Channel;
+const Code = wire.Code;
+const Frame = wire.Frame;
+
+/// What the node's owner is told.
+pub const Event = union(enum) {
+    /// A request is over.
+    reply: struct { number: u32, code: Code },
+    /// A message has come for a mailbox whose owner had found none: `user` of `open`.
+    mail: struct { mailbox: u64, user: u64 },
+};
+
+/// A message, once in memory for all mailboxes that it waits in.
+const Message = struct {
+    bytes: []u8,
+    references: u32,
+};
+
+const Waiting = struct { message: *Message, until_ms: u64 };
+
+const Mailbox = struct {
+    /// Names the mailbox while it is open; 0: the place is free.
+    id: u64 = 0,
+    user: u64 = 0,
+    /// The owner has found no message and is to be told of the next one.
+    wanted: bool = false,
+    messages: std.ArrayList(Waiting) = .empty,
+    /// The messages that were taken.
+    taken: usize = 0,
+    topics: std.ArrayList(*Topic) = .empty,
+
+    fn waiting(mailbox: *Mailbox) []Waiting {
+        return mailbox.messages.items[mailbox.taken..];
+    }
+};
+
+const Topic = struct {
+    name: []const u8,
+    mailboxes: std.AutoArrayHashMapUnmanaged(u64, void) = .empty,
+    /// The next one that gets a message which is for one channel of the topic.
+    turn: usize = 0,
+};
+
+const Request = struct {
+    /// `asked_ms` + limits.request_ms is its end.
+    asked_ms: u64,
+    /// The hub can have heard of it when this many bytes have gone.
+    sent_at: u64 = never,
+    /// What it subscribes.
+    subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
+    /// Another node's, which is to be answered.
+    origin: ?struct { node: u64, number: u32 } = null,
+
+    const never = std.math.maxInt(u64);
+};
+
+pub const Node = struct {
+    gpa: std.mem.Allocator,
+    id: u64,
+    state: State = .apart,
+    reader: wire.Reader = .{},
+    output: std.ArrayList(u8) = .empty,
+    /// The bytes of `output` that have gone.
+    sent: usize = 0,
+    /// All bytes that have gone since the node is there.
+    sent_total: u64 = 0,
+    mailboxes: std.ArrayList(Mailbox) = .empty,
+    /// Free places of `mailboxes`.
+    free: std.ArrayList(u32) = .empty,
+    generation: u64 = 0,
+    topics: std.StringHashMapUnmanaged(*Topic) = .empty,
+    requests: std.AutoArrayHashMapUnmanaged(u32, Request) = .empty,
+    last_number: u32 = 0,
+    events: std.ArrayList(Event) = .empty,
+    events_taken: usize = 0,
+    /// Bytes of all messages that wait.
+    bytes: usize = 0,
+    swept_ms: u64 = 0,
+
+    const State = enum {
+        /// No hub was met yet: requests wait for the first one.
+        apart,
+        /// The hello is under way to the first hub.
+        greeting,
+        met,
+        /// The hub is lost: requests fail at once.
+        lost,
+        /// The hello is under way to the next hub.
+        greeting_again,
+    };
+
+    /// `id`: of no other node, ever.
+    pub fn init(gpa: std.mem.Allocator, id: u64) Node {
+        return .{ .gpa = gpa, .id = id };
+    }
+
+    pub fn deinit(node: *Node) void {
+        const gpa = node.gpa;
+        for (node.mailboxes.items) |*mailbox| {
+            for (mailbox.waiting()) |waiting| node.release(waiting.message);
+            mailbox.messages.deinit(gpa);
+            mailbox.topics.deinit(gpa);
+        }
+        var topics = node.topics.valueIterator();
+        while (topics.next()) |topic| node.freeTopic(topic.*);
+        node.mailboxes.deinit(gpa);
+        node.free.deinit(gpa);
+        node.topics.deinit(gpa);
+        node.requests.deinit(gpa);
+        node.events.deinit(gpa);
+        node.reader.deinit(gpa);
+        node.output.deinit(gpa);
+        node.* = undefined;
+    }
+
+    // ---- Mailboxes
+
+    const slot_bits = 20;
+    pub const mailboxes_max = 1 << slot_bits;
+
+    /// A mailbox, under a name that no other has.
+    pub fn open(node: *Node, user: u64) error{ OutOfMemory, TooMany }!u64 {
+        defer node.invariants();
+        const slot = node.free.pop() orelse try node.newPlace();
+        node.generation += 1;
+        const id = node.generation << slot_bits | slot;
+        node.mailboxes.items[slot] = .{ .id = id, .user = user };
+        return id;
+    }
+
+    fn newPlace(node: *Node) !u32 {
+        const slot = node.mailboxes.items.len;
+        if (slot == mailboxes_max) return error.TooMany;
+        // So that `close` never needs memory.
+        try node.free.ensureTotalCapacity(node.gpa, slot + 1);
+        try node.mailboxes.append(node.gpa, .{});
+        return @intCast(slot);
+    }
+
+    /// Ends its subscriptions; its messages are gone.
+    pub fn close(node: *Node, id: u64) void {
+        defer node.invariants();
+        const mailbox = node.find(id) orelse return;
+        node.empty(mailbox);
+        while (mailbox.topics.getLastOrNull()) |topic| node.leave(mailbox, topic);
+        mailbox.messages.deinit(node.gpa);
+        mailbox.topics.deinit(node.gpa);
+        mailbox.* = .{};
+        node.free.appendAssumeCapacity(slotOf(id));
+    }
+
+    fn slotOf(id: u64) u32 {
+        return @intCast(id & (mailboxes_max - 1));
+    }
+
+    fn find(node: *Node, id: u64) ?*Mailbox {
+        const slot = slotOf(id);
+        if (id == 0 or slot >= node.mailboxes.items.len) return null;
+        const mailbox = &node.mailboxes.items[slot];
+        return if (mailbox.id == id) mailbox else null;
+    }
+
+    /// The oldest message that is not expired; to be given back by `release`. Null: there is none, and the
+    /// next one makes a `mail` event.
+    pub fn take(node: *Node, id: u64, now_ms: u64) ?*Message {
+        defer node.invariants();
+        const mailbox = node.find(id) orelse return null;
+        node.expire(mailbox, now_ms);
+        const waiting = mailbox.waiting();
+        if (waiting.len == 0) {
+            mailbox.wanted = true;
+            return null;
+        }
+        const message = waiting[0].message;
+        message.references += 1;
+        node.drop(mailbox);
+        return message;
+    }
+
+    /// Whether `take` would find one.
+    pub fn has(node: *Node, id: u64, now_ms: u64) bool {
+        const mailbox = node.find(id) orelse return false;
+        node.expire(mailbox, now_ms);
+        return mailbox.waiting().len > 0;
+    }
+
+    pub fn release(node: *Node, message: *Message) void {
+        message.references -= 1;
+        if (message.references > 0) return;
+        node.bytes -= message.bytes.len;
+        node.gpa.free(message.bytes);
+        node.gpa.destroy(message);
+    }
+
+    fn expire(node: *Node, mailbox: *Mailbox, now_ms: u64) void {
+        while (mailbox.waiting().len > 0 and mailbox.waiting()[0].until_ms <= now_ms) node.drop(mailbox);
+    }
+
+    /// The oldest message goes.
+    fn drop(node: *Node, mailbox: *Mailbox) void {
+        const waiting = mailbox.waiting();
+        node.release(waiting[0].message);
+        mailbox.taken += 1;
+        if (waiting.len > 1 and mailbox.taken < limits.mailbox_messages_max) return;
+        const rest = waiting[1..];
+        std.mem.copyForwards(Waiting, mailbox.messages.items[0..rest.len], rest);
+        mailbox.messages.items.len = rest.len;
+        mailbox.taken = 0;
+        if (rest.len == 0) mailbox.messages.clearAndFree(node.gpa);
+    }
+
+    fn empty(node: *Node, mailbox: *Mailbox) void {
+        while (mailbox.waiting().len > 0) node.drop(mailbox);
+    }
+
+    /// False: the mailbox is full.
+    fn deliver(node: *Node, mailbox: *Mailbox, message: *Message, now_ms: u64) bool {
+        node.expire(mailbox, now_ms);
+        if (mailbox.waiting().len >= limits.mailbox_messages_max) return false;
+        if (node.bytes > limits.mailboxes_bytes_max) return false;
+        mailbox.messages.append(node.gpa, .{
+            .message = message,
+            .until_ms = now_ms + limits.message_life_ms,
+        }) catch return false;
+        message.references += 1;
+        if (mailbox.wanted) {
+            node.events.append(node.gpa, .{ .mail = .{ .mailbox = mailbox.id, .user = mailbox.user } }) catch
+                return true;
+            mailbox.wanted = false;
+        }
+        return true;
+    }
+
+    /// With a reference of the caller's.
+    fn newMessage(node: *Node, bytes: []const u8) !*Message {
+        const message = try node.gpa.create(Message);
+        errdefer node.gpa.destroy(message);
+        message.* = .{ .bytes = try node.gpa.dupe(u8, bytes), .references = 1 };
+        node.bytes += bytes.len;
+        return message;
+    }
+
+    // ---- Topics
+
+    fn freeTopic(node: *Node, topic: *Topic) void {
+        topic.mailboxes.deinit(node.gpa);
+        node.gpa.free(topic.name);
+        node.gpa.destroy(topic);
+    }
+
+    fn topicOf(node: *Node, name: []const u8) !*Topic {
+        if (node.topics.get(name)) |topic| return topic;
+        if (node.topics.count() == limits.node_topics_max) return error.TooMany;
+        try node.topics.ensureUnusedCapacity(node.gpa, 1);
+        const own = try node.gpa.dupe(u8, name);
+        errdefer node.gpa.free(own);
+        const topic = try node.gpa.create(Topic);
+        topic.* = .{ .name = own };
+        node.topics.putAssumeCapacityNoClobber(own, topic);
+        return topic;
+    }
+
+    fn join(node: *Node, mailbox: *Mailbox, topic: *Topic) !void {
+        if (topic.mailboxes.contains(mailbox.id)) return;
+        if (mailbox.topics.items.len == limits.channel_topics_max) return error.TooMany;
+        try mailbox.topics.ensureUnusedCapacity(node.gpa, 1);
+        try topic.mailboxes.put(node.gpa, mailbox.id, {});
+        mailbox.topics.appendAssumeCapacity(topic);
+    }
+
+    /// The last mailbox that leaves ends the topic here.
+    fn leave(node: *Node, mailbox: *Mailbox, topic: *Topic) void {
+        const at = std.mem.findScalar(*Topic, mailbox.topics.items, topic) orelse return;
+        _ = mailbox.topics.swapRemove(at);
+        assert(topic.mailboxes.swapRemove(mailbox.id));
+        for (node.requests.values()) |*waiting| if (waiting.subscribes) |*what| {
+            if (what.topic == topic and what.mailbox == mailbox.id) waiting.subscribes = null;
+        };
+        node.endUnused(topic);
+    }
+
+    fn endUnused(node: *Node, topic: *Topic) void {
+        if (topic.mailboxes.count() > 0) return;
+        // What is not said is said by the next hub's not being told of the topic.
+        node.say(&.{ .kind = .unsubscribe, .name = topic.name }) catch node.lose();
+        assert(node.topics.remove(topic.name));
+        node.freeTopic(topic);
+    }
+
+    // ---- Requests
+
+    /// The number of a request, which comes back with its reply.
+    pub const Asked = error{ OutOfMemory, TooMany, Unavailable, Gone }!u32;
+
+    pub fn subscribe(node: *Node, id: u64, topic_name: []const u8, now_ms: u64) Asked {
+        defer node.invariants();
+        return node.subscribeFor(null, id, topic_name, now_ms);
+    }
+
+    fn subscribeFor(
+        node: *Node,
+        origin: @FieldType(Request, "origin"),
+        id: u64,
+        name: []const u8,
+        now_ms: u64,
+    ) Asked {
+        const mailbox = node.find(id) orelse return error.Gone;
+        const topic = try node.topicOf(name);
+        node.join(mailbox, topic) catch |err| {
+            node.endUnused(topic);
+            return err;
+        };
+        errdefer node.leave(mailbox, topic);
+        const what: Request = .{
+            .asked_ms = now_ms,
+            .subscribes = .{ .mailbox = id, .topic = topic },
+            .origin = origin,
+        };
+        // A hub that is lost is told of all topics when it is there again.
+        if (node.state == .lost or node.state == .greeting_again) return node.enter(what);
+        return node.ask(.{ .kind = .subscribe, .name = name }, what);
+    }
+
+    /// Takes effect at once.
+    pub fn unsubscribe(node: *Node, id: u64, name: []const u8) void {
+        defer node.invariants();
+        const mailbox = node.find(id) orelse return;
+        node.leave(mailbox, node.topics.get(name) orelse return);
+    }
+
+    pub fn publish(
+        node: *Node,
+        name: []const u8,
+        bytes: []const u8,
+        exclude: []const u8,
+        now_ms: u64,
+    ) Asked {
+        return node.request(.{ .kind = .publish, .name = name, .extra = exclude, .payload = bytes }, now_ms);
+    }
+
+    pub fn send(node: *Node, name: []const u8, bytes: []const u8, now_ms: u64) Asked {
+        return node.request(.{ .kind = .send, .name = name, .payload = bytes }, now_ms);
+    }
+
+    /// Subscribes a channel of any node, or unsubscribes it.
+    pub fn change(
+        node: *Node,
+        kind: enum { add, discard },
+        name: []const u8,
+        topic: []const u8,
+        now_ms: u64,
+    ) Asked {
+        return node.request(.{
+            .kind = switch (kind) {
+                .add => .add,
+                .discard => .discard,
+            },
+            .name = name,
+            .extra = topic,
+        }, now_ms);
+    }
+
+    pub fn flush(node: *Node, now_ms: u64) Asked {
+        return node.request(.{ .kind = .flush }, now_ms);
+    }
+
+    fn request(node: *Node, frame: Frame, now_ms: u64) Asked {
+        defer node.invariants();
+        if (node.state == .lost or node.state == .greeting_again) return error.Unavailable;
+        return node.ask(frame, .{ .asked_ms = now_ms });
+    }
+
+    fn ask(node: *Node, frame: Frame, what: Request) Asked {
+        if (node.waitingBytes() + frame.size() > limits.node_output_bytes_max) return error.Unavailable;
+        const number = try node.enter(what);
+        errdefer _ = node.requests.swapRemove(number);
+        var numbered = frame;
+        numbered.number = number;
+        try node.say(&numbered);
+        node.requests.getPtr(number).?.sent_at = node.sent_total + node.waitingBytes();
+        return number;
+    }
+
+    fn enter(node: *Node, what: Request) Asked {
+        if (node.requests.count() == limits.requests_max) return error.TooMany;
+        while (true) {
+            node.last_number +%= 1;
+            if (node.last_number == 0 or node.requests.contains(node.last_number)) continue;
+            try node.requests.put(node.gpa, node.last_number, what);
+            return node.last_number;
+        }
+    }
+
+    /// Queues a frame, except for a hub that is lost.
+    fn say(node: *Node, frame: *const Frame) error{OutOfMemory}!void {
+        if (node.state == .lost or node.state == .greeting_again) return;
+        try frame.append(node.gpa, &node.output);
+    }
+
+    fn waitingBytes(node: *const Node) usize {
+        return node.output.items.len - node.sent;
+    }
+
+    /// Ends a request. A subscription that was not made is none.
+    fn finish(node: *Node, number: u32, code: Code) void {
+        const found = node.requests.fetchSwapRemove(number) orelse return;
+        const what = found.value;
+        if (code != .ok) if (what.subscribes) |subscribed| {
+            if (node.find(subscribed.mailbox)) |mailbox| node.leave(mailbox, subscribed.topic);
+        };
+        if (what.origin) |origin| {
+            node.answer(origin.node, origin.number, code) catch {};
+        } else node.events.append(node.gpa, .{ .reply = .{ .number = number, .code = code } }) catch {};
+    }
+
+    // ---- The hub
+
+    /// There is a connection to a hub.
+    pub fn connected(node: *Node) error{OutOfMemory}!void {
+        defer node.invariants();
+        switch (node.state) {
+            .apart, .lost => {},
+            .greeting, .met, .greeting_again => unreachable,
+        }
+        var hello: std.ArrayList(u8) = .empty;
+        defer hello.deinit(node.gpa);
+        const frame: Frame = .{ .kind = .hello, .number = wire.version, .node = node.id };
+        try frame.append(node.gpa, &hello);
+        assert(node.sent == 0);
+        try node.output.insertSlice(node.gpa, 0, hello.items);
+        for (node.requests.values()) |*waiting| {
+            if (waiting.sent_at != Request.never) waiting.sent_at += hello.items.len;
+        }
+        node.state = if (node.state == .apart) .greeting else .greeting_again;
+    }
+
+    /// The connection is gone, or is given up. Nothing if there is none.
+    pub fn lose(node: *Node) void {
+        defer node.invariants();
+        if (node.state == .lost) return;
+        node.state = .lost;
+        node.reader.deinit(node.gpa);
+        node.output.clearAndFree(node.gpa);
+        node.sent = 0;
+        var at: usize = node.requests.count();
+        while (at > 0) {
+            at -= 1;
+            if (at >= node.requests.count()) continue;
+            const found = node.requests.values()[at];
+            const number = node.requests.keys()[at];
+            if (found.origin != null) {
+                node.finish(number, .unknown);
+            } else if (found.subscribes == null) {
+                node.finish(number, if (found.sent_at <= node.sent_total) .unknown else .unavailable);
+            } else node.requests.values()[at].sent_at = Request.never;
+        }
+    }
+
+    pub fn isConnected(node: *const Node) bool {
+        return switch (node.state) {
+            .apart, .lost => false,
+            .greeting, .met, .greeting_again => true,
+        };
+    }
+
+    /// Whether a hub has answered.
+    pub fn isMet(node: *const Node) bool {
+        return node.state == .met;
+    }
+
+    /// The bytes for the hub that have not gone yet.
+    pub fn toSend(node: *const Node) []const u8 {
+        return node.output.items[node.sent..];
+    }
+
+    pub fn noteSent(node: *Node, count: usize) void {
+        defer node.invariants();
+        assert(count <= node.waitingBytes());
+        node.sent += count;
+        node.sent_total += count;
+        if (node.waitingBytes() > 0) return;
+        node.sent = 0;
+        if (node.output.capacity > output_kept_bytes) {
+            node.output.clearAndFree(node.gpa);
+        } else node.output.clearRetainingCapacity();
+    }
+
+    const output_kept_bytes = 64 << 10;
+
+    /// Bytes that the hub has sent. A hub that does not keep to the rules is lost.
+    pub fn receive(node: *Node, bytes: []const u8, now_ms: u64) void {
+        defer node.invariants();
+        node.reader.add(node.gpa, bytes) catch return node.lose();
+        while (node.isConnected()) {
+            const frame = (node.reader.next() catch return node.lose()) orelse return;
+            node.handle(&frame, now_ms) catch return node.lose();
+        }
+    }
+
+    fn handle(node: *Node, frame: *const Frame, now_ms: u64) !void {
+        if (!node.isMet()) return node.meet(frame);
+        switch (frame.kind) {
+            .done => node.finish(frame.number, frame.code),
+            .publication => try node.publication(frame, now_ms),
+            .mail => try node.answer(frame.node, frame.number, try node.mail(frame, now_ms)),
+            .join => try node.foreignJoin(frame, now_ms),
+            .leave => {
+                if (node.channel(frame.name)) |id| node.unsubscribe(id, frame.extra);
+                try node.answer(frame.node, frame.number, .ok);
+            },
+            .flushed => node.flushAll(),
+            else => return error.Malformed,
+        }
+    }
+
+    fn meet(node: *Node, frame: *const Frame) !void {
+        if (frame.kind != .welcome or frame.number != wire.version) return error.Malformed;
+        const again = node.state == .greeting_again;
+        node.state = .met;
+        if (!again) return;
+        var topics = node.topics.valueIterator();
+        while (topics.next()) |topic| try node.say(&.{ .kind = .subscribe, .name = topic.*.name });
+        for (node.requests.keys(), node.requests.values()) |number, *what| {
+            try node.say(&.{ .kind = .sync, .number = number });
+            what.sent_at = node.sent_total + node.waitingBytes();
+        }
+    }
+
+    fn answer(node: *Node, asker: u64, number: u32, code: Code) !void {
+        try node.say(&.{ .kind = .answer, .code = code, .node = asker, .number = number });
+    }
+
+    /// The mailbox of a channel here, by its name.
+    fn channel(node: *Node, name: []const u8) ?u64 {
+        const found = Channel.parse(name) orelse return null;
+        if (found.node != node.id or node.find(found.mailbox) == null) return null;
+        return found.mailbox;
+    }
+
+    /// For whoever has subscribed. A hub may tell of topics that were just left.
+    fn publication(node: *Node, frame: *const Frame, now_ms: u64) !void {
+        const topic = node.topics.get(frame.name) orelse return;
+        const message = try node.newMessage(frame.payload);
+        defer node.release(message);
+        for (topic.mailboxes.keys()) |id| {
+            if (frame.extra.len > 0 and node.isExcluded(frame.extra, id)) continue;
+            _ = node.deliver(node.find(id).?, message, now_ms);
+        }
+    }
+
+    fn isExcluded(node: *const Node, names: []const u8, id: u64) bool {
+        var each = std.mem.tokenizeScalar(u8, names, ' ');
+        while (each.next()) |name| {
+            const found = Channel.parse(name) orelse continue;
+            if (found.node == node.id and found.mailbox == id) return true;
+        }
+        return false;
+    }
+
+    /// A message for one channel: the one that it names, or one of those that have subscribed to the topic.
+    fn mail(node: *Node, frame: *const Frame, now_ms: u64) !Code {
+        if (Channel.parse(frame.name) != null) {
+            const id = node.channel(frame.name) orelse return .gone;
+            const message = try node.newMessage(frame.payload);
+            defer node.release(message);
+            return if (node.deliver(node.find(id).?, message, now_ms)) .ok else .full;
+        }
+        const topic = node.topics.get(frame.name) orelse return .gone;
+        const message = try node.newMessage(frame.payload);
+        defer node.release(message);
+        const mailboxes = topic.mailboxes.keys();
+        for (mailboxes) |_| {
+            topic.turn +%= 1;
+            const id = mailboxes[topic.turn % mailboxes.len];
+            if (node.deliver(node.find(id).?, message, now_ms)) return .ok;
+        }
+        return .full;
+    }
+
+    fn foreignJoin(node: *Node, frame: *const Frame, now_ms: u64) !void {
+        const id = node.channel(frame.name) orelse return node.answer(frame.node, frame.number, .gone);
+        if (!wire.isName(frame.extra)) return error.Malformed;
+        _ = node.subscribeFor(.{ .node = frame.node, .number = frame.number }, id, frame.extra, now_ms) catch
+            return node.answer(frame.node, frame.number, .too_many);
+    }
+
+    /// Subscriptions that are under way are told that they are none: the hub may have them before the flush
+    /// or behind it.
+    fn flushAll(node: *Node) void {
+        var at: usize = node.requests.count();
+        while (at > 0) {
+            at -= 1;
+            if (at < node.requests.count() and node.requests.values()[at].subscribes != null) {
+                node.finish(node.requests.keys()[at], .flushed);
+            }
+        }
+        for (node.mailboxes.items) |*mailbox| {
+            if (mailbox.id == 0) continue;
+            node.empty(mailbox);
+            while (mailbox.topics.getLastOrNull()) |topic| node.leave(mailbox, topic);
+        }
+    }
+
+    // ---- Time
+
+    const sweep_ms = 5000;
+
+    /// To be called once a second: ends what has waited for too long. True: the connection is to be given up,
+    /// because a request would go out that its caller has been told is none.
+    pub fn tick(node: *Node, now_ms: u64) bool {
+        defer node.invariants();
+        var lost = false;
+        var at: usize = node.requests.count();
+        while (at > 0) {
+            at -= 1;
+            if (at >= node.requests.count()) continue;
+            const what = node.requests.values()[at];
+            if (now_ms < what.asked_ms + limits.request_ms) continue;
+            const number = node.requests.keys()[at];
+            const is_sent = what.sent_at <= node.sent_total;
+            if (!is_sent and what.subscribes == null) lost = true;
+            node.finish(number, if (is_sent and what.subscribes == null) .unknown else .unavailable);
+        }
+        if (lost) node.lose();
+        if (node.bytes > 0 and now_ms -% node.swept_ms >= sweep_ms) {
+            node.swept_ms = now_ms;
+            for (node.mailboxes.items) |*mailbox| node.expire(mailbox, now_ms);
+        }
+        return lost;
+    }
+
+    /// Whether there is anything that `tick` may end.
+    pub fn hasDeadlines(node: *const Node) bool {
+        return node.requests.count() > 0 or node.bytes > 0;
+    }
+
+    /// What has happened, in order.
+    pub fn next(node: *Node) ?Event {
+        while (node.events_taken < node.events.items.len) {
+            const event = node.events.items[node.events_taken];
+            node.events_taken += 1;
+            switch (event) {
+                .reply => return event,
+                .mail => |about| if (node.find(about.mailbox) != null) return event,
+            }
+        }
+        node.events.clearRetainingCapacity();
+        node.events_taken = 0;
+        return null;
+    }
+
+    pub fn invariants(node: *Node) void {
+        if (!std.debug.runtime_safety or node.mailboxes.items.len > checked_mailboxes_max) return;
+        var memberships: usize = 0;
+        var open_count: usize = 0;
+        for (node.mailboxes.items) |*mailbox| {
+            if (mailbox.id == 0) {
+                assert(mailbox.topics.items.len == 0 and mailbox.messages.items.len == 0);
+                continue;
+            }
+            open_count += 1;
+            memberships += mailbox.topics.items.len;
+            assert(mailbox.waiting().len <= limits.mailbox_messages_max);
+            assert(mailbox.topics.items.len <= limits.channel_topics_max);
+            for (mailbox.topics.items) |topic| assert(topic.mailboxes.contains(mailbox.id));
+        }
+        assert(open_count + node.free.items.len == node.mailboxes.items.len);
+        var topics = node.topics.valueIterator();
+        while (topics.next()) |topic| {
+            assert(topic.*.mailboxes.count() > 0);
+            memberships -= topic.*.mailboxes.count();
+        }
+        assert(memberships == 0);
+        assert(node.requests.count() <= limits.requests_max);
+        assert((node.state != .lost) or node.output.items.len == 0);
+    }
+
+    /// With more mailboxes a look at all of them after each message would be what the node does.
+    const checked_mailboxes_max = 32;
+};

@@ -1,0 +1,272 @@
+//! The frames that a hub and its nodes exchange over a Unix stream socket: one layout for all kinds, so that
+//! there is one function that writes and one that reads.
+//! Does not know: sockets, and what a frame does.
+//!
+//!     4 bytes of the rest | 1 kind | 1 code | 2 bytes of the name | 4 number | 8 node | 4 bytes of extra
+//!     name | extra | payload
+//!
+//! Integers are little-endian.
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+
+/// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
+pub const version = 1;
+
+/// The fields that a kind uses besides are named in its comment.
+pub const Kind = enum(u8) {
+    // From a node to its hub.
+    /// number: version; node: the node's id.
+    hello,
+    /// name: topic; number: of the request that `done` answers, 0: none does.
+    subscribe,
+    /// name: topic.
+    unsubscribe,
+    /// name: topic; extra: names of channels without it, between spaces; payload; number.
+    publish,
+    /// name: channel or topic; payload; number.
+    send,
+    /// name: channel; extra: topic; number.
+    add,
+    discard,
+    /// Ends all subscriptions and drops all messages, everywhere; number.
+    flush,
+    /// Answered when all that the node has said before was done; number.
+    sync,
+    /// What became of `mail`, `join` or `leave`: code; their node and number.
+    answer,
+
+    // From a hub to a node.
+    /// number: version.
+    welcome,
+    /// number, code.
+    done,
+    /// name: topic; extra; payload.
+    publication,
+    /// name: channel, or a topic of which one channel gets it; payload; node and number: for `answer`.
+    mail,
+    /// name: channel; extra: topic; node and number: for `answer`.
+    join,
+    leave,
+    flushed,
+};
+
+/// What became of a request.
+pub const Code = enum(u8) {
+    ok,
+    /// There is no such channel: it has ended, or never was.
+    gone,
+    /// The channel's mailbox is full.
+    full,
+    /// A limit of limits.zig is reached.
+    too_many,
+    /// The hub cannot be reached, and has not heard of it.
+    unavailable,
+    /// The hub has, and what became of it is not known.
+    unknown,
+    /// A flush has ended the subscription that was asked for.
+    flushed,
+    /// The name is that of no channel.
+    no_channel,
+};
+
+pub const Frame = struct {
+    kind: Kind,
+    code: Code = .ok,
+    number: u32 = 0,
+    node: u64 = 0,
+    name: []const u8 = "",
+    extra: []const u8 = "",
+    payload: []const u8 = "",
+
+    /// Bytes on the wire.
+    pub fn size(frame: *const Frame) usize {
+        return head_bytes + frame.name.len + frame.extra.len + frame.payload.len;
+    }
+
+    /// Appends it to bytes that are to be sent.
+    pub fn append(frame: *const Frame, gpa: std.mem.Allocator, list: *std.ArrayList(u8)) !void {
+        assert(frame.name.len <= limits.name_bytes_max and frame.extra.len <= limits.exclude_bytes_max);
+        assert(frame.payload.len <= limits.message_bytes_max);
+        try list.ensureUnusedCapacity(gpa, frame.size());
+        const head = list.addManyAsArrayAssumeCapacity(head_bytes);
+        std.mem.writeInt(u32, head[0..4], @intCast(frame.size() - 4), .little);
+        head[4] = @backingInt(frame.kind);
+        head[5] = @backingInt(frame.code);
+        std.mem.writeInt(u16, head[6..8], @intCast(frame.name.len), .little);
+        std.mem.writeInt(u32, head[8..12], frame.number, .little);
+        std.mem.writeInt(u64, head[12..20], frame.node, .little);
+        std.mem.writeInt(u32, head[20..24], @intCast(frame.extra.len), .little);
+        list.appendSliceAssumeCapacity(frame.name);
+        list.appendSliceAssumeCapacity(frame.extra);
+        list.appendSliceAssumeCapacity(frame.payload);
+    }
+};
+
+const head_bytes = 24;
+const frame_bytes_max = head_bytes + limits.name_bytes_max + limits.exclude_bytes_max +
+    limits.message_bytes_max;
+
+/// Bytes that have come, and the frames in them.
+pub const Reader = struct {
+    bytes: std.ArrayList(u8) = .empty,
+    /// The first byte that is in no frame yet.
+    at: usize = 0,
+
+    pub fn deinit(reader: *Reader, gpa: std.mem.Allocator) void {
+        reader.bytes.deinit(gpa);
+        reader.* = .{};
+    }
+
+    /// Ends what `next` has returned.
+    pub fn add(reader: *Reader, gpa: std.mem.Allocator, bytes: []const u8) !void {
+        const rest = reader.bytes.items.len - reader.at;
+        std.mem.copyForwards(u8, reader.bytes.items[0..rest], reader.bytes.items[reader.at..]);
+        reader.bytes.items.len = rest;
+        reader.at = 0;
+        if (rest == 0 and reader.bytes.capacity > kept_bytes) reader.bytes.clearAndFree(gpa);
+        try reader.bytes.appendSlice(gpa, bytes);
+    }
+
+    /// Memory of a long frame goes back when that was read.
+    const kept_bytes = 128 << 10;
+
+    /// The next whole frame; its slices are good until `add`.
+    pub fn next(reader: *Reader) error{Malformed}!?Frame {
+        const bytes = reader.bytes.items[reader.at..];
+        if (bytes.len < 4) return null;
+        const len = @as(usize, std.mem.readInt(u32, bytes[0..4], .little)) + 4;
+        if (len < head_bytes or len > frame_bytes_max) return error.Malformed;
+        if (bytes.len < len) return null;
+        reader.at += len;
+        return try read(bytes[0..len]);
+    }
+
+    fn read(bytes: []const u8) error{Malformed}!Frame {
+        const name_len = std.mem.readInt(u16, bytes[6..8], .little);
+        const extra_len = std.mem.readInt(u32, bytes[20..24], .little);
+        if (name_len > limits.name_bytes_max or extra_len > limits.exclude_bytes_max) return error.Malformed;
+        const payload_at = head_bytes + @as(usize, name_len) + extra_len;
+        if (payload_at > bytes.len or bytes.len - payload_at > limits.message_bytes_max) {
+            return error.Malformed;
+        }
+        return .{
+            .kind = std.enums.fromInt(Kind, bytes[4]) orelse return error.Malformed,
+            .code = std.enums.fromInt(Code, bytes[5]) orelse return error.Malformed,
+            .number = std.mem.readInt(u32, bytes[8..12], .little),
+            .node = std.mem.readInt(u64, bytes[12..20], .little),
+            .name = bytes[head_bytes..][0..name_len],
+            .extra = bytes[head_bytes + @as(usize, name_len) ..][0..extra_len],
+            .payload = bytes[payload_at..],
+        };
+    }
+};
+
+/// Whether channels and topics may be called this: letters, digits, and `.`, `-`, `_`, `:`.
+pub fn isName(name: []const u8) bool {
+    if (name.len == 0 or name.len > limits.name_bytes_max) return false;
+    for (name) |c| switch (c) {
+        'a'...'z', 'A'...'Z', '0'...'9', '.', '-', '_', ':' => {},
+        else => return false,
+    };
+    return true;
+}
+
+/// The name of a connection's channel: the node that has its mailbox, and the mailbox's number there. A node
+/// draws its id when it starts, so that the name of an interpreter that is gone names nothing.
+pub const Channel = struct {
+    node: u64,
+    mailbox: u64,
+
+    const prefix = "conn.";
+    const digits = 16;
+    /// The bytes of each name.
+    pub const name_bytes = prefix.len + digits + 1 + digits;
+
+    pub fn write(channel: Channel, buffer: *[name_bytes]u8) []const u8 {
+        return std.fmt.bufPrint(buffer, prefix ++ "{x:0>16}.{x}", .{ channel.node, channel.mailbox }) catch
+            unreachable;
+    }
+
+    /// Null: the name is no connection's.
+    pub fn parse(name: []const u8) ?Channel {
+        if (!std.mem.startsWith(u8, name, prefix)) return null;
+        const rest = name[prefix.len..];
+        if (rest.len < digits + 2 or rest[digits] != '.') return null;
+        return .{
+            .node = number(rest[0..digits]) orelse return null,
+            .mailbox = number(rest[digits + 1 ..]) orelse return null,
+        };
+    }
+
+    fn number(text: []const u8) ?u64 {
+        if (text.len == 0 or text.len > digits) return null;
+        var value: u64 = 0;
+        for (text) |c| value = value << 4 | switch (c) {
+            '0'...'9' => c - '0',
+            'a'...'f' => c - 'a' + 10,
+            else => return null,
+        };
+        return value;
+    }
+};
+
+const testing = std.testing;
+
+test "a frame comes out as it went in, at every split point" {
+    const gpa = testing.allocator;
+    var bytes: std.ArrayList(u8) = .empty;
+    defer bytes.deinit(gpa);
+    const sent = [_]Frame{
+        .{ .kind = .publish, .number = 7, .name = "a.b", .extra = "conn.1 conn.2", .payload = "hello" },
+        .{ .kind = .answer, .code = .full, .node = 1 << 63, .number = 1 },
+    };
+    for (&sent) |*frame| try frame.append(gpa, &bytes);
+    for (0..bytes.items.len) |split| {
+        var reader: Reader = .{};
+        defer reader.deinit(gpa);
+        var found: usize = 0;
+        for ([_][]const u8{ bytes.items[0..split], bytes.items[split..] }) |part| {
+            try reader.add(gpa, part);
+            while (try reader.next()) |frame| : (found += 1) try testing.expectEqualDeep(sent[found], frame);
+        }
+        try testing.expectEqual(sent.len, found);
+    }
+}
+
+test "a frame that says what cannot be is malformed" {
+    const gpa = testing.allocator;
+    var good: std.ArrayList(u8) = .empty;
+    defer good.deinit(gpa);
+    const frame: Frame = .{ .kind = .publish, .name = "topic", .payload = "x" };
+    try frame.append(gpa, &good);
+    const wrong = [_]struct { usize, u8 }{
+        .{ 3, 1 }, // longer than all frames
+        .{ 0, 19 }, // shorter than a head
+        .{ 4, 250 }, // no kind
+        .{ 5, 250 }, // no code
+        .{ 6, 101 }, // a name that is too long
+        .{ 22, 1 }, // more extra than there are bytes
+    };
+    for (wrong) |change| {
+        var reader: Reader = .{};
+        defer reader.deinit(gpa);
+        try reader.add(gpa, good.items);
+        reader.bytes.items[change[0]] = change[1];
+        try testing.expectError(error.Malformed, reader.next());
+    }
+}
+
+test "names of channels" {
+    var buffer: [Channel.name_bytes]u8 = undefined;
+    const channel: Channel = .{ .node = 0xab, .mailbox = 0x100001 };
+    const name = channel.write(&buffer);
+    try testing.expectEqualStrings("conn.00000000000000ab.100001", name);
+    try testing.expect(isName(name));
+    try testing.expectEqual(channel, Channel.parse(name).?);
+    for ([_][]const u8{
+        "conn.", "conn.1.1", "chat.room", "conn.00000000000000ab.", "conn.00000000000000ab.x",
+    }) |other| try testing.expectEqual(null, Channel.parse(other));
+    const long: [101]u8 = @splat('a');
+    try testing.expect(!isName("") and !isName("a b") and !isName(&long) and isName(long[1..]));
+}

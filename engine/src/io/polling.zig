@@ -1,0 +1,81 @@
+//! Job: stream sockets for who waits with poll: few of them, and no connection of a client.
+//! Does not know: what goes through them.
+const std = @import("std");
+const sys = @import("sys.zig");
+const system = std.posix.system;
+
+/// A descriptor, and what is wanted of it.
+pub const Poll = struct {
+    inner: system.pollfd,
+
+    /// `fd` < 0: it is never ready.
+    pub fn read(fd: sys.Fd) Poll {
+        return .{ .inner = .{ .fd = fd, .events = system.POLL.IN, .revents = 0 } };
+    }
+
+    pub fn readOrWrite(fd: sys.Fd) Poll {
+        return .{ .inner = .{ .fd = fd, .events = system.POLL.IN | system.POLL.OUT, .revents = 0 } };
+    }
+
+    /// Whether there is something to read, or the end.
+    pub fn isReadable(poll: *const Poll) bool {
+        return poll.inner.revents & ~@as(i16, system.POLL.OUT) != 0;
+    }
+};
+
+/// Waits until one of them is ready, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+pub fn wait(polls: []Poll, timeout_ms: i32) void {
+    for (polls) |*poll| poll.inner.revents = 0;
+    const rc = system.poll(@ptrCast(polls.ptr), @intCast(polls.len), timeout_ms);
+    if (sys.errno(rc) != .SUCCESS) for (polls) |*poll| {
+        poll.inner.revents = 0;
+    };
+}
+
+/// What a socket did without waiting.
+pub const Outcome = union(enum) {
+    /// So many bytes.
+    done: usize,
+    blocked,
+    /// The other end is gone.
+    ended,
+};
+
+/// Receives what is there.
+pub fn receive(fd: sys.Fd, buffer: []u8) Outcome {
+    return switch (sys.receive(fd, buffer)) {
+        .done => |count| if (count == 0) .ended else .{ .done = count },
+        .blocked => .blocked,
+        .failed => .ended,
+    };
+}
+
+/// Sends as many of the bytes as the kernel takes.
+pub fn send(fd: sys.Fd, bytes: []const u8) Outcome {
+    return switch (sys.send(fd, &.{.{ .base = bytes.ptr, .len = bytes.len }}, false)) {
+        .done => |count| .{ .done = count },
+        .blocked => .blocked,
+        .failed => .ended,
+    };
+}
+
+const testing = std.testing;
+
+test "a socket is readable when bytes have come, and at its end" {
+    const ours, const theirs = try @import("streams.zig").pair();
+    defer sys.close(ours);
+    var polls = [_]Poll{ .read(-1), .read(ours), .readOrWrite(ours) };
+    wait(&polls, 0);
+    try testing.expect(!polls[0].isReadable() and !polls[1].isReadable() and !polls[2].isReadable());
+    var buffer: [8]u8 = undefined;
+    try testing.expectEqual(Outcome.blocked, receive(ours, &buffer));
+    try testing.expectEqual(Outcome{ .done = 2 }, send(theirs, "hi"));
+    wait(&polls, -1);
+    try testing.expect(polls[1].isReadable());
+    try testing.expectEqual(Outcome{ .done = 2 }, receive(ours, &buffer));
+    sys.close(theirs);
+    wait(&polls, -1);
+    try testing.expect(polls[1].isReadable());
+    try testing.expectEqual(Outcome.ended, receive(ours, &buffer));
+    try testing.expectEqual(Outcome.ended, send(ours, "x"));
+}

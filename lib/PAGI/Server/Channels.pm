@@ -1,0 +1,259 @@
+package PAGI::Server::Channels;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use Peregrine;
+
+# An object is [ node, mailbox, name of the channel ]: xs/pagi/channels.c makes one for each scope.
+use constant { NODE => 0, MAILBOX => 1, CHANNEL => 2 };
+
+my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
+
+# For scopes of Perl's.
+sub new {
+    my ($class, $node, $mailbox, $channel) = @_;
+    return bless [ $node, $mailbox, $channel ], $class;
+}
+
+sub _problem {
+    my ($what, $name) = @_;
+    return if defined $name && !ref $name && $name =~ $NAME;
+    return Future->fail($what eq 'channel' ? 'InvalidChannelName' : 'InvalidTopicName',
+        $what, 'a name has 1 to 100 letters, digits, and . - _ :');
+}
+
+# The bytes of a message, or a failed Future.
+sub _encoded {
+    my ($message) = @_;
+    my ($bytes, $failure, $detail) = Peregrine::encode_message($message);
+    return $bytes if defined $bytes;
+    return (undef, Future->fail($failure, $failure eq 'MessageTooLarge' ? 'size' : 'message', $detail));
+}
+
+sub send {
+    my ($self, $channel, $message) = @_;
+    my $failed = _problem(channel => $channel);
+    return $failed if $failed;
+    (my $bytes, $failed) = _encoded($message);
+    return $failed // $self->[NODE]->ask(send => (name => $channel, bytes => $bytes));
+}
+
+sub publish {
+    my ($self, $topic, $message, %options) = @_;
+    my $failed = _problem(topic => $topic);
+    return $failed if $failed;
+    my $exclude = delete $options{exclude};
+    return Future->fail('InvalidOption', 'option', join ', ', sort keys %options) if %options;
+    my @excluded = grep { defined } ref $exclude eq 'ARRAY' ? @$exclude : $exclude;
+    $failed //= _problem(channel => $_) for @excluded;
+    return $failed if $failed;
+    (my $bytes, $failed) = _encoded($message);
+    return $failed // $self->[NODE]->ask(publish => (name => $topic, bytes => $bytes, extra => "@excluded"));
+}
+
+sub subscribe {
+    my ($self, $topic) = @_;
+    my $failed = _problem(topic => $topic);
+    return $failed // $self->[NODE]->ask(subscribe => (name => $topic, mailbox => $self->[MAILBOX]));
+}
+
+sub unsubscribe {
+    my ($self, $topic) = @_;
+    my $failed = _problem(topic => $topic);
+    return $failed if $failed;
+    $self->[NODE]->unsubscribe($self->[MAILBOX], $topic);
+    return Future->done(1);
+}
+
+sub flush {
+    my ($self) = @_;
+    return $self->[NODE]->ask('flush');
+}
+
+# ---- By the names of Django Channels ------------------------------------------------------------
+
+sub group_send { my ($self, @args) = @_; return $self->publish(@args) }
+
+sub group_add {
+    my ($self, $topic, $channel) = @_;
+    return $self->subscribe($topic) if !defined $channel || $channel eq $self->[CHANNEL];
+    return $self->_group(add => $topic, $channel);
+}
+
+sub group_discard {
+    my ($self, $topic, $channel) = @_;
+    return $self->unsubscribe($topic) if !defined $channel || $channel eq $self->[CHANNEL];
+    return $self->_group(discard => $topic, $channel);
+}
+
+sub _group {
+    my ($self, $kind, $topic, $channel) = @_;
+    my $failed = _problem(topic => $topic) // _problem(channel => $channel);
+    return $failed // $self->[NODE]->ask($kind => (name => $channel, extra => $topic));
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Channels - messages between the connections of all workers
+
+=head1 SYNOPSIS
+
+    # pagi-server --channels --workers 4 chat.pl
+    use Future::AsyncAwait;
+
+    async sub {
+        my ($scope, $receive, $send) = @_;
+        die "WebSockets only\n" if $scope->{type} ne 'websocket';
+        my ($channels, $me) = @{$scope}{qw(pagi.channels pagi.channel)};
+
+        await $send->({ type => 'websocket.accept' });
+        await $channels->subscribe('chat.room');
+        while (1) {
+            my $event = await $receive->();
+            last if $event->{type} eq 'websocket.disconnect';
+            if ($event->{type} eq 'websocket.receive') {
+                my $message = { type => 'chat.message', text => $event->{text} };
+                await $channels->publish('chat.room', $message, exclude => $me);
+            }
+            elsif ($event->{type} eq 'chat.message') {
+                await $send->({ type => 'websocket.send', text => $event->{text} });
+            }
+        }
+    };
+
+=head1 DESCRIPTION
+
+The channels of PAGI's design document (C<docs/design/channel-layer.mkdn> in PAGI's repository) by the server
+itself. With the option C<channels> each scope, C<lifespan> included, has two more keys:
+
+=over 4
+
+=item C<pagi.channels>
+
+An object of this class.
+
+=item C<pagi.channel>
+
+The name of this connection's channel, which no other connection of any worker has, ever. The channel lasts as
+long as the request: it ends when the client has gone, C<$receive> has given its last event, or the
+application returns, whichever is first. A C<lifespan>'s ends with its last answer.
+
+=back
+
+Messages for the channel come by C<$receive>, between the events of the scope; applications tell them by their
+type. Where there are both, they take turns.
+
+A server with workers starts a process for it, the hub, which is started again if it dies; in a server
+without, it is a thread. Programs that take over from each other (C<USR2>) share one hub. Messages reach
+connections of all workers on this machine; no further. Linux only.
+
+=head2 What is promised
+
+A message comes once at most. Messages of one sender come in their order, and those of a topic come in the
+same order to all. A message that waits for C<$receive> for 60 s is gone. There is no history: who subscribes
+gets what is published later.
+
+    What dies         What is lost
+    a client          the messages of its channel
+    a worker          the messages of its channels, and what it was sending
+    all workers, HUP  likewise: channels end with their connections
+    a program, USR2   nothing while both run; what is under way when the old one ends
+    the hub           what is under way: a call fails, with Unknown if the hub may have heard of it, with
+                      Unavailable otherwise, and so do further ones, for some hundredths of a second;
+                      subscriptions stay
+
+No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
+
+=head2 Messages
+
+A message is a hash reference with a C<type>, a string. The server's own events begin with C<http.>,
+C<websocket.>, C<sse.> and C<lifespan.>; such types are refused, because who published one would forge an
+event. Values are strings, of bytes or of characters, numbers, C<undef>, true and false (of Perl, or of a
+module for JSON), lists and hashes, at most 64 within each other. With all its keys a message has at most
+1 MiB.
+
+=head1 METHODS
+
+Each returns a L<Future>. Names are made of letters, digits, and C<.>, C<->, C<_>, C<:>, of at most 100
+characters.
+
+=head2 send
+
+    my $is_there = await $channels->send($channel, { type => 'task.result', result => 42 });
+
+Sends a message to one channel. Done with 1 when it is in the channel's mailbox, with 0 if there is no such
+channel any more. If the name is that of a topic, one of the channels that have subscribed to it gets the
+message, by turns: a pool of workers, of which each has subscribed.
+
+=head2 publish, group_send
+
+    await $channels->publish($topic, { type => 'chat.message', text => 'Hello' });
+    await $channels->publish($topic, $message, exclude => $scope->{'pagi.channel'});
+    await $channels->publish($topic, $message, exclude => [ $one, $other ]);
+
+Sends a message to all channels that have subscribed to a topic, but not to those that are excluded. Done when
+the message is on its way to all workers. Channels whose mailboxes are full do not get it.
+
+=head2 subscribe, unsubscribe
+
+    await $channels->subscribe($topic);
+    await $channels->unsubscribe($topic);
+
+To subscribe twice, or to end what is none, does nothing. A subscription ends with its channel at the latest;
+while that is open it does not expire. A channel has at most 1000.
+
+=head2 group_add, group_discard
+
+    await $channels->group_add($topic, $channel);
+    await $channels->group_discard($topic, $channel);
+
+The same for any channel, of whichever worker: to know its name is the right to do so.
+
+=head2 flush
+
+    await $channels->flush;
+
+For tests: drops all messages that wait, and ends all subscriptions, of all workers.
+
+=head2 new
+
+    my $channels = PAGI::Server::Channels->new($node, $mailbox, $name);
+
+For the server.
+
+=head1 FAILURES
+
+The message of a failure is a name:
+
+    ChannelFull         send: 100 messages wait in the channel, or 64 MiB in its worker
+    MessageTooLarge     the message has more than 1 MiB, or all names of `exclude` together 64 KiB
+    InvalidMessage      the message is no hash, has no type or a reserved one, or a value that cannot be sent
+    InvalidChannelName
+    InvalidTopicName
+    TooMany             subscriptions of one channel, or calls that wait for an answer (10,000)
+    Unavailable         there is no hub now: the call has had no effect
+    Unknown             the hub went, or did not answer: the call may have had an effect
+    InvalidOption       publish knows only exclude
+
+    my $sent = await $channels->send($to, $message)->catch(sub {
+        my ($name, $category, @details) = @_;
+        return 0 if $name eq 'ChannelFull';
+        die "$name\n";
+    });
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,299 @@
+package Peregrine::Node;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use Peregrine;
+use Scalar::Util qw(weaken);
+use Socket       qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
+
+# Of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
+use constant { CONNECTED => 1, WRITES => 2, DEADLINES => 4 };
+use constant {
+    GONE        => 1,
+    FULL        => 2,
+    TOO_MANY    => 3,
+    UNAVAILABLE => 4,
+    UNKNOWN     => 5,
+    NAME        => 6,
+    TOO_LARGE   => 7,
+};
+my %KINDS = (subscribe => 1, publish => 2, send => 3, add => 4, discard => 5, flush => 6);
+
+# Seconds between looks at what waits for an answer.
+use constant TICK_S => 1;
+
+# Seconds until the next attempt to join a hub, the first and the longest.
+use constant { AGAIN_S => 0.02, AGAIN_MAX_S => 1 };
+
+# See Peregrine::Threads.
+sub CLONE_SKIP                        { return 1 }
+sub Peregrine::NodeHandle::CLONE_SKIP { return 1 }
+
+# `join`: the socket that leads to the hub.
+sub new {
+    my ($class, %args) = @_;
+    my $handle = Peregrine::NodeHandle->new or die "no memory for a node of the hub\n";
+    my $self   = bless {
+        %args{qw(loop join)},
+        handle => $handle,
+        asked  => {},
+        mail   => {},
+        again  => AGAIN_S,
+        pid    => $$,
+    }, $class;
+    weaken($self->{loop});
+    $self->_join;
+    return $self;
+}
+
+sub handle { return $_[0]{handle} }
+
+# ---- The connection -----------------------------------------------------------------------------
+
+# The hub, or the next one, finds our end of a new connection in the join socket.
+sub _join {
+    my ($self) = @_;
+    delete $self->{timer};
+    socketpair my $here, my $there, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return $self->_join_later;
+    Peregrine::hide_from_forks(fileno $_, 1) for $here, $there;
+    my $sent = Peregrine::send_descriptors(fileno $self->{join}, 'j', fileno $there);
+    Peregrine::hide_from_forks(fileno $there, 0);
+    close $there;
+    return $self->_join_later if !$sent || !$self->{handle}->connected(fileno $here);
+    $self->{socket} = $here;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_io(handle => $here, on_read_ready => sub { $weak && $weak->_poll });
+    $self->_poll;
+    return;
+}
+
+sub _join_later {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    $self->{timer} =
+        $self->{loop}->watch_time(after => $self->{again}, code => sub { $weak && $weak->_join });
+    $self->{again} = $self->{again} * 2 < AGAIN_MAX_S ? $self->{again} * 2 : AGAIN_MAX_S;
+    return;
+}
+
+# The watches go before the socket is closed.
+sub _leave {
+    my ($self) = @_;
+    my $socket = delete $self->{socket} or return;
+    $self->{loop}->unwatch_io(handle => $socket, on_read_ready => 1) if $self->{loop};
+    $self->_watch_writing($socket, 0);
+    Peregrine::hide_from_forks(fileno $socket, 0);
+    close $socket;
+    return;
+}
+
+sub _watch_writing {
+    my ($self, $socket, $wanted) = @_;
+    return if !$wanted == !$self->{writes} || !$self->{loop};
+    $self->{writes} = $wanted;
+    return $self->{loop}->unwatch_io(handle => $socket, on_write_ready => 1) if !$wanted;
+    weaken(my $weak = $self);
+    $self->{loop}->watch_io(handle => $socket, on_write_ready => sub { $weak && $weak->_poll });
+    return;
+}
+
+# Something has come, there is room again, or time has passed.
+sub _poll {
+    my ($self) = @_;
+    return if $self->{pid} != $$;
+    my $flags = $self->{handle}->poll;
+    $self->_tell_events;
+    return if $self->{is_over};
+    if ($flags & CONNECTED) {
+        $self->{again} = AGAIN_S;
+        $self->_watch_writing($self->{socket}, $flags & WRITES ? 1 : 0);
+    }
+    elsif ($self->{socket}) {
+        $self->_leave;
+        $self->_join_later;
+    }
+    $self->_tick_later if $flags & DEADLINES;
+    return;
+}
+
+sub _tick_later {
+    my ($self) = @_;
+    return if $self->{tick};
+    weaken(my $weak = $self);
+    $self->{tick} = $self->{loop}->watch_time(
+        after => TICK_S,
+        code  => sub {
+            return if !$weak;
+            delete $weak->{tick};
+            $weak->_poll;
+        }
+    );
+    return;
+}
+
+sub _tell_events {
+    my ($self) = @_;
+    while (my ($number, $result, $mailbox) = $self->{handle}->next) {
+        if (!$number) {
+            my $code = $self->{mail}{$mailbox};
+            $code->() if $code;
+            next;
+        }
+        my ($future, @told) = @{ delete $self->{asked}{$number} || next };
+        _settle($future, $result, @told) if !$future->is_ready;
+    }
+    return;
+}
+
+sub end {
+    my ($self) = @_;
+    return if $self->{is_over}++ || $self->{pid} != $$;
+    $self->_leave;
+    my $loop = $self->{loop} or return;
+    $loop->unwatch_time($_) for grep { defined } delete @{$self}{qw(timer tick)};
+    for my $asked (map { $_->[0] } values %{ delete $self->{asked} }) {
+        $asked->fail('Unknown', 'unknown') if !$asked->is_ready;
+    }
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    $self->end if ${^GLOBAL_PHASE} ne 'DESTRUCT';
+    return;
+}
+
+# ---- Requests -----------------------------------------------------------------------------------
+
+# The names of failures, with their categories.
+my %FAILURES = (
+    FULL()        => [qw(ChannelFull channel)],
+    TOO_MANY()    => [qw(TooMany limit)],
+    UNAVAILABLE() => [qw(Unavailable hub)],
+    UNKNOWN()     => [qw(Unknown hub)],
+    NAME()        => [qw(InvalidChannelName channel)],
+    TOO_LARGE()   => [qw(MessageTooLarge size)],
+);
+
+# A message for a channel that has ended is no failure, because channels promise at most once; but it is told.
+sub _settle {
+    my ($future, $result, $subject) = @_;
+    return $future->done($result == GONE ? 0 : 1) if $result <= GONE;
+    my ($name, $category) = @{ $FAILURES{$result} };
+    return $future->fail($name, $category, $category eq 'channel' ? $subject : ());
+}
+
+# A Future: `kind` is one of %KINDS. It is done with 1, or with 0 if there is no such channel any more.
+sub ask {
+    my ($self, $kind, %what) = @_;
+    my $number = $self->{handle}->request(
+        $KINDS{$kind},
+        $what{mailbox} // 0,
+        $what{name}    // '',
+        $what{extra}   // '',
+        $what{bytes}   // ''
+    );
+    my $future = $self->{loop}->new_future;
+    if ($number <= 0) {
+        _settle($future, -$number, $what{name});
+        return $future;
+    }
+    $self->{asked}{$number} = [ $future, $what{name} ];
+    $self->_tick_later;
+    $self->_watch_writing($self->{socket}, 1) if $self->{socket} && $self->{handle}->is_behind;
+    return $future;
+}
+
+sub unsubscribe {
+    my ($self, $mailbox, $name) = @_;
+    $self->{handle}->unsubscribe($mailbox, $name);
+    return;
+}
+
+# ---- Mailboxes of Perl's ------------------------------------------------------------------------
+
+# `code` is called when there is mail, after `take` has found none.
+sub open_mailbox {
+    my ($self, $code) = @_;
+    my $mailbox = $self->{handle}->open or die "no memory for a mailbox\n";
+    $self->{mail}{$mailbox} = $code;
+    return ($mailbox, $self->{handle}->name($mailbox));
+}
+
+sub take {
+    my ($self, $mailbox) = @_;
+    return $self->{handle}->take($mailbox);
+}
+
+sub close_mailbox {
+    my ($self, $mailbox) = @_;
+    return if $self->{pid} != $$;
+    delete $self->{mail}{$mailbox};
+    $self->{handle}->close($mailbox);
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Node - an interpreter's end of the channels between interpreters
+
+=head1 SYNOPSIS
+
+    my $node = Peregrine::Node->new(loop => $loop, join => $join_socket);
+    my ($mailbox, $channel) = $node->open_mailbox(sub { ... });
+    $node->ask(subscribe => (name => 'chat.room', mailbox => $mailbox))->get;
+
+=head1 DESCRIPTION
+
+The connection to the hub (L<Peregrine::Server::Hub>) in the interpreter's loop. When the hub is lost the node
+joins the next one, and tells it of its subscriptions.
+
+=head1 METHODS
+
+=head2 new
+
+=head2 handle
+
+The object of the engine's library.
+
+=head2 ask
+
+    my $future = $node->ask(publish => (name => $topic, bytes => $bytes, extra => "$one $other"));
+
+Asks the hub: C<subscribe>, C<publish>, C<send>, C<add>, C<discard> or C<flush>. The Future is done with 1, or
+with 0 if there is no such channel any more, or fails with one of the names in
+L<PAGI::Server::Channels/FAILURES>.
+
+=head2 unsubscribe
+
+    $node->unsubscribe($mailbox, $topic);
+
+=head2 open_mailbox, take, close_mailbox
+
+    my ($mailbox, $channel) = $node->open_mailbox($code);
+    my $message = $node->take($mailbox);
+    $node->close_mailbox($mailbox);
+
+A mailbox, and the name of its channel. The code is called when there is a message, after C<take> has found
+none. (Those of requests are opened by the bridge.)
+
+=head2 end
+
+Leaves the hub. Requests that wait fail.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,209 @@
+package Peregrine::Server::Hub;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Fcntl qw(F_SETFD FD_CLOEXEC);
+use Future;
+use Peregrine;
+use Peregrine::Handover;
+use Peregrine::Master;
+use Peregrine::Node;
+use Peregrine::Child;
+use Scalar::Util qw(weaken);
+use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+
+# Seconds that the hub has to stop.
+use constant SHUTDOWN_S => 1;
+
+# The descriptors that a hot upgrade hands over, so that both programs have one hub.
+my @KEPT = qw(hub_join hub_end hub_lock);
+
+# See Peregrine::Threads.
+sub CLONE_SKIP                       { return 1 }
+sub Peregrine::HubHandle::CLONE_SKIP { return 1 }
+
+# `log`, `configuration`, `heartbeat`.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless {%args}, $class;
+    $self->_inherit or $self->_open;
+    return $self;
+}
+
+# ---- Sockets ------------------------------------------------------------------------------------
+
+# Interpreters send one end of a connection each through `join`; the hub receives them from `end`. The lock is
+# for the one process, of those that have `end`, that is the hub.
+sub _open {
+    my ($self) = @_;
+    socketpair $self->{hub_join}, $self->{hub_end}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+        or die "the hub's sockets: $!\n";
+    open $self->{hub_lock}, '+>', undef or die "the hub's lock: $!\n";
+    return;
+}
+
+sub _inherit {
+    my ($self) = @_;
+    my $before = Peregrine::Handover->from_environment or return 0;
+    my @given  = map { $before->take($_) } @KEPT;
+    return 0 if grep { !defined } @given;
+    for my $i (0 .. $#KEPT) {
+        open my $handle, '+<&=', $given[$i] or die "the hub's sockets: $!\n";
+        fcntl $handle, F_SETFD, FD_CLOEXEC or die "the hub's sockets: $!\n";
+        $self->{ $KEPT[$i] } = $handle;
+    }
+    return 1;
+}
+
+# Name => handle.
+sub for_handover {
+    my ($self) = @_;
+    return map { $_ => $self->{$_} } @KEPT;
+}
+
+# The node of an interpreter, in its loop.
+sub node {
+    my ($self, $loop) = @_;
+    return Peregrine::Node->new(loop => $loop, join => $self->{hub_join});
+}
+
+# ---- The hub ------------------------------------------------------------------------------------
+
+sub start_thread {
+    my ($self) = @_;
+    $self->{thread} = Peregrine::HubHandle->new(fileno $self->{hub_end}, -1)
+        or die "the hub's thread cannot be started: $!\n";
+    return;
+}
+
+sub stop_thread {
+    my ($self) = @_;
+    delete $self->{thread};
+    return;
+}
+
+# Under a master of its own, which starts it again. `leave`: closes what the process must not have.
+sub start_process {
+    my ($self, $loop, $leave) = @_;
+    weaken(my $weak = $self);
+    my ($heartbeat, $log) = ($self->{heartbeat}, $self->{log}->of('hub'));
+    my $master = $self->{master} = Peregrine::Master->new(
+        loop              => $loop,
+        log               => $log,
+        role              => 'hub',
+        count             => 1,
+        heartbeat_timeout => $heartbeat,
+        start_timeout     => $heartbeat,
+        stop_timeout      => sub { SHUTDOWN_S + 1 },
+        run               => sub {
+            my ($record) = @_;
+            $leave->();
+            my $own_loop = $weak->{configuration}->make_loop;
+            my $server   = Peregrine::Server::Hub::Serving->new($weak, $own_loop);
+            my $process  = Peregrine::Child->new(
+                link              => $record->{link},
+                loop              => $own_loop,
+                server            => $server,
+                log               => $log,
+                heartbeat_timeout => $heartbeat,
+            );
+            return $process->serve;
+        },
+    );
+    $master->start->on_fail(sub { $weak && $weak->{log}->error("there is no hub: $_[0]") })->retain;
+    return;
+}
+
+sub stop_process {
+    my ($self, $loop) = @_;
+    my $master = $self->{master} or return Future->done;
+    return $master->stop->on_ready(sub {
+        $loop->later(sub { delete $self->{master} });
+    });
+}
+
+# In the process of the hub: what Peregrine::Child and Peregrine::Process ask of a server.
+package Peregrine::Server::Hub::Serving;
+
+sub new {
+    my ($class, $hub, $loop) = @_;
+    return bless { hub => $hub, loop => $loop }, $class;
+}
+
+sub start {
+    my ($self) = @_;
+    my $hub = $self->{hub};
+    $self->{thread} = Peregrine::HubHandle->new(map { fileno $_ } @{$hub}{qw(hub_end hub_lock)})
+        or die "the hub's thread cannot be started: $!\n";
+    return 1;
+}
+
+sub shutdown {
+    my ($self) = @_;
+    delete $self->{thread};
+    return Future->done;
+}
+
+sub retire           { my ($self) = @_; return $self->shutdown }
+sub hurry            { return }
+sub give_up_stop     { return }
+sub stop_within      { return }
+sub fail_stalled     { return 0 }
+sub reopen_logs      { return }
+sub load_again       { return }
+sub connection_count { return 0 }
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::Hub - what brings messages from one interpreter to the others
+
+=head1 DESCRIPTION
+
+The option C<channels>. A server without workers runs the hub on a thread; beside workers it is a process of
+its own, under a L<Peregrine::Master>, which starts it again. Interpreters reach it by a socket that they have
+inherited (L<Peregrine::Node>).
+
+=head1 METHODS
+
+=head2 new
+
+    my $hub = Peregrine::Server::Hub->new(log => $log, configuration => $configuration, heartbeat => 50);
+
+Makes the sockets, or takes those of the program that this one takes over from.
+
+=head2 for_handover
+
+    my %handles = $hub->for_handover;
+
+By name, what a program that takes over needs.
+
+=head2 node
+
+    my $node = $hub->node($loop);
+
+The node of an interpreter.
+
+=head2 start_thread, stop_thread
+
+=head2 start_process, stop_process
+
+    $hub->start_process($loop, sub { ... });
+    my $future = $hub->stop_process($loop);
+
+The function is called in the new process, and closes what that must not have.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

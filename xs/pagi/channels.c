@@ -1,0 +1,80 @@
+/* channels.c - the channel of a request: its mailbox, whose messages $receive gives beside the events of its
+ * scope. The hub and its nodes are the engine's; requests to them are made in Perl, by
+ * PAGI::Server::Channels. */
+#include "pagi/pagi.h"
+
+/* The node behind a Peregrine::NodeHandle. */
+peregrine_node *pagi_node_of(pTHX_ SV *handle) {
+    if (!sv_isobject(handle) || !SvIOK(SvRV(handle))) croak("Peregrine::NodeHandle: not of this thread");
+    return INT2PTR(peregrine_node *, SvIV(SvRV(handle)));
+}
+
+/* Opens a mailbox for a request, and adds the keys `pagi.channels` and `pagi.channel` to its scope. */
+void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope) {
+    const pagi_app *app = exchange->app;
+    pagi_context *cx = app->cx;
+    char name[PEREGRINE_NODE_NAME_BYTES];
+    exchange->mailbox = peregrine_node_open(app->node, (uint64_t)PTR2UV(exchange));
+    const size_t len = peregrine_node_name(app->node, exchange->mailbox, name);
+    AV *channels = newAV();
+    SV *reference = newRV_noinc((SV *)channels);
+    av_push(channels, newSVsv(app->node_object));
+    av_push(channels, newSVuv((UV)exchange->mailbox));
+    av_push(channels, newSVpvn(name, len));
+    px_store(aTHX_ scope, PAGI_KEY(cx, CHANNELS), sv_bless(reference, cx->channels_stash));
+    px_store(aTHX_ scope, PAGI_KEY(cx, CHANNEL), newSVpvn(name, len));
+}
+
+/* The request is over: its channel ends. */
+void pagi_channels_close(pagi_exchange *exchange) {
+    if (!exchange->mailbox) return;
+    peregrine_node_close(exchange->app->node, exchange->mailbox);
+    exchange->mailbox = 0;
+}
+
+/* The next message, a new reference; NULL: there is none, and an event tells of the next. */
+SV *pagi_channels_take(pTHX_ peregrine_node *node, uint64_t mailbox) {
+    SV *message = NULL;
+    peregrine_node_message found = {.size = sizeof(found)};
+    while (!message && peregrine_node_take(node, mailbox, &found)) {
+        message = pagi_message_read(aTHX_ found.bytes, found.len);
+        peregrine_node_release(node, found.handle);
+    }
+    return message;
+}
+
+SV *pagi_channels_next(pTHX_ pagi_exchange *exchange) {
+    return pagi_channels_take(aTHX_ exchange->app->node, exchange->mailbox);
+}
+
+/* There is mail for a request that had found none. */
+static void mail(pTHX_ pagi_exchange *exchange) {
+    px_exchange *base = &exchange->base;
+    px_worker *worker = base->worker;
+    px_exchange *outer = worker->at;
+    px_exchange_hold(base);
+    worker->at = base;
+    px_busy_begin(worker);
+    pagi_receive_serve(aTHX_ exchange);
+    px_busy_end(worker);
+    worker->at = outer;
+    px_exchange_note_parked(base);
+    px_exchange_invariants(base);
+    pagi_exchange_invariants(exchange);
+    px_exchange_unhold(aTHX_ base);
+}
+
+/* The next reply to a request of Perl's, or mail for a mailbox of Perl's; mail for others is given. False:
+ * there is nothing more. */
+bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event) {
+    event->size = sizeof(*event);
+    while (peregrine_node_next(node, event)) {
+        if (event->number || !event->user) return true;
+        ENTER;
+        SAVETMPS;
+        mail(aTHX_ INT2PTR(pagi_exchange *, (UV)event->user));
+        FREETMPS;
+        LEAVE;
+    }
+    return false;
+}

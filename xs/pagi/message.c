@@ -1,0 +1,311 @@
+/* message.c - a message of a channel as bytes, for another interpreter, and back: hashes, lists, strings of
+ * bytes or of characters, numbers, truth values and undef.
+ *
+ * What comes back is made of bytes that another interpreter has sent, and is read as if anybody had. */
+#include "pagi/pagi.h"
+
+/* Values within values. A message that refers to itself ends there. */
+#define DEPTH_MAX 64
+/* As the hub has it, see engine/src/hub/limits.zig. */
+#define BYTES_MAX (1 << 20)
+
+/* The kinds of values, each followed by what it is made of. */
+enum {
+    TAG_UNDEF = 'u',
+    TAG_TRUE = 't',
+    TAG_FALSE = 'f',
+    TAG_INTEGER = 'i',  /* IV */
+    TAG_UNSIGNED = 'U', /* UV */
+    TAG_NUMBER = 'n',   /* NV */
+    TAG_BYTES = 'b',    /* U32, bytes */
+    TAG_TEXT = 'c',     /* U32, bytes that are UTF-8 */
+    TAG_LIST = 'l',     /* U32, values */
+    TAG_HASH = 'h',     /* U32, pairs of a string and a value */
+};
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* `out` is mortal: reading a value may run code, which may die. */
+typedef struct writer {
+    SV *out;
+    int depth;
+    const char *wrong; /* NULL: nothing */
+    const char *class; /* of the value that is wrong, or NULL */
+} writer;
+
+static void put(pTHX_ writer *to, const void *bytes, STRLEN len) {
+    if (SvCUR(to->out) + len <= BYTES_MAX) sv_catpvn(to->out, (const char *)bytes, len);
+    else if (!to->wrong) to->wrong = "MessageTooLarge";
+}
+
+static void put_tag(pTHX_ writer *to, char tag) {
+    put(aTHX_ to, &tag, 1);
+}
+
+static void put_count(pTHX_ writer *to, STRLEN count) {
+    const U32 number = (U32)count;
+    put(aTHX_ to, &number, sizeof(number));
+}
+
+static void put_string(pTHX_ writer *to, const char *bytes, STRLEN len, bool text) {
+    if (len > BYTES_MAX) {
+        to->wrong = "MessageTooLarge";
+        return;
+    }
+    put_tag(aTHX_ to, text ? TAG_TEXT : TAG_BYTES);
+    put_count(aTHX_ to, len);
+    put(aTHX_ to, bytes, len);
+}
+
+static void put_value(pTHX_ writer *to, SV *value);
+
+static void put_list(pTHX_ writer *to, AV *list) {
+    put_tag(aTHX_ to, TAG_LIST);
+    const STRLEN at = SvCUR(to->out);
+    U32 count = 0;
+    put_count(aTHX_ to, 0);
+    for (SSize_t i = 0; !to->wrong && i <= av_top_index(list); i++, count++) {
+        SV **entry = av_fetch(list, i, 0);
+        put_value(aTHX_ to, entry ? *entry : &PL_sv_undef);
+    }
+    if (!to->wrong) Copy(&count, SvPVX(to->out) + at, sizeof(count), char);
+}
+
+static void put_hash(pTHX_ writer *to, HV *hash) {
+    put_tag(aTHX_ to, TAG_HASH);
+    const STRLEN at = SvCUR(to->out);
+    U32 count = 0;
+    put_count(aTHX_ to, 0);
+    hv_iterinit(hash);
+    for (HE *entry; !to->wrong && (entry = hv_iternext(hash)); count++) {
+        STRLEN len;
+        const char *key = HePV(entry, len);
+        put_string(aTHX_ to, key, len, HeUTF8(entry));
+        put_value(aTHX_ to, hv_iterval(hash, entry));
+    }
+    if (!to->wrong) Copy(&count, SvPVX(to->out) + at, sizeof(count), char);
+}
+
+/* An object that stands for true or false, as those of JSON modules do. */
+static bool is_boolean(pTHX_ SV *reference) {
+    return sv_derived_from(reference, "JSON::PP::Boolean") ||
+           sv_derived_from(reference, "Types::Serialiser::Boolean");
+}
+
+static void put_reference(pTHX_ writer *to, SV *reference) {
+    SV *target = SvRV(reference);
+    if (SvOBJECT(target)) {
+        if (is_boolean(aTHX_ reference)) {
+            put_tag(aTHX_ to, SvTRUE_nomg(reference) ? TAG_TRUE : TAG_FALSE);
+            return;
+        }
+    } else if (SvTYPE(target) == SVt_PVHV || SvTYPE(target) == SVt_PVAV) {
+        if (++to->depth > DEPTH_MAX) {
+            to->wrong = "a message has at most 64 values within each other";
+            return;
+        }
+        sv_2mortal(SvREFCNT_inc_simple_NN(target)); /* code that is run may let go of it */
+        if (SvTYPE(target) == SVt_PVHV) put_hash(aTHX_ to, (HV *)target);
+        else put_list(aTHX_ to, (AV *)target);
+        to->depth--;
+        return;
+    }
+    to->class = sv_reftype(target, true);
+    to->wrong = "a message is made of hashes, lists, strings and numbers";
+}
+
+static void put_number(pTHX_ writer *to, SV *value) {
+    if (SvIOK(value) && SvIsUV(value)) {
+        const UV number = SvUVX(value);
+        put_tag(aTHX_ to, TAG_UNSIGNED);
+        put(aTHX_ to, &number, sizeof(number));
+    } else if (SvIOK(value)) {
+        const IV number = SvIVX(value);
+        put_tag(aTHX_ to, TAG_INTEGER);
+        put(aTHX_ to, &number, sizeof(number));
+    } else {
+        const NV number = SvNVX(value);
+        put_tag(aTHX_ to, TAG_NUMBER);
+        put(aTHX_ to, &number, sizeof(number));
+    }
+}
+
+static void put_value(pTHX_ writer *to, SV *value) {
+    if (SvGMAGICAL(value)) value = sv_mortalcopy(value);
+    if (SvROK(value)) {
+        put_reference(aTHX_ to, value);
+        return;
+    }
+#ifdef SvIsBOOL
+    if (SvIsBOOL(value)) {
+        put_tag(aTHX_ to, SvTRUE_nomg(value) ? TAG_TRUE : TAG_FALSE);
+        return;
+    }
+#endif
+    if (SvPOK(value)) put_string(aTHX_ to, SvPVX_const(value), SvCUR(value), SvUTF8(value));
+    else if (SvIOK(value) || SvNOK(value)) put_number(aTHX_ to, value);
+    else if (!SvOK(value)) put_tag(aTHX_ to, TAG_UNDEF);
+    else {
+        to->class = sv_reftype(value, false);
+        to->wrong = "a message is made of hashes, lists, strings and numbers";
+    }
+}
+
+/* Whether a type belongs to the events of PAGI: who publishes such a message would forge an event of the
+ * server's. */
+static bool is_reserved(const char *type, STRLEN len) {
+    static const char *const prefixes[] = {"http.", "websocket.", "sse.", "lifespan."};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(prefixes); i++)
+        if (len >= strlen(prefixes[i]) && memEQ(type, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+/* What is wrong with the type of a message, read from the bytes that it has become, which no code of the
+ * application changes any more. */
+static const char *wrong_type(pTHX_ SV *bytes) {
+    SV *message = pagi_message_read(aTHX_ SvPVX_const(bytes), SvCUR(bytes));
+    if (!message) return "it is not understood";
+    sv_2mortal(message);
+    SV **type = hv_fetchs((HV *)SvRV(message), "type", 0);
+    if (!type || !SvPOK(*type) || SvCUR(*type) == 0) return "it has no type, which has to be a string";
+    return is_reserved(SvPVX_const(*type), SvCUR(*type))
+               ? "its type is one of the server's events: http., websocket., sse. and lifespan. are reserved"
+               : NULL;
+}
+
+/* The bytes of a message, mortal; NULL: it cannot be sent, and `failure` is the failure's name, `detail`
+ * (mortal) what is wrong. Dies as the code of its values does. */
+SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail) {
+    writer to = {.out = newSVpvs_flags("", SVs_TEMP)};
+    *failure = "InvalidMessage";
+    SvGETMAGIC(message);
+    if (!SvROK(message) || SvOBJECT(SvRV(message)) || SvTYPE(SvRV(message)) != SVt_PVHV) {
+        *detail = newSVpvs_flags("a message is a hash reference", SVs_TEMP);
+        return NULL;
+    }
+    put_value(aTHX_ &to, message);
+    const char *wrong = to.wrong ? to.wrong : wrong_type(aTHX_ to.out);
+    if (!wrong) return to.out;
+    if (strEQ(wrong, "MessageTooLarge")) {
+        *failure = "MessageTooLarge";
+        *detail = sv_2mortal(newSVpvf("a message has at most %d bytes", BYTES_MAX));
+    } else {
+        *detail = sv_2mortal(to.class ? newSVpvf("%s, and not of %s", wrong, to.class) : newSVpv(wrong, 0));
+    }
+    return NULL;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *at, *end;
+    int depth;
+} reader;
+
+static bool take(reader *from, void *to, STRLEN len) {
+    if ((STRLEN)(from->end - from->at) < len) return false;
+    Copy(from->at, to, len, char);
+    from->at += len;
+    return true;
+}
+
+/* The bytes of a string of which the tag was read; NULL: there are not as many. */
+static const char *take_string(reader *from, U32 *len) {
+    if (!take(from, len, sizeof(*len)) || (STRLEN)(from->end - from->at) < *len) return NULL;
+    const char *bytes = from->at;
+    from->at += *len;
+    return bytes;
+}
+
+static bool is_text(const char *bytes, U32 len) {
+    return is_utf8_string((const U8 *)bytes, len);
+}
+
+static SV *get_value(pTHX_ reader *from);
+
+static SV *get_list(pTHX_ reader *from) {
+    U32 count;
+    if (!take(from, &count, sizeof(count))) return NULL;
+    AV *list = newAV();
+    SV *reference = newRV_noinc((SV *)list);
+    for (; count > 0; count--) {
+        SV *value = get_value(aTHX_ from);
+        if (!value) {
+            SvREFCNT_dec_NN(reference);
+            return NULL;
+        }
+        av_push(list, value);
+    }
+    return reference;
+}
+
+/* False: what comes is no pair. */
+static bool get_pair(pTHX_ reader *from, HV *hash) {
+    char tag;
+    U32 len;
+    if (!take(from, &tag, 1) || (tag != TAG_BYTES && tag != TAG_TEXT)) return false;
+    const char *key = take_string(from, &len);
+    if (!key || len > BYTES_MAX || (tag == TAG_TEXT && !is_text(key, len))) return false;
+    SV *value = get_value(aTHX_ from);
+    if (!value) return false;
+    if (!hv_store(hash, key, tag == TAG_TEXT ? -(I32)len : (I32)len, value, 0)) SvREFCNT_dec_NN(value);
+    return true;
+}
+
+static SV *get_hash(pTHX_ reader *from) {
+    U32 count;
+    if (!take(from, &count, sizeof(count))) return NULL;
+    HV *hash = newHV();
+    SV *reference = newRV_noinc((SV *)hash);
+    for (; count > 0; count--) {
+        if (get_pair(aTHX_ from, hash)) continue;
+        SvREFCNT_dec_NN(reference);
+        return NULL;
+    }
+    return reference;
+}
+
+static SV *get_string(pTHX_ reader *from, bool text) {
+    U32 len;
+    const char *bytes = take_string(from, &len);
+    if (!bytes || (text && !is_text(bytes, len))) return NULL;
+    return newSVpvn_flags(bytes, len, text ? SVf_UTF8 : 0);
+}
+
+/* A new value; NULL: the bytes are none. */
+static SV *get_value(pTHX_ reader *from) {
+    char tag;
+    IV integer;
+    UV positive;
+    NV number;
+    SV *value;
+    if (!take(from, &tag, 1)) return NULL;
+    switch (tag) {
+    case TAG_UNDEF: return newSV(0);
+    case TAG_TRUE: return newSVsv(&PL_sv_yes);
+    case TAG_FALSE: return newSVsv(&PL_sv_no);
+    case TAG_INTEGER: return take(from, &integer, sizeof(integer)) ? newSViv(integer) : NULL;
+    case TAG_UNSIGNED: return take(from, &positive, sizeof(positive)) ? newSVuv(positive) : NULL;
+    case TAG_NUMBER: return take(from, &number, sizeof(number)) ? newSVnv(number) : NULL;
+    case TAG_BYTES:
+    case TAG_TEXT: return get_string(aTHX_ from, tag == TAG_TEXT);
+    case TAG_LIST:
+    case TAG_HASH:
+        if (from->depth == DEPTH_MAX) return NULL;
+        from->depth++;
+        value = tag == TAG_LIST ? get_list(aTHX_ from) : get_hash(aTHX_ from);
+        from->depth--;
+        return value;
+    default: return NULL;
+    }
+}
+
+/* A new reference to the hash that the bytes are; NULL: they are none. */
+SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len) {
+    reader from = {.at = bytes, .end = bytes + len};
+    SV *value = get_value(aTHX_ &from);
+    if (!value) return NULL;
+    if (from.at == from.end && SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVHV) return value;
+    SvREFCNT_dec_NN(value);
+    return NULL;
+}
