@@ -4,7 +4,7 @@
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
-//!     zig build test-hub    those of the hub among them (needs hiredis)
+//!     zig build test-hub    the hub against hiredis and redis-server, where they are installed
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
 //!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
@@ -514,6 +514,24 @@ fn addAbiTests(
 
 /// Tests of the hub against other programs. hiredis is linked with the tests only.
 fn addHubTests(
+    b: *std.Build,
+    step: *std.Build.Step,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    layers: Layers,
+    filters: []const []const u8,
+) void {
+    const module = b.createModule(.{
+        .root_source_file = b.path("test/hub/redis_test.zig"),
+        .target = target,
+        .optimize = optimize,
+    });
+    module.addImport("hub", layers.hub);
+    step.dependOn(&runOf(b, addTest(b, "hub-redis", module, filters)).step);
+    addHiredis(b, step, target, optimize, layers, filters);
+}
+
+fn addHiredis(
     b: *std.Build,
     step: *std.Build.Step,
     target: std.Build.ResolvedTarget,

@@ -6,7 +6,7 @@ pub const Config = struct {
     /// Aggregates within aggregates in an answer of Redis. The deepest that the hub asks for, a page of
     /// history, has 3; hiredis reads 8.
     reply_depth_max: u8 = 8,
-    /// Values in one answer of Redis. A page of history has 15 for each of its entries; the answer to HELLO
+    /// Values in one answer of Redis. A page of history has 13 for each of its entries; the answer to HELLO
     /// has a few for each loaded module.
     reply_elements_max: u32 = 16_384,
     /// Bytes of the strings in one answer of Redis: a page of 100 of the longest messages fits.
@@ -30,6 +30,37 @@ pub const Config = struct {
     /// Frames of a topic that are kept for further readers; twice its history, so that two kinds of readers
     /// share theirs.
     framed_bytes_max: u64 = 8 * 1024 * 1024,
+    /// The name of a topic, which is part of keys and channels.
+    topic_bytes_max: u32 = 512,
+    /// The time that Redis remembers a topic in which nothing happens. Readers that come back later than that
+    /// get a reset.
+    topic_idle_ms: u64 = 24 * 60 * 60 * 1000,
+
+    /// A connection to Redis. Within a data centre it takes a few milliseconds; a lost packet is sent again
+    /// within 3 s.
+    redis_connect_ms: u64 = 5_000,
+    /// The answer to the greeting, and to a PING: beyond it the connection counts as dead.
+    redis_answer_ms: u64 = 5_000,
+    /// A connection on which nothing came for so long is asked whether it lives.
+    redis_ping_ms: u64 = 5_000,
+    /// The pause before another attempt to connect; it doubles with each...
+    redis_retry_ms: u64 = 100,
+    /// ...up to this one. Half of it is drawn at random.
+    redis_retry_ms_max: u64 = 5_000,
+    /// Commands that wait for the socket, beyond which the next ones are not written yet.
+    redis_output_bytes_max: u64 = 1024 * 1024,
+    /// Publications on their way to Redis at a time: enough for 10,000 a second at 25 ms.
+    redis_in_flight_max: u32 = 256,
+    /// Publications that wait for Redis; one more fails at once. A second at full load.
+    publications_max: u32 = 16_384,
+    /// Bytes of these.
+    publications_bytes_max: u64 = 64 * 1024 * 1024,
+    /// The time that a publication may take. A failover takes less.
+    publish_ms: u64 = 10_000,
+    /// Entries that are read from Redis's history at a time.
+    history_page: u32 = 100,
+    /// The pause between two such reads of a machine, so that live messages come between them.
+    history_pause_ms: u64 = 10,
 
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
@@ -49,6 +80,20 @@ pub const Config = struct {
         .history_age_ms = Rule{ .min = 1000, .max = 365 * 24 * 60 * 60 * 1000, .unit = .milliseconds },
         .segment_entries_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
         .segment_bytes_max = Rule{ .min = 1024, .max = 1 << 30, .unit = .bytes },
+        .topic_bytes_max = Rule{ .min = 16, .max = 1 << 16, .unit = .bytes },
+        .topic_idle_ms = Rule{ .min = 1000, .max = 365 * 24 * 60 * 60 * 1000, .unit = .milliseconds },
+        .redis_connect_ms = Rule{ .min = 10, .max = 60_000, .unit = .milliseconds },
+        .redis_answer_ms = Rule{ .min = 10, .max = 60_000, .unit = .milliseconds },
+        .redis_ping_ms = Rule{ .min = 10, .max = 3_600_000, .unit = .milliseconds },
+        .redis_retry_ms = Rule{ .min = 1, .max = 60_000, .unit = .milliseconds },
+        .redis_retry_ms_max = Rule{ .min = 1, .max = 3_600_000, .unit = .milliseconds },
+        .redis_output_bytes_max = Rule{ .min = 4096, .max = 1 << 32, .unit = .bytes },
+        .redis_in_flight_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
+        .publications_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .publications_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
+        .publish_ms = Rule{ .min = 10, .max = 600_000, .unit = .milliseconds },
+        .history_page = Rule{ .min = 1, .max = 1000, .unit = .count },
+        .history_pause_ms = Rule{ .max = 60_000, .unit = .milliseconds },
         .framed_bytes_max = Rule{ .max = 1 << 40, .unit = .bytes },
     };
 

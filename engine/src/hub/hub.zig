@@ -14,6 +14,17 @@ pub const limits = @import("limits.zig");
 pub const wire = @import("wire.zig");
 pub const Broker = @import("broker.zig").Broker;
 pub const Node = @import("node.zig").Node;
+/// Redis, or Valkey.
+pub const redis = struct {
+    pub const Url = @import("redis/url.zig").Url;
+    pub const Failure = @import("redis/failure.zig").Failure;
+    pub const link = @import("redis/link.zig");
+    pub const publisher = @import("redis/publisher.zig");
+    pub const hearer = @import("redis/hearer.zig");
+    pub const Publisher = publisher.Publisher;
+    pub const Hearer = hearer.Hearer;
+    pub const Follower = @import("redis/follower.zig").Follower;
+};
 
 test {
     @import("std").testing.refAllDecls(@This());
@@ -24,4 +35,9 @@ test {
     _ = @import("node.zig");
     _ = @import("wire.zig");
     _ = @import("simulation_test.zig");
+    _ = @import("redis/keys.zig");
+    @import("std").testing.refAllDecls(redis);
+    @import("std").testing.refAllDecls(redis.Publisher);
+    @import("std").testing.refAllDecls(redis.Hearer);
+    @import("std").testing.refAllDecls(redis.Follower);
 }

@@ -83,8 +83,17 @@ pub const Tree = struct {
         if (tree.ignored > 0) return tree.ignore(event);
         tree.addValue(event) catch return .full;
         tree.invariants();
-        const is_complete = tree.open_count == 0 and !tree.in_text and tree.node_count > 0;
-        return if (is_complete) .complete else .more;
+        return if (tree.isComplete()) .complete else .more;
+    }
+
+    /// Whether `root` is a value.
+    pub fn isComplete(tree: *const Tree) bool {
+        return tree.open_count == 0 and !tree.in_text and tree.node_count > 0;
+    }
+
+    /// Whether no value has begun.
+    pub fn isEmpty(tree: *const Tree) bool {
+        return tree.node_count == 0 and tree.ignored == 0;
     }
 
     fn ignore(tree: *Tree, event: resp.Event) Outcome {

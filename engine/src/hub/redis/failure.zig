@@ -1,0 +1,112 @@
+//! Errors in answers of Redis, by what they mean for the hub. Does not know: the commands.
+const std = @import("std");
+
+/// The kind of an error.
+pub const Failure = enum {
+    /// It reads its data set from the disk.
+    loading,
+    /// It is a replica, since a failover perhaps.
+    read_only,
+    /// A replica whose master is gone.
+    master_down,
+    /// A script runs for too long.
+    busy,
+    /// Its memory is full.
+    out_of_memory,
+    /// It cannot write to its disk.
+    misconfigured,
+    /// Fewer replicas are connected than it wants.
+    no_replicas,
+    no_permission,
+    /// The password is wrong, or missing.
+    unauthenticated,
+    /// The keys have the prefix of another program.
+    wrong_type,
+    no_script,
+    /// Part of a cluster, and another part has the key.
+    cluster,
+    too_many_clients,
+    /// Older than Redis 6, or something else.
+    unknown_command,
+    other,
+
+    /// What helps.
+    pub const Remedy = enum {
+        /// Another connection, later: the server, or the one at its address then, will do it.
+        reconnect,
+        /// Nothing was done, and the next attempt may be served on the same connection.
+        try_again,
+        /// Somebody has to change the configuration.
+        give_up,
+    };
+
+    pub fn remedy(failure: Failure) Remedy {
+        return switch (failure) {
+            .loading, .read_only, .master_down, .busy, .no_script, .too_many_clients => .reconnect,
+            .out_of_memory, .misconfigured, .no_replicas => .try_again,
+            .no_permission, .unauthenticated, .wrong_type, .cluster, .unknown_command, .other => .give_up,
+        };
+    }
+
+    /// The kind of an error by its text. Before Redis 7 errors within a script are quoted at the end of one.
+    pub fn of(text: []const u8) Failure {
+        const code = text[0 .. std.mem.findScalar(u8, text, ' ') orelse text.len];
+        if (codes.get(code)) |failure| return failure;
+        if (std.mem.startsWith(u8, text, "ERR max number of clients")) return .too_many_clients;
+        if (std.mem.startsWith(u8, text, "ERR unknown command")) return .unknown_command;
+        if (std.mem.startsWith(u8, text, "ERR The user executing the script")) return .no_permission;
+        if (std.mem.startsWith(u8, text, "ERR Error running script")) {
+            for (codes.keys(), codes.values()) |quoted, failure| {
+                const at = std.mem.find(u8, text, quoted) orelse continue;
+                if (at > 0 and text[at - 1] == '-') return failure;
+            }
+        }
+        return .other;
+    }
+
+    const codes: std.StaticStringMap(Failure) = .initComptime(.{
+        .{ "LOADING", .loading },
+        .{ "READONLY", .read_only },
+        .{ "MASTERDOWN", .master_down },
+        .{ "BUSY", .busy },
+        .{ "OOM", .out_of_memory },
+        .{ "MISCONF", .misconfigured },
+        .{ "NOREPLICAS", .no_replicas },
+        .{ "NOPERM", .no_permission },
+        .{ "NOAUTH", .unauthenticated },
+        .{ "WRONGPASS", .unauthenticated },
+        .{ "WRONGTYPE", .wrong_type },
+        .{ "NOSCRIPT", .no_script },
+        .{ "MOVED", .cluster },
+        .{ "ASK", .cluster },
+        .{ "CROSSSLOT", .cluster },
+        .{ "CLUSTERDOWN", .cluster },
+        .{ "NOPROTO", .unknown_command },
+    });
+};
+
+test "errors as Redis 6 and 7 write them" {
+    for ([_]struct { []const u8, Failure }{
+        .{ "LOADING Redis is loading the dataset in memory", .loading },
+        .{ "READONLY You can't write against a read only replica. script: 0a.", .read_only },
+        .{
+            "ERR Error running script (call to f_0a): @user_script:1: -READONLY You can't write",
+            .read_only,
+        },
+        .{ "ERR Error running script (call to f_0a): @user_script:1: OOM is no code here", .other },
+        .{ "OOM command not allowed when used memory > 'maxmemory'.", .out_of_memory },
+        .{ "NOPERM this user has no permissions to run the 'evalsha' command", .no_permission },
+        .{ "ERR The user executing the script can't run this command or subcommand", .no_permission },
+        .{ "WRONGPASS invalid username-password pair or user is disabled.", .unauthenticated },
+        .{ "NOAUTH Authentication required.", .unauthenticated },
+        .{ "NOSCRIPT No matching script. Please use EVAL.", .no_script },
+        .{ "ERR max number of clients reached", .too_many_clients },
+        .{ "ERR unknown command 'HELLO', with args beginning with: '3'", .unknown_command },
+        .{ "MOVED 3999 127.0.0.1:6381", .cluster },
+        .{ "", .other },
+        .{ "loading", .other },
+    }) |case| {
+        errdefer std.debug.print("{s}\n", .{case[0]});
+        try std.testing.expectEqual(case[1], Failure.of(case[0]));
+    }
+}

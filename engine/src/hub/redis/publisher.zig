@@ -1,0 +1,543 @@
+//! Publishes to Redis, each publication once, and reads history. A publication whose answer was lost is sent
+//! again on the next connection: the script knows it by its number. Does not know: sockets, who publishes.
+const std = @import("std");
+const assert = std.debug.assert;
+const Config = @import("../config.zig").Config;
+const position = @import("../position.zig");
+const Position = position.Position;
+const Placed = @import("../log.zig").Placed;
+const Tree = @import("../tree.zig").Tree;
+const keys = @import("keys.zig");
+const link_file = @import("link.zig");
+const Link = link_file.Link;
+const Moment = link_file.Moment;
+const Why = link_file.Why;
+const Failure = @import("failure.zig").Failure;
+const Allocator = std.mem.Allocator;
+
+/// The script, and its name in EVALSHA.
+pub const script = @embedFile("script.lua");
+const script_name = name: {
+    @setEvalBranchQuota(1_000_000);
+    var digest: [std.crypto.hash.Sha1.digest_length]u8 = undefined;
+    std.crypto.hash.Sha1.hash(script, &digest, .{});
+    break :name std.fmt.bytesToHex(digest, .lower);
+};
+
+/// The names of a hub and of its part of Redis.
+pub const Identity = struct {
+    /// Drawn anew whenever a hub starts: its publications are numbered from 1.
+    hub: u48,
+    prefix: []const u8,
+};
+
+/// The end of a publication.
+pub const Outcome = union(enum) {
+    /// It has this place.
+    published: Position,
+    /// Redis has refused it.
+    refused: Failure,
+    /// It did not reach Redis within its time.
+    unavailable,
+    /// It may have reached Redis, whose answer did not come within its time.
+    unknown,
+};
+
+/// An observation. Values are borrowed until the next call.
+pub const Event = union(enum) {
+    need_more,
+    /// Open a socket; then `link.connected` or `lost`.
+    connect,
+    /// Logged in.
+    ready,
+    /// Close the socket. A read is over, too.
+    lost: Why,
+    done: struct { token: u64, outcome: Outcome },
+    /// What a read has found first: the topic's newest place.
+    head: Position,
+    entry: Placed,
+    /// A read is complete. `full`: there may be more behind its last entry.
+    read: struct { full: bool },
+    /// Redis has refused the read.
+    read_refused: Failure,
+};
+
+/// What `receive` did.
+pub const Step = struct { consumed: usize, event: Event };
+
+const Publication = struct {
+    sequence: u64,
+    /// The epoch of its topic if that has none yet.
+    epoch: position.Epoch,
+    /// When it was published, by the clock that the history's age is told by.
+    time_ms: u64,
+    /// The owner's name for it.
+    token: u64,
+    deadline_ms: u64,
+    /// Redis may have seen it.
+    tried: bool = false,
+    /// Topic and bytes.
+    memory: []u8,
+    topic_len: u32,
+
+    fn topic(publication: *const Publication) []const u8 {
+        return publication.memory[0..publication.topic_len];
+    }
+
+    fn bytes(publication: *const Publication) []const u8 {
+        return publication.memory[publication.topic_len..];
+    }
+};
+
+/// A command whose answer has to come next.
+const Asked = union(enum) {
+    ping,
+    /// The publication with this number.
+    publication: u64,
+    /// Draws a topic's epoch if it has none.
+    epoch,
+    /// A topic is remembered for some time more.
+    expiry,
+    head,
+    entries,
+};
+
+/// A read of history. Its topic is kept as long as it goes on.
+const Read = struct {
+    topic: []u8,
+    from: u64,
+    /// The drawn epoch of a topic that has none.
+    epoch: position.Epoch,
+    state: union(enum) {
+        /// Not before this time.
+        waiting: u64,
+        asked,
+        /// The topic's epoch is known; this many entries have come.
+        entries: struct { epoch: position.Epoch, count: u32 },
+        /// One of the commands was refused; answers to others are passed over.
+        refused: Failure,
+    },
+};
+
+/// One connection that publishes and reads.
+pub const Publisher = struct {
+    gpa: Allocator,
+    config: *const Config,
+    identity: Identity,
+    link: Link,
+    /// Publications without an end, in the order of their numbers.
+    waiting: std.Deque(Publication) = .empty,
+    waiting_bytes: u64 = 0,
+    /// How many of them, from the first, are on their way on this connection.
+    sent: usize = 0,
+    next_sequence: u64 = 1,
+    /// Commands without an answer, in their order.
+    asked: std.Deque(Asked) = .empty,
+    /// Whether the server has the script. Until it has, publications go one by one: if a later one could run
+    /// before an earlier one, order would be lost.
+    script_state: enum { unsure, given, known } = .unsure,
+    reading: ?Read = null,
+    /// The next read may begin then.
+    read_ms: u64 = 0,
+
+    pub fn init(
+        gpa: Allocator,
+        config: *const Config,
+        identity: Identity,
+        account: link_file.Account,
+    ) Allocator.Error!Publisher {
+        return .{
+            .gpa = gpa,
+            .config = config,
+            .identity = identity,
+            .link = try .init(gpa, config, account),
+        };
+    }
+
+    pub fn deinit(publisher: *Publisher) void {
+        while (publisher.waiting.popFront()) |publication| publisher.gpa.free(publication.memory);
+        publisher.waiting.deinit(publisher.gpa);
+        publisher.asked.deinit(publisher.gpa);
+        publisher.endRead();
+        publisher.link.deinit();
+        publisher.* = undefined;
+    }
+
+    pub fn invariants(publisher: *const Publisher) void {
+        assert(publisher.sent <= publisher.waiting.len);
+        assert(publisher.waiting.len <= publisher.config.publications_max);
+        assert(publisher.script_state == .known or publisher.sent <= 1);
+        if (publisher.link.isReady()) return;
+        assert(publisher.asked.len == 0 and publisher.sent == 0);
+        if (publisher.reading) |current| assert(current.state == .waiting);
+    }
+
+    /// Takes a publication over. `error.Full`: too much waits for Redis.
+    pub fn publish(
+        publisher: *Publisher,
+        topic: []const u8,
+        bytes: []const u8,
+        token: u64,
+        moment: Moment,
+    ) error{ OutOfMemory, Full, TooLong }!void {
+        const config = publisher.config;
+        if (topic.len > config.topic_bytes_max or bytes.len > config.message_bytes_max) return error.TooLong;
+        const size = topic.len + bytes.len;
+        if (publisher.waiting.len == config.publications_max or
+            publisher.waiting_bytes + size > config.publications_bytes_max) return error.Full;
+        try publisher.waiting.ensureUnusedCapacity(publisher.gpa, 1);
+        const memory = try publisher.gpa.alloc(u8, size);
+        @memcpy(memory[0..topic.len], topic);
+        @memcpy(memory[topic.len..], bytes);
+        publisher.waiting.pushBackAssumeCapacity(.{
+            .sequence = publisher.next_sequence,
+            .epoch = @truncate(moment.random),
+            .time_ms = moment.wall_ms,
+            .token = token,
+            .deadline_ms = moment.now_ms + config.publish_ms,
+            .memory = memory,
+            .topic_len = @intCast(topic.len),
+        });
+        publisher.waiting_bytes += size;
+        publisher.next_sequence += 1;
+        publisher.pump(moment);
+    }
+
+    /// Whether a read goes on.
+    pub fn isReading(publisher: *const Publisher) bool {
+        return publisher.reading != null;
+    }
+
+    /// Reads the topic's head and a page of its history, from the entry with this offset on.
+    pub fn read(
+        publisher: *Publisher,
+        topic: []const u8,
+        from: u64,
+        moment: Moment,
+    ) error{OutOfMemory}!void {
+        assert(publisher.reading == null);
+        publisher.reading = .{
+            .topic = try publisher.gpa.dupe(u8, topic),
+            .from = from,
+            .epoch = @truncate(moment.random),
+            .state = .{ .waiting = @max(moment.now_ms, publisher.read_ms) },
+        };
+        publisher.pump(moment);
+    }
+
+    /// Does what the time has come for; `need_more`: nothing.
+    pub fn tick(publisher: *Publisher, moment: Moment) Event {
+        defer publisher.invariants();
+        if (publisher.expired(moment)) |event| return event;
+        switch (publisher.link.tick(moment)) {
+            .nothing => {},
+            .connect => return .connect,
+            .close => |why| {
+                publisher.forget();
+                return .{ .lost = why };
+            },
+            .pinged => publisher.asked.pushBack(publisher.gpa, .ping) catch {
+                return publisher.drop(.wanted, moment);
+            },
+        }
+        publisher.pump(moment);
+        return .need_more;
+    }
+
+    /// When `tick` has something to do next.
+    pub fn deadline(publisher: *const Publisher) u64 {
+        var earliest = publisher.link.deadline();
+        if (publisher.waiting.front()) |first| earliest = @min(earliest, first.deadline_ms);
+        if (publisher.link.isReady()) if (publisher.reading) |current| switch (current.state) {
+            .waiting => |at| earliest = @min(earliest, at),
+            else => {},
+        };
+        return earliest;
+    }
+
+    fn expired(publisher: *Publisher, moment: Moment) ?Event {
+        const first = publisher.waiting.front() orelse return null;
+        if (moment.now_ms < first.deadline_ms) return null;
+        // Its answer, if one comes, is passed over.
+        return publisher.end(if (first.tried) .unknown else .unavailable);
+    }
+
+    /// The first publication has an end.
+    fn end(publisher: *Publisher, outcome: Outcome) Event {
+        const first = publisher.waiting.popFront().?;
+        publisher.sent -|= 1;
+        publisher.waiting_bytes -= first.memory.len;
+        publisher.gpa.free(first.memory);
+        return .{ .done = .{ .token = first.token, .outcome = outcome } };
+    }
+
+    /// The socket is gone, or the owner closes it.
+    pub fn lost(publisher: *Publisher, moment: Moment) void {
+        publisher.link.lost(moment);
+        publisher.forget();
+    }
+
+    /// Publications on their way are sent again on the next connection.
+    fn forget(publisher: *Publisher) void {
+        while (publisher.asked.popFront()) |_| {}
+        publisher.sent = 0;
+        publisher.script_state = .unsure;
+        publisher.endRead();
+        publisher.invariants();
+    }
+
+    fn endRead(publisher: *Publisher) void {
+        if (publisher.reading) |current| publisher.gpa.free(current.topic);
+        publisher.reading = null;
+    }
+
+    fn drop(publisher: *Publisher, why: Why, moment: Moment) Event {
+        publisher.lost(moment);
+        return .{ .lost = why };
+    }
+
+    /// Writes commands for what waits, as far as there is room. Where memory does not suffice, they wait.
+    fn pump(publisher: *Publisher, moment: Moment) void {
+        if (!publisher.link.isReady()) return;
+        publisher.pumpRead(moment) catch return;
+        while (publisher.sent < publisher.waiting.len and publisher.link.hasRoom()) {
+            const most = if (publisher.script_state == .known) publisher.config.redis_in_flight_max else 1;
+            if (publisher.sent >= most) break;
+            publisher.send(publisher.waiting.atPtr(publisher.sent)) catch return;
+            publisher.sent += 1;
+        }
+        publisher.invariants();
+    }
+
+    fn send(publisher: *Publisher, publication: *Publication) error{OutOfMemory}!void {
+        const config = publisher.config;
+        const identity = publisher.identity;
+        const topic = publication.topic();
+        try publisher.asked.ensureUnusedCapacity(publisher.gpa, 1);
+        const each = keys.room(identity.prefix, topic);
+        const names = try publisher.gpa.alloc(u8, 4 * each);
+        defer publisher.gpa.free(names);
+        var name: [4][]const u8 = undefined;
+        for (&name, std.enums.values(keys.Kind), 0..) |*text, kind, index| {
+            text.* = keys.write(names[index * each ..][0..each], identity.prefix, kind, topic, identity.hub);
+        }
+        var numbers: Numbers = .{};
+        const known = publisher.script_state != .given;
+        try publisher.link.write(&.{
+            if (known) "EVALSHA" else "EVAL",
+            if (known) &script_name else script,
+            "3",
+            name[@backingInt(keys.Kind.stream)],
+            name[@backingInt(keys.Kind.head)],
+            name[@backingInt(keys.Kind.done)],
+            numbers.hex(identity.hub),
+            numbers.decimal(publication.sequence),
+            // Publications before the first one that waits are not asked for again.
+            numbers.decimal(publisher.waiting.front().?.sequence),
+            numbers.hex(publication.epoch),
+            numbers.decimal(publication.time_ms),
+            publication.bytes(),
+            name[@backingInt(keys.Kind.channel)],
+            numbers.decimal(config.history_entries_max),
+            numbers.decimal(config.history_bytes_max),
+            numbers.decimal(config.history_age_ms),
+            numbers.decimal(config.topic_idle_ms),
+        });
+        publisher.asked.pushBackAssumeCapacity(.{ .publication = publication.sequence });
+        publication.tried = true;
+    }
+
+    fn pumpRead(publisher: *Publisher, moment: Moment) error{OutOfMemory}!void {
+        const current = if (publisher.reading) |*current| current else return;
+        switch (current.state) {
+            .waiting => |at| if (moment.now_ms < at or !publisher.link.hasRoom()) return,
+            else => return,
+        }
+        const identity = publisher.identity;
+        try publisher.asked.ensureUnusedCapacity(publisher.gpa, 4);
+        const each = keys.room(identity.prefix, current.topic);
+        const names = try publisher.gpa.alloc(u8, 2 * each);
+        defer publisher.gpa.free(names);
+        const head = keys.write(names[0..each], identity.prefix, .head, current.topic, 0);
+        const stream = keys.write(names[each..], identity.prefix, .stream, current.topic, 0);
+        var numbers: Numbers = .{};
+        const link = &publisher.link;
+        try link.write(&.{ "HSETNX", head, "epoch", numbers.hex(current.epoch) });
+        publisher.asked.pushBackAssumeCapacity(.epoch);
+        current.state = .asked;
+        // From here on answers come, and a command that is missing would be waited for.
+        errdefer link.state = .{ .ready = .{ .heard_ms = 0, .deadline_ms = 0 } };
+        try link.write(&.{ "PEXPIRE", head, numbers.decimal(publisher.config.topic_idle_ms) });
+        publisher.asked.pushBackAssumeCapacity(.expiry);
+        try link.write(&.{ "HMGET", head, "epoch", "offset", "check" });
+        publisher.asked.pushBackAssumeCapacity(.head);
+        const page = numbers.decimal(publisher.config.history_page);
+        try link.write(&.{ "XRANGE", stream, numbers.decimal(current.from), "+", "COUNT", page });
+        publisher.asked.pushBackAssumeCapacity(.entries);
+        publisher.read_ms = moment.now_ms + publisher.config.history_pause_ms;
+    }
+
+    /// Reads what the socket has brought, up to one event.
+    pub fn receive(publisher: *Publisher, bytes: []const u8, moment: Moment) Step {
+        var consumed: usize = 0;
+        while (true) {
+            const split = if (publisher.asked.front()) |asked| asked == .entries else false;
+            const step = publisher.link.receive(bytes[consumed..], moment, split);
+            consumed += step.consumed;
+            const event = publisher.take(step.event, moment) orelse continue;
+            publisher.pump(moment);
+            publisher.invariants();
+            return .{ .consumed = consumed, .event = event };
+        }
+    }
+
+    fn take(publisher: *Publisher, event: Link.Event, moment: Moment) ?Event {
+        switch (event) {
+            .need_more => return .need_more,
+            .ready => return .ready,
+            .lost => |why| {
+                publisher.forget();
+                return .{ .lost = why };
+            },
+            // Nothing is subscribed to.
+            .pushed => return null,
+            .element => |value| return publisher.takeEntry(value, moment),
+            .elements_end => {
+                _ = publisher.asked.popFront();
+                return publisher.finishRead();
+            },
+            .answer => |value| {
+                const asked = publisher.asked.popFront() orelse return publisher.drop(.nonsense, moment);
+                return publisher.takeAnswer(asked, value, moment) catch publisher.drop(.nonsense, moment);
+            },
+        }
+    }
+
+    fn takeAnswer(
+        publisher: *Publisher,
+        asked: Asked,
+        value: Tree.View,
+        moment: Moment,
+    ) error{Malformed}!?Event {
+        const failure: ?Failure = if (value.failure()) |text| .of(text) else null;
+        switch (asked) {
+            .ping => {
+                if (failure) |kind| return publisher.drop(.{ .refused = kind }, moment);
+                return if (value.is("PONG")) null else error.Malformed;
+            },
+            .publication => |sequence| return publisher.takePlace(sequence, value, failure, moment),
+            .epoch, .expiry, .head => {
+                if (failure) |kind| return publisher.refuseRead(kind, moment);
+                if (asked == .head) return publisher.takeHead(value);
+                return if (value.integer() == null) error.Malformed else null;
+            },
+            .entries => {
+                const kind = failure orelse return error.Malformed;
+                return publisher.refuseRead(kind, moment) orelse publisher.finishRead();
+            },
+        }
+    }
+
+    /// The answer to a publication.
+    fn takePlace(
+        publisher: *Publisher,
+        sequence: u64,
+        value: Tree.View,
+        failure: ?Failure,
+        moment: Moment,
+    ) error{Malformed}!?Event {
+        const is_first = if (publisher.waiting.front()) |first| first.sequence == sequence else false;
+        if (failure) |kind| {
+            if (kind == .no_script and publisher.script_state == .unsure) {
+                publisher.script_state = .given;
+                publisher.sent = 0;
+                return null;
+            }
+            if (kind.remedy() == .reconnect) return publisher.drop(.{ .refused = kind }, moment);
+            publisher.script_state = .known;
+            return if (is_first) publisher.end(.{ .refused = kind }) else null;
+        }
+        const place = try readPlace(value);
+        publisher.script_state = .known;
+        // It was given up, or came late, and its owner knows already.
+        if (!is_first) return null;
+        return publisher.end(if (place) |known| .{ .published = known } else .unknown);
+    }
+
+    fn refuseRead(publisher: *Publisher, kind: Failure, moment: Moment) ?Event {
+        if (kind.remedy() == .reconnect) return publisher.drop(.{ .refused = kind }, moment);
+        if (publisher.reading) |*current| current.state = .{ .refused = kind };
+        return null;
+    }
+
+    fn takeHead(publisher: *Publisher, value: Tree.View) error{Malformed}!?Event {
+        const current = if (publisher.reading) |*current| current else return error.Malformed;
+        if (current.state == .refused) return null;
+        if (value.count() != 3) return error.Malformed;
+        const epoch = try position.parseHex(value.item(0).?.bytes() orelse return error.Malformed);
+        current.state = .{ .entries = .{ .epoch = epoch, .count = 0 } };
+        if (value.item(1).?.isNothing()) return .{ .head = .{ .epoch = epoch, .mark = .origin } };
+        const offset = value.item(1).?.bytes() orelse return error.Malformed;
+        return .{ .head = .{ .epoch = epoch, .mark = .{
+            .offset = std.fmt.parseInt(u64, offset, 10) catch return error.Malformed,
+            .check = try position.parseHex(value.item(2).?.bytes() orelse return error.Malformed),
+        } } };
+    }
+
+    fn takeEntry(publisher: *Publisher, value: Tree.View, moment: Moment) ?Event {
+        const current = if (publisher.reading) |*current| current else {
+            return publisher.drop(.nonsense, moment);
+        };
+        switch (current.state) {
+            .refused => return null,
+            .entries => |*entries| {
+                const placed = keys.parseEntry(value, entries.epoch) catch {
+                    return publisher.drop(.nonsense, moment);
+                };
+                entries.count += 1;
+                return .{ .entry = placed };
+            },
+            .waiting, .asked => return publisher.drop(.nonsense, moment),
+        }
+    }
+
+    fn finishRead(publisher: *Publisher) Event {
+        const state = publisher.reading.?.state;
+        publisher.endRead();
+        return switch (state) {
+            .refused => |kind| .{ .read_refused = kind },
+            .entries => |entries| .{ .read = .{ .full = entries.count >= publisher.config.history_page } },
+            .waiting, .asked => unreachable, // the head has come
+        };
+    }
+};
+
+/// Null: the script has passed it over, because it came late.
+fn readPlace(value: Tree.View) error{Malformed}!?Position {
+    const count = value.count() orelse return error.Malformed;
+    if (count == 0) return error.Malformed;
+    const word = value.item(0).?;
+    if (count == 1 and word.is("late")) return null;
+    if (count != 2 or !(word.is("added") or word.is("repeated"))) return error.Malformed;
+    return try Position.parse(value.item(1).?.bytes() orelse return error.Malformed);
+}
+
+/// Room for the numbers of a command as text.
+const Numbers = struct {
+    memory: [10 * 20]u8 = undefined,
+    len: usize = 0,
+
+    fn decimal(numbers: *Numbers, value: u64) []const u8 {
+        return numbers.print("{d}", value);
+    }
+
+    fn hex(numbers: *Numbers, value: u48) []const u8 {
+        return numbers.print("{x:0>12}", value);
+    }
+
+    fn print(numbers: *Numbers, comptime format: []const u8, value: u64) []const u8 {
+        const text = std.fmt.bufPrint(numbers.memory[numbers.len..], format, .{value}) catch unreachable;
+        numbers.len += text.len;
+        return text;
+    }
+};

@@ -1,0 +1,49 @@
+-- Publishes an entry once: looks whether this hub has published it before, gives it the next place of its
+-- topic, keeps it, and tells all hubs. KEYS: the topic's stream, its head, the latest publications of this
+-- hub.
+local stream, head, done = KEYS[1], KEYS[2], KEYS[3]
+local hub, sequence, floor, epoch, now, bytes, channel = unpack(ARGV, 1, 7)
+local entries_max, bytes_max, age_max, idle = unpack(ARGV, 8, 11)
+
+-- A copy that was on its way while its hub has given the publication up.
+local given_up = redis.call('ZSCORE', done, 'floor')
+if given_up and tonumber(sequence) < tonumber(given_up) then return {'late'} end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', done, sequence, sequence)) do
+    if member ~= 'floor' then return {'repeated', string.sub(member, #sequence + 2)} end
+end
+
+local known = redis.call('HMGET', head, 'epoch', 'offset', 'check', 'bytes')
+local offset, check = tonumber(known[2] or 0), known[3] or '000000000000'
+local total = tonumber(known[4] or 0) + #bytes
+if known[1] then
+    epoch = known[1]
+else
+    redis.call('DEL', stream)
+end
+offset = string.format('%.0f', offset + 1)
+check = string.sub(redis.sha1hex(check .. '.' .. hub .. '.' .. sequence), 1, 12)
+local position = epoch .. '.' .. offset .. '.' .. check
+
+-- The first command that needs memory comes before all others that write: Redis refuses it alone.
+redis.call('XADD', stream, offset .. '-0', 'c', check, 'h', hub, 's', sequence, 't', now, 'd', bytes)
+redis.call('ZADD', done, sequence, sequence .. ' ' .. position, floor, 'floor')
+redis.call('ZREMRANGEBYSCORE', done, '-inf', '(' .. floor)
+redis.call('PEXPIRE', done, idle)
+
+local count = redis.call('XLEN', stream)
+for _ = 1, 100 do
+    local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+    if not oldest or oldest[1] == offset .. '-0' then break end
+    local fields = oldest[2]
+    local is_over = count > tonumber(entries_max) or total > tonumber(bytes_max)
+        or tonumber(now) - tonumber(fields[8]) > tonumber(age_max)
+    if not is_over then break end
+    redis.call('XDEL', stream, oldest[1])
+    count = count - 1
+    total = total - #fields[10]
+end
+redis.call('HSET', head, 'epoch', epoch, 'offset', offset, 'check', check, 'bytes', total)
+redis.call('PEXPIRE', head, idle)
+redis.call('PEXPIRE', stream, age_max)
+redis.call('PUBLISH', channel, table.concat({ epoch, offset, check, hub, sequence, bytes }, ' '))
+return {'added', position}

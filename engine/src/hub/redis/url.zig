@@ -1,0 +1,204 @@
+//! Where a Redis is, and how to log in: `redis://`, `rediss://` and `unix:`.
+//! Does not know: names of hosts, sockets, TLS.
+const std = @import("std");
+
+/// A server, and the part of it that is ours.
+pub const Url = struct {
+    place: Place,
+    /// Null: the default user.
+    user: ?[]const u8 = null,
+    password: ?[]const u8 = null,
+    database: u16 = 0,
+    /// Before all keys and channels.
+    prefix: []const u8 = "peregrine:",
+
+    pub const Place = union(enum) {
+        tcp: struct { host: []const u8, port: u16, tls: bool },
+        /// The path of a Unix socket.
+        unix: []const u8,
+    };
+
+    pub const ParseError = error{
+        /// None of the three.
+        UnknownScheme,
+        NoHost,
+        BadPort,
+        /// A percent sign without two hexadecimal digits.
+        BadEscape,
+        BadDatabase,
+        /// Neither `prefix` nor `db`.
+        UnknownParameter,
+        /// `memory` is shorter than the text, or the text is longer than a URL may be.
+        TooLong,
+    };
+
+    /// Longest text.
+    pub const text_bytes_max = 2048;
+    const default_port = 6379;
+
+    /// Reads `redis://[user[:password]@]host[:port][/database][?prefix=…]`, the same with `rediss:`, and
+    /// `unix:[//[user[:password]@]]/path[?db=…&prefix=…]`. Parts are unescaped into `memory`, which is as
+    /// long as the text and stays with the result.
+    pub fn parse(text: []const u8, memory: []u8) ParseError!Url {
+        if (text.len > text_bytes_max or memory.len < text.len) return error.TooLong;
+        var room: Room = .{ .memory = memory };
+        const colon = std.mem.findScalar(u8, text, ':') orelse return error.UnknownScheme;
+        const Scheme = enum { redis, rediss, unix };
+        const scheme = std.meta.stringToEnum(Scheme, text[0..colon]) orelse return error.UnknownScheme;
+        var rest = text[colon + 1 ..];
+        var query: []const u8 = "";
+        if (std.mem.findScalar(u8, rest, '?')) |at| {
+            query = rest[at + 1 ..];
+            rest = rest[0..at];
+        }
+        var url: Url = .{ .place = undefined };
+        const has_authority = std.mem.startsWith(u8, rest, "//");
+        if (!has_authority and scheme != .unix) return error.NoHost;
+        var authority: []const u8 = "";
+        if (has_authority) {
+            const end = std.mem.findScalarPos(u8, rest, 2, '/') orelse rest.len;
+            authority = rest[2..end];
+            rest = rest[end..];
+        }
+        if (std.mem.findScalarLast(u8, authority, '@')) |at| {
+            try url.readUser(authority[0..at], &room);
+            authority = authority[at + 1 ..];
+        }
+        if (scheme == .unix) {
+            if (authority.len > 0 or rest.len < 2) return error.NoHost;
+            url.place = .{ .unix = try room.unescape(rest) };
+        } else {
+            url.place = try readHost(authority, scheme == .rediss, &room);
+            if (rest.len > 1) url.database = try readDatabase(rest[1..]);
+        }
+        try url.readQuery(query, &room);
+        return url;
+    }
+
+    fn readUser(url: *Url, text: []const u8, room: *Room) ParseError!void {
+        const end = std.mem.findScalar(u8, text, ':') orelse text.len;
+        if (end > 0) url.user = try room.unescape(text[0..end]);
+        if (end < text.len) url.password = try room.unescape(text[end + 1 ..]);
+    }
+
+    fn readHost(text: []const u8, tls: bool, room: *Room) ParseError!Place {
+        var host = text;
+        var port: ?[]const u8 = null;
+        if (std.mem.startsWith(u8, text, "[")) {
+            const end = std.mem.findScalar(u8, text, ']') orelse return error.NoHost;
+            host = text[1..end];
+            if (end + 1 < text.len) {
+                if (text[end + 1] != ':') return error.BadPort;
+                port = text[end + 2 ..];
+            }
+        } else if (std.mem.findScalar(u8, text, ':')) |at| {
+            host = text[0..at];
+            port = text[at + 1 ..];
+        }
+        if (host.len == 0) return error.NoHost;
+        const number = if (port) |digits|
+            std.fmt.parseInt(u16, digits, 10) catch return error.BadPort
+        else
+            default_port;
+        if (number == 0) return error.BadPort;
+        return .{ .tcp = .{ .host = try room.unescape(host), .port = number, .tls = tls } };
+    }
+
+    fn readDatabase(text: []const u8) ParseError!u16 {
+        return std.fmt.parseInt(u16, text, 10) catch error.BadDatabase;
+    }
+
+    fn readQuery(url: *Url, query: []const u8, room: *Room) ParseError!void {
+        var pairs = std.mem.tokenizeScalar(u8, query, '&');
+        while (pairs.next()) |pair| {
+            const end = std.mem.findScalar(u8, pair, '=') orelse return error.UnknownParameter;
+            const value = pair[end + 1 ..];
+            const Name = enum { db, prefix };
+            switch (std.meta.stringToEnum(Name, pair[0..end]) orelse return error.UnknownParameter) {
+                .db => url.database = try readDatabase(value),
+                .prefix => url.prefix = try room.unescape(value),
+            }
+        }
+    }
+
+    const Room = struct {
+        memory: []u8,
+        len: usize = 0,
+
+        fn unescape(room: *Room, text: []const u8) ParseError![]const u8 {
+            const start = room.len;
+            var at: usize = 0;
+            while (at < text.len) : (at += 1) {
+                var byte = text[at];
+                if (byte == '%') {
+                    if (text.len - at < 3) return error.BadEscape;
+                    const digits = text[at + 1 ..][0..2];
+                    for (digits) |digit| if (!std.ascii.isHex(digit)) return error.BadEscape;
+                    byte = std.fmt.parseInt(u8, digits, 16) catch unreachable;
+                    at += 2;
+                }
+                room.memory[room.len] = byte;
+                room.len += 1;
+            }
+            return room.memory[start..room.len];
+        }
+    };
+};
+
+const testing = std.testing;
+
+test "URLs of servers" {
+    var memory: [Url.text_bytes_max]u8 = undefined;
+    const plain = try Url.parse("redis://localhost", &memory);
+    try testing.expectEqualDeep(Url{
+        .place = .{ .tcp = .{ .host = "localhost", .port = 6379, .tls = false } },
+    }, plain);
+    try testing.expectEqualDeep(Url{
+        .place = .{ .tcp = .{ .host = "::1", .port = 7000, .tls = true } },
+        .user = "ann",
+        .password = "s@c:et",
+        .database = 3,
+        .prefix = "my app:",
+    }, try Url.parse("rediss://ann:s%40c:et@[::1]:7000/3?prefix=my%20app:", &memory));
+    try testing.expectEqualDeep(Url{
+        .place = .{ .tcp = .{ .host = "h", .port = 6379, .tls = false } },
+        .password = "p",
+    }, try Url.parse("redis://:p@h/", &memory));
+    try testing.expectEqualDeep(
+        Url{ .place = .{ .unix = "/run/redis.sock" } },
+        try Url.parse("unix:/run/redis.sock", &memory),
+    );
+    try testing.expectEqualDeep(
+        Url{ .place = .{ .unix = "/run/r.sock" }, .user = "u", .password = "", .database = 2, .prefix = "" },
+        try Url.parse("unix://u:@/run/r.sock?db=2&prefix=", &memory),
+    );
+}
+
+test "texts that are no URL of a server" {
+    var memory: [Url.text_bytes_max]u8 = undefined;
+    const long: [Url.text_bytes_max + 1]u8 = @splat('a');
+    for ([_]struct { []const u8, Url.ParseError }{
+        .{ "", error.UnknownScheme },
+        .{ "localhost:6379", error.UnknownScheme },
+        .{ "http://h", error.UnknownScheme },
+        .{ "redis:h", error.NoHost },
+        .{ "redis://", error.NoHost },
+        .{ "redis://u@", error.NoHost },
+        .{ "redis://[::1", error.NoHost },
+        .{ "redis://h:", error.BadPort },
+        .{ "redis://h:0", error.BadPort },
+        .{ "redis://h:65536", error.BadPort },
+        .{ "redis://[::1]7", error.BadPort },
+        .{ "redis://h/x", error.BadDatabase },
+        .{ "redis://h%4", error.BadEscape },
+        .{ "redis://u:%zz@h", error.BadEscape },
+        .{ "redis://h?timeout=1", error.UnknownParameter },
+        .{ "redis://h?prefix", error.UnknownParameter },
+        .{ "unix:", error.NoHost },
+        .{ "unix://host/path", error.NoHost },
+        .{ &long, error.TooLong },
+    }) |case| {
+        errdefer std.debug.print("{s}\n", .{case[0]});
+        try testing.expectError(case[1], Url.parse(case[0], &memory));
+    }
+}
