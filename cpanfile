@@ -13,6 +13,9 @@ recommends 'Heap::Fibonacci' => '0.80';
 # pagi-server --reload sees changes at once with it, otherwise within a second.
 recommends 'Linux::Inotify2' => '2.3';
 recommends 'Plack'           => '1.0050';
+# --acme orders certificates with these two.
+recommends 'CryptX'          => '0.068';
+recommends 'IO::Socket::SSL' => '2.060';
 
 on configure => sub { requires 'ExtUtils::MakeMaker' => '7.44' };
 on test      => sub {

@@ -297,7 +297,7 @@ subtest 'completion' => sub {
     is_deeply([ $complete->('pagi-server', '--log-level', '=', 'd') ], ['debug'], '... and the start of one');
     is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],          ['Peregrine'],         'usual values');
     is_deeply([ $complete->('pagi-server', '--user', 'roo') ],         ['root'],              'users');
-    is_deeply([ $complete->('pagi-server', '--no-ac') ],               [qw(--no-access-log)], 'negations');
+    is_deeply([ $complete->('pagi-server', '--no-acc') ],              [qw(--no-access-log)], 'negations');
     is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],            [qw(cpanfile)],        'files');
     my $zsh = PAGI::Server::Completion->script('zsh');
 

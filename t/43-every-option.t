@@ -18,28 +18,30 @@ my $app       = sub { die "no\n" };
 
 # By type: a good value, and one that cannot be. What has a range or a list of choices has them from there.
 my %SAMPLES = (
-    code     => [ $app,           'word' ],
-    class    => [ 'Poll',         'a b' ],
-    hash     => [ { x => {} },    'word' ],
-    boolean  => [ 1,              'maybe' ],
-    flag     => [ 1,              'maybe' ],
-    string   => [ 'word',         '' ],
-    word     => [ 'word',         'two words' ],
-    mode     => [ '0660',         '0999' ],
-    listen   => [ '[::1]:8080',   '127.0.0.1:99999' ],
-    networks => [ '10.0.0.0/8',   '10.0.0.0/33' ],
-    hosts    => [ 'a.example, b', 'http://a.example' ],
-    folders  => [ '/s=t',         'public' ],
-    target   => [ '/alive',       'alive' ],
-    tls      => [ undef,          'word' ],
-    rate     => [ '20/10',        '20/x' ],
-    log      => [ '-',            [] ],
-    format   => [ 'tiny',         '%z' ],
-    integer  => [],
-    workers  => [],
-    bytes    => [],
-    seconds  => [],
-    choice   => [],
+    code         => [ $app,                     'word' ],
+    class        => [ 'Poll',                   'a b' ],
+    hash         => [ { x => {} },              'word' ],
+    boolean      => [ 1,                        'maybe' ],
+    flag         => [ 1,                        'maybe' ],
+    string       => [ 'word',                   '' ],
+    word         => [ 'word',                   'two words' ],
+    mode         => [ '0660',                   '0999' ],
+    listen       => [ '[::1]:8080',             '127.0.0.1:99999' ],
+    networks     => [ '10.0.0.0/8',             '10.0.0.0/33' ],
+    hosts        => [ 'a.example, b',           'http://a.example' ],
+    folders      => [ '/s=t',                   'public' ],
+    https        => [ 'https://ca.example/dir', 'http://ca.example/dir' ],
+    certificates => [ 'a.example',              'localhost' ],
+    target       => [ '/alive',                 'alive' ],
+    tls          => [ undef,                    'word' ],
+    rate         => [ '20/10',                  '20/x' ],
+    log          => [ '-',                      [] ],
+    format       => [ 'tiny',                   '%z' ],
+    integer      => [],
+    workers      => [],
+    bytes        => [],
+    seconds      => [],
+    choice       => [],
 );
 
 # Values for options that do not take the sample of their type.
@@ -58,6 +60,11 @@ my %GOOD = (
 # Other options that an option needs, with their values.
 my %WITH = (
     engine => { workers => 1 },
+    acme   => {
+        acme_agree  => 1,
+        acme_folder => '/nonexistent/acme',
+        listen      => [ '127.0.0.1:0,plain', '127.0.0.1:0' ],
+    },
     map { $_ => { socket => '/tmp/x' } } qw(socket_mode socket_owner socket_group),
 );
 

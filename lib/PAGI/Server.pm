@@ -431,6 +431,48 @@ challenges. The engine serves its files below F</.well-known/acme-challenge>, be
 and C<redirect_http>. The directory is opened at the start: a client may write into it, but must not
 replace it. See L<PAGI::Server::Deployment/HTTPS BY AN ACME CLIENT>. B<--acme-challenges>
 
+=item acme => none
+
+Names of hosts for which the server orders a certificate from an ACME authority (RFC 8555), and
+renews it: several names share one certificate, and the option may be given several times. A process
+of its own orders it, keeps it in C<acme_folder>, and follows the authority's advice when to renew
+(RFC 9773), or renews after two thirds of the certificate's time. The authority asks port 80 of each
+name (C<http-01>), so the server needs a listener there without TLS, beside one with TLS. Until the
+first certificate is there, TLS handshakes are refused. See L<PAGI::Server/Certificates by
+themselves>. B<--acme>
+
+=item acme_agree => 0
+
+You have read the terms of the authority, and agree to them. Without that, C<acme> orders nothing.
+B<--acme-agree>
+
+=item acme_directory => https://acme-v02.api.letsencrypt.org/directory
+
+The authority: the URL of its directory. B<--acme-directory>
+
+=item acme_folder => C</var/lib/peregrine/acme>, or below the home of a user
+
+The folder for the account's key, the certificates with their keys, and the times of the next
+attempts. It has to outlive the server: a new folder, as in a container without a volume, means a
+new account and new certificates, of which authorities give a few a week only. Servers that share
+the folder order each certificate once. The default is the folder that systemd names in
+C<STATE_DIRECTORY>, F</var/lib/peregrine/acme> for root, else F<~/.local/state/peregrine/acme>.
+B<--acme-folder>
+
+=item acme_contact => none
+
+An address of mail that the authority may use. B<--acme-contact>
+
+=item acme_eab => none
+
+A file with a key identifier and a key in base64url, which the authority's operator has given for
+the account (external account binding, RFC 8555 section 7.3.4). B<--acme-eab>
+
+=item acme_ca => the system's
+
+A file with the certificates that the authority's own HTTPS is checked by, for an authority within
+an organisation. B<--acme-ca>
+
 =back
 
 =head3 HTTP/2
@@ -1405,6 +1447,48 @@ from time to time, once a day for instance:
 
     openssl ocsp -no_nonce -issuer chain.pem -cert example.org.pem -url "$(openssl x509 -noout -ocsp_uri \
         -in example.org.pem)" -respout example.org.ocsp.new && mv example.org.ocsp.new example.org.ocsp
+
+=head2 Certificates by themselves
+
+    pagi-server --listen 0.0.0.0:80,plain --listen 0.0.0.0:443 --redirect-http \
+        --acme example.org,www.example.org --acme-agree app.pl
+
+The server orders a certificate from an authority that speaks ACME (RFC 8555), Let's Encrypt unless
+C<acme_directory> names another one, and renews it. CryptX and IO::Socket::SSL have to be installed (Debian:
+libcryptx-perl, libio-socket-ssl-perl). C<acme> may be given several times, for a certificate each.
+
+=over
+
+=item *
+
+The authority asks port 80 of each name for a file that the engine serves before everything else. So the
+names have to lead to this server, from outside. The challenges of the DNS and of TLS (C<dns-01>,
+C<tls-alpn-01>), and so wildcards, are not there; nor are profiles and revocation.
+
+=item *
+
+Until the first certificate has come, port 80 serves and TLS handshakes are refused. A certificate that
+cannot be renewed is used to its end, and the log says why with each attempt: after one minute, then after
+twice as long each time, up to a day, or when the authority says. A restart does not forget that.
+
+=item *
+
+C<acme_folder> has the account's key, the certificates and the times. It must outlive the server:
+authorities give the same certificate a few times a week only. Several servers may share it: each
+certificate is ordered once, and the challenge is answered by whichever server is asked.
+
+=item *
+
+A process of its own orders, with the server's user. The application's processes have the same user, and so
+they could read the keys; with certificates that come from elsewhere (F<examples/certbot>) that can be
+avoided.
+
+=item *
+
+Behind a proxy that ends TLS the proxy has to have the certificates. A load balancer that passes TCP on
+works if port 80 of all names comes to servers that share the folder.
+
+=back
 
 =head2 Certbot
 

@@ -17,6 +17,7 @@ use Peregrine;
 use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Process;
+use Peregrine::Server::Certificates;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Configuration;
 use Peregrine::Server::Instance;
@@ -249,6 +250,7 @@ sub serves {
     my @places    = map { PAGI::Server::Banner->place($_) } @listeners;
     $self->_process->serving('serving on ' . join ', ', @places) if !$self->{ignores_signals};
     $takeover->serves                                            if $takeover;
+    $self->_order_certificates;
     my ($options, $application) = ($self->options, $self->{application});
     PAGI::Server::TLS->$_($self->{log}, $self->{part}->tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
@@ -328,9 +330,26 @@ sub closes {
     return;
 }
 
+# Challenges are answered from now on.
+sub _order_certificates {
+    my ($self) = @_;
+    my $options = $self->options;
+    return if !$options->{acme} || $self->{ordering};
+    weaken(my $weak = $self);
+    $self->{ordering} = Peregrine::Server::Certificates->new(
+        loop           => $self->loop,
+        log            => $self->{log},
+        options        => $options,
+        on_certificate => sub { $weak && $weak->{part} && $weak->{part}->load_again },
+    )->start;
+    return;
+}
+
 sub ended {
     my ($self) = @_;
     delete @{$self}{qw(part starting)};
+    my $ordering = delete $self->{ordering};
+    $ordering->stop if $ordering;
     return;
 }
 

@@ -28,7 +28,8 @@ sub new {
         certificate             => $files->path('pebble.pem'),
         privateKey              => $files->path('pebble.key'),
         httpPort                => 0 + $args{http_port},
-        tlsPort                 => 0 + ($args{tls_port} // $port{tls}),
+        $args{validity} ? (certificateValidityPeriod => 0 + $args{validity}) : (),
+        tlsPort => 0 + ($args{tls_port} // $port{tls}),
     );
     $files->write('pebble.json', encode_json({ pebble => \%config }));
     my @names   = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');

@@ -58,6 +58,7 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     config->groups = text(aTHX_ hash, "groups");
     config->verify_client = number(aTHX_ hash, "verify_client");
     config->min_version = number(aTHX_ hash, "min_version");
+    config->certificates_later = number(aTHX_ hash, "certificates_later");
     config->session_timeout_s = number(aTHX_ hash, "session_timeout");
     SV *keys = entry(aTHX_ hash, "ticket_keys");
     if (keys) {

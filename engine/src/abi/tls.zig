@@ -169,6 +169,7 @@ fn configOf(
     var config: tls.ServerConfig = .{
         .certificates = list,
         .cert_dir = text(given.cert_dir),
+        .certificates_later = given.certificates_later != 0,
         .ca_file = text(given.ca_file),
         .ticket_keys = given.ticket_keys,
     };

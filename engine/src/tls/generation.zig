@@ -216,7 +216,11 @@ pub const Generation = struct {
         diagnostic: *tls.Diagnostic,
     ) tls.ContextError!void {
         const arena = generation.arena.allocator();
-        for (try directory.list(arena, path, diagnostic)) |found| {
+        const list = directory.list(arena, path, diagnostic) catch |err| switch (err) {
+            error.InvalidFile => if (config.certificates_later and before == null) &.{} else return err,
+            else => return err,
+        };
+        for (list) |found| {
             const file = found.files.cert_file;
             try generation.kept.ensureUnusedCapacity(arena, 1);
             var pair = certificate.Pair.load(found.files, diagnostic) catch |err| old: {
@@ -233,7 +237,13 @@ pub const Generation = struct {
             const context = try generation.addPair(&pair, found.files, config, authorities, diagnostic);
             try generation.names.put(arena, found.name, context);
         }
-        if (generation.entries.items.len == 0) {
+        if (generation.entries.items.len > 0) return;
+        if (config.certificates_later) {
+            // Without a certificate OpenSSL refuses each handshake with an alert.
+            const context = try generation.addEntry(&.{});
+            try setPolicy(context, &config, diagnostic);
+            try generation.setServerPolicy(context, config, authorities);
+        } else {
             diagnostic.set("SSL cert_dir has no certificate that can be used: {s}", .{path});
             return error.InvalidFile;
         }

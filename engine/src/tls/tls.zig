@@ -78,6 +78,8 @@ pub const ServerConfig = struct {
     /// also where another one has it as well. One that cannot be used is an error at first; later the one
     /// that was in its place stays, and `Context.concern` tells.
     cert_dir: ?[:0]const u8 = null,
+    /// `cert_dir` may be empty, or not be there yet: handshakes are refused until a certificate has come.
+    certificates_later: bool = false,
     /// PEM file with the authorities that client certificates are verified against. Required unless
     /// `verify_client` is `.none`.
     ca_file: ?[:0]const u8 = null,

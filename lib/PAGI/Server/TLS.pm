@@ -15,7 +15,8 @@ use Peregrine::Nearest;
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
 my @POLICY      = qw(
-    cert_dir ca_file verify_client min_version cipher_list cipher_suites groups session_timeout
+    cert_dir certificates_later ca_file verify_client
+    min_version cipher_list cipher_suites groups session_timeout
     ticket_keys ticket_keys_file
 );
 my %KNOWN = map { $_ => 1 } @CERTIFICATE, @POLICY, 'certificates';
@@ -182,16 +183,17 @@ sub _config {
     my $needed = %first || !@$more && !defined $ssl{cert_dir};
     my @list   = map { _certificate($_, $number++, $given) } ($needed ? \%first : ()), @$more;
     return {
-        certificates    => \@list,
-        cert_dir        => _path($ssl{cert_dir}, $given),
-        ca_file         => _path($ssl{ca_file},  $given),
-        verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
-        min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
-        cipher_list     => _string($ssl{cipher_list}),
-        cipher_suites   => _string($ssl{cipher_suites}),
-        groups          => _string($ssl{groups}),
-        session_timeout => _session_timeout($ssl{session_timeout}),
-        ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
+        certificates       => \@list,
+        cert_dir           => _path($ssl{cert_dir}, $given),
+        certificates_later => $ssl{certificates_later} ? 1 : 0,
+        ca_file            => _path($ssl{ca_file}, $given),
+        verify_client      => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
+        min_version        => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
+        cipher_list        => _string($ssl{cipher_list}),
+        cipher_suites      => _string($ssl{cipher_suites}),
+        groups             => _string($ssl{groups}),
+        session_timeout    => _session_timeout($ssl{session_timeout}),
+        ticket_keys        => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };
 }
 

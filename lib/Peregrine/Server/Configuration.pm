@@ -11,8 +11,10 @@ use PAGI::Server::Folders;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
+use Peregrine::Acme::Store;
 use Peregrine::Place;
 use Peregrine::Process;
+use Peregrine::Server::Certificates;
 
 # Seconds that a start has for loading code, where heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
@@ -21,6 +23,9 @@ use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->
 
 # Options whose value is a directory that is there.
 my @DIRECTORIES = qw(x_sendfile acme_challenges);
+
+# What a proxy has to do where the server does not.
+my %PROXY = (redirect_http => 'the proxy has to redirect', acme => 'the proxy has to have the certificates');
 
 # Options that say where the server listens.
 my $PLACES = qr/\A(?:host|port|listen|socket.*|proxy_protocol|disable_tls)\z/;
@@ -62,20 +67,42 @@ sub with {
         or die $new->_with_variable($@);
     my @places = Peregrine::Place->all($new->{options});
     $new->{places} = \@places if !$self->{places} || grep { $_ =~ $PLACES } keys %given;
-    $new->_check_redirect if $new->{options}{redirect_http};
+    $new->_use_authority                if $new->{options}{acme};
+    $new->_check_plain('redirect_http') if $new->{options}{redirect_http};
     return $new;
 }
 
-# A proxy that ends TLS would be sent in circles: only a server that has TLS of its own redirects.
-sub _check_redirect {
+# The certificates of an authority are those of a directory, in which there are none at first.
+sub _use_authority {
     my ($self)  = @_;
+    my $options = $self->{options} = { %{ $self->{options} } };
+    my $missing = Peregrine::Server::Certificates::missing();
+    die "option 'acme' $missing\n" if defined $missing;
+    die "option 'acme': the authority's terms have to be agreed to: see $options->{acme_directory}, and set"
+        . " 'acme_agree'\n"
+        if !$options->{acme_agree};
+    $options->{acme_folder} =
+        File::Spec->rel2abs($options->{acme_folder} // Peregrine::Server::Certificates::default_folder());
+    Peregrine::Server::Certificates::binding($options->{acme_eab}) if defined $options->{acme_eab};
+    my $store = Peregrine::Acme::Store->new($options->{acme_folder});
+    my $ssl   = $options->{ssl} || {};
+    die "option 'acme': the certificates are in its own folder, not in cert_dir\n"
+        if ($ssl->{cert_dir} // $store->certificates) ne $store->certificates;
+    $options->{acme_challenges} //= $store->challenges;
+    $options->{ssl} = { %$ssl, cert_dir => $store->certificates, certificates_later => 1 };
+    $self->{given}{ssl} = $options->{ssl} if !$self->{tls} || exists $self->{given}{ssl};
+    return $self->_check_plain('acme');
+}
+
+# A proxy that ends TLS would be sent in circles: only a server that has TLS of its own redirects.
+sub _check_plain {
+    my ($self, $option) = @_;
     my $options = $self->{options};
     my @tcp     = grep { $_->{kind} ne 'unix' } $self->places;
     my @plain   = grep { $options->{disable_tls} || !($_->{ssl} // $options->{ssl}) } @tcp;
-    die
-        "option 'redirect_http': no listener has TLS; if a proxy in front ends TLS, the proxy has to redirect\n"
+    die "option '$option': no listener has TLS; if a proxy in front ends TLS, $PROXY{$option}\n"
         if @plain == @tcp;
-    die "option 'redirect_http': every listener has TLS: name one without, such as '0.0.0.0:80,plain'\n"
+    die "option '$option': every listener has TLS: name one without, such as '0.0.0.0:80,plain'\n"
         if !@plain;
     return;
 }
@@ -165,12 +192,22 @@ sub open_sockets {
     my ($self, $listeners, $log, $owner) = @_;
     return if $listeners->is_open;
     my $options = $self->{options};
-    my @unused  = $listeners->open(
+    $self->_make_store($owner) if $options->{acme};
+    my @unused = $listeners->open(
         backlog   => $options->{listener_backlog},
         reuseport => $options->{reuseport},
         owner     => $owner,
     );
     $log->warn("nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
+    return;
+}
+
+# With the rights of the start.
+sub _make_store {
+    my ($self, $owner) = @_;
+    my $store = eval { Peregrine::Acme::Store->new($self->{options}{acme_folder})->make }
+        or die "option 'acme_folder': $@";
+    $store->give_to($owner->{uid}, $owner->{gid} // -1) if defined $owner->{uid} && $> == 0;
     return;
 }
 

@@ -224,7 +224,11 @@ sub _template {
             $weak->{load_app}->(0);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record) },
-        on_word => sub { my ($word)   = @_; $word eq 'reopen' && $weak->_reopen_others },
+        on_word => sub {
+            my ($word) = @_;
+            return $weak->_reopen_others if $word eq 'reopen';
+            return $word eq 'load' && !$weak->{join_socket} && $weak->_load_certificates;
+        },
     );
 }
 
@@ -246,13 +250,27 @@ sub _serving {
 
 # ---- While it runs ------------------------------------------------------------------------------
 
+sub _load_certificates {
+    my ($self) = @_;
+    my @tls = $self->tls_in_use or return;
+    PAGI::Server::TLS->reload_all($self->{log}, @tls);
+    $self->{engine_master}->tell('load') if $self->{engine_master};
+    return;
+}
+
+# Certificates only, in every process that has them.
+sub load_again {
+    my ($self) = @_;
+    $self->_load_certificates;
+    $self->{master}->tell('load') if $self->{master} && !$self->{engine_master};
+    return;
+}
+
 # Handles HUP: loads certificates again, and replaces the interpreters one after another.
 sub restart {
     my ($self) = @_;
-    my @tls = $self->tls_in_use;
-    PAGI::Server::TLS->reload_all($self->{log}, @tls) if @tls;
-    $self->{engine_master}->tell('load')              if @tls && $self->{engine_master};
-    return $self->_renew('SIGHUP')                    if $self->{reload};
+    $self->_load_certificates;
+    return $self->_renew('SIGHUP') if $self->{reload};
     $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
     return $self->{master}->restart;
 }

@@ -84,6 +84,15 @@ my @SECTIONS = (
             { name => 'ktls', type => 'boolean', engine => 'ktls' },
             { name => 'redirect_http', type => 'boolean', default => 0 },
             { name => 'acme_challenges', type => 'string', arg => 'DIRECTORY', shown => 'none' },
+            { name => 'acme', type => 'certificates', many => 1, arg => 'NAME[,NAME...]', shown => 'none' },
+            { name => 'acme_agree', type => 'boolean', default => 0 },
+            { name => 'acme_directory', type => 'https', arg => 'URL',
+              default => 'https://acme-v02.api.letsencrypt.org/directory' },
+            { name => 'acme_folder', type => 'string', arg => 'FOLDER',
+              shown => 'C</var/lib/peregrine/acme>, or below the home of a user' },
+            { name => 'acme_contact', type => 'string', many => 1, arg => 'ADDRESS', shown => 'none' },
+            { name => 'acme_eab', type => 'string', arg => 'FILE', shown => 'none' },
+            { name => 'acme_ca', type => 'string', arg => 'FILE', shown => q{the system's} },
         )
     ],
     [

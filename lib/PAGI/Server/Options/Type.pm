@@ -10,6 +10,7 @@ use PAGI::Server::AppKind;
 use PAGI::Server::Folders;
 use Peregrine::Place;
 use Peregrine::Processors;
+use Peregrine::Server::Certificates;
 use Scalar::Util qw(blessed looks_like_number reftype);
 
 sub _in_range {
@@ -173,10 +174,15 @@ my %TYPES = (
             return defined Peregrine::Place::mode_bits($value);
         },
     },
-    listen   => { complaint => \&Peregrine::Place::problem },
-    networks => { complaint => \&Peregrine::Place::networks_problem },
-    folders  => { complaint => \&PAGI::Server::Folders::problem },
-    log      => {
+    listen       => { complaint => \&Peregrine::Place::problem },
+    networks     => { complaint => \&Peregrine::Place::networks_problem },
+    certificates => { complaint => \&Peregrine::Server::Certificates::problem },
+    https        => {
+        words  => sub { 'a URL of https' },
+        allows => sub { _is_text($_[1]) && $_[1] =~ m{\Ahttps://[\w.:\[\]-]+(?:/[!-~]*)?\z} },
+    },
+    folders => { complaint => \&PAGI::Server::Folders::problem },
+    log     => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },

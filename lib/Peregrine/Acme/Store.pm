@@ -1,0 +1,201 @@
+package Peregrine::Acme::Store;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Digest::SHA qw(sha256_hex);
+use Fcntl       qw(LOCK_EX LOCK_NB O_CREAT O_EXCL O_WRONLY);
+use File::Path  ();
+use IO::Handle  ();
+use JSON::PP    ();
+
+my $JSON = JSON::PP->new->canonical->utf8;
+
+# Folders below that of the store, and who may look into them: an engine that has given up rights serves
+# challenges, which are no secret.
+my %FOLDERS = (accounts => 0700, certificates => 0700, challenges => 0755, states => 0700);
+
+sub new {
+    my ($class, $folder) = @_;
+    return bless { folder => $folder }, $class;
+}
+
+sub certificates { return "$_[0]{folder}/certificates" }
+sub challenges   { return "$_[0]{folder}/challenges" }
+
+# Makes what is not there. Dies with a sentence.
+sub make {
+    my ($self) = @_;
+    for my $path ($self->{folder}, map { "$self->{folder}/$_" } sort keys %FOLDERS) {
+        next if -d $path;
+        my $mode = $FOLDERS{ $path =~ s{.*/}{}r } // 0711;
+        File::Path::make_path($path, { error => \my $problems });
+        my ($reason) = map { values %$_ } @$problems;
+        die "the folder $path cannot be made: $reason\n" if defined $reason;
+        chmod $mode, $path or die "the folder $path: $!\n";
+        push @{ $self->{made} }, $path;
+    }
+    return $self;
+}
+
+# Gives the folders that were made to the user as which the server goes on. Whatever else lies there is that
+# user's already, who could have put a link to another user's file there.
+sub give_to {
+    my ($self, $uid, $gid) = @_;
+    chown($uid, $gid, $_) or die "$_ cannot be given to user $uid: $!\n" for @{ delete $self->{made} || [] };
+    return;
+}
+
+# ---- Files --------------------------------------------------------------------------------------
+
+# In one step: a process that is killed leaves the old file or the new one.
+sub _write {
+    my ($path, $bytes) = @_;
+    my $new = $path =~ s{([^/]+)\z}{.$1.new.$$}r;
+    unlink $new;
+    sysopen my $file, $new, O_WRONLY | O_CREAT | O_EXCL, 0600 or die "$new: $!\n";
+    my $written = print({$file} $bytes) && $file->flush && $file->sync && close($file) && rename($new, $path);
+    my $reason  = $!;
+    return 1 if $written;
+    unlink $new;
+    die "$path cannot be written: $reason\n";
+}
+
+sub _read {
+    my ($path) = @_;
+    open my $file, '<:raw', $path or return;
+    local $/ = undef;
+    return scalar <$file>;
+}
+
+sub _certificate_path { return $_[0]->certificates . "/$_[1].pem" }
+
+# The chain with its key behind it, as PEM; nothing if there is none.
+sub certificate {
+    my ($self, $name) = @_;
+    return _read($self->_certificate_path($name));
+}
+
+sub keep_certificate {
+    my ($self, $name, $chain, $key) = @_;
+    return _write($self->_certificate_path($name), "$chain\n$key");
+}
+
+# The key of the account at an authority; `make` makes one that is not there.
+sub account_key {
+    my ($self, $directory, $make) = @_;
+    my $path = "$self->{folder}/accounts/" . substr(sha256_hex($directory), 0, 16) . '.pem';
+    return _read($path) // do { my $key = $make->(); _write($path, $key); $key };
+}
+
+sub present {
+    my ($self, $token, $content) = @_;
+    my $path = $self->challenges . "/$token";
+    _write($path, $content);
+    chmod 0644, $path or die "$path: $!\n";
+    return;
+}
+
+sub remove {
+    my ($self, $token) = @_;
+    unlink $self->challenges . "/$token";
+    return;
+}
+
+# What is known of the attempts for a name: a hash, empty at first.
+sub state {
+    my ($self, $name) = @_;
+    my $text  = _read("$self->{folder}/states/$name.json") // return {};
+    my $state = eval { $JSON->decode($text) };    # Expected: a file that somebody has edited
+    return ref $state eq 'HASH' ? $state : {};
+}
+
+sub keep_state {
+    my ($self, $name, $state) = @_;
+    return _write("$self->{folder}/states/$name.json", $JSON->encode($state));
+}
+
+# A lock on a name among all servers that share the folder, held until the result is freed; nothing if
+# another process has it.
+sub lock {
+    my ($self, $name) = @_;
+    my $path = "$self->{folder}/states/$name.lock";
+    open my $file, '>>', $path or die "$path: $!\n";
+    return flock($file, LOCK_EX | LOCK_NB) ? $file : ();
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Acme::Store - the files of certificates that a server orders
+
+=head1 DESCRIPTION
+
+A folder with F<accounts> (keys of accounts, by the hash of the directory's URL), F<certificates>
+(F<NAME.pem>: the chain with its key behind it), F<challenges> (answers to C<http-01>) and F<states>
+(F<NAME.json>: failures and the time of the next attempt). Each file is written under another name and
+renamed: a process that is killed, or a disk that is full, leaves the old file or the new one. Only the
+owner can read keys.
+
+=head1 METHODS
+
+=head2 new
+
+    my $store = Peregrine::Acme::Store->new($folder);
+
+Touches nothing.
+
+=head2 make
+
+Makes the folders that are not there. Dies with a sentence.
+
+=head2 give_to
+
+    $store->give_to($uid, $gid);
+
+The folders that C<make> has made.
+
+=head2 certificates, challenges
+
+Paths of these folders.
+
+=head2 certificate, keep_certificate
+
+    my $pem = $store->certificate('example.org');
+    $store->keep_certificate('example.org', $chain, $key);
+
+=head2 account_key
+
+    my $pem = $store->account_key($directory, sub { return $new_key });
+
+=head2 present, remove
+
+    $store->present($token, $content);
+    $store->remove($token);
+
+=head2 state, keep_state
+
+    my $state = $store->state('example.org');
+    $store->keep_state('example.org', $state);
+
+A hash that only L<Peregrine::Acme::Keeper> knows; empty at first.
+
+=head2 lock
+
+    my $lock = $store->lock('example.org') or return;
+
+Among all processes that have the folder, as long as the result lives.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
