@@ -115,6 +115,15 @@ async def _ask(connection, turn, numbers, size, keeps):
     return keeps and fields.get("connection", "").lower() != "close"
 
 
+def code_of(payload):
+    return int.from_bytes(payload[:2], "big")
+
+
+def is_leaving(payload):
+    """Whether a close frame says that the worker leaves."""
+    return code_of(payload) in CLOSING
+
+
 async def sockets(tally, turn, place):
     """Messages of every size that must come back, on a WebSocket that lasts a minute or until its worker
     leaves."""
@@ -129,16 +138,17 @@ async def sockets(tally, turn, place):
             await connection.send(frame(kind, LETTERS[:size]))
             opcode, payload = await message(connection)
             if opcode == 8:
-                code = int.from_bytes(payload[:2], "big")
-                if code not in CLOSING:
-                    raise Wrong(f"closed with {code}")
+                if not is_leaving(payload):
+                    raise Wrong(f"closed with {code_of(payload)}")
                 await connection.send(frame(8, payload))
                 return tally.count("WebSockets closed for a new worker")
             if (opcode, payload) != (kind, LETTERS[:size]):
                 raise Wrong(f"a message of {size} bytes came back as {opcode} with {len(payload)}")
             tally.count("messages")
         await connection.send(frame(8, b"\x03\xe8"))
-        if await message(connection) != (8, b"\x03\xe8"):
+        opcode, payload = await message(connection)
+        # A worker that leaves may have closed at the same moment (RFC 6455 section 7.1.5).
+        if opcode != 8 or code_of(payload) != 1000 and not is_leaving(payload):
             raise Wrong("the close frame was not answered")
         return tally.count("WebSockets")
     finally:
