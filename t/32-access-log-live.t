@@ -66,7 +66,7 @@ sub ask { is_answered(client(@_)) }
 sub waiting {
     $go = $loop->new_future;
     my $client = client('/wait');
-    ok(comes(sub { $server->_worker->stats->{exchanges} }), 'a request waits');
+    ok(comes(sub { $server->{part}->engine->worker->stats->{exchanges} }), 'a request waits');
     return $client;
 }
 
@@ -90,7 +90,7 @@ subtest 'a request that is open meanwhile' => sub {
     is(content("$directory/open"), "three /wait\n", '... in the format that it began under');
 };
 
-subtest 'none, and one again' => sub {
+subtest 'the log is switched off, and on again' => sub {
     my $client = waiting();
     $server->configure(access_log => undef);
     $go->done;

@@ -44,7 +44,7 @@ async sub {
     }
     await Future->new if $scope->{path} eq '/wait';
     if ($scope->{path} eq '/stats') {
-        my $stats = $server->_worker->stats;
+        my $stats = $server->{part}->engine->worker->stats;
         $body = "$stats->{shed} $stats->{memory_max}";
     }
     await $send->({ type => 'http.response.start', status => 200, headers => [] });

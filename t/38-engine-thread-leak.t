@@ -23,7 +23,7 @@ async sub answer {
 
 # Includes the memory of both ends of the ring pair.
 sub usage {
-    my $stats = TestServer::running()->_worker->stats;
+    my $stats = TestServer::worker_of(TestServer::running())->stats;
     return join ' ', report(), map { "$_=$stats->{$_}" } qw(exchanges ledger memory_bytes);
 }
 

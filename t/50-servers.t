@@ -31,7 +31,8 @@ sub without_lifespan {
 sub ask {
     my ($server) = @_;
     my $client = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    wait_for(sub { $loop->loop_once(0); $server->_worker->stats->{exchanges} }) or die "no request came\n";
+    wait_for(sub { $loop->loop_once(0); $server->{part}->engine->worker->stats->{exchanges} })
+        or die "no request came\n";
     return $client;
 }
 

@@ -21,7 +21,7 @@ async sub answer {
 
 # The memory and objects of the process, as text.
 sub usage {
-    my $stats = $server->_worker->stats;
+    my $stats = $server->{part}->engine->worker->stats;
     open my $status, '<', '/proc/self/status' or die "status: $!";
     my ($kib) = do { local $/ = undef; <$status> =~ /^VmRSS:\s+(\d+)/m };
     close $status;
@@ -29,7 +29,7 @@ sub usage {
         values      => Peregrine::sv_count(),
         descriptors => scalar(() = glob '/proc/self/fd/*'),
         kib         => $kib,
-        live        => $server->_worker->trim,
+        live        => $server->{part}->engine->worker->trim,
         map { $_ => $stats->{$_} } qw(connections exchanges ledger memory_bytes requests),
     );
     return join ' ', map { "$_=$now{$_}" } sort keys %now;

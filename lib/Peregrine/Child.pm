@@ -7,8 +7,8 @@ our $VERSION = '0.003000';
 
 use Peregrine;
 use Peregrine::Fork;
+use Peregrine::Later qw(later weakly);
 use Peregrine::Process;
-use Scalar::Util qw(weaken);
 
 # Signs of life that a child sends within its master's heartbeat_timeout.
 use constant BEATS => 5;
@@ -28,9 +28,8 @@ sub new {
         $self->{process}->attach_signals;
         Peregrine::settle_children(1);
     }
-    weaken(my $weak = $self);
-    $self->{link}->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_orphaned });
-    $self->_beat($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
+    $self->{link}->watch($args{loop}, weakly($self, '_hear'), weakly($self, '_orphaned'));
+    $self->_beat_later($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
     return $self;
 }
 
@@ -69,18 +68,16 @@ sub _orphaned {
     return $self->{process}->stop_once;
 }
 
+sub _beat_later {
+    my ($self, $seconds) = @_;
+    later($self->{loop}, $seconds, $self, _beat => $seconds);
+    return;
+}
+
 sub _beat {
     my ($self, $seconds) = @_;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_time(
-        after => $seconds,
-        code  => sub {
-            return if !$weak;
-            $weak->{link}->say(beat => $weak->{server}->connection_count);
-            $weak->_beat($seconds);
-        }
-    );
-    return;
+    $self->{link}->say(beat => $self->{server}->connection_count);
+    return $self->_beat_later($seconds);
 }
 
 sub ready {

@@ -8,9 +8,9 @@ our $VERSION = '0.003000';
 use Fcntl      qw(F_SETFD FD_CLOEXEC);
 use File::Spec ();
 use Peregrine;
+use Peregrine::Later qw(later weakly);
 use Peregrine::Optional;
-use Scalar::Util qw(weaken);
-use Time::HiRes  ();
+use Time::HiRes ();
 
 # Seconds between two looks where the kernel tells of changes, which it does not for all file systems; where
 # it does not; and between looks at what is being written.
@@ -122,16 +122,15 @@ sub _look_in {
     $self->{loop}->unwatch_time($self->{timer}) if $self->{timer};
     my $least = $self->{took} / SHARE;
     $seconds = $least if $seconds < $least;
-    weaken(my $weak = $self);
-    $self->{timer} = $self->{loop}->watch_time(
-        after => $seconds,
-        code  => sub {
-            return if !$weak || $weak->{pid} != $$;
-            delete @{$weak}{qw(timer soon)};
-            $weak->_compare;
-        }
-    );
+    $self->{timer} = later($self->{loop}, $seconds, $self, '_compare_now');
     return;
+}
+
+sub _compare_now {
+    my ($self) = @_;
+    return if $self->{pid} != $$;
+    delete @{$self}{qw(timer soon)};
+    return $self->_compare;
 }
 
 # Several files change at once, and one in several steps: it is over when two looks see the same.
@@ -170,16 +169,14 @@ sub _listen {
     fcntl $handle, F_SETFD, FD_CLOEXEC or return;
     Peregrine::hide_from_forks(fileno $handle, 1);
     @{$self}{qw(inotify handle)} = ($inotify, $handle);
-    weaken(my $weak = $self);
-    $self->{loop}->watch_io(
-        handle        => $handle,
-        on_read_ready => sub {
-            return if !$weak          || $weak->{pid} != $$;
-            return if !$inotify->read || $weak->{soon}++;
-            $weak->_look_in(QUIET_S);
-        }
-    );
+    $self->{loop}->watch_io(handle => $handle, on_read_ready => weakly($self, _changes_in => $inotify));
     return;
+}
+
+sub _changes_in {
+    my ($self, $inotify) = @_;
+    return if $self->{pid} != $$ || !$inotify->read || $self->{soon}++;
+    return $self->_look_in(QUIET_S);
 }
 
 # Which file it was is found by looking. A folder that was made anew is another one.

@@ -11,10 +11,10 @@ use List::Util qw(max min);
 use Peregrine;
 use Peregrine::Deadline;
 use Peregrine::Fork;
+use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
 use Peregrine::Templates;
-use POSIX        ();
-use Scalar::Util qw(weaken);
+use POSIX ();
 
 # A child that ends within CRASH_S seconds of its start counts as one more crash in a row. After the first
 # crash another child is started at once; after each further one the master waits twice as long as before.
@@ -74,11 +74,8 @@ sub new {
 sub _templates {
     my ($self, $args) = @_;
     Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
-    weaken(my $weak = $self);
-    return Peregrine::Templates->new(
-        %{$args}{qw(loop log load run on_word start_timeout)},
-        on_change => sub { $weak && $weak->_has_template },
-    );
+    return Peregrine::Templates->new(%{$args}{qw(loop log load run on_word start_timeout)},
+        on_change => weakly($self, '_has_template'),);
 }
 
 sub _has_template {
@@ -108,8 +105,7 @@ sub start {
         $self->_start_child($_) for 1 .. $self->{wanted};
         return $self->{starting};
     }
-    weaken(my $weak = $self);
-    $self->{templates}->renew->on_fail(sub { $weak && $weak->_cannot_start($_[0]) })->else_done->retain;
+    $self->{templates}->renew->on_fail(weakly($self, '_cannot_start'))->else_done->retain;
     return $self->{starting};
 }
 
@@ -198,12 +194,7 @@ sub _start_child {
     }
     $there->close;
     $self->{children}{ $child->{id} } = $child;
-    weaken(my $weak = $self);
-    $here->watch(
-        $self->{loop},
-        sub { $weak && $weak->_hear($child, @_) },
-        sub { $weak && $weak->_link_ended($child) }
-    );
+    $here->watch($self->{loop}, weakly($self, _hear => $child), weakly($self, _link_ended => $child));
     return $child;
 }
 
@@ -275,8 +266,7 @@ sub _introduced {
 sub _watch_process {
     my ($self, $child, $pid) = @_;
     $child->{pid} = $pid;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_process($pid => sub { $weak && $weak->_gone($child, $_[1]) });
+    $self->{loop}->watch_process($pid => weakly($self, _ended => $child));
     return;
 }
 
@@ -286,16 +276,21 @@ sub _link_ended {
     my ($self, $child) = @_;
     return                      if !$child->{template};
     return $self->_gone($child) if !$child->{pid};
-    weaken(my $weak = $self);
-    $self->{loop}->watch_time(
-        after => END_S,
-        code  => sub {
-            return if !$weak || !$weak->{children}{ $child->{id} };
-            kill KILL => $child->{pid} if $child->{state} ne 'leaving';
-            $weak->_gone($child) if !kill 0 => $child->{pid};
-        }
-    );
+    later($self->{loop}, END_S, $self, _give_up => $child);
     return;
+}
+
+sub _give_up {
+    my ($self, $child) = @_;
+    return if !$self->{children}{ $child->{id} };
+    kill KILL => $child->{pid} if $child->{state} ne 'leaving';
+    $self->_gone($child) if !kill 0 => $child->{pid};
+    return;
+}
+
+sub _ended {
+    my ($self, $child, undef, $status) = @_;
+    return $self->_gone($child, $status);
 }
 
 sub _gone {
@@ -307,9 +302,10 @@ sub _gone {
     $self->{templates}->lost_child($child->{template}) if $child->{template};
     return $self->_stopped                             if $self->{phase} eq 'stopping';
     my $state = $child->{state};
-    return $self->_died_alone($child, $status) if $state eq 'serving' && _is_like_a_stop($status);
-    $self->_not_started($child, $status)       if $state eq 'starting';
-    $self->_died($child, $status)              if $state eq 'serving';
+    return later($self->{loop}, ALONE_S, $self, _died_alone => $child, $status)
+        if $state eq 'serving' && _is_like_a_stop($status);
+    $self->_not_started($child, $status) if $state eq 'starting';
+    $self->_died($child, $status)        if $state eq 'serving';
     # A child that is still starting is told to leave by TERM.
     $self->{log}->warn($self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
@@ -336,16 +332,9 @@ sub _is_like_a_stop {
 
 sub _died_alone {
     my ($self, $child, $status) = @_;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_time(
-        after => ALONE_S,
-        code  => sub {
-            return if !$weak || $weak->{phase} ne 'running';
-            $weak->_died($child, $status);
-            $weak->_balance;
-        }
-    );
-    return;
+    return if $self->{phase} ne 'running';
+    $self->_died($child, $status);
+    return $self->_balance;
 }
 
 sub _died {
@@ -398,19 +387,11 @@ sub _back_off {
     my $trouble = $self->{trouble}{$number};
     my $crashes = $trouble->{crashes};
     return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
-    my $wait = BACK_OFF_S * 2**($crashes > 10 ? 8 : $crashes - 2);
-    $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
+    my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(8, $crashes - 2));
     $self->{log}->error($self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
     );
-    weaken(my $weak = $self);
-    $trouble->{timer} = $self->{loop}->watch_time(
-        after => $wait,
-        code  => sub {
-            delete $trouble->{timer};
-            $weak->_balance if $weak;
-        }
-    );
+    $trouble->{timer} = later($self->{loop}, $wait, $self, sub { delete $trouble->{timer}; $_[0]->_balance });
     return;
 }
 
@@ -488,16 +469,15 @@ sub restart {
     # too.
     return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
     $self->{renewal} = $renewal;
-    weaken(my $weak = $self);
-    $renewal->on_ready(sub { $weak && $weak->_renewed($_[0]->failure) })->else_done->retain;
+    $renewal->on_ready(weakly($self, '_renewed'))->else_done->retain;
     return $restarting;
 }
 
 # Children that wait for the restart before this one still do.
 sub _renewed {
-    my ($self, $failure) = @_;
+    my ($self, $renewal) = @_;
     delete $self->{renewal};
-    return $self->_replace_all if !defined $failure;
+    my ($failure) = $renewal->failure or return $self->_replace_all;
     $self->{log}
         ->error("the restart is given up, a new template cannot start: $failure; workers that go on as"
             . " they are: $self->{wanted}");
@@ -716,22 +696,16 @@ sub tell {
 
 sub _look_later {
     my ($self) = @_;
-    weaken(my $weak = $self);
-    $self->{look} = $self->{loop}->watch_time(
-        after => LOOK_S,
-        code  => sub {
-            return if !$weak || $weak->{phase} eq 'over';
-            $weak->_look(Peregrine::Deadline::now());
-            $weak->_look_later;
-        }
-    );
+    $self->{look} = later($self->{loop}, LOOK_S, $self, '_look');
     return;
 }
 
 # A master that was stopped, or got no processor time, has not read what its children said: silence proves
 # nothing then.
 sub _look {
-    my ($self, $now) = @_;
+    my ($self) = @_;
+    return if $self->{phase} eq 'over';
+    my $now = Peregrine::Deadline::now();
     if ($now - $self->{looked} > LATE_S) { $_->{heard} = $now for $self->children }
     $self->{looked} = $now;
     for my $child ($self->children) {
@@ -744,7 +718,7 @@ sub _look {
         $self->_check_busy($child, $now);
         $self->_check_limits($child, $now) if $state eq 'serving';
     }
-    return;
+    return $self->_look_later;
 }
 
 sub _check_busy {

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use IO::Async::Loop;
 use IO::Handle ();
 use Peregrine;
+use Peregrine::Later qw(weakly);
 use Peregrine::Notify;
 use Peregrine::Optional;
 use POSIX        ();
@@ -75,7 +76,7 @@ sub _check_loops_of_environment {
 # So often may callbacks of the loop die while a server that one of them ended shuts down.
 use constant EXCEPTIONS_MAX => 10;
 
-# Whose loop runs: the application may end the process meanwhile.
+# The process whose loop runs, in case the application ends it meanwhile.
 my $running;
 
 sub run {
@@ -131,13 +132,10 @@ my @STOP = qw(TERM INT QUIT);
 
 sub attach_signals {
     my ($self) = @_;
-    $self->{pid}     = $$;
-    $self->{service} = Peregrine::Notify->from_environment;
-    weaken(my $weak = $self);
-    for my $name (@STOP, keys %{ $self->{on} }) {
-        $self->{signals}{$name} =
-            $self->{loop}->attach_signal($name => sub { $weak && $weak->_on_signal($name) });
-    }
+    $self->{pid}         = $$;
+    $self->{service}     = Peregrine::Notify->from_environment;
+    $self->{signals}{$_} = $self->{loop}->attach_signal($_ => weakly($self, _on_signal => $_))
+        for @STOP, keys %{ $self->{on} };
     return if !defined $self->{stop_within};
     Peregrine::count_stops($self->{stop_within}, map { POSIX->can("SIG$_")->() } @STOP);
     Peregrine::settle_children(1);

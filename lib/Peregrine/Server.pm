@@ -206,9 +206,6 @@ sub _hub {
         heartbeat => $self->{configuration}->engine_heartbeat,);
 }
 
-# For tests.
-sub _worker { return $_[0]{part}->engine->worker }
-
 sub _croak_if_foreign {
     my ($self) = @_;
     my $part = $self->{part};

@@ -8,9 +8,9 @@ our $VERSION = '0.003000';
 use IO::Async::Loop;
 use Peregrine;
 use Peregrine::Fork;
+use Peregrine::Later qw(weakly);
 use Peregrine::Link;
-use POSIX        ();
-use Scalar::Util qw(weaken);
+use POSIX ();
 
 # ---- In the master ------------------------------------------------------------------------------
 
@@ -31,9 +31,8 @@ sub start {
     }
     $there->close;
     @{$self}{qw(pid link state)} = ($pid, $here, 'loading');    # -> ready -> gone
-    weaken(my $weak = $self);
-    $here->watch($args{loop}, sub { $weak && $weak->_hear(@_) }, sub { });
-    $args{loop}->watch_process($pid => sub { $weak && $weak->_gone($_[1]) });
+    $here->watch($args{loop}, weakly($self, '_hear'), sub { });
+    $args{loop}->watch_process($pid => weakly($self, '_gone'));
     return $self;
 }
 
@@ -50,7 +49,7 @@ sub _hear {
 }
 
 sub _gone {
-    my ($self, $status) = @_;
+    my ($self, undef, $status) = @_;
     $self->_hear(@$_) for $self->{link}->read_lines;
     $self->{link}->close;
     $self->{state} = 'gone';

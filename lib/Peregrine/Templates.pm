@@ -6,9 +6,9 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
-use List::Util qw(min);
+use List::Util       qw(min);
+use Peregrine::Later qw(later weakly);
 use Peregrine::Template;
-use Scalar::Util qw(weaken);
 
 # Seconds between two starts of a template that ends unasked; each time twice as long.
 use constant { BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
@@ -44,11 +44,10 @@ sub renew {
 
 sub _start {
     my ($self) = @_;
-    weaken(my $weak = $self);
     my $template = Peregrine::Template->start(
         %{$self}{qw(loop load run on_word)},
-        on_ready => sub { $weak && $weak->_ready($_[0]) },
-        on_end   => sub { $weak && $weak->_gone(@_) },
+        on_ready => weakly($self, '_ready'),
+        on_end   => weakly($self, '_gone'),
     );
     my $entry = $self->{all}{ $template->pid } = { template => $template, children => 0 };
     $self->_limit($entry, $self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
@@ -183,20 +182,17 @@ sub _not_renewed {
     my $lost = $self->{current} ? undef : $self->{starts};
     (delete $self->{renewing})->fail($why, 'template') if $self->{renewing};
     return if !defined $lost || $self->{stopping} || $self->{next};
-    my $wait = BACK_OFF_S * 2**($lost > 10 ? 10 : $lost);
-    $wait = BACK_OFF_MAX_S if $wait > BACK_OFF_MAX_S;
+    my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(10, $lost));
     $self->{starts}++;
     $self->{log}->error("no template, and no new workers: $why; the next one starts in $wait s");
-    weaken(my $weak = $self);
-    $self->{again} = $self->{loop}->watch_time(
-        after => $wait,
-        code  => sub {
-            return if !$weak;
-            delete $weak->{again};
-            $weak->renew->else_done->retain;
-        }
-    );
+    $self->{again} = later($self->{loop}, $wait, $self, '_renew_again');
     return;
+}
+
+sub _renew_again {
+    my ($self) = @_;
+    delete $self->{again};
+    return $self->renew->else_done->retain;
 }
 
 sub stop {

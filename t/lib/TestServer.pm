@@ -42,6 +42,12 @@ sub start {
 # The PAGI::Server, for an application in the child.
 sub running { return $server }
 
+# The worker of a server that serves in this process, with its counters.
+sub worker_of {
+    my ($serving) = @_;
+    return $serving->{part}->engine->worker;
+}
+
 sub _fork {
     my $pid = fork;
     die "fork: $!" if !defined $pid;
@@ -70,7 +76,7 @@ sub _child {
         $server->listen->get;
 
         for my $name (keys %$limits) {
-            $server->_worker->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
+            worker_of($server)->set($name => $limits->{$name}) >= 0 or die "no limit $name\n";
         }
         $writer->autoflush(1);
         print {$writer} $server->port // $server->socket_path, "\n";

@@ -19,7 +19,7 @@ sub report {
     my $server = TestServer::running();
     my ($kib)  = content('/proc/self/status') =~ /^VmRSS:\s+(\d+)/m;
     my %now    = (
-        requests    => $server->_worker->trim,
+        requests    => TestServer::worker_of($server)->trim,
         connections => $server->connection_count,
         descriptors => scalar(() = glob '/proc/self/fd/*'),
         values      => Peregrine::sv_count(),

@@ -14,7 +14,7 @@ use Fcntl qw(O_NONBLOCK O_RDONLY SEEK_SET);
 use Future;
 use Future::AsyncAwait;
 use Peregrine;
-use Scalar::Util qw(weaken);
+use Peregrine::Later qw(later weakly);
 
 use constant {
     PIECE_BYTES => 65_536,
@@ -51,12 +51,7 @@ async sub _send {
 # A request may last longer than this body of it: the callback must not keep us, and with us the descriptor.
 sub _stop_when {
     my ($self, $gone) = @_;
-    weaken(my $weak = $self);
-    $gone->on_ready(sub {
-        return if !$weak;
-        $weak->{over} = 1;
-        $weak->_wake;
-    });
+    $gone->on_ready(weakly($self, _wake_as => 'over'));
     return;
 }
 
@@ -65,23 +60,14 @@ sub _stop_when {
 sub _mind_silence {
     my ($self) = @_;
     return if !$self->{waits};
-    weaken(my $weak = $self);
-    $self->{peer}->disconnect_future->on_ready(sub { $weak->_limit_silence if $weak && $weak->{readable} });
+    $self->{peer}->disconnect_future->on_ready(weakly($self, '_limit_silence'));
     return;
 }
 
 sub _limit_silence {
     my ($self) = @_;
-    weaken(my $weak = $self);
-    $self->{limit} = $self->{loop}->watch_time(
-        after => $self->{patience},
-        code  => sub {
-            return if !$weak;
-            delete $weak->{limit};
-            $weak->{silent} = 1;
-            $weak->_wake;
-        }
-    );
+    return if !$self->{readable};
+    $self->{limit} = later($self->{loop}, $self->{patience}, $self, _wake_as => 'silent');
     return;
 }
 
@@ -182,6 +168,14 @@ sub _readable {
     $loop->watch_io(handle => $handle, on_read_ready => sub { $self->_wake });
     $self->_limit_silence if !$self->{peer}->is_connected;
     return $readable->on_ready(sub { $loop->unwatch_io(handle => $handle, on_read_ready => 1) });
+}
+
+# The keys `over` and `silent` say why the body ends here.
+sub _wake_as {
+    my ($self, $why) = @_;
+    delete $self->{limit} if $why eq 'silent';    # the timer has run
+    $self->{$why} = 1;
+    return $self->_wake;
 }
 
 sub _wake {

@@ -29,11 +29,6 @@ sub new {
     return $self;
 }
 
-sub is_of {
-    my ($self, $app) = @_;
-    return $self->{app} == $app;
-}
-
 sub is_supported {
     my ($self) = @_;
     return $self->{supported} ? 1 : 0;
@@ -429,10 +424,6 @@ After a failed startup: waits for nothing any more. Else does nothing.
     $lifespan->abandon;
 
 Cancels the application's Future and waits for nothing any more.
-
-=head2 is_of
-
-    say 'the lifespan of this application' if $lifespan->is_of($app);
 
 =head2 is_supported
 

@@ -9,7 +9,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use Peregrine;
-use Scalar::Util qw(weaken);
+use Peregrine::Later qw(weakly);
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -38,8 +38,7 @@ sub open {    ## no critic
 
 sub _watch {
     my ($self) = @_;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_io(handle => $self->{watched}, on_read_ready => sub { $weak->_collect if $weak });
+    $self->{loop}->watch_io(handle => $self->{watched}, on_read_ready => weakly($self, '_collect'));
     return;
 }
 

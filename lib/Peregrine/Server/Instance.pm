@@ -9,6 +9,7 @@ use Future;
 use PAGI::Server::Reports;
 use PAGI::Server::TLS;
 use Peregrine;
+use Peregrine::Later qw(later);
 use Peregrine::Server::Engine;
 use Peregrine::Server::Placement;
 use Peregrine::Server::Stop;
@@ -312,16 +313,15 @@ sub stop_within  { return $_[0]{stop}->deadline->within($_[1]) }
 sub connections_gone {
     my ($self) = @_;
     return $self->{stop}->connections_gone if $self->{has_engine} || $self->stopping;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_time(
-        after => LOST_S,
-        code  => sub {
-            return if !$weak || !$weak->{running};
-            $weak->{log}->warn('the engine has gone: another worker is to join the next one');
-            $weak->ask_for_replacement('engine');
-        }
-    );
+    later($self->{loop}, LOST_S, $self, '_leave_engine');
     return;
+}
+
+sub _leave_engine {
+    my ($self) = @_;
+    return if !$self->{running};
+    $self->{log}->warn('the engine has gone: another worker is to join the next one');
+    return $self->ask_for_replacement('engine');
 }
 
 # From now on the instance stops.

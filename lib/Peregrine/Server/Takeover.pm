@@ -8,7 +8,8 @@ our $VERSION = '0.003000';
 use Peregrine::Fork;
 use Peregrine::Handover;
 use Peregrine::Inherited;
-use Scalar::Util qw(weaken);
+use Peregrine::Later qw(later weakly);
+use Scalar::Util     qw(weaken);
 
 # `loop`, `log`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has
 # for its start; `leave`: what the old one does when the new one serves.
@@ -42,12 +43,10 @@ sub start {
     return $self->{log}->error('SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)
         if !$handover;
     $self->{handover} = $handover;
-    weaken(my $weak = $self);
     my $pid = $handover->pid;
     $self->{log}->info("SIGUSR2: process $pid is to take over when it serves");
-    $handover->link->watch($self->{loop}, sub { $weak && $_[0] eq 'serving' && $weak->_handed_over },
-        sub { });
-    $self->{loop}->watch_process($pid => sub { $weak && $weak->_ended($_[1]) });
+    $handover->link->watch($self->{loop}, weakly($self, '_hear'), sub { });
+    $self->{loop}->watch_process($pid => weakly($self, '_ended'));
     $self->_limit($pid);
     return;
 }
@@ -66,15 +65,14 @@ sub _instead {
 sub _limit {
     my ($self, $pid) = @_;
     my $seconds = $self->{limit} or return;
-    weaken(my $weak = $self);
-    $self->{timer} = $self->{loop}->watch_time(
-        after => $seconds,
-        code  => sub {
-            $weak->{log}->error("SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
-            kill KILL => $pid;
-        }
-    );
+    $self->{timer} = later($self->{loop}, $seconds, $self, _kill => $pid, $seconds);
     return;
+}
+
+sub _kill {
+    my ($self, $pid, $seconds) = @_;
+    $self->{log}->error("SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
+    return kill KILL => $pid;
 }
 
 sub unlimit {
@@ -84,10 +82,10 @@ sub unlimit {
     return;
 }
 
-# This program leaves, and what has come to it is served.
-sub _handed_over {
-    my ($self) = @_;
-    return if $self->{is_over}++;
+# When the new program serves, this one leaves, and serves the connections that it has.
+sub _hear {
+    my ($self, $word) = @_;
+    return if $word ne 'serving' || $self->{is_over}++;
     my $pid = $self->{handover}->pid;
     $self->unlimit;
     $self->{log}->info("process $pid serves: this one leaves");
@@ -99,7 +97,7 @@ sub _handed_over {
 }
 
 sub _ended {
-    my ($self, $status) = @_;
+    my ($self, undef, $status) = @_;
     $self->unlimit;
     return if $self->{is_over};
     my $handover = delete $self->{handover};

@@ -32,7 +32,7 @@ sub is_ours {
 
 sub start {
     my ($self) = @_;
-    push @{ $self->{idle} }, $self->_new_worker while keys %{ $self->{all} } < $self->{workers};
+    push @{ $self->{idle} }, $self->_new_interpreter while keys %{ $self->{all} } < $self->{workers};
     return;
 }
 
@@ -44,7 +44,7 @@ sub stop {
 }
 
 # A process, which ends when nobody can ask it any more.
-sub _new_worker {
+sub _new_interpreter {
     my ($self) = @_;
     my ($in, $out, $app) = (IO::Async::Channel->new, IO::Async::Channel->new, $self->{app});
     my $loop    = IO::Async::Loop->new;
@@ -58,41 +58,41 @@ sub _new_worker {
             $loop->later(sub { $loop->remove($ended) });
         },
     );
-    my $worker = { in => $in, routine => $routine, loop => $loop, said => [] };
+    my $interpreter = { in => $in, routine => $routine, loop => $loop, said => [] };
     $loop->add($routine);
-    # Words of the worker wait in a queue; the worker's end is the end of the queue.
-    weaken(my $weak = $worker);
+    # Words of the interpreter wait in a queue; its end is the end of the queue.
+    weaken(my $weak = $interpreter);
     $out->configure(
         on_recv => sub { _hear($weak, $_[1]) },
         on_eof  => sub { _hear($weak, ['gone']) },
     );
-    $self->{all}{$routine} = $worker;
-    return $worker;
+    $self->{all}{$routine} = $interpreter;
+    return $interpreter;
 }
 
 sub _hear {
-    my ($worker, $said) = @_;
-    return if !$worker;
-    push @{ $worker->{said} }, $said;
-    my $listener = delete $worker->{listener} or return;
+    my ($interpreter, $said) = @_;
+    return if !$interpreter;
+    push @{ $interpreter->{said} }, $said;
+    my $listener = delete $interpreter->{listener} or return;
     $listener->done;
     return;
 }
 
-# The worker's next word.
+# The interpreter's next word.
 async sub _next_word {
-    my ($worker) = @_;
-    if (!@{ $worker->{said} }) {
-        $worker->{listener} = $worker->{loop}->new_future;
-        await $worker->{listener};
+    my ($interpreter) = @_;
+    if (!@{ $interpreter->{said} }) {
+        $interpreter->{listener} = $interpreter->{loop}->new_future;
+        await $interpreter->{listener};
     }
-    return shift @{ $worker->{said} };
+    return shift @{ $interpreter->{said} };
 }
 
 sub _dismiss {
-    my ($self, $worker) = @_;
-    delete $self->{all}{ $worker->{routine} };
-    $worker->{in}->close;
+    my ($self, $interpreter) = @_;
+    delete $self->{all}{ $interpreter->{routine} };
+    $interpreter->{in}->close;
     return;
 }
 
@@ -138,22 +138,22 @@ sub is_full {
     return @{ $self->{waiting} } >= $self->{max_waiting};
 }
 
-# A Future of a free worker: now, or when one has ended its request.
+# A Future of a free interpreter: now, or when one has ended its request.
 sub _take {
     my ($self) = @_;
-    my $worker = pop @{ $self->{idle} };
-    $worker //= $self->_new_worker if keys %{ $self->{all} } < $self->{workers};
-    return Future->done($worker)   if $worker;
+    my $interpreter = pop @{ $self->{idle} };
+    $interpreter //= $self->_new_interpreter if keys %{ $self->{all} } < $self->{workers};
+    return Future->done($interpreter)        if $interpreter;
     push @{ $self->{waiting} }, my $turn = IO::Async::Loop->new->new_future;
     return $turn;
 }
 
 sub _give {
-    my ($self, $worker) = @_;
+    my ($self, $interpreter) = @_;
     while (my $turn = shift @{ $self->{waiting} }) {
-        return $turn->done($worker) if !$turn->is_ready;    # a client that waited may have gone
+        return $turn->done($interpreter) if !$turn->is_ready;    # a client that waited may have gone
     }
-    push @{ $self->{idle} }, $worker;
+    push @{ $self->{idle} }, $interpreter;
     return;
 }
 
@@ -161,19 +161,19 @@ sub _give {
 # whatever becomes of the request.
 async sub run {
     my ($self, $env, $body, $sink) = @_;
-    my $worker   = await $self->_take;
-    my $response = IO::Async::Loop->new->new_future;
-    $worker->{listening} = $self->_listen($worker, $env, $body, $sink, $response)->retain;
+    my $interpreter = await $self->_take;
+    my $response    = IO::Async::Loop->new->new_future;
+    $interpreter->{listening} = $self->_listen($interpreter, $env, $body, $sink, $response)->retain;
     return await $response->without_cancel;
 }
 
 async sub _listen {
-    my ($self, $worker, $env, $body, $sink, $response) = @_;
+    my ($self, $interpreter, $env, $body, $sink, $response) = @_;
     my %sent = $body->{file} ? (path => $body->{file}->filename) : (bytes => $body->{bytes});
     my ($alive, $complete) = (1, 0);
-    $worker->{in}->send([ $env, \%sent ]);
+    $interpreter->{in}->send([ $env, \%sent ]);
     while (1) {
-        my ($word, @values) = @{ await _next_word($worker) };
+        my ($word, @values) = @{ await _next_word($interpreter) };
         last if $word eq 'idle';
         if ($word eq 'gone') { $alive = 0; last }
         if ($word eq 'died') {
@@ -181,22 +181,22 @@ async sub _listen {
             next;
         }
         my $sent = await $sink->($word, @values)->followed_by(sub { Future->done($_[0]) });
-        $worker->{in}->send(['taken'])  if $word eq 'body';
-        $complete = 1                   if $word eq 'whole' || $word eq 'end';
-        $response->fail($sent->failure) if $sent->is_failed && !$response->is_ready;
-        $response->done                 if $complete        && !$response->is_ready;
+        $interpreter->{in}->send(['taken']) if $word eq 'body';
+        $complete = 1                       if $word eq 'whole' || $word eq 'end';
+        $response->fail($sent->failure)     if $sent->is_failed && !$response->is_ready;
+        $response->done                     if $complete        && !$response->is_ready;
     }
-    if   ($alive) { $self->_give($worker) }
-    else          { $self->_lost($worker) }
+    if   ($alive) { $self->_give($interpreter) }
+    else          { $self->_lost($interpreter) }
     $response->fail("the process of the application has ended before its response\n") if !$response->is_ready;
     return;
 }
 
 # Another process is started if requests wait.
 sub _lost {
-    my ($self, $worker) = @_;
-    $self->_dismiss($worker);
-    $self->_give($self->_new_worker) if grep { !$_->is_ready } @{ $self->{waiting} };
+    my ($self, $interpreter) = @_;
+    $self->_dismiss($interpreter);
+    $self->_give($self->_new_interpreter) if grep { !$_->is_ready } @{ $self->{waiting} };
     return;
 }
 
