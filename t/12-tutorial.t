@@ -47,8 +47,8 @@ my %uses = (
         my $response = post($port, '/', '{"name":"Ada","born":1815}');
         is($response->{body},                      '{"hello":"Ada","keys":["born","name"]}', 'POST');
         is($response->{status},                    200,                                      '... 200');
-        is(post($port, '/', 'nonsense')->{status}, 400,    'what is no JSON');
-        is(post($port, '/', '[1]')->{status},      400,    'what is no object');
+        is(post($port, '/', 'nonsense')->{status}, 400,    'a body that is no JSON');
+        is(post($port, '/', '[1]')->{status},      400,    'JSON that is no object');
         is(get($port, '/')->{status},              405,    'GET');
         is(get($port, '/')->{header}{allow},       'POST', '... and what is allowed');
         my $half = TestClient->new($port)->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{");
@@ -183,7 +183,7 @@ subtest 'PAGI::Tutorial' => sub {
             [ { name => 'Ada', text => "\x{263a}" } ],
             'the database has what was said'
         );
-        is(TestWebSocket->start($port, '/')->answer->{status}, 400, 'who has no name is refused');
+        is(TestWebSocket->start($port, '/')->answer->{status}, 400, 'a visitor without a name is refused');
         $chatted = 1;
         unlike($walk->log, qr/died|error/i, 'the server has nothing to complain of');
     };

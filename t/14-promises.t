@@ -119,7 +119,7 @@ for my $case (
     subtest $line => sub {
         my $port = free_port();
         my ($server) = serving("$home", $line =~ s/ --port 5001//r . " --port $port");
-        answers($port, $body, 'it serves');
+        answers($port, $body, 'the server serves');
         wait_for(sub { interpreters_of($server->pid) == $workers }, 60);
         is(interpreters_of($server->pid), $workers, "... by $workers workers");
         is($server->stop,                 0,        '... and ends well');

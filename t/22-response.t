@@ -635,7 +635,7 @@ subtest 'fullflush waits for the kernel' => sub {
         ->send("GET /gone HTTP/1.1\r\nHost: h\r\n\r\n");
     $flush->wait_for_log(qr/^\/gone: a flush that waits/m);
     $client->reset;
-    ok($flush->wait_for_log(qr/^\/gone: flushed, queued=0$/m), 'it resolves when the client is gone');
+    ok($flush->wait_for_log(qr/^\/gone: flushed, queued=0$/m), 'the Future resolves when the client is gone');
 };
 
 done_testing;

@@ -203,7 +203,7 @@ subtest 'disconnect' => sub {
     my $client = request('/disconnect');
     ok($server->wait_for_log(qr/^ready to be left$/m), 'the application waits');
     $client->reset;
-    ok($server->wait_for_log(qr/^same future: 1$/m), 'it learns of the disconnect');
+    ok($server->wait_for_log(qr/^same future: 1$/m), 'the application learns of the disconnect');
     my ($reason) = $server->log =~ /^order: first (\w+)/m;
     like($reason, qr/\A(?:client_closed|read_error)\z/, 'the reason is a standard one');
     my @order = $server->log =~ /^order: (.*)$/mg;

@@ -63,7 +63,7 @@ subtest 'a Future of another class' => sub {
     $other = My::Future->new;
     $outer = awaits($other);
     $outer->cancel;
-    ok($other->is_cancelled, 'it is cancelled as well');
+    ok($other->is_cancelled, 'the awaited Future is cancelled as well');
 };
 
 subtest 'cancellation' => sub {
@@ -290,7 +290,7 @@ print join ' ', $thread->join;
 PERL
 };
 
-subtest 'others' => sub {
+subtest 'Futures of other classes' => sub {
     local $ENV{PAGI_PLAIN_FUTURE} = 1;
     my $script = 'my $f = async sub { await Future->done(shift) };'
         . 'print $f->(7)->get, " ", PAGI::Server::Future::_awaited_at_once()';

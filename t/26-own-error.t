@@ -1,4 +1,4 @@
-# Whatever the server calls while an application is in $send, the application keeps its own $@.
+# An application in $send keeps its own $@, whatever the server calls meanwhile.
 use strict;
 use warnings;
 

@@ -206,7 +206,7 @@ subtest 'while it waits' => sub {
     is(get($port, '/ignored')->{body}, 'first', 'no other request waits for it');
 };
 
-subtest 'its end' => sub {
+subtest 'the end of a handle' => sub {
     # A client that leaves before the application has begun is never worked for.
     my $client = request('GET /quiet');
     ok(defined $client->_until(qr/first/), 'a pipe has given what it had');

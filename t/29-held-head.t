@@ -140,14 +140,22 @@ is($head->{header}{'transfer-encoding'}, undef, 'an answer to HEAD has no framin
 
 subtest 'a head never waits for what the application waits for' => sub {
     my $client = TestClient->new($port)->send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
-    like(read_to($client, qr/\r\n\r\n/), qr/^transfer-encoding: chunked\r$/mi, 'it comes before the body');
+    like(
+        read_to($client, qr/\r\n\r\n/),
+        qr/^transfer-encoding: chunked\r$/mi,
+        'the head comes before the body'
+    );
     is(get($port, '/go')->{body}, 'gone', 'another request');
     like(read_to($client, qr/0\r\n\r\n\z/), qr/at last/, 'the body follows');
 };
 
 subtest 'nor for a file that could not be opened' => sub {
     my $client = TestClient->new($port)->send("GET /missing HTTP/1.1\r\nHost: h\r\n\r\n");
-    like(read_to($client, qr/\r\n\r\n/), qr/^transfer-encoding: chunked\r$/mi, 'it comes before the body');
+    like(
+        read_to($client, qr/\r\n\r\n/),
+        qr/^transfer-encoding: chunked\r$/mi,
+        'the head comes before the body'
+    );
     is(get($port, '/go?missing')->{body}, 'gone', 'another request');
     like(read_to($client, qr/0\r\n\r\n\z/), qr/failed/, 'the body follows');
 };

@@ -154,7 +154,7 @@ subtest 'addresses' => sub {
         $client = TestClient->new($both->port, host => '::1')->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         is($client->response->{body}, 'served on ::1 for ::1', '... and ::1, on the same port');
     }
-    is($_->stop, 0, 'it ends well') for $six, $both;
+    is($_->stop, 0, 'the server ends well') for $six, $both;
 };
 
 subtest 'addresses that cannot be' => sub {

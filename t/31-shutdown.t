@@ -316,7 +316,7 @@ PROGRAM
 
 # A client that the kernel has let in is served: those in its queue, those that have yet to say what they want
 # or to begin their handshake.
-subtest 'who has come when the server stops' => sub {
+subtest 'connections that have come when the server stops' => sub {
     my $files = Certificates->new;
     $files->authority('ca');
     $files->issue('localhost', extensions => ['subjectAltName=DNS:localhost,IP:127.0.0.1']);

@@ -63,7 +63,7 @@ subtest 'levels and formats' => sub {
     like($line, qr/\A\{[ -~]+\}\n\z/, '... in one line of ASCII');
 };
 
-subtest 'what time it is' => sub {
+subtest 'the time of a message' => sub {
     my $time   = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
     my $file   = File::Temp->new;
     my @status = stat $file;
@@ -104,7 +104,7 @@ subtest 'what time it is' => sub {
         [], '... lines with the time, the application\'s too');
 };
 
-subtest 'what a peer put into a message' => sub {
+subtest 'bytes of a peer in a message' => sub {
     my $forged = "bad: /a\nPAGI: fake line\e[31m\r\x{7f}\tend";
     is_deeply(
         [ lines_of(sub { $_[0]->error("PAGI: $forged"); $_[0]->error("csi \x{9b}31m \x{263a}") }) ],
@@ -217,7 +217,7 @@ subtest 'request_timeout' => sub {
 };
 
 # RFC 9110 wants refusals to be of use to their clients; these lines are for who set the limits.
-subtest 'what is refused is told, with the option that would have to change' => sub {
+subtest 'refused requests are logged, with the option that would have to change' => sub {
     my $server = TestServer->start(
         app => sub {
             my ($scope, $receive, $send) = @_;

@@ -241,7 +241,7 @@ subtest 'several places' => sub {
         '... unless asked for'
     );
     like($server->log, qr/unix:\Q$paths[1]\E with TLS/, '... as the banner says');
-    is($server->stop,        0, 'it stops');
+    is($server->stop,        0, 'the server stops');
     is((grep { -e } @paths), 0, '... and removes the files');
 
     my @own = ("127.0.0.1:0,cert=$cert,key=$key", '127.0.0.1:0');
@@ -302,7 +302,7 @@ subtest 'inherited sockets' => sub {
     is(curl("http://127.0.0.1:$port/"),           "http 127.0.0.1 $port 127.0.0.1", '... a TCP one');
     is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody",        '... and a Unix one');
     unlike($server->log, qr/is closed/, '... without a complaint');
-    is($server->stop, 0, 'it stops');
+    is($server->stop, 0, 'the server stops');
     ok(-S $path, '... and leaves the file to whoever made it');
 
     $server = inheriting([$tcp], { LISTEN_FDS => 1 },

@@ -67,7 +67,7 @@ subtest 'options' => sub {
 
 my $own = qr/\Ahttp 127\.0\.0\.1 [1-9]\d*\z/;
 
-subtest 'nobody is trusted by default' => sub {
+subtest 'no proxy is trusted by default' => sub {
     my $server = TestServer->start(app => $app);
     my $client = TestClient->new($server->port);
     like(

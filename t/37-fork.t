@@ -145,7 +145,7 @@ my $app = async sub {
     await loop()->delay_future(after => 0.01) if $late;
     my $pid = fork // die $!;
     if (!$pid) {
-        alarm patience(60);    # whatever becomes of it
+        alarm patience(60);    # ends the process in any case
         return if $child->($scope, $receive, $send, (grep { $_->isa('PAGI::Server') } loop()->notifiers)[0]);
         POSIX::_exit(9);
     }

@@ -23,7 +23,7 @@ sub child {
     POSIX::_exit($ok ? 0 : 1);
 }
 
-subtest 'each word says what it is' => sub {
+subtest 'each word has a description' => sub {
     ok !(grep { $_->{kind} !~ /\A(?:counter|gauge|bucket|sum)\z/ || !length $_->{summary} } @words),
         'all are described';
     is $words[ $at{'requests/2xx'} ]{label},        'status', 'requests are told apart by their status';

@@ -60,7 +60,7 @@ sub is_served {
     return 0;
 }
 
-subtest 'what ps shows' => sub {
+subtest 'the names of processes in ps' => sub {
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
@@ -137,7 +137,7 @@ subtest 'a request that waits for too long' => sub {
     write_file('go', '');
     is(($busy->response || {})->{status}, 200, 'the one at work is answered');
     is(asked($kept, '/')->{status},       200, '... and the next one on the other connection');
-    is($server->stop,                     0,   'it stops');
+    is($server->stop,                     0,   'the server stops');
     like(
         content("$dir/queue.log"),
         qr{\A/ 200 \d+\n/ 503 -\n/wait 200 \d+\n/ 200 \d+\n\z},
@@ -165,7 +165,7 @@ subtest 'a request that takes too long, and limits of addresses' => sub {
     my @more = map { TestClient->new($port) } 1, 2;
     is(asked($_, '/')->{status}, 200, 'as many connections of an address as are allowed') for @more;
     is(asked(TestClient->new($port), '/')->{status}, 429, '... and not one more');
-    is($server->stop, 0, 'it stops');
+    is($server->stop, 0, 'the server stops');
 };
 
 my $pagi = write_file('app.pl', <<'APP');
@@ -530,7 +530,7 @@ APP
     is($server->stop,             0,        'the server ends well');
 };
 
-subtest 'what cannot be' => sub {
+subtest 'settings that cannot be combined' => sub {
     my ($status, undef, $error) = TestServer->finish('--engine', 'process', $pagi);
     isnt($status, 0, 'a process without workers');
     like($error, qr/process needs workers/, '... says why it does not start');

@@ -88,7 +88,7 @@ subtest 'in the background, with relative paths' => sub {
     ok(wait_for(sub { pid_in('daemon.pid') && pid_in('daemon.pid') != $old }), 'the new one takes over')
         or diag content("$dir/daemon.log");
     ok(wait_for(sub { is_gone($old) }), '... and the old one leaves');
-    is(get($port, '/')->{status}, 200, 'it serves');
+    is(get($port, '/')->{status}, 200, 'the server serves');
     ok(stop_master('daemon.pid'), '... and stops');
 };
 
@@ -105,7 +105,8 @@ subtest 'a new program that hangs' => sub {
     $server->signal('USR2');
     ok($server->wait_for_log(qr/process $new is about to take over already/), 'one at a time');
     my @all = ($new, children($new));
-    ok($server->wait_for_log(qr/process $new does not serve after 7 s: SIGKILL/), 'it is given up');
+    ok($server->wait_for_log(qr/process $new does not serve after 7 s: SIGKILL/),
+        'the new program is given up');
     ok($server->wait_for_log(qr/$new was killed by SIGKILL and has not taken over: this one goes on/),
         '... and the old one goes on');
     ok(wait_for(sub { are_gone(@all) }), '... nothing of it is left');
@@ -131,7 +132,7 @@ subtest 'a new program that hangs' => sub {
         }),
         '... and the status is where it was'
     );
-    ok(stop_master('hang.pid'), 'it stops');
+    ok(stop_master('hang.pid'), 'the server stops');
 };
 
 # Sockets that were passed to the program, from descriptor 3 on.
@@ -217,7 +218,7 @@ SKIP: {
             'handshakes are still shortened'
         );
         no_failure('over TLS', @clients);
-        ok(stop_master('tls.pid'), 'it stops');
+        ok(stop_master('tls.pid'), 'the server stops');
     };
 }
 

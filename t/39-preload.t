@@ -145,7 +145,7 @@ subtest 'loaded once' => sub {
     ok(wait_for(sub { workers($server, $template) == 3 }), 'TTOU');
     is((grep { get($port, '/')->{status} == 200 } 1 .. 30), 30, '... nobody waits at the fourth socket');
     $server->signal('INT');
-    is($server->wait,                               0, 'it stops');
+    is($server->wait,                               0, 'the server stops');
     is(() = $server->log =~ /^END in $template$/mg, 1, 'END blocks run in the template as well');
     like($server->log, qr/END in $template\n.*the server has stopped\n\z/s, '... before the master ends');
 };
@@ -220,7 +220,7 @@ subtest 'HUP' => sub {
         wait_for(sub { $fds == (() = descriptors($server->pid)) }),
         'the master has as many descriptors as before'
     );
-    is($server->stop, 0, 'it ends well');
+    is($server->stop, 0, 'the server ends well');
 };
 
 # Requests that failed, but for those at workers that this test has killed.
@@ -259,7 +259,7 @@ subtest 'a template that dies' => sub {
     application(4);
     kill KILL => (children($server->pid))[0];
     ok(wait_for(sub { ((who($port))[3] // 0) == 4 }), '... until one loads, from which workers are forked');
-    is($server->stop, 0, 'it ends well');
+    is($server->stop, 0, 'the server ends well');
 };
 
 subtest 'applications that cannot be preloaded' => sub {

@@ -201,7 +201,7 @@ for my $mode (@MODES) {
     for my $signal (@STOP) {
         my $run = $STOPS{$mode}{$signal};
         subtest "$mode: $signal stops, a second one does not wait" => sub {
-            ok(serves($run), 'it serves') or return;
+            ok(serves($run), 'the server serves') or return;
             my @processes = ($run->{pid}, children($run->{pid}));
             my $client    = TestClient->new($run->{port})->send("GET /long HTTP/1.1\r\nHost: h\r\n\r\n");
             ok(logged($run, qr/begun in/), 'a request is in flight');
@@ -246,7 +246,7 @@ subtest 'a signal in any turn' => sub {
         last;
     }
     is $missed,       undef, 'comes to the loop';
-    is $server->stop, 0,     'it stops';
+    is $server->stop, 0,     'the server stops';
 };
 
 done_testing;

@@ -87,7 +87,7 @@ for my $way ([], [qw(--engine thread)], [qw(--preload-app)]) {
         $has{$_} += $third->{$_} for keys %$third;
         is_even(\%has, 4, '200 more');
         $_->close for @kept, @new, @more;
-        is($server->stop, 0, 'it ends well');
+        is($server->stop, 0, 'the server ends well');
     };
 }
 

@@ -226,7 +226,7 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
         print {$client} "GET /block/1 HTTP/1.1\r\nHost: h\r\n\r\n";
         push @busy, $client;
     }
-    is $http->get("$status/readyz")->{content}, "ready\n", 'it answers while they work';
+    is $http->get("$status/readyz")->{content}, "ready\n", 'the status answers while the workers work';
     () = readline $_ for map { $_->shutdown(1); $_ } @busy;
 
     $http->post("$url/die");    # a GET would be tried again
@@ -238,7 +238,8 @@ subtest 'workers: sums, while all are busy, and after one has died' => sub {
     my ($shows) = grep { !$seen{"$_\n"} } children($server->pid, map { $_->{pid} } @{ $facts->{processes} });
     ok $shows, "process $shows shows it";
     kill KILL => $shows;
-    ok wait_for(sub { $http->get("$status/healthz")->{status} == 200 }), 'it is started again when it dies';
+    ok wait_for(sub { $http->get("$status/healthz")->{status} == 200 }),
+        'the status process is started again when it dies';
     is requests($status, '4xx'), 0, 'and knows what the first one knew';
     cmp_ok requests($status, '2xx'), '>=', $total, 'all of it';
     is $server->stop, 0, 'all of them stop';
@@ -265,7 +266,7 @@ subtest 'an engine process: readiness is that of the workers that join it' => su
     my $answer = $http->get("$status/readyz");
     is "$answer->{status} $answer->{content}", "503 every worker is stuck\n",
         '... and the server is not ready';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'a stop: who waits for an answer gets it, nobody else is let in' => sub {
@@ -317,7 +318,7 @@ subtest 'a PSGI application, whose requests wait for their bodies' => sub {
     cmp_ok $value->{peregrine_application_duration_seconds_sum}, '<',
         $value->{peregrine_queue_duration_seconds_sum},
         'and waited for its body, not for the application';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'a Unix socket' => sub {
@@ -384,7 +385,7 @@ subtest 'as a part of another application' => sub {
     is ask(path => '/readyz')->{status}, 503, 'no worker serves yet';
     like ask(path => '/readyz')->{body},             qr/^no process serves$/, 'it says so';
     like ask(path => '/readyz', ready => 0)->{body}, qr/^the server stops$/,  'nor will again';
-    ok !eval { PAGI::Server::Status->new; 1 }, 'it needs counters';
+    ok !eval { PAGI::Server::Status->new; 1 }, 'the status needs counters';
 };
 
 done_testing;

@@ -147,7 +147,7 @@ for (@BLOCKED) {
         finds($begun, 'a request that is blocked in a library',
             $LONG, qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+\n$STACK}, $mode);
         further_requests($server) if $mode eq 'inline';
-        is($server->stop, 0, 'it ends well');
+        is($server->stop, 0, 'the server ends well');
     };
 }
 
@@ -183,7 +183,7 @@ for (@STANDING) {
             qr/has not answered for 2 s/,
             qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    \S+::\S+ called at}, $mode
         );
-        is($begun->[0]->stop, 0, 'it ends well');
+        is($begun->[0]->stop, 0, 'the server ends well');
     };
 }
 
@@ -286,7 +286,7 @@ for my $engine (qw(inline thread)) {
 
 subtest 'without workers' => sub {
     my $server = TestServer->command(qw(-E production --request-kill-timeout 0.2), $app);
-    like(get($server->port, '/nap')->{body}, qr/\A\d+\z/, 'it has no effect');
+    like(get($server->port, '/nap')->{body}, qr/\A\d+\z/, 'the option has no effect');
     is($server->stop, 0, 'the server ends well');
 };
 

@@ -179,7 +179,7 @@ subtest 'a plain program' => sub {
     like(do { local $/; readline $socket }, qr/\r\n\r\n\d+ [12] \d+\z/, 'at the Unix socket as well');
     my $long = TestClient::post($server->port, '/', 'x' x 6);
     is($long->{status}, 413, 'options of the engine are those of the program');
-    is($server->stop,   0,   'it ends well');
+    is($server->stop,   0,   'the server ends well');
     ok(!-e $path, 'the file of the socket is gone');
     my %written = map { (split)[0] => 1 } split /\n/, content("$dir/plain.log");
     is_deeply(
@@ -215,7 +215,7 @@ subtest 'a worker that dies' => sub {
     isnt($last{$_}, $after{$_}, "worker $_ is replaced") for 1, 2;
     ok(wait_for(sub { $fds == (() = glob "/proc/${\$server->pid}/fd/*") }),
         'the master has as many descriptors as before');
-    is($server->stop, 0, 'it ends well');
+    is($server->stop, 0, 'the server ends well');
 };
 
 subtest 'a worker that dies again and again' => sub {
@@ -397,7 +397,7 @@ subtest 'as many as there are processors' => sub {
     cmp_ok($count, '>=', 1, 'there is one at least');
     my $server = command(qw(--workers auto));
     like($server->log, qr/\(workers: $count, /, 'auto');
-    is($server->stop, 0, 'it ends well');
+    is($server->stop, 0, 'the server ends well');
 };
 
 SKIP: {

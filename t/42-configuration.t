@@ -40,7 +40,7 @@ sub problem_of {
     return $problem;
 }
 
-subtest 'what a file can say' => sub {
+subtest 'the lines of a configuration file' => sub {
     my $path = write_file('all.conf', <<'CONF');
 # a comment
 app = "/srv/my app.pl"   # in quotes
@@ -90,7 +90,7 @@ CONF
     );
 };
 
-subtest 'what is wrong in a file' => sub {
+subtest 'mistakes in a configuration file' => sub {
     my @cases = (
         [
             "port = http\n",

@@ -114,7 +114,7 @@ subtest 'workers and programs that come later' => sub {
         'USR2: a new program');
     is($text->(),     'none newer shell none', '... reads it again as well');
     is($server->wait, 0,                       '... and the old one has ended well');
-    ok(stop_master('app.pid'), 'it stops');
+    ok(stop_master('app.pid'), 'the server stops');
 };
 
 done_testing;

@@ -217,7 +217,7 @@ APP
     ok(wait_for(sub { content("$directory/front.log") =~ /listening/ }), 'a server in front');
     get($port, '/');
     ok(wait_for(sub { content("$directory/front.log") =~ m{"GET / } }), '... has its access log there, too');
-    is($front->stop, 0,  'it ends well');
+    is($front->stop, 0,  'the server ends well');
     is($front->log,  '', '... and has said nothing elsewhere');
 };
 

@@ -149,7 +149,7 @@ subtest 'a blocked loop is silent' => sub {
         $last    = $now;
     }
     cmp_ok $longest, '>', 1, 'no sign of life for more than a second';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'whom it does not concern' => sub {
@@ -160,7 +160,7 @@ subtest 'whom it does not concern' => sub {
         my $server = TestServer->command($app, '-E', 'production');
         is message($socket)->{READY}, 1,     'an abstract socket';
         is message($socket, 1),       undef, 'the watchdog of another process is not ours';
-        is $server->stop,             0,     'it stops';
+        is $server->stop,             0,     'the server stops';
     }
     local $ENV{NOTIFY_SOCKET} = "$dir/nobody";
     my $server = TestServer->command($app, '-E', 'production');

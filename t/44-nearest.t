@@ -16,7 +16,7 @@ use TestTools qw(refused);
 
 my $directory = File::Temp->newdir;
 
-subtest 'what is near' => sub {
+subtest 'the nearest of several words' => sub {
     my @known = qw(
         port host timeout max_header_size max_header_count ws_idle_timeout sse_idle_timeout access_log ktls
     );
@@ -62,7 +62,7 @@ sub suggests {
     return like($text, qr/\Q$wrong\E.*\(did you mean [^()]*'\Q$name\E'/, "$name $where");
 }
 
-subtest 'each option' => sub {
+subtest 'a typing error in each option' => sub {
     for my $option (PAGI::Server::Options::all()) {
         my $name  = $option->{name};
         my $wrong = mistyped($name);

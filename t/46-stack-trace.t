@@ -81,7 +81,7 @@ subtest 'thrown again' => sub {
         'but not that of an exception of long ago with the same text';
 };
 
-subtest 'nothing is kept alive' => sub {
+subtest 'the stack trace keeps no object alive' => sub {
     my $traces = PAGI::Server::StackTrace->watch;
     {
         my $argument = Thing->new;
@@ -97,7 +97,7 @@ subtest 'nothing is kept alive' => sub {
         for 1 .. 50;
 };
 
-subtest 'nothing comes out differently' => sub {
+subtest 'the stack trace changes no exception' => sub {
     my $try = sub {
         my @seen;
         $@ = 'before';

@@ -147,7 +147,7 @@ for my $told (eval { require Linux::Inotify2; 1 } ? (1) : (), 0) {
         my $server = command($told);
         my $port   = $server->port;
         my $stop   = asker($port);
-        like(page($port)->{body}, qr/\A1 name here \d+\z/, 'it serves');
+        like(page($port)->{body}, qr/\A1 name here \d+\z/, 'the server serves');
         my ($worker) = page($port)->{body} =~ /(\d+)\z/;
 
         my $kept = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -181,10 +181,10 @@ for my $told (eval { require Linux::Inotify2; 1 } ? (1) : (), 0) {
         unlink "$dir/templates/3.html";
         ok(wait_for(sub { reloads($server) == 5 }), 'a file that is removed is a change');
         make_path("$dir/lib/New");
-        becomes($server, qr/\A3/, 'it serves');
+        becomes($server, qr/\A3/, 'the server serves');
         write_file("$dir/lib/New/File.txt", 'x');
         ok(wait_for(sub { reloads($server) == 6 }), 'so is one in a new folder');
-        becomes($server, qr/\A3/, 'it serves');
+        becomes($server, qr/\A3/, 'the server serves');
         my @answers = $stop->('200 3 n5 there');
         is_deeply(
             \@answers,

@@ -26,8 +26,8 @@ my $large   = 'y' x $size;
 
 sub appended { my $text = ''; $text .= 'y' x 65_536 for 1 .. $size / 65_536; return $text }
 
-# Whatever becomes of an event, and of what it was made of, what was sent is what it was then. `make` gives it
-# a body, and returns what changes that.
+# The bytes that are sent are those of the event when it was sent, even if the event, or a value in it,
+# changes afterwards. `make` gives it a body, and returns a function that changes the body.
 sub changed {
     my ($make) = @_;
     return async sub {
@@ -255,7 +255,7 @@ subtest 'a server that goes with much unsent' => sub {
     %tls = ();
     my $server  = server(shutdown_timeout => 0.1);
     my @clients = map { asking($server, '/made') } 1 .. 5;
-    is(get($server->port, '/hello')->{body}, 'hello', 'it serves');
+    is(get($server->port, '/hello')->{body}, 'hello', 'the server serves');
     is($server->stop,                        0,       '... and ends well');
 };
 

@@ -557,7 +557,7 @@ subtest 'a body from a handle that gives nothing' => sub {
         qr/half and the rest\z/,
         'what comes within write_timeout is sent to a client that still reads'
     );
-    unlike($answer{'/never'}, qr/rest/, 'nobody waits for ever');
+    unlike($answer{'/never'}, qr/rest/, 'no client waits for ever');
     is($quiet->stop, 0, 'the server ends well');
 };
 

@@ -120,7 +120,7 @@ subtest 'PSGI, clones' => sub {
     is get($port, "/$_")->{body},   $EXPECTED{"/$_"}, "/$_" for qw(select read loop eval after fork);
     is get($port, '/kill')->{body}, 'told',           'SIGALRM to the process';
     is get($port, '/')->{body},     'hello',          '... ends nothing';
-    is $server->stop,               0,                'it stops';
+    is $server->stop,               0,                'the server stops';
 };
 
 done_testing;

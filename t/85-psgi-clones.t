@@ -206,7 +206,7 @@ subtest 'a database' => sub {
     $sum += $_ for values %threads;
     is $count, $sum, 'each interpreter uses the handle that it has made in CLONE';
     cmp_ok keys %threads, '>', 1, '... of which there are several';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     unlike $server->raw_log, qr/died|owned by thread/, 'nothing in the log';
 };
 
@@ -237,7 +237,7 @@ subtest 'interpreters are renewed' => sub {
     ok wait_for(sub { %now = descriptors($pid); threads_of($pid) == 3 && keys %now < keys(%files) + 10 }, 60),
         'no threads are left, and no descriptors'
         or diag explain { threads => threads_of($pid), before => \%files, now => \%now };
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|left alone/, 'nothing strange in the log';
 };
 
@@ -257,7 +257,7 @@ subtest 'an interpreter is renewed while its process leaves' => sub {
     write_file('go', '');
     like $waits->response->{body}, qr/\A$pid \d+ waited\z/, '... while the other request is answered';
     ok wait_for(sub { are_gone($pid) }, 60), 'the old process ends';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     unlike $server->raw_log, qr/panic|SIGSEGV|was killed/, 'nothing strange in the log';
 };
 
@@ -309,10 +309,10 @@ APP
         '... the old process answers';
     unlink "$dir/hold";
     ok wait_for(sub { get($port, '/')->{body} ne $old }, 60), '... until that serves';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
-# It would take requests that wait in the kernel with it.
+# The process would take requests along that wait in the kernel.
 subtest 'a process whose interpreters do not start accepts nothing when it is to leave' => sub {
     local $psgi = write_file('tries.psgi', <<"APP");
 sub CLONE {
@@ -346,7 +346,7 @@ APP
         'HUP: it leaves, and another one tries to start';
     unlink "$dir/hold";
     is(($waits->response || { status => 'none' })->{status}, 200, '... which answers the client that waits');
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # In time for a machine that is busy: an interpreter that is not stuck has to come back sooner.
@@ -378,7 +378,7 @@ APP
             ok wait_for(sub { threads_of($pid) == 5 }, 60), '... another one takes its place';
         }
         my $begun = time;
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         cmp_ok time - $begun, '<', 20, '... before the end of shutdown_timeout';
         unlink "$dir/hold", "$dir/held";
     }
@@ -404,7 +404,7 @@ subtest 'plackup -s Peregrine --engine thread' => sub {
     $kept->close;
     ok wait_for(sub { my $now = get($port, '/'); $now && $now->{body} !~ /\A$pid / }, 60),
         'TERM ends the process, which is replaced';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'interpreters that do not come back' => sub {
@@ -442,11 +442,11 @@ subtest 'interpreters that do not come back' => sub {
         sub { my $now = get($port, '/'); $now && $now->{body} =~ /\A\d+ / && $now->{body} !~ /\A$pid / }, 60),
         'another process takes over';
     ok wait_for(sub { are_gone($pid) }, 60), '... and the old one ends';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     unlike $server->raw_log, qr/panic|Attempt to free|SIGSEGV|active threads/, 'nothing strange in the log';
 };
 
-# Whoever is asked writes its stack, and may be in the middle of changing that.
+# An interpreter that is asked writes its stack, and may be in the middle of changing it.
 subtest 'an interpreter is asked while it calls functions' => sub {
     local $psgi = write_file('calls.psgi', <<"APP");
 use POSIX ();
@@ -482,11 +482,11 @@ APP
     is $asked->{body},             $pid, 'it is asked again and again where it is';
     is $calls->response->{status}, 504,  '... its request is given up';
     is get($port, '/')->{body},    $pid, '... and the process goes on';
-    is $server->stop,              0,    'it stops';
+    is $server->stop,              0,    'the server stops';
     unlike $server->raw_log, qr/SIGSEGV|SIGBUS|panic/, 'nothing strange in the log';
 };
 
-subtest 'what cannot be cloned' => sub {
+subtest 'applications that cannot be cloned' => sub {
     my $loop = write_file('loop.psgi',
         "use IO::Async::Loop; my \$loop = IO::Async::Loop->new; sub { [ 200, [], [] ] }\n");
     my $plackup = program_path('plackup');

@@ -232,7 +232,7 @@ my %CHILDREN = (
     map { $_ => 'signal 15' } qw(/child-exec /system /system-name /shell /backticks /open),
 );
 
-# What a clone does with each signal.
+# The behaviour of a clone at each signal.
 my %CLONE = (
     (map { $_ => 'unchanged' } qw(/handlers /ignore /default /delete)),
     '/sigaction'  => 'unchanged, DEFAULT DEFAULT, before IGNORE',

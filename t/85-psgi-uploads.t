@@ -115,11 +115,11 @@ for my $placement (@placements) {
         $id = $h2->request('/', method => 'POST', open => 1);
         $h2->send(frames($id, 18, 1));
         is $h2->response($id)->{body}, 288_000, '... and there is room again';
-        is $server->stop,              0,       'it stops';
+        is $server->stop,              0,       'the server stops';
     };
 }
 
-subtest 'whose body it is' => sub {
+subtest 'the client address that a body counts for' => sub {
     my $dir    = File::Temp->newdir;
     my $server = server(
         engine                       => 'inline',
@@ -143,7 +143,7 @@ subtest 'whose body it is' => sub {
     is_refused(begun($port, 300_000, 200_000, fields => "X-Forwarded-For: 192.0.2.1\r\n"),
         'one more of an address that the proxy names');
     is finished($open{$_}, 1), '200 300001', $_ for sort keys %open;
-    is $server->stop,          0,            'it stops';
+    is $server->stop,          0,            'the server stops';
 };
 
 # ---- File systems of their own, in a mount namespace of this test's
@@ -196,7 +196,7 @@ subtest 'a part of the folder stays free' => sub {
         unlink "$dir/others" or die "$dir/others: $!";
         ok wait_for(sub { finished(begun($port, 2_000_000, 0), 2_000_000) eq '200 2000000' }),
             '... room again';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     }
     syscall(SYS_umount2(), my $path = "$dir", 0);
 };
@@ -222,7 +222,7 @@ subtest 'files in memory count for memory_max' => sub {
     my @answers = map { finished($_, 1) } @uploads;
     cmp_ok scalar(grep { /\A413 / } @answers), '>', 1, 'some are refused';
     cmp_ok scalar(grep { /\A200 / } @answers), '>', 0, '... not all of them';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     syscall(SYS_umount2(), my $path = "$dir", 0);
 };
 

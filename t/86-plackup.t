@@ -77,7 +77,7 @@ for my $way (sort keys %WAYS) {
                 ok wait_for(sub { said($port) =~ /\Atwo/ }), 'HUP loads new code';
                 write_app('one');
             }
-            is $server->stop, 0, 'it stops';
+            is $server->stop, 0, 'the server stops';
         };
     }
     subtest "-L Shotgun, $way" => sub {
@@ -86,7 +86,7 @@ for my $way (sort keys %WAYS) {
         write_app('two');
         like said($port), qr/\Atwo /, 'new code at the next one';
         write_app('one');
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 
@@ -94,11 +94,11 @@ for my $handler (qw(Peregrine EVHTP)) {
     subtest "-r, $handler" => sub {
         my $port   = free_port();
         my $server = spawn('-s', $handler, '-E', 'production', '-r', '--listen', "127.0.0.1:$port", $file);
-        ok wait_for(sub { said($port) =~ /\Aone/ }), 'it serves';
+        ok wait_for(sub { said($port) =~ /\Aone/ }), 'the server serves';
         write_app('two');
         ok wait_for(sub { said($port) =~ /\Atwo/ }, 60), '... new code when the file has changed';
         write_app('one');
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
     subtest "-D, $handler" => sub {
         my $port   = free_port();
@@ -118,21 +118,21 @@ for my $handler (qw(Peregrine EVHTP)) {
             serve('-s', $handler, qw(-E production --path /sub -MPOSIX --access-log), "$dir/log");
         like get($port, '/sub/x')->{body}, qr{ /sub\z},                   '--path';
         like content("$dir/log"),          qr{"GET /sub/x HTTP/1.1" 200}, '--access-log';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         $server = spawn('-s', $handler, '-E', 'production', '--socket', "$dir/socket", $file);
         ok wait_for(sub { -S "$dir/socket" && $server->log =~ /listening/ }), '--socket';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         ($server, $port) = serve('-s', $handler, '-E', 'development', '--no-default-middleware', '-I', $dir);
         like said($port), qr/\Aone/, '--no-default-middleware';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
     subtest "switches, $handler" => sub {
         my $server = spawn('-s', $handler, '-E', 'production', @PLACE, $file, '--http2');
         ok $server->wait_for_log(qr/http2: on/), '--http2 as the last word';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         ($server) = serve('-s', $handler, '-E', 'production', '--http2=1', '--listen_backlog', 7);
         like $server->log, qr/http2: on/, '--http2=1';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         $server =
             spawn('-s', $handler, '-E', 'production', @PLACE, $file, '--compress', '--x-sendfile', $dir);
         isnt $server->wait, 0, '--compress without a value';
@@ -174,7 +174,7 @@ subtest 'HUP without workers' => sub {
     ok $server->wait_for_log(qr/^Peregrine: SIGHUP: nothing to do.*start the server again/m),
         'names this server';
     unlike $server->log, qr/PAGI: |pagi-server/, '... and no other program';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'HUP with workers' => sub {
@@ -182,7 +182,7 @@ subtest 'HUP with workers' => sub {
     $server->signal('HUP');
     ok $server->wait_for_log(qr/^Peregrine: SIGHUP: .* use peregrine with .* or plackup's -L Delayed/m),
         'names what loads new code';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'an application that exits' => sub {
@@ -222,7 +222,7 @@ for my $way (
             'production', $file);
         ok wait_for(sub { said($port) =~ /\Aone/ }), 'the socket that it has inherited' or diag $server->log;
         unlike $server->log, qr/:5000\b|is closed/, '... and no other one';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         undef $taken;
     };
 }

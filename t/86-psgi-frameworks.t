@@ -32,7 +32,7 @@ sub check_all {
     wait_for(sub { ($again = get($port, '/count', defined $cookie ? "Cookie: $cookie" : ())->{body}) ne '1' }
     );
     is $again, 2, 'a session';
-    is_deeply [ map { get($port, '/')->{status} } 1 .. 5 ], [ (200) x 5 ], 'it goes on';
+    is_deeply [ map { get($port, '/')->{status} } 1 .. 5 ], [ (200) x 5 ], 'the server goes on';
     return;
 }
 
@@ -94,7 +94,7 @@ for my $name (qw(mojo dancer catalyst middleware)) {
             my ($server, $port) = start($name, @{ $ways{$way} });
             check_all($port, $name);
             $more{$name}->($port) if $more{$name};
-            is $server->stop, 0, 'it stops';
+            is $server->stop, 0, 'the server stops';
             unlike $server->raw_log, qr/Peregrine:.*(?:left out|cannot be sent)|panic|Attempt to free/,
                 'nothing in the log but what it says';
         };

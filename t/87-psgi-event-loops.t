@@ -206,8 +206,8 @@ subtest 'EV is loaded in a request' => sub {
     cmp_ok cpu_ticks($pid) - $used, '<', 20, 'an interpreter that waits does nothing meanwhile';
     like get($port, '/die')->{body}, qr/Internal Server Error/, 'an exception in a callback';
     is get($port, '/break')->{body}, 'broken', 'EV::break stops nothing';
-    is get($port, '/late')->{body},  '012',    'it goes on';
-    is $server->stop, 0, 'it stops';
+    is get($port, '/late')->{body},  '012',    'the server goes on';
+    is $server->stop, 0, 'the server stops';
     like $server->log, qr/EV: error in callback \(ignoring\): in a callback of EV/, 'EV tells what has died';
 };
 
@@ -217,7 +217,7 @@ subtest 'a loop that never idles' => sub {
     get($port, $_) for qw(/load /busy);
     is get($port, '/turns')->{body}, 'both', 'an idle watcher, a timer of IO::Async, and a request';
     is get($port, '/late')->{body},  '012',  '... and timers of EV';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # With an engine on a thread, what comes to a request that blocks waits.
@@ -230,7 +230,7 @@ subtest 'a request that waits in EV itself' => sub {
     ok wait_for(sub { get($port, '/depth')->{body} > 0 }), 'other requests are served within its wait';
     is get($port, '/late')->{body}, '012', '... those that wait, too';
     is get($port, '/let')->{body},  'ok',  '... and may end it';
-    is told($blocked), 'let', 'it goes on';
+    is told($blocked), 'let', 'the server goes on';
     my @nested = map { ask($port, '/nest') } 1 .. 30;
     ok wait_for(sub { !$nested[0]->some(0.1) }), 'thirty that wait within each other';
     write_file('go', '');
@@ -238,7 +238,7 @@ subtest 'a request that waits in EV itself' => sub {
     is scalar(@depths),             30,    'all go on';
     is $depths[-1],                 16,    '... which do not lie deeper in each other than there is room for';
     is get($port, '/late')->{body}, '012', 'and others are served again';
-    is $server->stop,               0,     'it stops';
+    is $server->stop,               0,     'the server stops';
 };
 
 subtest 'signals and children' => sub {
@@ -251,7 +251,7 @@ subtest 'signals and children' => sub {
     ok wait_for(sub { content("$dir/heard") eq 'USR2 loop' }), 'a signal that both watch'
         or diag content("$dir/heard");
     is get($port, '/fork')->{body}, 7,                'a child that waits in EV';
-    is get($port, '/late')->{body}, '012',            'it goes on';
+    is get($port, '/late')->{body}, '012',            'the server goes on';
     is $server->stop,               0,                'the server has its own';
     is content("$dir/heard"),       'TERM USR2 loop', '... of which the application hears';
 };
@@ -339,8 +339,8 @@ sub check_waiting {
     is told($waiting), 'hi', '... before there is an answer';
     # Signals do not come to clones.
     is get($port, '/child')->{body}, 6,     'the end of a child' if !$options{clones};
-    is get($port, '/')->{body},      'now', 'it goes on';
-    is $server->stop, 0, 'it stops';
+    is get($port, '/')->{body},      'now', 'the server goes on';
+    is $server->stop, 0, 'the server stops';
     unlike $server->raw_log, qr/panic|Attempt to free|exception|cannot/, 'nothing strange in the log';
     return;
 }
@@ -365,12 +365,13 @@ APP
         @at,      $ticks
     );
     my $why = $Config{useithreads} ? 'the application has loaded EV, which .*' : 'this Perl has no threads';
-    ok $server->wait_for_log(qr/$why.*: the workers are processes/),  'it is told that there are no threads';
+    ok $server->wait_for_log(qr/$why.*: the workers are processes/),
+        'the log says that interpreters are no threads';
     ok wait_for(sub { my @marks = glob "$dir/tick.*"; @marks >= 2 }), 'both workers have the timer';
     my @engine = grep { !-e "$dir/tick.$_" } children($server->pid);
     ok !-e "$dir/tick." . $server->pid, '... the master has not';
     is scalar(@engine), 1, '... nor has the engine';
-    is $server->stop,   0, 'it stops';
+    is $server->stop,   0, 'the server stops';
 };
 
 # EV's descriptors come from the process that loaded it: each worker is to have its own.
@@ -385,7 +386,7 @@ subtest 'workers that EV was loaded for' => sub {
         my @answers = map { told($_) } map { ask($port, '/child') } 1 .. 4;
         is "@answers", '6 6 6 6', 'they hear of the end of their children' or last;
     }
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 for my $module (sort keys %model) {

@@ -55,7 +55,7 @@ subtest 'while the application works' => sub {
     like get($port, '/pid')->{body},   qr/\Amay not/, 'psgix.harakiri without workers';
     is exchange($port, "GET /header HTTP/1.1\r\nHost: h\r\nX_A-B: 1\r\n\r\n")->{body}, 'none',
         'no underscores';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'time in queue' => sub {
@@ -69,7 +69,7 @@ subtest 'time in queue' => sub {
     kill CONT => $server->{pid};
     my ($short, $long) = sort { $a <=> $b } map { $_->response->{body} } @two;
     cmp_ok $long, '>=', 200_000, 'one has waited as long as the other one has taken';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     my @lines = sort { $a->[0] <=> $b->[0] } map { [split] } split /\n/, content($log->filename);
     my ($us, $same, $ms, $s, $whole) = @{ $lines[-1] };
     cmp_ok $us, '>=', 200_000, '... as the access log says';
@@ -82,7 +82,7 @@ subtest 'underscores' => sub {
     my $server = server(underscores_in_headers => 1);
     is exchange($server->port, "GET /header HTTP/1.1\r\nHost: h\r\nX_A-B: 1\r\n\r\n")->{body}, 1,
         'allowed when that is asked for';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'harakiri' => sub {
@@ -94,7 +94,7 @@ subtest 'harakiri' => sub {
     ok wait_for(sub { (get($port, '/pid') || { body => "may $pid" })->{body} ne "may $pid" }),
         '... another one has taken its place';
     ok wait_for(sub { !kill 0, $pid }), '... and it is gone';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # ---- Words of other servers -----------------------------------------------------------------------

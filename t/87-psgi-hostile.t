@@ -216,7 +216,7 @@ for my $way (qw(inline thread)) {
             is $got, $answers{$name}[0], $name;
             like get($port, '/')->{body}, qr/\Aat your service/, '... and the server goes on';
         }
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         unlike $server->log, qr/panic|segfault|Attempt to free|Bizarre|at xs/, 'nothing strange in the log';
     };
 }
@@ -237,7 +237,7 @@ subtest 'in worker processes' => sub {
             '... another worker takes its place';
         isnt $after, $before, '... which is a new one';
     }
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # Scalars of an environment serve the next one, unless somebody has changed or kept them.
@@ -286,7 +286,7 @@ subtest 'changes of environments by applications' => sub {
         is $ask->($way), $fresh, "$way: its own";
         is $ask->(), $fresh, '... and the next one' for 1, 2;
     }
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # A loop of the server's must not be left by an application that has none.
@@ -299,7 +299,7 @@ subtest 'PAGI, too' => sub {
     };
     my $server = TestServer->start(app => $app, access_log => undef);
     is get($server->port, '/')->{status}, 500, 'last' for 1, 2;
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 done_testing;

@@ -166,7 +166,7 @@ for my $placement (sort keys %placements) {
     subtest $placement => sub {
         my $server = server(%$options);
         check_all($server, $path);
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         unlike $server->log, qr/panic|Attempt to free|assert/, 'nothing else in the log';
     };
     subtest "$placement, TLS" => sub {
@@ -182,7 +182,7 @@ for my $placement (sort keys %placements) {
             'a broken TLS session ends';
         close $raw;
         $client->close;
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 
@@ -195,7 +195,7 @@ subtest 'Protocol::WebSocket' => sub {
     is $socket->text('bye')->next,                        'text you said bye',         'another one';
     is $socket->next,                                     'end',                       '... and the end';
     $socket->{client}->close;
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'a client that reads slowly' => sub {
@@ -204,7 +204,7 @@ subtest 'a client that reads slowly' => sub {
     select undef, undef, undef, 0.3;
     is length $slow->{client}->rest, length $megabytes, 'gets all of it, and then the end';
     $slow->{client}->close;
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'a server that stops' => sub {

@@ -217,6 +217,6 @@ for my $step (1, 5, 7) {
         map { $_ * $step % @requests } 0 .. 2 * @requests;
     is_deeply \@different, [], "requests that differ, in steps of $step";
 }
-is $server->stop, 0, 'it stops';
+is $server->stop, 0, 'the server stops';
 
 done_testing;

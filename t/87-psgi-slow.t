@@ -79,7 +79,7 @@ for my $placement (sort keys %placements) {
         is((get($port, '/') || {})->{status}, 200, 'others leave before the end');
         $_->close for @gone;
         ok wait_for(sub { get($port, '/')->{body} <= $files }), '... and no file is left open';
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 
@@ -97,7 +97,7 @@ for my $name (sort keys %limits) {
             select undef, undef, undef, 0.1;
             is md5_hex($slow->response->{body}), $whole, "$body: all of it, bit by bit";
         }
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 
@@ -131,7 +131,7 @@ for my $placement (sort keys %full) {
             $program->filename
         );
         my $port = $server->wait_for_log(qr{listening on http://\S+:(\d+)}) or die $server->log;
-        is((get($port, '/') || {})->{status}, 200, 'it serves');
+        is((get($port, '/') || {})->{status}, 200, 'the server serves');
         system('prlimit', '--pid', $_, '--fsize=524288:') == 0 or die "prlimit: $?\n" for $server->family;
         for my $name (qw(list writer)) {
             my @slow = map { ask($port, $name) } 1, 2;
@@ -139,7 +139,7 @@ for my $placement (sort keys %full) {
             is md5_hex(($_->response || {})->{body} // ''), $whole, '... and each of the slow ones in the end'
                 for @slow;
         }
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 

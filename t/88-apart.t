@@ -116,7 +116,7 @@ sub check_apart {
     like get($port, '/admin')->{body}, qr/\Aadmin, forbidden, 3,/, '... of the other';
     is get($port, '/admin/die')->{status}, 500, 'one dies';
     ok $server->wait_for_log(qr{on purpose at \Q$admin\E line 15}), '... in its file and line';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     unlike $server->log, qr/redefine|uninitialized/, 'no warning';
     return;
 }
@@ -131,17 +131,17 @@ subtest 'two of PSGI in clones' => sub {
     check_apart('peregrine', 'psgi', 'psgi', '--engine', 'thread', '--workers', 1);
 };
 
-subtest 'one file twice' => sub {
+subtest 'two mounts of the same file' => sub {
     my $file = application('psgi', 'twice', 1);
     my ($server, $port) = serve('peregrine', '--mount', "/a=$file", '--mount', "/b=$file");
     like get($port, '/a')->{body}, qr/\Atwice, welcome, 1,/, 'the first time';
     like get($port, '/a')->{body}, qr/\Atwice, welcome, 2,/, '... counts';
     like get($port, '/b')->{body}, qr/\Atwice, welcome, 1,/, 'the second time counts by itself';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # By the loader itself: what a file finds out about its package.
-subtest 'one application' => sub {
+subtest 'a single application' => sub {
     my $file = spew('one/app.pl', <<'PERL');
 our $shared = 'of the file';
 sub helper { 'helps' }
@@ -285,7 +285,7 @@ for my $framework (sort keys %FRAMEWORKS) {
                 my $other = $name eq 'red' ? 'blue' : 'red';
                 is get($port, "/$name/page-$other")->{status}, 404, '... and nothing of another';
             }
-            is $server->stop, 0, 'it stops';
+            is $server->stop, 0, 'the server stops';
             unlike $server->log, qr/redefine/, 'no warning';
         };
     }

@@ -104,7 +104,7 @@ for my $way (sort keys %ways) {
     subtest $way => sub {
         my ($server, $port) = peregrine(@mounts, '-E', 'deployment', @{ $ways{$way} });
         check_all($server, $port);
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
         like $server->log,   qr/^api: shutdown/m, '... and the application of PAGI has been told';
         unlike $server->log, qr/uninitialized|panic|Attempt to free/, 'nothing strange in the log';
     };
@@ -116,19 +116,19 @@ subtest 'a path without an application' => sub {
     is get($port, '/sit')->{status},              404, '... beside an application';
     is get($port, '/site')->{status},             200, '... which is there';
     is post($port, '/', 'x' x 500_000)->{status}, 404, '... for a request with a body';
-    is $server->stop,                             0,   'it stops';
+    is $server->stop,                             0,   'the server stops';
 };
 
 subtest 'a single application' => sub {
     my ($server, $port) = peregrine($psgi, '-E', 'production');
     is get($port, '/x')->{body}, "psgi [] [/x] [/x] $empty", 'a file of PSGI';
-    is $server->stop,            0,                          'it stops';
+    is $server->stop,            0,                          'the server stops';
     ($server, $port) = peregrine('-E', 'production', '-e', 'sub { [ 200, [], ["code"] ] }');
     is get($port, '/')->{body}, 'code', 'code of PSGI';
-    is $server->stop,           0,      'it stops';
+    is $server->stop,           0,      'the server stops';
     ($server, $port) = peregrine($pagi, '-E', 'production');
     like get($port, '/x')->{body}, qr{\Apagi \[\] \[/x\]}, 'a file of PAGI';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 # root_path, the part of the path that a proxy has removed, comes before the path of --mount.
@@ -138,13 +138,13 @@ subtest 'root_path' => sub {
     is get($port, '/x')->{body}, "psgi [/front] [/x] [/x] $empty", 'PSGI at the root';
     like get($port, '/api/x')->{body}, qr{\Apagi \[/front/api\] \[/x\] \[/api/x\]}, 'PAGI at a path';
     like get($port, '/api/x')->{body}, qr{\Apagi \[/front/api\] \[/x\] \[/api/x\]}, '... again';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     ($server, $port) = peregrine($pagi, @behind);
     like get($port, '/front/x')->{body}, qr{\Apagi \[/front\] \[/front/x\]}, 'PAGI alone; the path stays';
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     ($server, $port) = peregrine($psgi, @behind, '--workers', 1, '--engine', 'process');
     is get($port, '/x')->{body}, "psgi [/front] [/x] [/x] $empty", 'PSGI behind a process of the engine';
-    is $server->stop,            0,                                'it stops';
+    is $server->stop,            0,                                'the server stops';
 };
 
 subtest 'development' => sub {
@@ -153,7 +153,7 @@ subtest 'development' => sub {
     is $failed->{status}, 500, 'an application that dies';
     like $failed->{body}, qr/asked to.*site\.psgi/s, '... whose stack trace is shown';
     is get($port, '/x')->{body}, "psgi [] [/x] [/x] $empty", '... goes on';
-    is $server->stop,            0,                          'it stops';
+    is $server->stop,            0,                          'the server stops';
 };
 
 subtest 'mistakes' => sub {

@@ -144,7 +144,7 @@ sub check_all {
     is exchange($port, "GET /lines HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n")->{body},
         "abc\n",
         'a client that wants an event stream';
-    is get($port, '/pagi')->{body}, 'pagi', 'it goes on';
+    is get($port, '/pagi')->{body}, 'pagi', 'the server goes on';
     return;
 }
 
@@ -177,7 +177,7 @@ subtest 'in processes' => sub {
     $gone->reset;
     is get($port, '/pid')->{status}, 200, 'a client that goes';
     my @alive = map { get($port, '/pid')->{body} } 1 .. 4;
-    is $server->stop, 0, 'it stops';
+    is $server->stop, 0, 'the server stops';
     ok wait_for(sub {
         !grep { kill 0, $_ } @alive;
         }),
@@ -189,7 +189,7 @@ subtest 'in the event loop' => sub {
     my $port   = $server->port;
     check_all($server, env => { 'psgi.multiprocess' => '', 'psgi.nonblocking' => 1 });
     is get($port, '/later')->{body}, 'later', 'a response that comes later';
-    is $server->stop,                0,       'it stops';
+    is $server->stop,                0,       'the server stops';
 };
 
 subtest 'no room' => sub {
@@ -201,7 +201,7 @@ subtest 'no room' => sub {
     $gate->open('room');
     is $_->response->{body},         'slept', 'one that has waited' for @slow;
     is get($port, '/pid')->{status}, 200,     '... and there is room again';
-    is $server->stop,                0,       'it stops';
+    is $server->stop,                0,       'the server stops';
 };
 
 subtest 'mistakes' => sub {

@@ -327,7 +327,7 @@ sub websocket {
     }
     is $h2->get('/ignore')->{body}, 'ignored', '... beside a request';
     $h2->data($id, TestWebSocket::frame(TestWebSocket::CLOSE, pack 'n', 1000));
-    ok $h2->until(sub { $stream->{ended} || $stream->{reset} }), 'it ends';
+    ok $h2->until(sub { $stream->{ended} || $stream->{reset} }), 'the stream ends';
     is $h2->get('/ignore')->{body}, 'ignored', '... alone';
     return;
 }

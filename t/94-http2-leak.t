@@ -1,5 +1,5 @@
-# Whatever way streams and connections of HTTP/2 end, nothing of them stays: no requests, connections,
-# descriptors, Perl values or memory.
+# In whichever way streams and connections of HTTP/2 end, no requests, connections, descriptors, Perl values
+# or memory of theirs stay.
 use strict;
 use warnings;
 

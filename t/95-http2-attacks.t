@@ -254,7 +254,7 @@ sub bomb {
 ends_calmly 'HPACK bomb: a field of 4,000 bytes, 12,000 times' => bomb(12_000);
 ends_calmly 'HPACK bomb: a field of 4,000 bytes, 15 times'     => bomb(15);
 
-subtest 'what the table is cleared and filled with costs no more than other fields' => sub {
+subtest 'fields that clear and fill the table cost no more than other fields' => sub {
     my $h2   = connected(manual => 1);
     my $next = sub {
         return frame(

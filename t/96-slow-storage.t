@@ -224,7 +224,7 @@ subtest 'to find a file, the engine in a process of its own' => sub {
         ok $client->response->{body} eq $large, '... and gets all of it';
     }
     is length post($server->port, '/s/none', 'x' x 300_000)->{body}, 300_000, 'what is not there is its own';
-    is $server->stop,                                                0,       'it stops';
+    is $server->stop,                                                0,       'the server stops';
 };
 
 # Everything that a folder answers with, here by way of a thread.
@@ -308,7 +308,7 @@ subtest 'HTTP/2' => sub {
     $server->stop;
 };
 
-subtest 'who leaves' => sub {
+subtest 'clients that leave' => sub {
     my $server = TestServer->start(%quiet, app => \&pagi);
     my $open   = sub {
         scalar grep { (readlink($_) // '') =~ m{/large\.bin-\d+\z} } glob "/proc/${\$server->pid}/fd/*";

@@ -121,7 +121,7 @@ for my $placement ([qw(inline 0)], [qw(inline 2)], [qw(thread 0)], [qw(thread 2)
         my ($server, %port) = started('--http2', '--engine' => $engine, '--workers' => $workers);
         check_protocols(@port{qw(http https)});
         check_restarts(@port{qw(http https)}, $server) if $workers;
-        is $server->stop, 0, 'it stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 

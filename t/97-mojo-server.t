@@ -206,7 +206,7 @@ sub check_websocket {
     return;
 }
 
-subtest 'one process' => sub {
+subtest 'a server of one process' => sub {
     my $server = TestServer->command('--no-access-log', $app);
     check_server($server);
     check_websocket($server);

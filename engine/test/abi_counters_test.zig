@@ -231,6 +231,6 @@ test "requests that end early, and WebSockets" {
     try countEnds(false);
 }
 
-test "the same, too, with the engine on a thread of its own" {
+test "counters count as well with the engine on a thread of its own" {
     try countEnds(true);
 }

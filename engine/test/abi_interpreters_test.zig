@@ -364,7 +364,7 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     defer slow.close();
     try slow.get("/wait");
     try busy.expectAtGate();
-    // These are offered to the busy one, which is the only one.
+    // These requests are offered to the busy interpreter, which is the only one.
     var early: [3]Client = undefined;
     for (&early) |*client| {
         client.* = try engine.connect();
@@ -705,7 +705,7 @@ const Tally = struct {
     }
 };
 
-test "whatever interpreters do, each request is taken once at most and answered once, by the right one" {
+test "each request is taken once at most and answered once, by the right interpreter, whatever they do" {
     for ([_]u64{ 1, 2, 3, 4 }) |seed| {
         var history: History = .{ .engine = try .start(.{ .exchanges = 2 }), .prng = .init(seed) };
         defer history.engine.stop();

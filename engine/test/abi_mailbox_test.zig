@@ -162,7 +162,7 @@ test "an answer that cannot be sent is a 500" {
     try testing.expect(std.mem.startsWith(u8, answer, "HTTP/1.1 500 "));
 }
 
-test "what can never be sent is refused, and so is all that comes after the worker" {
+test "a command that can never be sent is refused, and so is any command after the worker's end" {
     const world: World = try .start(false);
     const box = mailbox.peregrine_mailbox_new(world.handle).?;
     defer mailbox.peregrine_mailbox_free(box);

@@ -257,7 +257,7 @@ test "large responses of many go out in turns, however much the kernel would tak
     try testing.expect(bench.host.finished_count >= count / 2);
 }
 
-test "some time after a burst the host is asked to give memory back" {
+test "the host is asked to give memory back some time after a burst" {
     const bench: *Bench = try .open(1000, 1);
     defer bench.deinit();
     const large = try gpa.alloc(u8, 40_000_000);

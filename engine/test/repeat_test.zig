@@ -112,7 +112,7 @@ test "bytes are repeated as chunks at their interval, replaced, and stopped" {
     try testing.expectEqualStrings("", bench.got.items);
 }
 
-test "nothing piles up for a peer that does not read, and its time still runs out" {
+test "repeated bytes do not pile up for a peer that does not read, and its time still runs out" {
     const bench: *Bench = try .open(.{ .write_ms = 60_000 });
     defer bench.deinit();
     try bench.start();

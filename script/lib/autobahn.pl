@@ -27,7 +27,7 @@ my @PORTIONS = map { ["$_.*"] } (map { "12.$_" } 1 .. 5), (map { "13.$_" } 1 .. 
 my @LIMITS =
     qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_takeover=1 deflate_client_takeover=1);
 
-# The same for the server of Mojolicious' echo.
+# The server of Mojolicious' echo, with the same options.
 my $MOJO_ECHO    = 'script/lib/autobahn_mojo.pl';
 my @MOJO_OPTIONS = map { ("--$_" => 16 * 2**20) } qw(max-ws-frame-size max-ws-message-size);
 push @MOJO_OPTIONS, '--ws-deflate-min-size' => 0;

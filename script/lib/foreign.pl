@@ -95,7 +95,7 @@ sub main () {
     $| = 1;
     $SIG{$_} = sub { exit 2 }
         for qw(HUP INT PIPE TERM);    # so that the database ends, too
-    alarm RUN_MAX_S;                           # that of tests is shorter
+    alarm RUN_MAX_S;                           # the limit of tests is shorter
     my $dir = File::Temp->newdir(CLEANUP => !$keep);
     chmod 0755, "$dir" or die "$dir: $!\n";    # the database is another user's
     my $database  = Foreign::Database->start("$dir/pg");
@@ -248,7 +248,7 @@ sub ask_blog ($client) {
 sub ask_chat ($client) {
     $client->get('/');
     my @sockets;
-    # That each hears itself shows that each listens.
+    # Each socket hears itself, which shows that each listens.
     for my $name ('first', 'second') {
         push @sockets, $client->websocket('/channel');
         $sockets[-1]->text($name);

@@ -119,7 +119,7 @@ sub rest {
 # Whether the connection ended with a reset: then what was read before is not all.
 sub was_reset { return $_[0]{was_reset} }
 
-# Whatever arrives within some seconds.
+# All bytes that arrive within some seconds.
 sub some {
     my ($self, $seconds) = @_;
     $self->_fill(time + $seconds);

@@ -31,8 +31,8 @@
 
 /* ---- Assertions ------------------------------------------------------------------------------ */
 
-/* What must hold whatever peers and applications do: a build for users leaves it out, `script/build` and the
- * sanitized tests have it (-DPX_CHECKS). */
+/* Asserts a condition that must hold whatever peers and applications do: a build for users leaves it out,
+ * `script/build` and the sanitized tests have it (-DPX_CHECKS). */
 #ifdef PX_CHECKS
 #define PX_ASSERT(condition) \
     ((condition) ? (void)0 : px_assertion_failed(#condition, __FILE__, __LINE__))
@@ -208,7 +208,7 @@ struct px_worker {
     px_exchange *first_in_turn, *last_in_turn; /* exchanges that wait for their next turn */
 };
 
-/* What the engine knows of an exchange's ticket. */
+/* The engine's state of an exchange's ticket. */
 typedef enum {
     PX_TICKET_OVER, /* the engine has ended the exchange, and no event will name it */
     PX_TICKET_OPEN,
@@ -559,7 +559,7 @@ static inline bool px_is_text(const char *bytes, size_t len, const char *text) {
 typedef SV *(*px_copy_function)(pTHX_ SV *value);
 typedef struct px_plain_field {
     SV *key;
-    px_copy_function copy; /* one of the four copying functions below */
+    px_copy_function copy; /* a copying function, one of the four below */
 } px_plain_field;
 HV *px_plain_hash(SV *value);
 const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len);

@@ -5,7 +5,7 @@
 
 #define PX_EXIT_PLACE 512
 
-/* What `exit` does by itself. */
+/* Perl's own function for `exit`. */
 static Perl_ppaddr_t process_exit;
 
 /* The place of this interpreter's call of `exit`; empty while it has not called it. */

@@ -232,7 +232,7 @@ void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
 void px_future_resolve_all(pTHX_ px_exchange *exchange, AV **futures) {
     AV *list = *futures;
     if (!list) return;
-    *futures = NULL; /* what is added meanwhile starts a new list */
+    *futures = NULL; /* a callback that is added meanwhile starts a new list */
     for (SSize_t i = 0; i <= av_top_index(list); i++) {
         SV **future = av_fetch(list, i, 0);
         if (future) px_future_resolve(aTHX_ exchange, *future, NULL);

@@ -86,7 +86,7 @@ typedef struct psgi_app {
     bool harakiri; /* the process is replaced when it asks for it */
     bool underscores; /* header names may have them */
     UV spool_max;  /* bytes of a response that may wait in a file; 0: there are no files */
-    UV spools_max; /* the same of all responses */
+    UV spools_max; /* bytes that the temporary files of all responses may hold */
     UV spooled;    /* bytes in these files */
     SV *folder;    /* the folder of these files */
 } psgi_app;

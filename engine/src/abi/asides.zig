@@ -118,7 +118,7 @@ pub const Asides = struct {
     };
 };
 
-test "what is no folder is refused, and says why" {
+test "a path that is no folder is refused, with the reason" {
     const testing = std.testing;
     var asides: Asides = .init(testing.allocator);
     defer asides.deinit();

@@ -276,7 +276,7 @@ test "every event comes back as it was" {
     }
 }
 
-test "nothing shorter is an event, and no wrong number leads out of the bytes" {
+test "no shorter bytes are an event, and no wrong number leads out of the bytes" {
     const event = sampleOf(.request);
     const bytes = try encodedSample(&event);
     defer testing.allocator.free(bytes);

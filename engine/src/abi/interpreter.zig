@@ -217,7 +217,7 @@ pub const Interpreter = struct {
     /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
     fn waitForRoom(way: *Way, commands: *ring.Writer) bool {
         const self = of(way);
-        // Whatever else it is raised for meanwhile is looked at by the next poll.
+        // The next poll looks at any other reason for which the waker was raised meanwhile.
         defer self.raise();
         while (!(commands.awaitRoom() catch return false)) {
             if (self.isCutOff() or sharing.hasEnded(self.socket)) return false;

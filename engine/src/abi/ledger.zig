@@ -379,7 +379,7 @@ test "the next exchange of a slot stands beside the one of whose end C reads now
     try testing.expectEqual(1, ledger.count);
 }
 
-test "what is known of a TLS connection is told in the round of its request" {
+test "the facts of a TLS connection are told in the round of its request" {
     var slots: Slots = try .init();
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);
@@ -411,7 +411,7 @@ test "a flush behind a head that is on its way has something to wait for" {
     try testing.expectEqual(.accepted, (try ledger.take(ticket, &.flush)).outcome);
 }
 
-test "what was too much when it was said is so until the next round, whatever the engine does meanwhile" {
+test "output that was too much when queued is so until the next round, whatever the engine does meanwhile" {
     var slots: Slots = try .init();
     defer slots.deinit();
     var ledger: Ledger = .init(testing.allocator, &slots, &test_config);

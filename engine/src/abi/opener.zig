@@ -120,7 +120,7 @@ pub export fn peregrine_opened(opener: *Opener, given: *sized.Header) callconv(.
     return 1;
 }
 
-test "what is opened aside comes back with its number" {
+test "a file that a thread has opened comes back with its number" {
     const testing = std.testing;
     var made: ?*Opener = null;
     try testing.expectEqual(Code.ok, peregrine_opener_new(&made));

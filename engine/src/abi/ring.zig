@@ -417,7 +417,7 @@ test "records come out as they went in, at every place of the ring" {
     }
 }
 
-test "what is not published is not seen, and sleepers are woken once" {
+test "a record that is not published is not seen, and sleepers are woken once" {
     var bench: Bench = try .init();
     defer bench.deinit();
     try testing.expect(try bench.reader.sleeps());
@@ -431,7 +431,7 @@ test "what is not published is not seen, and sleepers are woken once" {
     try testing.expectEqualStrings("b", (try bench.reader.next()).?.bytes);
 }
 
-test "one who pauses is not woken, but is seen to have something to read" {
+test "a reader that pauses is not woken, but is seen to have something to read" {
     var bench: Bench = try .init();
     defer bench.deinit();
     try testing.expect(try bench.reader.pauses());

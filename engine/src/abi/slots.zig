@@ -295,7 +295,7 @@ test "a process that writes wrong numbers harms itself alone" {
     try std.testing.expectEqual(1, slots.look(ticket).?.consumed);
 }
 
-test "what is refused before it was taken is heard of, and nothing can be said to it" {
+test "a request that is refused before it was taken is heard of, and no command for it works" {
     var slots: Slots = try .init();
     defer slots.deinit();
     const ticket = 5 + (1 << 27);

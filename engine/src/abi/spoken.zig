@@ -95,7 +95,7 @@ pub const release = "";
 
 const testing = std.testing;
 
-test "what was said comes back as it was, with any number of fields" {
+test "an encoded command is decoded as it was, with any number of fields" {
     var fields: std.ArrayList(Field) = .empty;
     defer fields.deinit(testing.allocator);
     const many: [100]Field = @splat(.init("name", "value"));

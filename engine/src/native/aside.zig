@@ -131,7 +131,7 @@ fn moveBody(
                 },
             };
         },
-        // such content went with the head, or belongs to no file
+        // content of these kinds went with the head, or belongs to no file
         .none, .bytes, .shared, .request, .blocks => unreachable,
     }
 }

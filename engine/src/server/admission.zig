@@ -396,7 +396,7 @@ test "new connections at a rate: a second's worth at once, then one by one" {
     try testing.expectEqual(.too_fast, admission.enter(&one, 2200, &config).verdict);
 }
 
-test "one a second is possible" {
+test "a rate of one connection a second is possible" {
     const admission: *Admission = try .create(testing.allocator);
     defer admission.release();
     const config: Config = .{ .address_rate_max = 1 };

@@ -19,7 +19,7 @@ pub fn isMultiplexed(name: ?[]const u8) bool {
     return std.mem.eql(u8, name orelse return false, all[0].name);
 }
 
-test "what is offered depends on an option, and is told apart afterwards" {
+test "the offered protocols depend on an option, and the chosen one is known afterwards" {
     var config: Config = .{};
     const names = [_][]const u8{ "http/1.1", "h2", "h2" };
     for ([_]Config.Multiplexing{ .off, .over_tls, .everywhere }, names) |where, first| {

@@ -44,7 +44,7 @@ pub const Blockage = struct {
     }
 };
 
-test "what the peer takes pays when somebody looks, and what the kernel takes does not" {
+test "bytes that the peer takes pay when the worker looks, and bytes that the kernel takes do not" {
     var blockage: Blockage = .begin(1000, 50);
     try std.testing.expectEqual(75, blockage.lookAt(800));
     try std.testing.expectEqual(20, blockage.look(980, 1000, 150));

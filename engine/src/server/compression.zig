@@ -332,7 +332,7 @@ test "with context takeover a WebSocket keeps its histories, without it keeps no
     };
 }
 
-test "what inflates to more than its limit is stopped there, and the next message is read" {
+test "a message that inflates to more than its limit is stopped there, and the next message is read" {
     var pair: Pair = .init(.{
         .server_takeover = false,
         .client_takeover = false,

@@ -352,7 +352,7 @@ test "every command comes back as it was" {
     try testing.expectEqual(std.EnumSet(Tag).full, kinds);
 }
 
-test "nothing shorter or longer is a command" {
+test "no shorter or longer bytes are a command" {
     for (samples) |sample| {
         var buffer: [512]u8 = undefined;
         const len = size(&sample);

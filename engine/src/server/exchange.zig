@@ -67,7 +67,7 @@ pub const Exchange = struct {
     /// has several demands (abi/routes.zig).
     route: u8 = 0,
     demand: Demand = .pull,
-    /// What the host knows the exchange by, and whether it hears of the exchange at all.
+    /// The host's word for the exchange, and whether the host hears of the exchange at all.
     word: HostWord = .none,
     input: Body = .complete,
     /// The output reached the high-water mark and has not come back below the low one.
@@ -175,7 +175,7 @@ pub const Exchange = struct {
         return exchange.above_high;
     }
 
-    /// What an exchange had before a thread of the engine began to look for its answer.
+    /// The state of an exchange from before a thread of the engine began to look for its answer.
     pub const Detention = struct { input: Body, idle_ms: u32 };
 
     /// A thread of the engine looks for an answer: the host hears nothing meanwhile, no body is received, and

@@ -283,7 +283,7 @@ test "a full mailbox and a closed one refuse, and keep nothing" {
     try testing.expectEqual(0, inbox.bytes.load(.monotonic));
 }
 
-test "nothing is lost between threads, and each sender's order is kept" {
+test "no message is lost between threads, and each sender's order is kept" {
     const Sender = struct {
         fn run(inbox: *Inbox, number: u16) void {
             for (0..500) |i| {

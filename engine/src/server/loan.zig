@@ -61,7 +61,7 @@ pub const Loans = struct {
     }
 };
 
-test "what has come back is told once" {
+test "a loan that has come back is told once" {
     var loans: Loans = .{};
     var marks: [3]Loan = @splat(.{});
     for (0..3) |_| loans.begin(10);

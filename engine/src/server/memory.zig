@@ -270,7 +270,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 0, 2).?.used);
 }
 
-test "what the heap keeps free is not in use; what was shed counts as free until its host is told" {
+test "memory that the heap keeps free is not in use; shed memory counts as free until its host is told" {
     var memory: Memory = Fake.memory();
     // 20 MiB beside the heap, and 10 in it.
     Fake.usage = .{ .resident = 30 * mib, .address_space = 60 * mib };

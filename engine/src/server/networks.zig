@@ -133,7 +133,7 @@ test "Unix sockets are members by name" {
     }
 }
 
-test "what is no network is named" {
+test "an error names the text that is no network" {
     for ([_]struct { []const u8, usize, []const u8 }{
         .{ "localhost", 0, "is no IPv4 or IPv6 address" },
         .{ "10.0.0.0/8, 1.2.3", 12, "is no IPv4 or IPv6 address" },

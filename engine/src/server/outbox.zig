@@ -565,7 +565,7 @@ fn drainTo(outbox: *Outbox, pool: *Pool, out: *std.ArrayList(u8), step: usize) !
     };
 }
 
-test "what goes in comes out in order, however it is cut" {
+test "bytes come out in the order in which they went in, however they are cut" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
     for ([_]usize{ 1, 3, 1000, 100_000 }) |step| {
@@ -646,7 +646,7 @@ test "a buffer goes out where it is, and back to the pool" {
     try testing.expectEqual(0, pool.taken_bytes);
 }
 
-test "what is moved between outboxes lies where it was until it is sent" {
+test "content that is moved between outboxes lies where it was until it is sent" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
     var random: std.Random.DefaultPrng = .init(3);
@@ -820,7 +820,7 @@ test "a descriptor that several ranges share is closed once, behind the last of 
     try testing.expectEqual(0, pool.taken_bytes);
 }
 
-test "what was read of a file goes before the rest of it" {
+test "bytes that were read of a file go before the rest of it" {
     var pool: Pool = .init(testing.allocator);
     defer pool.deinit();
     var outbox: Outbox = .{};

@@ -73,7 +73,7 @@ test "memory is given back once, after a burst" {
     try std.testing.expectEqual(0, relief.due_at);
 }
 
-test "what comes back in the round that gives memory back is given back later" {
+test "memory that comes back in the round of a relief is given back later" {
     const mib = 1024 * 1024;
     var relief: Relief = .{};
     try std.testing.expect(!relief.look(240 * mib, 10_000));
@@ -88,7 +88,7 @@ test "what comes back in the round that gives memory back is given back later" {
     try std.testing.expectEqual(0, relief.due_at);
 }
 
-test "who is not ready is asked again" {
+test "a host that is not ready is asked again" {
     const mib = 1024 * 1024;
     var relief: Relief = .{};
     try std.testing.expect(!relief.look(100 * mib, 10_000));

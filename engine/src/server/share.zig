@@ -35,7 +35,7 @@ pub const Share = struct {
     }
 };
 
-test "what many send is bounded, what few send is not" {
+test "the share of a connection is bounded when many send, and not when few send" {
     const testing = std.testing;
     var share: Share = .{};
     var turns: [2]Share.Turn = @splat(.{});

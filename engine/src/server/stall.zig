@@ -62,7 +62,7 @@ test "a burst buys no patience for later" {
     try std.testing.expectEqual(1800, stall.deadline(500));
 }
 
-test "what is too little for a millisecond is kept, but not beyond the time that has passed" {
+test "bytes that pay for less than a millisecond are kept, but not beyond the time that has passed" {
     var stall: Stall = .begin(1000);
     stall.progress(1, 1001, 1300);
     try std.testing.expectEqual(1500, stall.deadline(500));

@@ -90,7 +90,7 @@ pub const Others = struct {
     }
 };
 
-test "one report a second, and none is forgotten" {
+test "a report a second, and no event is forgotten" {
     const testing = std.testing;
     var tally: Tally = .{};
     try testing.expectEqual(0, tally.add(0).?.count);

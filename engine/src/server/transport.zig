@@ -481,7 +481,7 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
     try std.testing.expectEqual(1013, transport.deadline(&distinct));
 }
 
-test "who came in over the limit of connections gets the time of a last answer, and then the answer" {
+test "a connection over the limit gets the time of a last answer, and then the answer" {
     var limits: Limits = undefined;
     var transport: Transport = undefined;
     inLane(&transport, &limits, .{ .idle = .{ .since = 100 } });

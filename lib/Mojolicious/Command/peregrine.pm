@@ -39,7 +39,7 @@ sub run {
     exec {$^X} $^X, @include, @words or die "Cannot run $words[0]: $!\n";
 }
 
-# What users of the daemon type in the words of peregrine.
+# The command line of the daemon in the words of peregrine.
 sub _words {
     my (@arguments) = @_;
     my @words;

@@ -434,8 +434,8 @@ sub configuration_of_child {
     return $self->{configuration}->shared_by($self->{placement}->share, loop_type => $type);
 }
 
-# What a child serves with, which has all that the master has: options, certificates, sockets; and the
-# connection to the master.
+# Makes the instance of a child, with the master's options, certificates and sockets, and its connection to
+# the master.
 sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // "worker $record->{number}";

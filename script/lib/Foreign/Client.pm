@@ -47,7 +47,7 @@ sub _ask ($self, $method, $path, $body, @lines) {
     for my $field (@{ $answer->{fields} }) {
         my ($name, $value) = @$field;
         next if $name =~ /\A$FRAMING\z/;
-        # What was replaced has another length.
+        # A body in which text was replaced has another length.
         $value = 'ITS OWN'
             if $name eq 'content-length'
             && ($value eq length $answer->{body} || $method eq 'HEAD' && $answer->{status} >= 400);
@@ -100,7 +100,7 @@ sub _plain ($self, $text) {
     $text =~ s/(expires=)[^;]* GMT/$1TIME/g;
     $text =~ s/\b1[0-9]{9}(?:\.[0-9]+)?\b/TIME/g;
     $text =~ s/\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?Z/TIME/g;
-    # What Minion shows of jobs and workers.
+    # Times and durations that Minion shows of jobs and workers.
     $text =~ s/\b0\.[0-9]{6,}\b/DURATION/g;
     $text =~ s/("uptime":)"[0-9.]+"/$1DURATION/g;
     $text =~ s/^( *(?:pid|repair_interval): )[0-9]+$/$1NUMBER/mg;

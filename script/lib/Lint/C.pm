@@ -2,8 +2,8 @@
 package Lint::C;
 use v5.36;
 
-# Whose headers a folder includes besides its own, peregrine.h, Perl's and the system's. A face knows the
-# bridge, and no other face.
+# The folders whose headers a folder may include besides its own, peregrine.h, Perl's and the system's. A face
+# knows the bridge, and no other face.
 my %MAY = (
     bridge => [],
     pagi   => ['bridge'],

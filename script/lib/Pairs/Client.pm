@@ -85,7 +85,7 @@ sub _send_h2 ($self, $path, $method, %request) {
     return $id;
 }
 
-# As much as the windows let out, again and again, until all is sent or nobody wants it.
+# Sends as much as the windows allow, again and again, until all is sent or the stream has ended.
 sub _pour ($self, $id, $bytes, $goes_on = 0) {
     my $h2     = $self->{h2};
     my $stream = $h2->stream($id);

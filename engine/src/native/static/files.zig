@@ -178,7 +178,7 @@ pub fn isSettled(changed_ns: i128) bool {
 
 const testing = std.testing;
 
-test "nothing is opened outside the root, whatever links say" {
+test "no file is opened outside the root, whatever links say" {
     var tmp = testing.tmpDir(.{});
     defer tmp.cleanup();
     const dir = tmp.dir;

@@ -185,7 +185,7 @@ test "content keeps what the head promises" {
     try testing.expectError(error.TooLong, whole.body(1, false));
 }
 
-test "nothing before the start, nothing behind the end" {
+test "no content before the start, none behind the end" {
     for ([_]Order{ .unstarted, .ended }) |order| {
         try testing.expectError(error.OutOfOrder, order.body(0, false));
         try testing.expectError(error.OutOfOrder, order.body(1, true));

@@ -35,7 +35,7 @@ pub const Priority = packed struct(u4) {
     }
 };
 
-/// As much of RFC 8941 as a dictionary may have.
+/// Reads the part of RFC 8941 that a dictionary may use.
 const Reader = struct {
     rest: []const u8,
 

@@ -15,9 +15,9 @@ pub const Header = struct {
     len: u16,
     /// Bytes behind these that belong to it and are not needed (TLVs, addresses of other families).
     rest: u16 = 0,
-    /// Whose connection it is, and what it was made to. Null: the proxy speaks for itself (LOCAL, as in
-    /// health checks), or does not know (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the
-    /// connection at hand count.
+    /// The client and the address that it has connected to. Null: the proxy speaks for itself (LOCAL, as in
+    /// health checks), or does not know (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the connection
+    /// at hand count.
     ends: ?Ends = null,
 
     /// The two ends of the connection that the proxy has taken.

@@ -339,7 +339,7 @@ const Run = struct {
     fn block(r: *Run) Error!bool {
         const i = r.i;
         if (i.state.block.final_seen) {
-            // Whatever comes next begins at a byte, with a history as before.
+            // The next block begins at a byte, with a history as before.
             r.drop(@intCast(i.bit_count % 8));
             r.refill();
             if (i.bit_count == 0) return false;

@@ -395,7 +395,7 @@ pub const Session = struct {
         s.closing = switch (s.closing) {
             .open => .received,
             .sent => .{ .complete = .us },
-            .received, .complete => unreachable, // these states come with the end of the input
+            .received, .complete => unreachable, // the input of the session has ended by then
         };
         return .{ .close = close };
     }
@@ -716,7 +716,7 @@ test "control frames: 125 bytes pass in any pieces, what is longer or a close co
     try expectFailure(1002, &s, "\x09\x80\x00\x00\x00\x00");
 }
 
-test "nothing after a close frame is read" {
+test "bytes after a close frame are not read" {
     var s = testSession(.{});
     var bytes = "\x88\x80\x00\x00\x00\x00\x89\x80\x00\x00\x00\x00".*;
     const step = s.feed(&bytes);

@@ -146,7 +146,7 @@ pub const Format = struct {
         } else text;
         var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
         try compiler.read(source, fault);
-        // The same line for every request makes no sense: it is a preset's name with a typo.
+        // A format without atoms makes the same line for every request: it is a preset's name with a typo.
         if (compiler.atoms == 0) {
             return Compiler.bad(
                 fault,
@@ -410,7 +410,7 @@ test "every preset compiles; those with durations want a clock, json is JSON" {
     }
 }
 
-test "what is wrong is named with its place" {
+test "an error names the wrong atom with its place" {
     const cases = [_]struct { []const u8, usize, []const u8, []const u8 }{
         .{ "", 0, "", "is empty" },
         .{ "%h %z", 3, "%z", "is none of" },

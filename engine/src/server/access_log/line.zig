@@ -254,7 +254,7 @@ fn subjectOf(head: *Head, text: []const u8) !Subject {
     return .{ .peer = "192.0.2.1", .local_port = 80, .connection = 17, .request = 3, .head = head };
 }
 
-test "what is known of a request" {
+test "the known facts of a request" {
     var storage: [8]protocol.http.FieldSpan = undefined;
     var head: Head = .{ .storage = &storage };
     const subject = try subjectOf(

@@ -47,7 +47,7 @@ fn verified(peer: *const tls.Peer) []const u8 {
     return if (peer.verify_error == null) peer.subject orelse "" else "";
 }
 
-test "what was found of a client's certificate" {
+test "the verdict about a client's certificate" {
     var buffer: [value_bytes_max]u8 = undefined;
     var peer: tls.Peer = .{
         .arena = .init(std.testing.allocator),

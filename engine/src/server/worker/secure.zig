@@ -123,7 +123,7 @@ pub fn Secure(comptime W: type) type {
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
-                        // Whatever the host did with it, the connection may be gone.
+                        // The host may have ended the connection.
                         if (w.transportOf(ticket) == null) return;
                     },
                     .want_more => break,

@@ -194,7 +194,8 @@ sub _after_wait {
         $self->_note_turn;
         return 1 + $self->_manage_queues if !$self->{peregrine_signals};
     }
-    delete @{$self}{qw(peregrine_signals processing_start)};    # that would count the wait, too
+    # the processing time would count the wait, too
+    delete @{$self}{qw(peregrine_signals processing_start)};
     return $self->_own_turn(0);
 }
 

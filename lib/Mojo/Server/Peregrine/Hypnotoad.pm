@@ -49,7 +49,7 @@ sub place {
         map { "$_=" . $query->param($_) } grep { defined $query->param($_) } qw(cert key ca);
 }
 
-# What an application says of it, for the attributes of the server that serves it.
+# The attributes of the server, as an application's settings name them.
 sub attributes {
     my ($class, $app) = @_;
     return if !$app->can('config') || $app->mode eq 'development';

@@ -11,8 +11,8 @@ const Meta = @import("name.zig").Meta;
 /// Bytes that an entry counts besides its text (RFC 7541 section 4.1).
 pub const entry_overhead = 32;
 
-/// Whose the ring is: the table's, of its full size, or that of an owner, who gives a larger one when it has
-/// become too small (`lacks`, `rehouse`).
+/// The owner of the ring: the table, with a ring of its full size, or a caller, who gives a larger ring when
+/// this one has become too small (`lacks`, `rehouse`).
 pub const Ring = enum { own, lent };
 
 /// A dynamic table that never counts more than `bytes_max`, a power of two.
