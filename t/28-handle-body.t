@@ -1,4 +1,5 @@
-# Response bodies from what is no file: pipes, sockets, devices, files of /proc, in-memory and tied handles.
+# Response bodies from handles that are no files: pipes, sockets, devices, files of /proc, in-memory and tied
+# handles.
 use strict;
 use warnings;
 

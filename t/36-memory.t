@@ -104,7 +104,7 @@ sub attack {
     return (\%became, \%others, \@clients);
 }
 
-# Sends and reads what goes without waiting; whether anything did.
+# Sends and reads as much as goes without waiting; returns whether any byte moved.
 sub _go_on {
     my ($client) = @_;
     return 0 if $client->{ended};

@@ -73,7 +73,7 @@ for my $way ([], [qw(--engine thread)], [qw(--preload-app)]) {
         my $second = counted(@new);
         is_even($second, 4, '200 connections');
 
-        # A worker that died leaves no count behind, and the one in its place gets what it lacks.
+        # A worker that died leaves no count behind, and its successor gets the connections that it lacks.
         my ($victim) = sort keys %$second;
         kill KILL => $victim;
         my $restarted = sub {

@@ -21,7 +21,7 @@ my $owner = $$;
 END { File::Path::remove_tree($dir, $other) if $dir && $$ == $owner }
 make_path("$dir/lib/My", "$dir/templates", "$dir/blind/Linux");
 
-# In place, as `echo` does; and another file in its place, as editors do.
+# Writes a file in place, as `echo` does, or puts another file in its place, as editors do.
 sub write_file {
     my ($path, $text) = @_;
     open my $out, '>', $path or die "$path: $!";

@@ -27,7 +27,7 @@ my @STREAM_EVENTS = (
     { type => 'sse.close' },
 );
 
-# Sends each event; one line in the log with what became of them.
+# Sends each event; writes one line of the log with the results.
 sub try_all {
     my ($scope, $when, $send, @events) = @_;
     print STDERR "$scope->{path} $when: ", join(' ', map { $send->($_)->state } @events), "\n";

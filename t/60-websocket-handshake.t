@@ -19,7 +19,7 @@ sub say_line { print STDERR @_, "\n"; return }
 sub later    { return IO::Async::Loop->new->delay_future(after => $_[0]) }
 sub event    { my ($type, @fields) = @_; return { type => "websocket.$type", @fields } }
 
-# Sends an event and says what became of it.
+# Sends an event and logs its result.
 async sub try_event {
     my ($send, $type, @fields) = @_;
     eval { await $send->(event($type, @fields)); 1 } and return say_line("$type: done");

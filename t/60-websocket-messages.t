@@ -33,7 +33,7 @@ async sub echo {
     return;
 }
 
-# Sends the length of what it receives.
+# The application answers each message with its length.
 async sub measure {
     my ($scope, $receive, $send) = @_;
     while (1) {

@@ -143,7 +143,7 @@ my %DO = (
             $kept{other} = EV::child($pids[2], 0, sub { $note->($_[0]->rstatus) });
         };
     },
-    # A child that uses EV, and none of what is watched for its parent.
+    # A child that uses EV, without the watchers of its parent.
     '/fork' => sub {
         my $pid = fork // die "fork: $!";
         if (!$pid) {

@@ -228,7 +228,7 @@ subtest 'attacks' => sub {
         $gone->reset;
         ok TestTools::wait_for(sub { $open->() == 0 }), '... which closes with the connection';
     }
-    # A tag of what may change again within the same tick is a weak one.
+    # The tag of a file that may change again within the same tick is a weak one.
     spew('site/fresh', 'fresh');
     utime undef, undef, "$site/fresh";
     my $tag = get($port, '/s/fresh')->{header}{etag};

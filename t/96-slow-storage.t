@@ -159,7 +159,7 @@ my $beside = File::Temp->newdir;
 mkdir "$beside/s" or die $!;
 write_old_file("$beside/s/other.txt", 'other');
 
-# Answers with what came.
+# The application answers with the body that has come.
 sub pagi_echo {
     my ($scope, $receive, $send) = @_;
     return Future->fail('no') if $scope->{type} ne 'http';

@@ -92,7 +92,7 @@ pub fn Driver(comptime Load: type) type {
             }
         }
 
-        /// Waits for whatever is ready, or until the time has come, and deals with it.
+        /// Waits until sockets are ready, or until the time has come, and handles their events.
         fn round(driver: *Self, until: ?u64) !void {
             for (try driver.poll.wait(&driver.events, until)) |event| {
                 if (event.data.u64 == control_name) {

@@ -14,7 +14,7 @@ const stopped_ns = @import("watch.zig").stopped_ns;
 /// not keep up at all.
 const waiting_max = 1 << 18;
 
-/// After the run, for what is under way.
+/// Time after the run for requests that are under way.
 const grace_ns = 2 * std.time.ns_per_s;
 
 pub const Rate = struct {

@@ -6,7 +6,7 @@ const Driver = @import("driver.zig").Driver(Streams);
 const Histogram = @import("histogram.zig");
 const Opening = @import("driver.zig").Opening;
 
-/// After the time, for what is under way.
+/// Time after the run for streams that are under way.
 const grace_ns = 20 * std.time.ns_per_s;
 
 pub const Streams = struct {

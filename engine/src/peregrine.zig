@@ -64,7 +64,7 @@ pub const Route = server.Route;
 pub const findRoute = server.findRoute;
 /// The host for a Zig handler, and the mailbox that it needs.
 pub const NativeHost = native.NativeHost;
-/// Answers an exchange of another host with what a function does to a response.
+/// Answers an exchange of another host with a response that a function makes.
 pub const aside = native.aside;
 pub const Inbox = server.Inbox;
 pub const Exchange = server.Exchange;

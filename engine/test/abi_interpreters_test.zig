@@ -244,7 +244,7 @@ const Application = struct {
         _ = application.respond(event.ticket, pid, types.RespondFlag.end);
     }
 
-    /// Commands that no ledger has seen, for whatever others may work on.
+    /// Commands that no ledger has seen, for exchanges of other interpreters.
     fn forge(application: *Application, own: types.Ticket) void {
         const end = application.handle.end().?;
         for (0..16) |slot| for (0..16) |turn| {
@@ -829,7 +829,7 @@ const History = struct {
 
     fn poll(history: *History, place: *Place) !void {
         const handle = place.handle orelse return;
-        // An offer is as good as taken to who has no room for it.
+        // An offer is as good as taken for an interpreter that has no room for it.
         if (place.len > 0) return;
         var events: [*]const Event = undefined;
         const count = abi.peregrine_poll(handle, 1, &events);

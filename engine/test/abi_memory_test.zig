@@ -60,7 +60,7 @@ const Program = struct {
         try program.take(program.host.take());
     }
 
-    /// Some of what is open goes on.
+    /// Goes on with some of the open exchanges.
     fn act(program: *Program) !void {
         var tickets: std.ArrayList(per.Ticket) = .empty;
         defer tickets.deinit(gpa);

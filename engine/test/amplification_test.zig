@@ -166,7 +166,7 @@ test "short messages that inflate to 64 KiB" {
     try testing.expectEqual(0, bench.simulation.worker().pool.taken_bytes - unread(&bench));
 }
 
-/// Bytes of buffers that hold what came and is not parsed yet.
+/// Bytes of the buffers that hold received bytes which were not parsed yet.
 fn unread(bench: *Bench) usize {
     var bytes: usize = 0;
     var lanes = bench.simulation.worker().lanes();

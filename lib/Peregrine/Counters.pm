@@ -29,7 +29,7 @@ use constant HEAD => RESTARTS + @RESTARTS;
 
 # While old processes leave, new ones have columns already.
 use constant SPARE => 16;
-# Looks that a reader takes at what the master moves meanwhile.
+# Looks that a reader takes while the master moves a column.
 use constant LOOKS_MAX => 100;
 
 sub words    { return @WORDS }

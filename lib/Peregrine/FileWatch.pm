@@ -15,7 +15,7 @@ use Time::HiRes ();
 # Seconds between two looks where the kernel tells of changes, which it does not for all file systems; where
 # it does not; and between looks at what is being written.
 use constant { TOLD_LOOK_S => 2, LOOK_S => 1, QUIET_S => 0.1 };
-# So often is waited for the end of what is being written.
+# Looks in which the end of a write is waited for, before the change counts all the same.
 use constant QUIET_LOOKS_MAX => 10;
 # A look takes at most this part of a processor's time.
 use constant SHARE => 0.05;

@@ -115,7 +115,7 @@ sub _count_restart {
     return;
 }
 
-# An application that calls `exit` in a request does what it wants to, however often.
+# An application that calls `exit` in a request does so on purpose, however often.
 sub _died {
     my ($self, $child, $status) = @_;
     return $self->SUPER::_died($child, $status) if !$child->{exited};

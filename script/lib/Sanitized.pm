@@ -118,7 +118,7 @@ sub findings () {
     } sort glob "$REPORTS/*";
 }
 
-# The tests of what is nearest to the bridge.
+# The tests that are nearest to the bridge.
 sub nearest () {
     return
         sort map { glob "t/$_*.t" }

@@ -59,7 +59,7 @@ within() {
         exit $?' "$NEW" "$@"
 }
 
-# Says nothing of what goes well.
+# Prints the output of a step only if it fails.
 step() {
     "$@" >"$BED/log.$$" 2>&1 </dev/null && return
     tail -n 60 "$BED/log.$$" >&2

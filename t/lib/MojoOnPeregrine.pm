@@ -75,7 +75,7 @@ sub port_of {
     };
 }
 
-# Mojolicious brings one for tests.
+# The certificate that Mojolicious has for its tests.
 sub certificate {
     my $folder = path($INC{'Mojo/IOLoop.pm'})->sibling('IOLoop', 'resources');
     return { cert_file => "$folder/server.crt", key_file => "$folder/server.key" };

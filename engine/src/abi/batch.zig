@@ -198,7 +198,7 @@ pub const Batch = struct {
         return batch.buffers.swapRemove(index);
     }
 
-    /// Room behind the bytes for an owner that ends a string there, and counts who shares it.
+    /// Room behind the bytes for an owner that ends a string there, and counts the holders of the string.
     pub const string_room = 16;
 
     /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
@@ -228,7 +228,7 @@ pub const Batch = struct {
         }
     };
 
-    /// A request's head, and what travels with it to who is behind a ring pair.
+    /// The head of a request and the facts that travel with it to the other side of a ring pair.
     const Kept = struct {
         request: types.Request,
         /// See tls_facts.zig.

@@ -133,7 +133,7 @@ pub const Handle = struct {
         gpa.destroy(handle);
     }
 
-    /// Gives an engine of C's, which has not been polled, a thread of its own; the code for what came of it.
+    /// Gives an engine of C's, which has not been polled, a thread of its own; returns a code of the C API.
     pub fn useThread(handle: *Handle) c_int {
         const here = switch (handle.place()) {
             .here => |here| here,

@@ -314,7 +314,7 @@ pub const Host = struct {
         kept.complete_us = worker.round_us;
         const wants_events = exchange.websocket == null and head.method != .HEAD and
             peregrine.accept.wantsEventStream(head.fields, head.text);
-        // The head may lie in what this gives back.
+        // The head may lie in the memory that this call gives back.
         const body_bytes = try batch.keepBody(worker, exchange, kept);
         const event = try batch.add(eventOf(.request, exchange), reserved);
         event.request = kept;

@@ -38,7 +38,7 @@ pub const Outcasts = struct {
         return if (wanted_ms < 0) left else @min(wanted_ms, left);
     }
 
-    /// To be called when the engine ends. Its master knows which processes are left.
+    /// Called when the engine ends; the engine's master knows which processes are left.
     pub fn deinit(outcasts: *Outcasts) void {
         for (outcasts.list[0..outcasts.count]) |outcast| io.file.close(outcast.process);
         outcasts.count = 0;

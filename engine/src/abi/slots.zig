@@ -109,7 +109,7 @@ pub const Slots = struct {
         slots.slotOf(ticket).word.store(0, .release);
     }
 
-    /// The exchange has ended for want of memory: the application is to free what it holds for it.
+    /// The exchange has ended for want of memory: the application is to free its memory for the exchange.
     pub fn noteShed(slots: *const Slots, ticket: u64) void {
         slots.slotOf(ticket).shed.store(shedMark(ticket), .monotonic);
     }

@@ -15,7 +15,7 @@ comptime {
 
 /// Touches the rax bytes below the stack pointer; changes no register but the flags.
 fn probe() callconv(.naked) noreturn {
-    // The stack pointer goes along: kernels before 5.1 grow no stack for what is far below it.
+    // The stack pointer goes along: kernels before 5.1 grow no stack for addresses far below it.
     asm volatile (
         \\ push %%rcx
         \\ mov %%rax, %%rcx

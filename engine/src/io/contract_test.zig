@@ -456,7 +456,7 @@ fn takesTurns(comptime Harness: type) !void {
         try stage.round();
         try testing.expect(stage.logs[0].bytes.items.len - before <= 100);
     }
-    // A host that watches the descriptor is called again for what is left, without a new edge.
+    // A host that watches the descriptor is called again for the rest of the bytes, without a new edge.
     try testing.expect(stage.logs[0].bytes.items.len < bytes.len);
     while (stage.logs[0].bytes.items.len < bytes.len) {
         try testing.expect(stage.harness.readable());

@@ -48,7 +48,7 @@ const builtin = @import("builtin");
 const socket = @import("socket.zig");
 const sys = @import("sys.zig");
 
-/// Open files, for whoever uses `sendFile`.
+/// Open files, for users of `sendFile`.
 pub const file = @import("file.zig");
 /// Lines to a file, written by a thread of its own.
 pub const LogFile = @import("log_file.zig").LogFile;
@@ -77,7 +77,7 @@ pub const Latch = @import("wakeup.zig").Latch;
 pub const LatchOn = @import("wakeup.zig").LatchOn;
 /// Raw bytes to and from an application.
 pub const streams = @import("streams.zig");
-/// A few stream sockets, for who waits with poll.
+/// A few stream sockets, for code that waits with poll.
 pub const polling = @import("polling.zig");
 /// Memory and descriptors that processes share.
 pub const sharing = @import("sharing.zig");

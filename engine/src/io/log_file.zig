@@ -43,7 +43,7 @@ pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
 const gather_ms = 500;
 /// How long the thread leaves a file alone that could not be written.
 const retry_ms = 1000;
-/// How long `close` waits for a file that does not take what is left.
+/// Milliseconds that `close` waits for a file that does not take the last lines.
 const close_wait_ms = 2000;
 
 /// A file and its thread. `open` makes one, `close` ends both.

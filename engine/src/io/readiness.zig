@@ -388,7 +388,7 @@ pub fn Readiness(comptime Poller: type) type {
             };
         }
 
-        /// Closes with a reset, so that the peer cannot take what it has for the whole. Like
+        /// Closes with a reset, so that the peer cannot take the bytes that it has for all of them. Like
         /// `close` otherwise.
         pub fn reset(self: *Self, socket: Socket) void {
             sys.resetOnClose(@backingInt(socket));
@@ -704,7 +704,7 @@ pub fn Readiness(comptime Poller: type) type {
             if (!self.in_round) self.keepReadable();
         }
 
-        /// Lets a socket wait for the next round with the rest of what it has to say.
+        /// Lets a socket wait for the next round with the rest of its events.
         fn endTurn(self: *Self, index: u32) void {
             if (self.current == index) self.current = null;
             self.enqueue(index);

@@ -70,13 +70,13 @@ pub const Sim = struct {
         /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux
         /// waits for a third.
         room_permille: u16 = 0,
-        /// A receive finds only a random part of what is there.
+        /// A receive finds only a random part of the bytes that have come.
         short_read_permille: u16 = 300,
         /// Something that is due is not reported in this round.
         late_permille: u16 = 200,
         /// A send is blocked although there is room.
         block_permille: u16 = 100,
-        /// A send takes only a random part of what fits.
+        /// A send takes only a random part of the bytes that would fit.
         partial_send_permille: u16 = 200,
         /// A piece of a long file is not in memory.
         slow_file_permille: u16 = 0,

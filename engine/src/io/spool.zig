@@ -68,7 +68,7 @@ const Room = struct {
     const part_of_step = 8;
     const step_bytes_max = 16 * 1024 * 1024;
 
-    /// Sets aside room for what a job writes. False: the reserve would not stay free.
+    /// Sets aside room for the bytes of a job. False: the reserve would not stay free.
     fn take(room: *Room, job: *Job) bool {
         defer job.is_memory = room.is_memory;
         // A file begins seldom enough to look each time.

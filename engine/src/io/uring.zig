@@ -435,8 +435,8 @@ pub const Uring = struct {
         return count;
     }
 
-    /// Takes note of what the kernel says, but for bytes that came: `next` can mostly hand them
-    /// on without more ado.
+    /// Takes note of the kernel's completions, but for received bytes: `next` can mostly hand them on as they
+    /// are.
     fn takeCompletions(self: *Uring) void {
         self.kept = 0;
         self.noted = 0;
@@ -552,7 +552,7 @@ pub const Uring = struct {
         if (!self.in_round) self.keepReadable();
     }
 
-    /// Lets a socket wait for the next round with the rest of what it has to say.
+    /// Lets a socket wait for the next round with the rest of its events.
     pub fn endTurn(self: *Uring, index: u32) void {
         if (self.current == index) self.current = null;
         self.enqueue(index);

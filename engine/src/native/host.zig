@@ -151,7 +151,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.piece(call, call.request.body, true);
         }
 
-        /// Goes on with what waited: `handleDrain`, or parts of a detached answer.
+        /// Continues the call that has waited for room: `handleDrain`, or parts of a detached answer.
         pub fn drained(host: *Self, _: *Worker, exchange: *Exchange) void {
             if (exchange.openWebSocket() != null) return host.sockets.drained(exchange);
             const call = Call.of(exchange) orelse return;
@@ -313,7 +313,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             });
         }
 
-        /// A hook has returned: sends what it left to be sent, or leaves the call waiting.
+        /// A hook has returned: sends its response, or leaves the call waiting.
         fn settle(host: *Self, call: *Call) void {
             switch (call.custody) {
                 .server, .waiting => unreachable,

@@ -121,7 +121,7 @@ pub const Job = struct {
         return copy;
     }
 
-    /// Calls the function, and sends what it has left to be sent. `pool`: for the memory of the response.
+    /// Calls the function, and sends its response. `pool`: for the memory of the response.
     pub fn answer(job: *Job, pool: *Pool, body_bytes_max: usize) void {
         job.arena.begin(pool);
         defer job.arena.reset();

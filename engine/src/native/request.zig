@@ -46,7 +46,7 @@ pub const Request = struct {
     gathers: bool,
     /// See `security`.
     tunnel: ?*Tunnel,
-    /// The parsed head, for whoever wants more than the functions below.
+    /// The parsed head, for handlers that need more than the functions below.
     head: *const Head,
     /// Fields behind a chunked body; null if there are none.
     trailers: ?*const Head,

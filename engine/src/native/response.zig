@@ -85,7 +85,7 @@ pub const BodyError = error{
 /// Why a header is not taken.
 pub const HeaderError = error{
     OutOfMemory,
-    /// More than `Response.headers_max`.
+    /// The response has `Response.headers_max` headers already.
     HeadersFull,
     /// The name is no token, or the value has control bytes, or a Content-Length is no number.
     InvalidHeader,
@@ -141,7 +141,7 @@ pub const Response = struct {
     /// The first headers stay whatever becomes of the response: see `keepHeaders`.
     kept: Kept,
     arena: *Arena,
-    /// Bound on the body and on what waits for a slow client, in bytes.
+    /// Bound on the body and on output that waits for a slow client, in bytes.
     body_bytes_max: usize,
     /// The request's body, if it lies in memory that can be sent.
     request_body: []const u8,

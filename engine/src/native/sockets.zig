@@ -223,7 +223,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.table.remove(entry);
         }
 
-        /// The client does not take what it is sent.
+        /// The client does not read its messages.
         fn cut(self: *Self, entry: *Entry) void {
             const exchange = entry.exchange orelse return;
             entry.exchange = null;

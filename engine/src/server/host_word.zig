@@ -1,4 +1,4 @@
-//! The word in which a host keeps what it knows an exchange by. Does not know: what a host's word means.
+//! The word by which a host knows an exchange. Does not know: what a host's word means.
 const std = @import("std");
 const assert = std.debug.assert;
 

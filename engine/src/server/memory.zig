@@ -5,7 +5,7 @@ const std = @import("std");
 const io = @import("io");
 const Config = @import("config.zig").Config;
 
-/// Workers of this process: what one of them sheds is its part of what is too much.
+/// The workers of this process: each of them sheds its part of the memory beyond the limit.
 var workers: std.atomic.Value(u32) = .init(0);
 
 /// Temporary files on a file system that keeps them in memory, in bytes: no process has them, and they take

@@ -157,7 +157,8 @@ pub const Outbox = struct {
         assert(header.len < block_min - node_bytes);
         const space = try outbox.reserve(pool, header.len);
         @memcpy(space[0..header.len], header);
-        // Committed before the rest is there, so that the rest goes behind it; taken back if the rest fails.
+        // The header is committed before the rest, so that the rest goes behind it; it is taken back if the
+        // rest fails.
         outbox.commit(header.len);
         errdefer {
             const node = outbox.last.?;
@@ -293,7 +294,7 @@ pub const Outbox = struct {
         }
     }
 
-    /// The rest of what parts in `other` are of will not be sent: its block goes with them.
+    /// The rest of blocks whose parts are in `other` will not be sent: the blocks go with their parts.
     pub fn follow(outbox: *Outbox, pool: *Pool, other: *Outbox) void {
         const node = outbox.first orelse return;
         if (!node.parted) return;

@@ -174,7 +174,7 @@ pub const Transport = struct {
         transport.phase = phase;
     }
 
-    /// The worker stops: a peer that has yet to say what it wants has `Config.linger_ms` from now on.
+    /// The worker stops: a peer that has not sent a request yet has `Config.linger_ms` from now on.
     pub fn retire(transport: *Transport, now: u64) void {
         transport.retiring = .stopping;
         transport.restartWait(now);

@@ -525,7 +525,7 @@ fn showStaple(ssl: *c.SSL, argument: ?*anyopaque) callconv(.c) c_int {
     return c.SSL_TLSEXT_ERR_NOACK;
 }
 
-/// OpenSSL asks when it has chosen the cipher.
+/// Chooses the protocol (ALPN). OpenSSL calls this when it has chosen the cipher.
 fn selectProtocol(
     ssl: *c.SSL,
     chosen: *[*]const u8,

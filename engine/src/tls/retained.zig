@@ -68,7 +68,7 @@ pub const Retained = struct {
     }
 };
 
-/// The sum of what the system says of some files.
+/// A hash over the system's facts about some files.
 pub const Look = struct {
     hash: std.hash.Wyhash,
     /// When the newest of the files changed, in seconds since 1970.

@@ -147,7 +147,7 @@ pub const ContextError = error{
     OutOfMemory,
     /// The engine was built without TLS.
     TlsNotBuilt,
-    /// A file is missing, unreadable or does not hold what it should.
+    /// A file is missing, unreadable or does not hold a certificate or key.
     InvalidFile,
     /// The key is encrypted, and the password is missing or wrong.
     InvalidPassword,

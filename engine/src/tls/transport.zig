@@ -107,7 +107,7 @@ fn control(bio: *c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) ca
     switch (command) {
         // `write` keeps no bytes back.
         c.BIO_CTRL_FLUSH => return 1,
-        // `number` is 0 for the keys of what comes in.
+        // `number` is 0 for the receiving keys.
         c.BIO_CTRL_SET_KTLS => return @intFromBool(number != 0 and giveKeys(transferOf(bio), pointer.?)),
         c.BIO_CTRL_GET_KTLS_SEND => return @intFromBool(transferOf(bio).kernel.seals),
         c.BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG => transferOf(bio).kernel.kind = @intCast(number),

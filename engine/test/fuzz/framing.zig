@@ -26,7 +26,7 @@ pub fn run(input: []const u8) !void {
         var other: Recorder = .{};
         try other.play(input, cuts);
         try testing.expectEqual(first.refused, other.refused);
-        // How much of what is refused was consumed before says nothing.
+        // The number of bytes that were consumed before a refusal says nothing.
         if (!first.refused) try testing.expectEqual(first.consumed, other.consumed);
         try testing.expectEqual(first.requests, other.requests);
         try testing.expectEqual(first.transcript.final(), other.transcript.final());

@@ -14,7 +14,7 @@ pub const SocketClient = struct {
     echoed: usize = 0,
     pings: u8 = 0,
     pongs: u8 = 0,
-    /// Bytes of what was got that are dealt with; the answer to the handshake is the first of them.
+    /// Received bytes that were handled; the answer to the handshake is the first of them.
     read: usize = 0,
     closing: bool = false,
     /// The server has closed because it stops, or is replaced.

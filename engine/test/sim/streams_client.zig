@@ -11,7 +11,7 @@ pub const StreamsClient = struct {
     client: Client,
     exchanges: [requests_max]Exchange = undefined,
     count: usize = 0,
-    /// Bytes of what was got that are dealt with.
+    /// Received bytes that were handled.
     read: usize = 0,
     window: u31 = 0,
     decoder: http2.hpack.Decoder = .{},

@@ -12,7 +12,7 @@ use PAGI::Server::Exception;
 use Peregrine::Fork;
 use Scalar::Util qw(blessed reftype);
 
-# Bytes of a file that are looked at for what it is.
+# Bytes of a file that are read to tell its kind.
 use constant TEXT_MAX => 1 << 20;
 
 # The file that is being loaded. If its code calls exit, the process ends with status 0, as a server does that

@@ -31,7 +31,7 @@ for my $option (grep { $_->{engine} } @ALL) {
     # An integer stays one, however large: divided, it would be printed with an exponent.
     $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale)
         for qw(default min max);
-    # Below 0 stands for what the engine finds out by itself: for nothing that is given.
+    # A limit below 0 is found out by the engine itself; a value that is given cannot be negative.
     $option->{min} = 0        if $option->{min} < 0;
     delete $option->{default} if $option->{default} < 0;
 }

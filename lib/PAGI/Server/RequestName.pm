@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# Characters of what a client may make as long as it likes.
+# Characters that are kept of texts which a client may make as long as it likes.
 use constant {
     METHOD_MAX => 20,
     TARGET_MAX => 200,

@@ -212,7 +212,7 @@ sub _page_bytes {
     return $PAGE_BYTES //= POSIX::sysconf(POSIX::_SC_PAGESIZE());
 }
 
-# The words by name: a number, a hash of numbers by what tells them apart, or a histogram.
+# The words by name: a number, a hash of numbers by their labels, or a histogram.
 sub _families {
     my ($values) = @_;
     my @words = Peregrine::Counters->words;

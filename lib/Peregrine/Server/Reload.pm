@@ -10,9 +10,10 @@ use PAGI::Server::StandIn;
 use Peregrine::FileWatch;
 use Scalar::Util qw(weaken);
 
-# Seconds that an interpreter with old code has for what it is at.
+# Seconds that an interpreter with old code has for its requests.
 use constant LEAVE_S => 5;
-# Seconds between two reports of an interpreter of what it has loaded, and bytes of one message about that.
+# Seconds between two reports of an interpreter about the files that it has loaded, and bytes of one message
+# about them.
 use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
 # Changed files that a message names.
 use constant NAMED_MAX => 3;

@@ -140,7 +140,7 @@ sub _top_level ($tokens, $text) {
 
 sub _begins_line ($text, $token) { return $token->{at} == 0 || substr($text, $token->{at} - 1, 1) eq "\n" }
 
-# The last token of what begins here: the brace or semicolon that ends it.
+# The index of the last token of a declaration: the brace or semicolon that ends it.
 sub _block ($tokens, $at) {
     my $word = $tokens->[$at]{text};
     if ($word eq 'fn') {

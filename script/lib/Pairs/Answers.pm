@@ -91,7 +91,7 @@ sub _in_h2 ($line) {
     return $FRAMES{ lc $name } ? () : lc($name) . ": $value";
 }
 
-# A star stands for what varies.
+# A star stands for text that varies.
 sub _steady ($line) {
     $line =~ s/$_/*/ for @VARIES;
     return $line;

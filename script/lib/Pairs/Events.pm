@@ -13,7 +13,7 @@ use TestClient  ();
 use Time::HiRes qw(sleep time);
 
 use constant {
-    EVENT_S       => 30,          # for what has to come in the end
+    EVENT_S       => 30,          # seconds for the last effect of an event
     HELD_EACH     => 1100,
     SPREAD        => 60,
     SHARE_MAX     => 0.85,        # by chance one time in a hundred million

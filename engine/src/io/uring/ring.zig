@@ -236,7 +236,7 @@ pub const Ring = struct {
 
     // ---- Visits to the kernel
 
-    /// Hands over what was asked for, and does not look at what has happened.
+    /// Hands the queued operations over, and does not look for completions.
     pub fn submit(ring: *Ring) void {
         if (ring.orphaned) return;
         const count = ring.show();

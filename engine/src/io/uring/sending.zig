@@ -167,7 +167,7 @@ fn forget(uring: *Uring, index: u32) Unsent {
 
 // ---- What the kernel says
 
-/// The kernel is done with this batch, except for what it had something to say about.
+/// The kernel has taken this batch, except for the sends that it reports.
 pub fn noteTaken(uring: *Uring) void {
     if (uring.follows) for (uring.outgoing.current()) |*sent| switch (sent.fate) {
         .open => noteSent(uring, sent.index, 0),

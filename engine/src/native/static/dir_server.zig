@@ -176,7 +176,8 @@ pub const DirServer = struct {
         const found = self.find(request, &buffer) catch |err| return refuse(response, err);
         const file = found.file;
         if (found.lacks_slash or !isRead(request)) {
-            // Nothing is told of what a link outside the folder leads to.
+            // The folder is opened first: a redirect would tell that a link leads to a folder outside the
+            // root.
             var name = file.name;
             const opened = files.openBelow(self.root, name.terminated()) catch |err|
                 return refuse(response, err);

@@ -32,7 +32,8 @@ pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
             buffer[len] = '/';
             len += 1;
         }
-        // Never ahead of what is still to be read: each segment had at least as much before it.
+        // The writing index is never ahead of the reading one: each segment had at least as many bytes before
+        // it.
         std.mem.copyForwards(u8, buffer[len..][0..segment.len], segment);
         len += segment.len;
     }

@@ -132,7 +132,7 @@ pub const RefusalExtras = struct {
     page: ?Page = null,
 };
 
-/// An application's words for what the engine refuses. Both texts are borrowed until the answer is queued.
+/// An application's words for a refusal of the engine. Both texts are borrowed until the answer is queued.
 pub const Page = struct {
     /// The type has at most `content_type_bytes_max` bytes.
     content_type: []const u8,

@@ -200,7 +200,7 @@ fn refuse(status: u16, comptime detail: []const u8) Outcome {
     return .{ .refused = .{ .status = status, .detail = detail } };
 }
 
-/// Fields that manage the connection, which is not the application's: they are dropped from what it sends.
+/// Fields that manage the connection, which is not the application's: they are dropped from its responses.
 pub fn isHopByHop(id: header.Id) bool {
     return switch (id) {
         .transfer_encoding, .connection, .keep_alive, .proxy_connection, .upgrade, .te => true,

@@ -14,7 +14,7 @@ const Writer = encode.Writer;
 
 pub const FieldError = field_check.FieldError;
 
-/// Upper bound of what these fields take, in bytes.
+/// Upper bound of the bytes that these fields take.
 pub fn fieldsSize(fields: []const Field) usize {
     var size: usize = 0;
     for (fields) |field| size += field.name_len + field.value_len + encode.field_overhead;

@@ -101,7 +101,7 @@ pub fn trailers(block: *Block, bounds: Bounds, room: []u8, head: *Head) decoder_
     return .{ .accepted = .{} };
 }
 
-/// Reads a block for what it does to the table.
+/// Reads a block only for its effect on the table.
 pub fn skip(block: *Block, room: []u8) decoder_file.Error!void {
     block.discards = true;
     while (try block.next(room)) |_| {}

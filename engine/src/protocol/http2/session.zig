@@ -991,7 +991,7 @@ pub const Session = struct {
         if (s.control.takes(4)) s.control.reset(emission.stream, .internal_error);
     }
 
-    /// Counts of what has ended before its time.
+    /// Counts of streams that have ended before their time.
     pub fn tally(s: *const Session) Tally {
         return .{
             .resets_received = s.resets_received,

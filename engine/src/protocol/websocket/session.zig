@@ -55,7 +55,7 @@ pub const Event = union(enum) {
 /// A piece of a message as it came, unmasked. Pieces of a message come in order; control frames may
 /// come between them.
 pub const Data = struct {
-    /// Part of what was fed, valid as long as that is. Empty only when `last`.
+    /// A part of the fed bytes, valid as long as they are. Empty only when `last`.
     bytes: []u8,
     kind: Kind,
     /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to

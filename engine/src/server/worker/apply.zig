@@ -1,4 +1,4 @@
-//! The part of a worker that does what commands say.
+//! The part of a worker that obeys commands.
 const command_file = @import("../command.zig");
 const Command = command_file.Command;
 const Exchange = @import("../exchange.zig").Exchange;

@@ -1,4 +1,4 @@
-//! The part of a worker that counts what becomes of its connections and requests (../counting.zig).
+//! The part of a worker that counts its connections and requests, and how they end (../counting.zig).
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;

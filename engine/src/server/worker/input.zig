@@ -384,7 +384,7 @@ pub fn Input(comptime W: type) type {
             if (lane.sending == .ended) breakOff(w, lane);
         }
 
-        /// The peer will not send what is missing. Answers to requests before that still go out.
+        /// The peer will not send the rest of its request. Answers to requests before it still go out.
         fn breakOff(w: *W, lane: *Lane) void {
             if (lane.current()) |exchange| {
                 // The rest of the request is not needed: the response is on its way.

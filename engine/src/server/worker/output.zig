@@ -227,7 +227,7 @@ pub fn Output(comptime W: type) type {
         /// Queued output that is worth a system call before the round ends.
         const flush_bytes = 16 * 1024;
 
-        /// The response is out of our hands: the connection goes on to whatever comes next.
+        /// The response is complete: the connection goes on to the next request, or closes.
         pub fn complete(w: *W, lane: *Lane, exchange: *Exchange) void {
             w.forget(exchange);
             goOn(w, lane);

@@ -80,7 +80,7 @@ pub const Application = struct {
         while (!application.stopped) {
             if (application.manners.leaves_at) |at| if (application.polls >= at) return;
             const events = try application.poll();
-            // The jobs' pointers in what is polled next would dangle.
+            // The jobs' pointers in the events of the next poll would dangle.
             for (events) |*event| try application.take(event);
             for (application.jobs.items) |job| job.pause -|= 1;
             try application.letSpeak();

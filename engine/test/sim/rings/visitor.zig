@@ -14,7 +14,7 @@ pub const Visitor = struct {
     kind: Kind,
     /// The visitor's requests.
     records: []Record,
-    /// Of a WebSocket: bytes of what came that were looked at, and messages among them.
+    /// For a WebSocket: the received bytes that were looked at, and the messages among them.
     read: usize = 0,
     echoed: usize = 0,
     closed: bool = false,

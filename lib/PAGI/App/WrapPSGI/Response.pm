@@ -46,7 +46,7 @@ sub _pairs {
 
 # ---- From the application -----------------------------------------------------------------------
 
-# A response as plain data and its body, or dies of what is none.
+# A response as plain data and its body; dies if it is no response of PSGI.
 sub _parts {
     my ($response, $may_stream) = @_;
     die "the application returned no response\n" if !_is_list($response);

@@ -30,7 +30,7 @@ pub const resizes_bytes_max = 2 * 3;
 
 const status_bytes_max = 5;
 
-/// The state of what one peer is sent.
+/// The state of the fields that one peer is sent.
 pub const Encoder = struct {
     table: Table = .{},
     /// Of each entry of the table, at its number modulo their count: so that a field is looked for in a few

@@ -133,7 +133,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             return ring == .lent and table.used + unitsOf(len) > table.units.len;
         }
 
-        /// Moves into another ring, which has room for what there is.
+        /// Moves the entries into another ring, which has room for all of them.
         pub fn rehouse(table: *T, units: []u64) void {
             assert(units.len >= table.used and units.len <= unit_count);
             const from: usize = if (table.count == 0) 0 else table.placeOf(table.count - 1);

@@ -14,7 +14,7 @@ pub const Fiber = struct {
     finished: bool,
 
     const page = std.heap.page_size_min;
-    /// Address space, as a thread has. The kernel gives memory for what is touched.
+    /// Address space, as a thread has. The kernel gives memory for the pages that are touched.
     const stack_bytes = 1024 * 1024;
     /// The kernel refuses what is below the stack: an overrun is a fault and not another object's end.
     const guard_bytes = page;
