@@ -36,6 +36,8 @@ test {
     _ = @import("wire.zig");
     _ = @import("simulation_test.zig");
     _ = @import("redis/keys.zig");
+    _ = @import("redis/simulation_test.zig");
+    _ = @import("redis/scripted_test.zig");
     @import("std").testing.refAllDecls(redis);
     @import("std").testing.refAllDecls(redis.Publisher);
     @import("std").testing.refAllDecls(redis.Hearer);

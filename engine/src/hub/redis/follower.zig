@@ -33,6 +33,8 @@ pub const Follower = struct {
 
     const Reading = struct {
         start: Start,
+        /// The log's newest offset when the read began.
+        from: u64,
         /// The newest entry when the read began; null: its answer has not come.
         head: ?Position = null,
         /// An entry was read.
@@ -52,7 +54,7 @@ pub const Follower = struct {
             .wanting => |start| start,
             else => return null,
         };
-        follower.state = .{ .reading = .{ .start = start } };
+        follower.state = .{ .reading = .{ .start = start, .from = follower.log.tip.offset } };
         return switch (start) {
             .beginning => 0,
             .tip => follower.log.tip.offset,
@@ -136,8 +138,16 @@ pub const Follower = struct {
         if (std.meta.eql(at, log.now())) return;
         switch (reading.start) {
             .beginning => log.restart(at.epoch, at.mark),
-            .tip => if (at.epoch != log.epoch or at.mark.offset <= log.tip.offset) follower.reload(at),
+            .tip => if (!follower.knows(at, reading.from)) follower.reload(at),
         }
+    }
+
+    /// Whether the place goes with the log. Entries that were heard since the read began may be newer.
+    fn knows(follower: *const Follower, at: Position, from: u64) bool {
+        const log = follower.log;
+        if (at.epoch != log.epoch or at.mark.offset < from) return false;
+        if (at.mark.offset > log.tip.offset or at.mark.offset < log.base.offset) return true;
+        return log.markAt(at.mark.offset).check == at.mark.check;
     }
 
     /// The log begins anew, and what Redis has is read from its beginning.

@@ -342,9 +342,21 @@ pub const Publisher = struct {
             numbers.decimal(config.history_bytes_max),
             numbers.decimal(config.history_age_ms),
             numbers.decimal(config.topic_idle_ms),
+            numbers.decimal(publisher.previous(topic)),
         });
         publisher.asked.pushBackAssumeCapacity(.{ .publication = publication.sequence });
         publication.tried = true;
+    }
+
+    /// The latest publication to the topic that is on its way; 0: there is none.
+    fn previous(publisher: *const Publisher, topic: []const u8) u64 {
+        var index = publisher.sent;
+        while (index > 0) {
+            index -= 1;
+            const other = publisher.waiting.at(index);
+            if (std.mem.eql(u8, other.topic(), topic)) return other.sequence;
+        }
+        return 0;
     }
 
     fn pumpRead(publisher: *Publisher, moment: Moment) error{OutOfMemory}!void {
@@ -458,10 +470,15 @@ pub const Publisher = struct {
             return if (is_first) publisher.end(.{ .refused = kind }) else null;
         }
         const place = try readPlace(value);
+        if (place == .early) return publisher.drop(.wanted, moment);
         publisher.script_state = .known;
-        // It was given up, or came late, and its owner knows already.
+        // It was given up, and its owner knows already.
         if (!is_first) return null;
-        return publisher.end(if (place) |known| .{ .published = known } else .unknown);
+        return publisher.end(switch (place) {
+            .there => |at| .{ .published = at },
+            .late => .unknown,
+            .early => unreachable,
+        });
     }
 
     fn refuseRead(publisher: *Publisher, kind: Failure, moment: Moment) ?Event {
@@ -474,6 +491,11 @@ pub const Publisher = struct {
         const current = if (publisher.reading) |*current| current else return error.Malformed;
         if (current.state == .refused) return null;
         if (value.count() != 3) return error.Malformed;
+        if (value.item(0).?.isNothing()) {
+            // The server was emptied between two commands.
+            current.state = .{ .refused = .other };
+            return null;
+        }
         const epoch = try position.parseHex(value.item(0).?.bytes() orelse return error.Malformed);
         current.state = .{ .entries = .{ .epoch = epoch, .count = 0 } };
         if (value.item(1).?.isNothing()) return .{ .head = .{ .epoch = epoch, .mark = .origin } };
@@ -512,19 +534,28 @@ pub const Publisher = struct {
     }
 };
 
-/// Null: the script has passed it over, because it came late.
-fn readPlace(value: Tree.View) error{Malformed}!?Position {
-    const count = value.count() orelse return error.Malformed;
-    if (count == 0) return error.Malformed;
-    const word = value.item(0).?;
-    if (count == 1 and word.is("late")) return null;
-    if (count != 2 or !(word.is("added") or word.is("repeated"))) return error.Malformed;
-    return try Position.parse(value.item(1).?.bytes() orelse return error.Malformed);
+/// The script's answer.
+const Place = union(enum) {
+    there: Position,
+    /// The publication was passed over: its hub has given it up.
+    late,
+    /// It was passed over, because the one before it is missing.
+    early,
+};
+
+fn readPlace(value: Tree.View) error{Malformed}!Place {
+    const word = value.item(0) orelse return error.Malformed;
+    if (value.count() == 1) {
+        if (word.is("late")) return .late;
+        if (word.is("early")) return .early;
+    }
+    if (value.count() != 2 or !(word.is("added") or word.is("repeated"))) return error.Malformed;
+    return .{ .there = try .parse(value.item(1).?.bytes() orelse return error.Malformed) };
 }
 
 /// Room for the numbers of a command as text.
 const Numbers = struct {
-    memory: [10 * 20]u8 = undefined,
+    memory: [11 * 20]u8 = undefined,
     len: usize = 0,
 
     fn decimal(numbers: *Numbers, value: u64) []const u8 {

@@ -3,14 +3,20 @@
 -- hub.
 local stream, head, done = KEYS[1], KEYS[2], KEYS[3]
 local hub, sequence, floor, epoch, now, bytes, channel = unpack(ARGV, 1, 7)
-local entries_max, bytes_max, age_max, idle = unpack(ARGV, 8, 11)
+local entries_max, bytes_max, age_max, idle, previous = unpack(ARGV, 8, 12)
 
 -- A copy that was on its way while its hub has given the publication up.
 local given_up = redis.call('ZSCORE', done, 'floor')
 if given_up and tonumber(sequence) < tonumber(given_up) then return {'late'} end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', done, sequence, sequence)) do
-    if member ~= 'floor' then return {'repeated', string.sub(member, #sequence + 2)} end
+local function place_of(number)
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', done, number, number)) do
+        if member ~= 'floor' then return string.sub(member, #number + 2) end
+    end
 end
+local place = place_of(sequence)
+if place then return {'repeated', place} end
+-- The one before it, which was on its way when this one was sent, has failed: its hub sends both again.
+if previous ~= '0' and not place_of(previous) then return {'early'} end
 
 local known = redis.call('HMGET', head, 'epoch', 'offset', 'check', 'bytes')
 local offset, check = tonumber(known[2] or 0), known[3] or '000000000000'
