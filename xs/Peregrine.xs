@@ -439,6 +439,44 @@ PPCODE:
         mXPUSHs(newRV_noinc((SV *)counter));
     }
 
+SV *
+trace_open(descriptor)
+    int descriptor
+PREINIT:
+    int number;
+CODE:
+    number = peregrine_trace_open(descriptor);
+    if (number == PEREGRINE_E_FORMAT) errno = EPROTO;
+    RETVAL = number < 0 ? newSV(0) : newSViv(number);
+OUTPUT:
+    RETVAL
+
+void
+trace_layout()
+PREINIT:
+    peregrine_trace_memory memory;
+    HV *layout;
+PPCODE:
+    peregrine_trace_layout(&memory);
+    layout = newHV();
+    (void)hv_stores(layout, "layout", newSVuv(memory.layout));
+    (void)hv_stores(layout, "bytes", newSVuv(memory.bytes));
+    (void)hv_stores(layout, "until", newSVuv(memory.until));
+    (void)hv_stores(layout, "server", newSVuv(memory.server));
+    (void)hv_stores(layout, "next", newSVuv(memory.next));
+    (void)hv_stores(layout, "records", newSVuv(memory.records));
+    (void)hv_stores(layout, "record_bytes", newSVuv(memory.record_bytes));
+    (void)hv_stores(layout, "count", newSVuv(memory.count));
+    (void)hv_stores(layout, "text_max", newSVuv(memory.text_max));
+    mXPUSHs(newRV_noinc((SV *)layout));
+    for (uint32_t list = 0; list < 2; list++) {
+        AV *names = newAV();
+        const char *name;
+        for (size_t i = 0; (name = peregrine_trace_name(list, i)) != NULL; i++)
+            av_push(names, newSVpv(name, 0));
+        mXPUSHs(newRV_noinc((SV *)names));
+    }
+
 void
 options()
 PREINIT:

@@ -312,6 +312,47 @@ const peregrine_counter *peregrine_counter_at(size_t index);
  * these are too few. NULL: it counts no longer; before that, and before peregrine_worker_free() has
  * returned, the memory must stay. Times are measured by peregrine_take(). */
 int peregrine_use_counters(peregrine_worker *worker, uint64_t *words, size_t count);
+/* A trace: records of what happens to each exchange, in memory that the processes of a server share. It is a
+ * ring; a reader, perhaps in another process, says until when records are wanted, and counts those that were
+ * overwritten before it has read them. Nobody waits for a reader. The layout is that of one version: a reader
+ * compares `layout` with the first word. A record has eight-byte words and smaller parts, in the order of
+ * trace.zig's `Record`. */
+typedef struct peregrine_trace_memory {
+    uint64_t layout;       /* the first word of memory of this version */
+    uint64_t bytes;        /* its size */
+    uint64_t until;        /* where the word is that says until when records are wanted, in nanoseconds of
+                            * the monotonic clock; 0: they are not */
+    uint64_t server;       /* a word for the process that readers end with */
+    uint64_t next;         /* a word with the number of the next record, from 0 on */
+    uint64_t records;      /* the first record */
+    uint64_t record_bytes; /* the size of each */
+    uint64_t count;        /* how many places there are; a record lies at its number modulo this */
+    uint64_t text_max;     /* bytes of a text that a record has room for */
+} peregrine_trace_memory;
+
+enum peregrine_trace_kind {
+    PEREGRINE_TRACE_CALL = 1,     /* an application is called */
+    PEREGRINE_TRACE_RECEIVE = 2,  /* it gets an event */
+    PEREGRINE_TRACE_SEND = 3,     /* it sends one */
+    PEREGRINE_TRACE_RETURNED = 4, /* it has returned, and its Future is ready */
+    PEREGRINE_TRACE_DIED = 5
+};
+
+/* Makes the memory (`descriptor` -1), or maps that of another process of the server (PEREGRINE_E_FORMAT: it
+ * is of another version). Once, before there are other threads; children of this process have the memory,
+ * too. The result is the descriptor, which stays open and is closed on exec. PEREGRINE_E_SYSTEM: errno says
+ * why there is no memory. */
+int peregrine_trace_open(int descriptor);
+/* The word that is not 0 while records are wanted, to be looked at before each peregrine_trace(). Valid until
+ * peregrine_trace_open(). */
+const uint64_t *peregrine_trace_wanted(void);
+/* Records what a caller of the C API does with an exchange (one of peregrine_trace_kind). */
+void peregrine_trace(peregrine_worker *worker, peregrine_ticket ticket, uint32_t kind, uint64_t size,
+                     uint32_t code, const char *text, size_t len);
+/* For readers: the layout, and the names of places (list 0) and kinds (1) by their numbers in a record; NULL
+ * behind the last one. */
+void peregrine_trace_layout(peregrine_trace_memory *layout);
+const char *peregrine_trace_name(uint32_t list, size_t index);
 /* Workers that accept at the same sockets get as many connections each: a worker that has more than another
  * one leaves the next ones to that. `table`: memory that all of them map, 0 before they begin. Its first word
  * says how many places follow; `number` is this worker's, from 1 on, PEREGRINE_E_RANGE if it is not among

@@ -76,6 +76,8 @@ pub const Command = server.Command;
 pub const RefusalCause = server.RefusalCause;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
+/// Records of what happens to exchanges, for a reader in another process.
+pub const trace = server.trace;
 /// The owner's mark for bytes that a command sends without a copy; they come back through
 /// `Worker.pool.loans`.
 pub const Loan = server.Loan;

@@ -39,7 +39,7 @@ test "constants have the same names and values" {
         .{ "", types.EventFlag },        .{ "", types.RespondFlag },     .{ "", types.ListenFlag },
         .{ "", types.RouteFlag },        .{ "VERIFY_", types.Verify },   .{ "", types.ForwardedHeader },
         .{ "", types.FileFlag },         .{ "", types.OpenedFlag },      .{ "NODE_", types.NodeFlag },
-        .{ "NODE_", types.NodeRequest }, .{ "NODE_", types.NodeResult },
+        .{ "NODE_", types.NodeRequest }, .{ "NODE_", types.NodeResult }, .{ "TRACE_", types.TraceKind },
     }) |group| compared += try expectSameConstants(group[0], group[1]);
     inline for (@typeInfo(types.Code).@"struct".decl_names) |name| {
         const value = @field(types.Code, name);

@@ -169,6 +169,7 @@ struct px_worker {
     int mount_count;                 /* the number of mounts */
     bool is_complete;                /* a mount takes all other requests: none can come behind it */
     px_context *cx;
+    const uint64_t *trace_wanted; /* the engine's word, see px_trace() */
     Pid_t pid;      /* the process that has made the worker */
     uint32_t forks; /* peregrine_forks() there */
     bool left_loop; /* in a child: the server was told to leave the event loop */
@@ -324,6 +325,20 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
 
 /* loop.c */
 bool px_loop_turns(pTHX_ px_worker *worker, HV *loop);
+
+/* trace.c */
+void px_trace_write(const px_exchange *exchange, uint32_t kind, uint64_t size, uint32_t code,
+                    const char *text, STRLEN len);
+
+/* Whether a reader wants records of what happens to exchanges. */
+static inline bool px_is_traced(const px_exchange *exchange) {
+    return UNLIKELY(*(const volatile uint64_t *)exchange->worker->trace_wanted != 0);
+}
+
+/* Records a step of an exchange's application, if a reader wants that; `text`: a constant. */
+#define px_trace(exchange, kind, size, code, text) \
+    (px_is_traced(exchange) ? px_trace_write((exchange), (kind), (size), (code), text, sizeof(text) - 1) \
+                            : (void)0)
 
 /* turn.c */
 /* Events that an exchange may send in a dispatch before it has to wait for the next dispatch. Bytes have a

@@ -19,6 +19,7 @@ static px_worker *worker_of(pTHX_ peregrine_worker *engine) {
     worker->cx = px_context_get(aTHX);
     worker->pid = PerlProc_getpid();
     worker->forks = peregrine_forks();
+    worker->trace_wanted = peregrine_trace_wanted();
     worker->refs = 1;
     return worker;
 }

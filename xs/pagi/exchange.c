@@ -119,6 +119,7 @@ static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_worker *worker = exchange->base.worker;
     if (!exchange->app_running) return;
     exchange->app_running = false;
+    px_trace(&exchange->base, failure ? PEREGRINE_TRACE_DIED : PEREGRINE_TRACE_RETURNED, 0, 0, "");
     exchange->kind->returned(aTHX_ exchange, failure);
     px_clear(aTHX_ & exchange->app_future);
     /* A callback that dies later is reported with its request. */
@@ -229,6 +230,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     dSP;
     exchange->app_running = true;
     px_exchange_taken(&exchange->base);
+    px_trace(&exchange->base, PEREGRINE_TRACE_CALL, 0, 0, "pagi");
     px_exchange_hold(&exchange->base); /* for the application */
     exchange->base.given = (HV *)SvREFCNT_inc_simple_NN((SV *)scope);
     ENTER;

@@ -460,6 +460,14 @@ SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len);
 /* in_vain.c */
 SV *pagi_in_vain(pTHX_ pagi_exchange *exchange, SV *event);
 
+/* trace.c */
+void pagi_trace_write(pTHX_ pagi_exchange *exchange, uint32_t kind, HV *event);
+
+/* Records an event between application and server, if a reader wants that. */
+static inline void pagi_trace(pTHX_ pagi_exchange *exchange, uint32_t kind, HV *event) {
+    if (px_is_traced(&exchange->base)) pagi_trace_write(aTHX_ exchange, kind, event);
+}
+
 /* send.c */
 XS_EXTERNAL(pagi_xs_send);
 

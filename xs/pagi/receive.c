@@ -48,6 +48,7 @@ bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);
     if (!future) return false;
     forget_first(aTHX_ exchange);
+    pagi_trace(aTHX_ exchange, PEREGRINE_TRACE_RECEIVE, (HV *)SvRV(event));
     px_future_resolve(aTHX_ &exchange->base, future, event);
     return true;
 }
@@ -101,7 +102,10 @@ static SV *next_event(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
     SV *event = first_waiting(aTHX_ exchange) ? NULL : next_of(aTHX_ exchange);
     if (event && exchange->last_told) return pagi_in_vain(aTHX_ exchange, event);
-    if (event) return px_future_done(aTHX_ exchange->base.worker, event);
+    if (event) {
+        pagi_trace(aTHX_ exchange, PEREGRINE_TRACE_RECEIVE, (HV *)SvRV(event));
+        return px_future_done(aTHX_ exchange->base.worker, event);
+    }
     SV *future = px_future_pending(aTHX_ exchange->base.worker);
     wait_for_event(aTHX_ exchange, future);
     if (kind->want) kind->want(aTHX_ exchange);

@@ -41,6 +41,7 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
                       ? refusal_of_check(aTHX_ exchange->app, event)
                       : NULL;
         if (refusal) return refusal;
+        pagi_trace(aTHX_ exchange, PEREGRINE_TRACE_SEND, event);
         if (pagi_file_is_opening(aTHX_ exchange)) return pagi_file_after(aTHX_ exchange, event);
         return known->send(aTHX_ exchange, event);
     }

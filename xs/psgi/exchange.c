@@ -126,7 +126,9 @@ static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
 static void call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);
+    px_trace(&exchange->base, PEREGRINE_TRACE_CALL, 0, 0, "psgi");
     SV *response = value_of_app(aTHX_ exchange, &error);
+    px_trace(&exchange->base, response ? PEREGRINE_TRACE_RETURNED : PEREGRINE_TRACE_DIED, 0, 0, "");
     if (!response) {
         psgi_exchange_fail(aTHX_ exchange, error, "before its response");
         return;

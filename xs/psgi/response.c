@@ -143,6 +143,7 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
         .body = body,
         .body_len = len,
     };
+    px_trace(&exchange->base, PEREGRINE_TRACE_SEND, len, response.status, "response");
     const int code = peregrine_respond(exchange->base.worker->engine, exchange->base.ticket, &response);
     if (code == PEREGRINE_E_GONE) {
         px_exchange_lost(&exchange->base);
@@ -266,6 +267,7 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     const char *bytes = bytes_of(aTHX_ piece, &len);
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
     if (!bytes || len == 0) return;
+    px_trace(&exchange->base, PEREGRINE_TRACE_SEND, len, 0, "content");
     exchange->wrote = true;
     if (exchange->framing == PSGI_SAYS_CHUNKED && !look_for_chunks(aTHX_ exchange, &piece, &bytes, &len))
         return;

@@ -21,6 +21,7 @@ const relay = @import("relay.zig");
 pub const serving = @import("serving.zig");
 const sized = @import("sized.zig");
 const tls = @import("tls.zig");
+const tracing = @import("tracing.zig");
 const Wish = @import("shared.zig").Wish;
 pub const spoken = @import("spoken.zig");
 pub const types = @import("types.zig");
@@ -34,7 +35,7 @@ pub const Handle = handle_file.Handle;
 
 /// The files with the functions of peregrine.h.
 pub const files = .{
-    @This(), file_lookup, hub, interpreters, listeners, loop, mailbox, node, opener, relay, serving, tls,
+    @This(), file_lookup, hub, interpreters, listeners, loop, mailbox, node, opener, relay, serving, tls, tracing,
 };
 
 comptime {

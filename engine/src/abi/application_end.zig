@@ -16,6 +16,7 @@ const Batch = @import("batch.zig").Batch;
 const Command = peregrine.Command;
 const Event = types.Event;
 const io = peregrine.io;
+const trace = peregrine.trace;
 
 /// The way to the engine: to another thread (ring_pair.zig), or to perhaps another process (interpreter.zig).
 pub const Engine = struct {
@@ -24,6 +25,8 @@ pub const Engine = struct {
     is_remote: bool,
     /// The engine's count of requests that were given up for want of memory; null: it is not told.
     shed: ?*const platform.Atomic(u32),
+    /// The engine's process; 0: this one.
+    process: u32 = 0,
 
     /// The functions through which both kinds of application's end reach their engine.
     pub const Calls = struct {
@@ -186,6 +189,7 @@ pub const ApplicationEnd = struct {
             }
             errdefer end.passOver(event.request != null, record.part != .whole);
             if (try end.introduce(event, decoded.tls)) |known| {
+                trace.passing(.application_ring, &known, end.engine.process);
                 end.batch.appendAssumeCapacity(known);
             } else end.passOver(event.request != null, record.part != .whole);
         }
@@ -354,6 +358,7 @@ pub const ApplicationEnd = struct {
     }
 
     fn put(end: *ApplicationEnd, said: *const spoken.Spoken) error{OutOfMemory}!void {
+        trace.said(.application_ring, said.ticket, &said.command, end.engine.process);
         const len = spoken.size(said);
         if (len <= ring.record_bytes_max) {
             spoken.encode(said, end.room(len) orelse return);

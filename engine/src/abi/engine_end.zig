@@ -16,6 +16,7 @@ const Slots = @import("slots.zig").Slots;
 const types = @import("types.zig");
 const unanswered = @import("unanswered.zig");
 const Atomic = platform.Atomic;
+const trace = peregrine.trace;
 const io = peregrine.io;
 
 /// A call by the application that runs between two rounds, while the application waits.
@@ -396,8 +397,9 @@ pub const EngineEnd = struct {
         return true;
     }
 
-    /// The event is in the ring.
+    /// The event is in the ring, and the application cannot see it yet.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
+        trace.passing(.engine_ring, event, 0);
         // The application has the file of a request's body from now on; behind a socket a copy of it.
         if (end.other == .thread) if (event.request) |request| {
             @constCast(request).body_fd = -1;
@@ -544,6 +546,7 @@ pub const EngineEnd = struct {
     }
 
     fn apply(end: *EngineEnd, said: *const spoken.Spoken) void {
+        trace.said(.engine_ring, said.ticket, &said.command, 0);
         const worker = end.worker;
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
         const exchange = worker.commanded(ticket, said.command) orelse return dropDescriptor(&said.command);
@@ -570,13 +573,16 @@ pub const EngineEnd = struct {
     ) EngineWorker.CommandError!peregrine.Outcome {
         return switch (command.*) {
             // The application's end has opened it for us, and has seen how long it is.
-            .file => |file| end.worker.write(exchange, .{ .file = .{
-                .fd = file.fd,
-                .offset = file.offset,
-                .len = file.length.?,
-                .asks = file.is_slow,
-                .was_slow = file.is_slow,
-            } }, .{ .last = true }),
+            .file => |file| {
+                trace.command(exchange, command.*);
+                return end.worker.write(exchange, .{ .file = .{
+                    .fd = file.fd,
+                    .offset = file.offset,
+                    .len = file.length.?,
+                    .asks = file.is_slow,
+                    .was_slow = file.is_slow,
+                } }, .{ .last = true });
+            },
             .relay => {
                 // Without a relay the application reads the end of its stream, and answers or does not.
                 _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);

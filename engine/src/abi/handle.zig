@@ -199,6 +199,14 @@ pub const Handle = struct {
         };
     }
 
+    /// The process of the engine; 0: this one.
+    pub fn engineProcess(handle: *const Handle) u32 {
+        return switch (handle.home) {
+            .here, .thread => 0,
+            .joined => |interpreter| interpreter.way.process,
+        };
+    }
+
     /// The limits in force. They can be read in a forked process, too.
     pub fn config(handle: *const Handle) *const peregrine.Config {
         return switch (handle.home) {

@@ -71,6 +71,7 @@ pub const Interpreter = struct {
             .end = undefined,
         };
         errdefer self.wakeup.deinit();
+        self.way.process = shared.words.engine;
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
         self.end = try .init(gpa, &self.way, .init(shared.commands), .init(shared.events), ledger);
         // C polls once before it first waits for the wakeup, and the engine learns then that it waits.

@@ -26,6 +26,8 @@ pub const Words = extern struct {
     is_short: platform.Atomic(u32),
     /// Set by the engine: somebody asks how long requests wait.
     counts: platform.Atomic(u32),
+    /// The engine's process.
+    engine: u32,
     /// The engine's limits when the ring pair was made, in the order of `Config`.
     limits: [limits_count]i64,
 
@@ -82,6 +84,7 @@ pub const Shared = struct {
     /// Tells the other end the limits.
     pub fn putLimits(shared: *const Shared, config: *const Config, counts: bool) void {
         shared.noteCounting(counts);
+        shared.words.engine = io.thread.ids().process;
         inline for (@typeInfo(Config).@"struct".field_names, &shared.words.limits) |name, *limit| {
             limit.* = config.get(name) catch unreachable;
         }

@@ -56,6 +56,28 @@ pub const Counter = extern struct {
     reserved: u32 = 0,
 };
 
+/// For `peregrine_trace`.
+pub const TraceKind = struct {
+    pub const call = 1;
+    pub const receive = 2;
+    pub const send = 3;
+    pub const returned = 4;
+    pub const died = 5;
+};
+
+/// `peregrine_trace_memory`.
+pub const TraceMemory = extern struct {
+    layout: u64,
+    bytes: u64,
+    until: u64,
+    server: u64,
+    next: u64,
+    records: u64,
+    record_bytes: u64,
+    count: u64,
+    text_max: u64,
+};
+
 /// `peregrine_loan`.
 pub const Loan = peregrine.Loan;
 

@@ -85,6 +85,8 @@ pub const sharing = @import("sharing.zig");
 pub const fork = @import("fork.zig");
 /// The monotonic clock in microseconds: the same one as an io's, for all processes.
 pub const micros = sys.monotonicUs;
+/// That clock in nanoseconds.
+pub const nanos = sys.monotonicNs;
 /// Lets the calling thread sleep.
 pub const sleep = sys.sleep;
 /// The number of this process.

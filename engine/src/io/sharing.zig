@@ -25,30 +25,63 @@ pub const Memory = struct {
     /// New memory, and the descriptor that others map it by, which is the caller's to close.
     pub fn create(len: usize) Error!struct { Memory, sys.Fd } {
         if (!is_linux) return error.Unsupported;
-        const flags = linux.MFD.CLOEXEC | linux.MFD.ALLOW_SEALING;
-        const fd = try descriptor(linux.memfd_create("peregrine", flags));
+        const fd = try descriptor(try sealed("peregrine", len));
         errdefer sys.close(fd);
+        return .{ try map(fd, len), fd };
+    }
+
+    /// New memory of a whole server: children of this process have it, too, and the descriptor, which is
+    /// closed on exec only. `name` is for those who look for it in /proc.
+    pub fn createForChildren(name: [*:0]const u8, len: usize) Error!struct { Memory, sys.Fd } {
+        if (!is_linux) return error.Unsupported;
+        const fd: sys.Fd = @intCast(try sealed(name, len));
+        errdefer sys.close(fd);
+        return .{ try mapHere(fd, len), fd };
+    }
+
+    fn sealed(name: [*:0]const u8, len: usize) Error!usize {
+        const rc = linux.memfd_create(name, linux.MFD.CLOEXEC | linux.MFD.ALLOW_SEALING);
+        try done(rc);
+        const fd: sys.Fd = @intCast(rc);
+        errdefer sys.close(fd);
+        try done(linux.fchmod(fd, 0o600));
         try done(linux.ftruncate(fd, @intCast(len)));
         try done(linux.fcntl(fd, linux.F.ADD_SEALS, seals));
-        return .{ try map(fd, len), fd };
+        return rc;
     }
 
     /// Memory that somebody else has created with this length. The descriptor stays the caller's.
     pub fn open(fd: sys.Fd, len: usize) (Error || error{Malformed})!Memory {
         if (!is_linux) return error.Unsupported;
+        try examine(fd, len);
+        return map(fd, len);
+    }
+
+    /// Like `open`, for memory that children of this process are to have as well.
+    pub fn openForChildren(fd: sys.Fd, len: usize) (Error || error{Malformed})!Memory {
+        if (!is_linux) return error.Unsupported;
+        try examine(fd, len);
+        return mapHere(fd, len);
+    }
+
+    fn examine(fd: sys.Fd, len: usize) error{Malformed}!void {
         const found = sys.look(fd) orelse return error.Malformed;
         if (found.kind != .regular or found.size != len) return error.Malformed;
         const rc = linux.fcntl(fd, linux.F.GET_SEALS, 0);
         if (linux.errno(rc) != .SUCCESS or rc & seals != seals) return error.Malformed;
-        return map(fd, len);
     }
 
     /// Maps the memory; a forked child does not get the mapping.
     fn map(fd: sys.Fd, len: usize) Error!Memory {
+        const memory = try mapHere(fd, len);
+        _ = linux.madvise(memory.bytes.ptr, len, linux.MADV.DONTFORK);
+        return memory;
+    }
+
+    fn mapHere(fd: sys.Fd, len: usize) Error!Memory {
         const rc = linux.mmap(null, len, .{ .READ = true, .WRITE = true }, .{ .TYPE = .SHARED }, fd, 0);
         try done(rc);
         const bytes: [*]align(std.heap.page_size_min) u8 = @ptrFromInt(rc);
-        _ = linux.madvise(bytes, len, linux.MADV.DONTFORK);
         return .{ .bytes = bytes[0..len] };
     }
 

@@ -644,6 +644,12 @@ pub fn monotonicUs() u64 {
         @as(u64, @intCast(time.nsec)) / std.time.ns_per_us;
 }
 
+/// Nanoseconds of the monotonic clock.
+pub fn monotonicNs() u64 {
+    const time = clock(.MONOTONIC);
+    return @as(u64, @intCast(time.sec)) * std.time.ns_per_s + @as(u64, @intCast(time.nsec));
+}
+
 /// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in
 /// whole seconds can bear.
 pub fn wallSeconds() u64 {

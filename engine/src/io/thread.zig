@@ -1,5 +1,6 @@
 //! Threads beside a host's own.
 //! Does not know: what they do.
+const builtin = @import("builtin");
 const std = @import("std");
 
 /// Address space, not memory; libc puts the variables of each thread there as well.
@@ -23,4 +24,14 @@ pub fn spawnSized(
     defer posix.sigprocmask(posix.SIG.SETMASK, &before, null);
     return std.Thread.spawn(.{ .stack_size = bytes }, function, arguments) catch
         error.CannotStartThread;
+}
+
+/// The numbers by which the system knows this process and this thread. Asked of the system each time: a
+/// forked child has others than its parent.
+pub fn ids() struct { process: u32, thread: u32 } {
+    if (builtin.os.tag == .linux) {
+        const linux = std.os.linux;
+        return .{ .process = @intCast(linux.getpid()), .thread = @intCast(linux.gettid()) };
+    }
+    return .{ .process = @intCast(std.c.getpid()), .thread = @truncate(std.Thread.getCurrentId()) };
 }

@@ -639,6 +639,10 @@ comptime {
     }
 }
 
+/// Records of a trace that a reader may be late with (trace.zig), a power of two. Busy servers make about
+/// 200,000 a second, and a reader looks every 10 ms. 4 MiB, which are touched only while there is a reader.
+pub const trace_records_max: usize = 32 * 1024;
+
 /// Limits of the C API and its ring pairs that no option sets. A name ends with the unit; the range is what
 /// the layout or the protocol behind a limit allows.
 pub const api_limits = struct {

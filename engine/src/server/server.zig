@@ -85,6 +85,8 @@ pub const AccessLogFormat = access_log.Format;
 pub const AccessLogOptions = access_log.Options;
 pub const Level = types.Level;
 pub const Stats = types.Stats;
+/// Records of what happens to exchanges.
+pub const trace = @import("trace.zig");
 /// A worker's counters, for other processes to read.
 pub const Counters = counters.Counters;
 pub const counter_table = counters.table;
@@ -125,6 +127,7 @@ test {
     _ = @import("stall.zig");
     _ = @import("timer.zig");
     _ = @import("transport.zig");
+    _ = @import("trace.zig");
     _ = @import("tunnel.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");

@@ -108,6 +108,7 @@ const Spread = @import("spread.zig").Spread;
 const Ticket = slab.Ticket;
 const Troubles = @import("tally.zig").Troubles;
 const timer = @import("timer.zig");
+const trace = @import("trace.zig");
 const types = @import("types.zig");
 const websocket_file = @import("websocket.zig");
 const WebSocket = websocket_file.WebSocket;
@@ -686,6 +687,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Bytes of a peer were received, which may be gone afterwards.
         pub fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
             w.memory.received += bytes.len;
+            trace.wire(&transport.lane, .received, bytes.len);
             if (w.counting.counters) |counters| counters.noteBytes(.in, bytes.len);
             input.receive(w, transport, bytes);
             shedding.attend(w);
@@ -829,6 +831,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The exchange is over without a complete response: the host is told why.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
             exchange.lane.beginClosing();
+            trace.aborted(exchange, reason);
             if (exchange.openWebSocket()) |websocket| {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);

@@ -3,6 +3,7 @@ const command_file = @import("../command.zig");
 const Command = command_file.Command;
 const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
+const trace = @import("../trace.zig");
 
 /// The methods of a worker that take commands.
 pub fn Apply(comptime W: type) type {
@@ -31,6 +32,7 @@ pub fn Apply(comptime W: type) type {
             exchange: *Exchange,
             command: Command,
         ) CommandError!command_file.Outcome {
+            trace.command(exchange, command);
             switch (command) {
                 .start => |start| {
                     if (exchange.relay != .none and w.relaySpeaks(exchange)) return error.Gone;

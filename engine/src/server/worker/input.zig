@@ -9,6 +9,7 @@ const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 const Field = @import("protocol").http.Field;
 const io_layer = @import("io");
+const trace = @import("../trace.zig");
 const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that read.
@@ -195,6 +196,7 @@ pub fn Input(comptime W: type) type {
             w.stats.requests += 1;
             w.client = .of(lane, &w.trust, &w.head, &w.client_text);
             w.noteBegin(exchange);
+            trace.request(exchange, &w.head);
             if (w.head.upgrade) {
                 if (w.noteHandshake(exchange)) |refusal| {
                     return w.refuseHandshake(lane, exchange, refusal);
@@ -230,6 +232,7 @@ pub fn Input(comptime W: type) type {
                     exchange.active_at = w.now;
                     exchange.delivered = true;
                     exchange.given_bytes += piece.len;
+                    trace.content(exchange, .body, piece.len);
                     w.budget.charge(Budget.piece_bytes + piece.len);
                     if (W.intakeOf(exchange)) |intake| {
                         return w.gatherPiece(lane, exchange, intake, piece);
@@ -247,6 +250,7 @@ pub fn Input(comptime W: type) type {
         /// A trailer section has come, which is in `w.head`.
         pub fn trailersCame(w: *W, lane: *Lane) void {
             const exchange = lane.current() orelse return;
+            trace.content(exchange, .trailers, w.head.text.len);
             if (W.intakeOf(exchange)) |intake| return w.gatherTrailers(lane, exchange, intake);
             w.host.trailers(w, exchange, &w.head);
         }
@@ -256,6 +260,7 @@ pub fn Input(comptime W: type) type {
             switch (lane.phase) {
                 .exchange => |exchange| {
                     exchange.input = .complete;
+                    trace.content(exchange, .end, 0);
                     if (W.intakeOf(exchange)) |intake| return w.gathered(lane, exchange, intake);
                     w.host.bodyEnd(w, exchange);
                 },

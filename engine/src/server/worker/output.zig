@@ -12,6 +12,7 @@ const FileRange = @import("../outbox.zig").FileRange;
 const Outbox = @import("../outbox.zig").Outbox;
 const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
+const trace = @import("../trace.zig");
 const Transport = @import("../transport.zig").Transport;
 const Stream = @import("../stream.zig").Stream;
 
@@ -248,6 +249,7 @@ pub fn Output(comptime W: type) type {
         /// Gives the slots of an exchange back; its ticket is stale from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
             w.noteEnd(exchange);
+            trace.over(exchange);
             if (exchange.websocket) |websocket| {
                 websocket.deinit(&w.pool, w.compression.gpa, &w.inflations);
                 w.websockets.remove(websocket);
@@ -428,6 +430,7 @@ pub fn Output(comptime W: type) type {
 
         /// The kernel took `len` bytes of a transport's output.
         pub fn took(w: *W, transport: *Transport, len: usize) void {
+            trace.wire(&transport.lane, .sent, len);
             if (w.counting.counters) |counters| counters.noteBytes(.out, len);
             switch (transport.out.state) {
                 .open => {},

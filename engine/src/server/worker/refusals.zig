@@ -4,6 +4,7 @@ const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const Lane = @import("../lane.zig").Lane;
 const Cause = @import("../tally.zig").Cause;
+const trace = @import("../trace.zig");
 
 /// The methods of a worker that tell of refusals.
 pub fn Refusals(comptime W: type) type {
@@ -11,6 +12,7 @@ pub fn Refusals(comptime W: type) type {
         /// A request is refused, perhaps in the middle of its body. Want of memory, too many connections and
         /// a server that stops have lines of their own.
         pub fn tellRefused(w: *W, lane: *const Lane, refusal: Refusal, in_body: bool) void {
+            trace.refused(lane, refusal.status, refusal.detail);
             const cause: Cause = switch (refusal.status) {
                 408 => if (in_body) .body_ms else .head_ms,
                 413 => .body_bytes_max,

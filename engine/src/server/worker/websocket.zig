@@ -12,6 +12,7 @@ const Line = @import("../inflation.zig").Line;
 const Loan = @import("../loan.zig").Loan;
 const websocket_file = @import("../websocket.zig");
 const Lane = @import("../lane.zig").Lane;
+const trace = @import("../trace.zig");
 const WebSocket = websocket_file.WebSocket;
 
 /// The methods of a worker that serve WebSockets.
@@ -369,6 +370,7 @@ pub fn Live(comptime W: type) type {
         ) void {
             const exchange = lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
+            trace.content(exchange, .message, message.bytes.len);
             if (w.counting.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
             // A host that takes every message is done with it.
@@ -407,6 +409,7 @@ pub fn Live(comptime W: type) type {
         fn endWebSocket(w: *W, lane: *Lane, websocket: *WebSocket) void {
             const exchange = lane.phase.exchange;
             if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, lane, ending.failed);
+            trace.content(exchange, .closed, 0);
             websocket.end(exchange.out(), &w.pool) catch return w.fail(lane, .server_error);
             w.endExchange(exchange, .client_closed);
         }

@@ -1,0 +1,435 @@
+//! Records of what happens to exchanges, for a reader who follows one through the layers: fixed-size values
+//! in memory that all processes of a server map. While no reader asks for them, a place that would make a
+//! record costs two loads and a branch.
+//! Does not know: readers, and how processes come to share the memory (abi/tracing.zig).
+//!
+//! All writers share one ring. A writer takes the next number, writes the record of that number, and then its
+//! stamp. It takes the number before another thread or process can see the event or command that the record
+//! is about. So the numbers of the records about one exchange are in the order of its events, whichever
+//! process writes them; clocks would be so only nearly. No writer waits: a reader that is too slow finds that
+//! records were overwritten, and counts them.
+//!
+//! Content and header values are never recorded: only sizes, and the path of a request without its query.
+const std = @import("std");
+const assert = std.debug.assert;
+const Head = @import("protocol").Head;
+const io_layer = @import("io");
+const Command = @import("command.zig").Command;
+const config = @import("config.zig");
+const Exchange = @import("exchange.zig").Exchange;
+const Lane = @import("lane.zig").Lane;
+const Reason = @import("types.zig").Reason;
+const Ticket = @import("slab.zig").Ticket;
+const Atomic = std.atomic.Value;
+
+/// The place that a record was made at.
+pub const Place = enum(u8) { session, lane, exchange, engine_ring, application_ring, face };
+
+/// Towards the application, or towards the client.
+pub const Way = enum(u8) { in, out };
+
+/// The event or command that a record is about. Those of a ring have the names of `Command` and of the C
+/// API's events.
+pub const Kind = enum(u8) {
+    request,
+    body,
+    trailers,
+    end,
+    message,
+    refused,
+    received,
+    sent,
+    over,
+    aborted,
+    closed,
+    drained,
+    flushed,
+    finished,
+    half_closed,
+    stopped,
+    notice,
+    lines,
+    start,
+    file,
+    inform,
+    read,
+    flush,
+    abort,
+    accept,
+    close,
+    keepalive,
+    flow,
+    idle_limit,
+    keep_head,
+    repeat,
+    relay,
+    call,
+    receive,
+    send,
+    returned,
+    died,
+
+    /// The kind with the same name as a value of another enum.
+    pub fn named(value: anytype) Kind {
+        return switch (value) {
+            inline else => |one| @field(Kind, @tagName(one)),
+        };
+    }
+};
+
+/// A record before it is written.
+pub const Note = struct {
+    place: Place,
+    way: Way,
+    kind: Kind,
+    /// The exchange; 0: none.
+    ticket: u64 = 0,
+    /// The lane of the exchange, or of the bytes; 0: the place knows none.
+    lane: u64 = 0,
+    /// The process of the engine that has made both names; 0: this process.
+    engine: u32 = 0,
+    /// In bytes.
+    size: u64 = 0,
+    /// A status, or the close code of a WebSocket; 0: neither.
+    code: u32 = 0,
+    text: []const u8 = "",
+};
+
+/// A record in the ring. Readers know its layout by `Area.layout`.
+pub const Record = extern struct {
+    /// Nanoseconds of the monotonic clock.
+    time: u64,
+    ticket: u64,
+    lane: u64,
+    size: u64,
+    process: u32,
+    thread: u32,
+    engine: u32,
+    code: u32,
+    place: Place,
+    way: Way,
+    kind: Kind,
+    /// More than `text_max`: the text goes on behind `text`.
+    text_len: u8,
+    text: [text_max]u8,
+    /// The record's number plus one, once the record is complete.
+    stamp: Atomic(u64),
+
+    pub const text_max = 68;
+};
+
+/// The memory that processes share.
+pub const Area = extern struct {
+    /// A number that changes with the layout, because a reader may be of another version.
+    layout: u64,
+    count: u64,
+    /// Nanoseconds of the monotonic clock until which records are wanted; 0: they are not. A reader sets it
+    /// again and again, so that records end with it.
+    until: Atomic(u64) align(std.atomic.cache_line),
+    /// The process that the server is; readers end with it.
+    server: Atomic(u64),
+    next: Atomic(u64) align(std.atomic.cache_line),
+    records: [count_max]Record align(std.heap.page_size_min),
+
+    pub const count_max = config.trace_records_max;
+
+    /// Of the present version.
+    pub const layout_now: u64 = blk: {
+        @setEvalBranchQuota(100_000);
+        var hash = std.hash.Fnv1a_64.init();
+        for ([_]type{ Place, Way, Kind }) |Names| {
+            for (@typeInfo(Names).@"enum".field_names) |name| hash.update(name);
+        }
+        for ([_]type{ Area, Record }) |Struct| for (@typeInfo(Struct).@"struct".field_names) |name| {
+            hash.update(std.fmt.comptimePrint("{s} {d}", .{ name, @offsetOf(Struct, name) }));
+        };
+        hash.update(std.fmt.comptimePrint("{d}", .{@sizeOf(Area)}));
+        break :blk hash.final();
+    };
+
+    /// In memory that is all zeros.
+    pub fn init(bytes: []align(std.heap.page_size_min) u8) *Area {
+        assert(bytes.len == @sizeOf(Area));
+        const new: *Area = @ptrCast(bytes.ptr);
+        new.layout = layout_now;
+        new.count = count_max;
+        return new;
+    }
+
+    comptime {
+        assert(@sizeOf(Record) == 128);
+    }
+};
+
+/// The word of a process without an area.
+const never: Atomic(u64) = .init(0);
+
+/// Of the process; children inherit both. Set before there are other threads.
+var until: *const Atomic(u64) = &never;
+var area: ?*Area = null;
+
+/// Has this process, and its children from now on, write records into this memory; null: into none.
+pub fn use(new: ?*Area) void {
+    area = new;
+    until = if (new) |shared| &shared.until else &never;
+}
+
+/// The word that is not 0 while records are wanted. It stays where it is until the next `use`.
+pub fn wantedUntil() *const Atomic(u64) {
+    return until;
+}
+
+/// Whether records are wanted.
+pub inline fn isOn() bool {
+    return until.load(.monotonic) != 0;
+}
+
+/// Writes a record, if records are wanted at this time.
+pub fn write(note: *const Note) void {
+    @branchHint(.cold);
+    const shared = area orelse return;
+    const wanted_until = shared.until.load(.monotonic);
+    const now = io_layer.nanos();
+    if (now > wanted_until) {
+        // The reader has gone. Unless another one has come since, no place asks for the time again.
+        _ = shared.until.cmpxchgStrong(wanted_until, 0, .monotonic, .monotonic);
+        return;
+    }
+    const ids = io_layer.thread.ids();
+    const number = shared.next.fetchAdd(1, .acq_rel);
+    const record = &shared.records[@intCast(number % Area.count_max)];
+    record.time = now;
+    record.ticket = note.ticket;
+    record.lane = note.lane;
+    record.size = note.size;
+    record.process = ids.process;
+    record.thread = ids.thread;
+    record.engine = if (note.engine == 0) ids.process else note.engine;
+    record.code = note.code;
+    record.place = note.place;
+    record.way = note.way;
+    record.kind = note.kind;
+    record.text_len = @intCast(@min(note.text.len, std.math.maxInt(u8)));
+    const shown = @min(note.text.len, Record.text_max);
+    @memcpy(record.text[0..shown], note.text[0..shown]);
+    record.stamp.store(number + 1, .release);
+}
+
+// ---- What the server sees
+
+/// A request has left its session and has an exchange.
+pub inline fn request(exchange: *const Exchange, head: *const Head) void {
+    if (isOn()) writeRequest(exchange, head);
+}
+
+fn writeRequest(exchange: *const Exchange, head: *const Head) void {
+    var text: [Record.text_max + 1]u8 = undefined;
+    const method = head.method_text.of(head.text);
+    const path = head.path.of(head.text);
+    const line = std.fmt.bufPrint(&text, "{s} {s}", .{
+        method[0..@min(method.len, 16)],
+        path[0..@min(path.len, text.len - 17)],
+    }) catch unreachable;
+    write(&.{
+        .place = .session,
+        .way = .in,
+        .kind = .request,
+        .ticket = @backingInt(exchange.ticket),
+        .lane = @backingInt(exchange.lane.ticket),
+        .size = head.text.len,
+        .text = line,
+    });
+}
+
+/// Content of a request has left its session, or the end of it.
+pub inline fn content(exchange: *const Exchange, kind: Kind, size: usize) void {
+    if (isOn()) writeOf(exchange, .session, .in, kind, .{ .size = size }, "");
+}
+
+/// Bytes came over the wire, or went.
+pub inline fn wire(lane: *const Lane, kind: Kind, size: usize) void {
+    if (isOn()) writeWire(lane, kind, size);
+}
+
+fn writeWire(lane: *const Lane, kind: Kind, size: usize) void {
+    const exchange = lane.current();
+    write(&.{
+        .place = .lane,
+        .way = if (kind == .received) .in else .out,
+        .kind = kind,
+        .ticket = if (exchange) |current| @backingInt(current.ticket) else 0,
+        .lane = @backingInt(lane.ticket),
+        .size = size,
+    });
+}
+
+/// A request is refused.
+pub inline fn refused(lane: *const Lane, status: u16, detail: []const u8) void {
+    if (isOn()) writeRefused(lane, status, detail);
+}
+
+fn writeRefused(lane: *const Lane, status: u16, detail: []const u8) void {
+    const exchange = lane.current();
+    write(&.{
+        .place = .session,
+        .way = .out,
+        .kind = .refused,
+        .ticket = if (exchange) |current| @backingInt(current.ticket) else 0,
+        .lane = @backingInt(lane.ticket),
+        .code = status,
+        .text = detail,
+    });
+}
+
+/// An exchange gets a command.
+pub inline fn command(exchange: *const Exchange, spoken: Command) void {
+    if (isOn()) writeOf(exchange, .exchange, .out, .named(std.meta.activeTag(spoken)), measure(spoken), "");
+}
+
+/// Size and code of what a record is about.
+const Measure = struct { size: usize = 0, code: u32 = 0 };
+
+/// By value, and inline: a caller that knows which command it makes need not put it together in memory.
+inline fn measure(spoken: Command) Measure {
+    return switch (spoken) {
+        .start => |start| .{ .size = start.body.len, .code = start.status },
+        .inform => |inform| .{ .code = inform.status },
+        .body => |body| .{ .size = if (body.blocks) |chain| chain.bytes else body.bytes.len },
+        .file => |file| .{ .size = @intCast(file.length orelse 0) },
+        .message => |message| .{ .size = message.bytes.len },
+        .close => |close| .{ .code = close.code },
+        .repeat => |repeat| .{ .size = repeat.bytes.len },
+        .end,
+        .read,
+        .flush,
+        .abort,
+        .accept,
+        .keepalive,
+        .flow,
+        .idle_limit,
+        .keep_head,
+        .relay,
+        => .{},
+    };
+}
+
+/// An event of the C API is about to go through a ring, or has come out of it. `engine`: see `Note`.
+pub inline fn passing(place: Place, event: anytype, engine: u32) void {
+    if (isOn()) writePassing(place, event.ticket, .named(event.kind), event.len, engine);
+}
+
+fn writePassing(place: Place, ticket: u64, kind: Kind, size: usize, engine: u32) void {
+    write(&.{ .place = place, .way = .in, .kind = kind, .ticket = ticket, .size = size, .engine = engine });
+}
+
+/// Like `passing`, for a command.
+pub inline fn said(place: Place, ticket: u64, spoken: *const Command, engine: u32) void {
+    if (isOn()) writeSaid(place, ticket, spoken, engine);
+}
+
+fn writeSaid(place: Place, ticket: u64, spoken: *const Command, engine: u32) void {
+    const measured = measure(spoken.*);
+    write(&.{
+        .place = place,
+        .way = .out,
+        .kind = .named(std.meta.activeTag(spoken.*)),
+        .ticket = ticket,
+        .engine = engine,
+        .size = measured.size,
+        .code = measured.code,
+    });
+}
+
+/// An exchange ends without a complete response.
+pub inline fn aborted(exchange: *const Exchange, reason: Reason) void {
+    if (isOn()) writeOf(exchange, .exchange, .in, .aborted, .{}, @tagName(reason));
+}
+
+/// The slot of an exchange is given back: nothing follows about its ticket.
+pub inline fn over(exchange: *const Exchange) void {
+    if (isOn()) writeOf(exchange, .exchange, .in, .over, .{ .code = exchange.status }, "");
+}
+
+fn writeOf(
+    exchange: *const Exchange,
+    place: Place,
+    way: Way,
+    kind: Kind,
+    measured: Measure,
+    text: []const u8,
+) void {
+    write(&.{
+        .place = place,
+        .way = way,
+        .kind = kind,
+        .ticket = @backingInt(exchange.ticket),
+        .lane = @backingInt(exchange.lane.ticket),
+        .size = measured.size,
+        .code = measured.code,
+        .text = text,
+    });
+}
+
+const testing = std.testing;
+
+fn areaForTest() !*Area {
+    const memory = try testing.allocator.alignedAlloc(
+        u8,
+        .fromByteUnits(std.heap.page_size_min),
+        @sizeOf(Area),
+    );
+    @memset(memory, 0);
+    return .init(memory);
+}
+
+fn freeArea(shared: *Area) void {
+    const memory: [*]align(std.heap.page_size_min) u8 = @ptrCast(shared);
+    testing.allocator.free(memory[0..@sizeOf(Area)]);
+}
+
+test "records are written while they are wanted, and their numbers tell which were overwritten" {
+    const shared = try areaForTest();
+    defer freeArea(shared);
+    use(shared);
+    defer use(null);
+    const text: [300]u8 = @splat('x');
+    const note: Note = .{ .place = .face, .way = .out, .kind = .send, .ticket = 7, .text = &text };
+    try testing.expect(!isOn());
+    write(&note);
+    try testing.expectEqual(0, shared.next.load(.monotonic));
+
+    shared.until.store(std.math.maxInt(u64), .monotonic);
+    try testing.expect(isOn());
+    const count = Area.count_max + 2;
+    for (0..count) |_| write(&note);
+    try testing.expectEqual(count, shared.next.load(.monotonic));
+    try testing.expectEqual(count, shared.records[1].stamp.load(.monotonic));
+    try testing.expectEqual(3, shared.records[2].stamp.load(.monotonic));
+    const record = &shared.records[1];
+    try testing.expectEqual(7, record.ticket);
+    try testing.expectEqual(record.process, record.engine);
+    try testing.expectEqual(255, record.text_len);
+}
+
+test "the writer that finds the reader gone turns records off" {
+    const shared = try areaForTest();
+    defer freeArea(shared);
+    use(shared);
+    defer use(null);
+    shared.until.store(1, .monotonic);
+    try testing.expect(isOn());
+    write(&.{ .place = .face, .way = .in, .kind = .call });
+    try testing.expect(!isOn());
+    try testing.expectEqual(0, shared.next.load(.monotonic));
+}
+
+test "every command has a kind, and its size and code are noted" {
+    inline for (@typeInfo(std.meta.Tag(Command)).@"enum".field_names) |name| {
+        try testing.expectEqualStrings(name, @tagName(Kind.named(@field(std.meta.Tag(Command), name))));
+    }
+    try testing.expectEqual(
+        Measure{ .size = 2, .code = 404 },
+        measure(.{ .start = .{ .status = 404, .body = "no" } }),
+    );
+    try testing.expectEqual(Measure{ .code = 1001 }, measure(.{ .close = .{ .code = 1001 } }));
+}
