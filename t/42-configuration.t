@@ -295,10 +295,12 @@ subtest 'completion' => sub {
     is_deeply([ $complete->('pagi-server', '--log-level', '=') ], [qw(error warn info debug)],
         '... behind =');
     is_deeply([ $complete->('pagi-server', '--log-level', '=', 'd') ], ['debug'], '... and the start of one');
-    is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],          ['Peregrine'],         'usual values');
-    is_deeply([ $complete->('pagi-server', '--user', 'roo') ],         ['root'],              'users');
-    is_deeply([ $complete->('pagi-server', '--no-acc') ],              [qw(--no-access-log)], 'negations');
-    is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],            [qw(cpanfile)],        'files');
+    is_deeply([ $complete->('pagi-server', '--loop', 'Pe') ],  ['Peregrine'],         'usual values');
+    is_deeply([ $complete->('pagi-server', '--user', 'roo') ], ['root'],              'users');
+    is_deeply([ $complete->('pagi-server', '--no-acc') ],      [qw(--no-access-log)], 'negations');
+    is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],    [qw(cpanfile)],        'files');
+    is_deeply([ $complete->('pagi-server', 'trac') ],          ['trace'],             'the word for traces');
+    is_deeply([ grep { /\D/ } $complete->('pagi-server', 'trace', '') ], [], '... and processes behind it');
     my $zsh = PAGI::Server::Completion->script('zsh');
 
     for my $option (PAGI::Server::Options::all()) {

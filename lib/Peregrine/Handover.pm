@@ -33,17 +33,18 @@ sub _words {
 
 # ---- The old program ----------------------------------------------------------------------------
 
-# `sockets`: [ handle, port that was asked for ] each; `keep`: name => handle; `say`: name => text.
+# `sockets`: [ handle, port that was asked for ] each; `keep`, `also`: name => handle; `say`: name => text.
 sub start {
-    my ($class, %args) = @_;
-    my ($here, $there) = Peregrine::Link->pair;
-    my @kept    = values %{ $args{keep} };
+    my ($class, %args)  = @_;
+    my ($here,  $there) = Peregrine::Link->pair;
+    my @kept    = map { values %{ $args{$_} || {} } } qw(keep also);
     my %numbers = map { $_ => fileno $args{keep}{$_} } keys %{ $args{keep} };
     my $value   = join ';', 'link=' . $there->descriptor,
         'sockets=' . join(',', map { fileno($_->[0]) . ':' . ($_->[1] // '') } @{ $args{sockets} }),
         'aside=' . join(',', map { fileno($_->[0]) . ':' . ($_->[1] // '') } @{ $args{aside} || [] }),
         ($args{all} ? 'all=1' : ()), ($args{source} ? "source=$args{source}" : ()),
-        map { "$_=$numbers{$_}" } sort keys %numbers;
+        (map { "$_=$numbers{$_}" } sort keys %numbers),
+        map { "$_=" . fileno $args{also}{$_} } sort keys %{ $args{also} || {} };
     my %service = Peregrine::Notify->environment;
     Peregrine::hide_from_forks($_, 0) for values %numbers;
     my $pid    = $args{fork}->($there->keep_in_child);
@@ -193,8 +194,9 @@ how a process was started; elsewhere it is C<$0> and C<@ARGV>.
 
 Forks and runs the command. C<sockets>: each with the port that was asked for; C<aside>: others, which are not
 meant by C<all>. C<all>: nobody said where to listen, so the sockets are those to listen at. C<source>: who
-has passed sockets to the old program (L<Peregrine::Inherited/source>). C<keep>: further handles by name.
-C<say>: texts by name. C<fork> forks. Dies with a text when that fails.
+has passed sockets to the old program (L<Peregrine::Inherited/source>). C<keep>: further handles by name,
+which other children do not have; C<also>: handles that they have, too. C<say>: texts by name. C<fork> forks.
+Dies with a text when that fails.
 
 =head2 pid, link
 

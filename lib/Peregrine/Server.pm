@@ -25,6 +25,7 @@ use Peregrine::Server::Monitor;
 use Peregrine::Server::Placement;
 use Peregrine::Server::Reload;
 use Peregrine::Server::Supervisor;
+use Peregrine::Server::Tracing;
 use Scalar::Util qw(weaken);
 
 # Seconds in which an application that works at a request lets the loop hear of a signal.
@@ -228,6 +229,7 @@ sub listen {
     $self->_croak_if_foreign if $self->{starting};
     return $self->{starting} if $self->{starting};
     my $part = $self->_part;
+    $self->{tracing} = Peregrine::Server::Tracing->begin($self->{log});
     $part->use_loop($loop, $self->_process);
     if (!eval { $part->bind; 1 }) {
         my $error = $@;
@@ -246,6 +248,7 @@ sub serves {
     my @listeners = $self->{listeners}->all;
     my @places    = map { PAGI::Server::Banner->place($_) } @listeners;
     $self->_process->serving('serving on ' . join ', ', @places) if !$self->{ignores_signals};
+    $self->{tracing}->serves                                     if $self->{tracing};
     $takeover->serves                                            if $takeover;
     $self->_order_certificates;
     my ($options, $application) = ($self->options, $self->{application});
@@ -312,6 +315,12 @@ sub _tell_part {
     my ($self, $method, @args) = @_;
     my $part = $self->{part} or return;
     return scalar $part->$method(@args);
+}
+
+# Handles by name that a new program gets.
+sub for_handover {
+    my ($self) = @_;
+    return { $self->{tracing} ? (trace => $self->{tracing}->handle) : () };
 }
 
 # A new program serves.

@@ -35,7 +35,8 @@ pub const Handle = handle_file.Handle;
 
 /// The files with the functions of peregrine.h.
 pub const files = .{
-    @This(), file_lookup, hub, interpreters, listeners, loop, mailbox, node, opener, relay, serving, tls, tracing,
+    @This(), file_lookup, hub,     interpreters, listeners, loop, mailbox, node, opener, relay,
+    serving, tls,         tracing,
 };
 
 comptime {

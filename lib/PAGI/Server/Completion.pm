@@ -72,10 +72,13 @@ $function() {
     fi
     case "\$before" in
 @{[ join '', @cases ]}    esac
-    if [[ "\$word" == -* ]]; then
+    if [[ "\${COMP_WORDS[1]}" == trace && \$COMP_CWORD == 2 ]]; then
+        COMPREPLY=(\$(compgen -W "\$(pgrep -f $program 2>/dev/null)" -- "\$word"))
+    elif [[ "\$word" == -* ]]; then
         COMPREPLY=(\$(compgen -W '$flags' -- "\$word"))
     else
         COMPREPLY=(\$(compgen -f -- "\$word"))
+        if [[ \$COMP_CWORD == 1 && trace == "\$word"* ]]; then COMPREPLY+=(trace); fi
     fi
 }
 complete -o filenames -F $function $program
@@ -110,6 +113,7 @@ sub _zsh {
 $function() {
     _arguments -s \\
 $lines \\
+    '1:application or trace:{ compadd trace; _files }' \\
     '*:file:_files'
 }
 if [ "\$funcstack[1]" = $function ]; then $function "\$@"; else compdef $function $program; fi

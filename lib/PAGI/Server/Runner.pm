@@ -37,6 +37,7 @@ use Peregrine::Optional;
 use Peregrine::Place;
 use Peregrine::Process;
 use Peregrine::Server::Configuration;
+use Peregrine::Trace;
 
 # Exit statuses
 use constant {
@@ -113,6 +114,8 @@ sub _writes_json {
 
 sub _run {
     my ($self, @arguments) = @_;
+    return Peregrine::Trace->command($self->program, @arguments[ 1 .. $#arguments ])
+        if Peregrine::Trace::is_meant(@arguments);
     $self->_parse(@arguments) if @arguments;
     my $options = $self->{options};
     return $self->_help    if $options->{help};

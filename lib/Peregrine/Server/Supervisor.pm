@@ -318,6 +318,7 @@ sub hand_over {
     return $self->{takeover}->start(
         %own,
         $self->{hub} ? (keep => { $self->{hub}->for_handover }) : (),
+        also  => $self->{server}->for_handover,
         aside => [ map { my %status = $_->for_handover; @{ $status{sockets} } } $self->{monitor}->listeners ],
         say   => {
             ticket_keys =>
