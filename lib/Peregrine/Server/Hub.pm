@@ -9,14 +9,10 @@ use Fcntl qw(F_SETFD FD_CLOEXEC);
 use Future;
 use Peregrine;
 use Peregrine::Handover;
-use Peregrine::Master;
 use Peregrine::Node;
-use Peregrine::Child;
+use Peregrine::Server::Beside;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
-
-# Seconds that the hub has to stop.
-use constant SHUTDOWN_S => 1;
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
 my @KEPT = qw(hub_join hub_end hub_lock);
@@ -85,44 +81,28 @@ sub stop_thread {
     return;
 }
 
-# Under a master of its own, which starts it again. `leave`: closes what the process must not have.
+# `leave`: closes what the process must not have.
 sub start_process {
     my ($self, $loop, $leave) = @_;
     weaken(my $weak = $self);
-    my ($heartbeat, $log) = ($self->{heartbeat}, $self->{log}->of('hub'));
-    my $master = $self->{master} = Peregrine::Master->new(
-        loop              => $loop,
-        log               => $log,
-        role              => 'hub',
-        count             => 1,
-        heartbeat_timeout => $heartbeat,
-        start_timeout     => $heartbeat,
-        stop_timeout      => sub { SHUTDOWN_S + 1 },
-        run               => sub {
-            my ($record) = @_;
+    $self->{beside} = Peregrine::Server::Beside->start(
+        %{$self}{qw(log heartbeat)},
+        loop   => $loop,
+        role   => 'hub',
+        failed => 'there is no hub',
+        serve  => sub {
             $leave->();
             my $own_loop = $weak->{configuration}->make_loop;
-            my $server   = Peregrine::Server::Hub::Serving->new($weak, $own_loop);
-            my $process  = Peregrine::Child->new(
-                link              => $record->{link},
-                loop              => $own_loop,
-                server            => $server,
-                log               => $log,
-                heartbeat_timeout => $heartbeat,
-            );
-            return $process->serve;
+            return ($own_loop, Peregrine::Server::Hub::Serving->new($weak, $own_loop));
         },
     );
-    $master->start->on_fail(sub { $weak && $weak->{log}->error("there is no hub: $_[0]") })->retain;
     return;
 }
 
 sub stop_process {
-    my ($self, $loop) = @_;
-    my $master = $self->{master} or return Future->done;
-    return $master->stop->on_ready(sub {
-        $loop->later(sub { delete $self->{master} });
-    });
+    my ($self) = @_;
+    my $beside = delete $self->{beside} or return Future->done;
+    return $beside->stop;
 }
 
 # In the process of the hub: what Peregrine::Child and Peregrine::Process ask of a server.
@@ -169,7 +149,7 @@ Peregrine::Server::Hub - what brings messages from one interpreter to the others
 =head1 DESCRIPTION
 
 The option C<channels>. A server without workers runs the hub on a thread; beside workers it is a process of
-its own, under a L<Peregrine::Master>, which starts it again. Interpreters reach it by a socket that they have
+its own (L<Peregrine::Server::Beside>). Interpreters reach it by a socket that they have
 inherited (L<Peregrine::Node>).
 
 =head1 METHODS
@@ -197,7 +177,7 @@ The node of an interpreter.
 =head2 start_process, stop_process
 
     $hub->start_process($loop, sub { ... });
-    my $future = $hub->stop_process($loop);
+    my $future = $hub->stop_process;
 
 The function is called in the new process, and closes what that must not have.
 

@@ -10,9 +10,8 @@ use PAGI::Server::Banner;
 use Peregrine::Counters;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
-use Peregrine::Master;
+use Peregrine::Server::Beside;
 use Peregrine::Server::Configuration;
-use Peregrine::Child;
 use Scalar::Util qw(weaken);
 
 # Seconds between two signs of life of a loop.
@@ -180,40 +179,25 @@ sub start_process {
     my ($self, $loop, @places) = @_;
     $self->{listeners} or return;
     $self->_tell;
-    my ($heartbeat, $log) = ($self->{heartbeat}, $self->{log}->of('status'));
     weaken(my $weak = $self);
-    my $master = $self->{master} = Peregrine::Master->new(
-        loop              => $loop,
-        log               => $log,
-        role              => 'status',
-        count             => 1,
-        heartbeat_timeout => $heartbeat,
-        start_timeout     => $heartbeat,
-        stop_timeout      => sub { SHUTDOWN_S + 1 },
-        run               => sub {
-            my ($record) = @_;
+    $self->{beside} = Peregrine::Server::Beside->start(
+        %{$self}{qw(log heartbeat)},
+        loop   => $loop,
+        role   => 'status',
+        failed => 'status is not served',
+        serve  => sub {
             $_->close for @places;
             my $own_loop = $weak->{configuration}->make_loop;
-            return Peregrine::Child->new(
-                link              => $record->{link},
-                loop              => $own_loop,
-                server            => $weak->_instance($own_loop),
-                log               => $log,
-                heartbeat_timeout => $heartbeat,
-            )->serve;
+            return ($own_loop, $weak->_instance($own_loop));
         },
     );
-    $master->start->on_fail(sub { $weak && $weak->{log}->error("status is not served: $_[0]") })->retain;
     return;
 }
 
 sub stop_process {
-    my ($self, $loop) = @_;
-    my $master = $self->{master} or return Future->done;
-    return $master->stop->on_ready(sub {
-        $loop->later(sub { delete $self->{master} });
-        $self->leave_place;
-    });
+    my ($self) = @_;
+    my $beside = delete $self->{beside} or return Future->done;
+    return $beside->stop->on_ready(sub { $self->leave_place });
 }
 
 1;
@@ -264,7 +248,7 @@ Opens the sockets of the status; closes them, with the status; closes the copies
 =head2 start_process, stop_process
 
     $monitor->start_process($loop, @listeners);
-    my $future = $monitor->stop_process($loop);
+    my $future = $monitor->stop_process;
 
 The process closes those L<Peregrine::Listeners>.
 

@@ -363,11 +363,11 @@ sub end {
     my $stopping = $self->{stopping} = $loop->new_future;
     $self->{listeners}->close;
     # A program that takes over shows the status from now on; otherwise it is shown to the end.
-    my $status = $way eq 'retire'       ? $monitor->stop_process($loop) : undef;
-    my $engine = $self->{engine_master} ? $self->{engine_master}->$way  : Future->done;
+    my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
+    my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
     my $stopped =
-        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process($loop) })
-        ->then(sub { $self->{hub} ? $self->{hub}->stop_process($loop) : Future->done });
+        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process })
+        ->then(sub { $self->{hub} ? $self->{hub}->stop_process : Future->done });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
