@@ -150,10 +150,10 @@ sub _try {
         chance      => rand,
     );
     my $text = "$problem" =~ s/\s+\z//r;
+    $store->keep_state($name, { %$state, failures => $failures, next => int(time + $wait), error => $text });
     $self->_tell(error => "no certificate for @$names: $text"
             . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')
             . "; the next attempt is in ${\_in_words($wait)}");
-    $store->keep_state($name, { %$state, failures => $failures, next => int(time + $wait), error => $text });
     return time + $wait;
 }
 
