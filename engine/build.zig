@@ -4,6 +4,7 @@
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
+//!     zig build test-server test-package  those of the server, and of whole workers
 //!     zig build test-hub    the hub against hiredis and redis-server, where they are installed
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
@@ -110,7 +111,11 @@ fn addEngineTests(
 ) void {
     inline for (.{ "protocol", "io", "hub", "server", "native", "peregrine", "web" }) |name| {
         const tests = addTest(b, name, @field(layers, name), filters);
-        test_step.dependOn(&runOf(b, tests).step);
+        const run = &runOf(b, tests).step;
+        test_step.dependOn(run);
+        if (comptime std.mem.eql(u8, name, "server")) {
+            b.step("test-server", "Run the tests beside the code of server").dependOn(run);
+        }
         if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
     }
 
@@ -126,7 +131,9 @@ fn addEngineTests(
     chosen.addOption(bool, "is_this_machine", target.query.cpu_model == .native);
     package.addOptions("chosen", chosen);
     const package_tests = addTest(b, "package", package, filters);
-    test_step.dependOn(&runOf(b, package_tests).step);
+    const run_package = &runOf(b, package_tests).step;
+    test_step.dependOn(run_package);
+    b.step("test-package", "Run the tests of whole workers and servers").dependOn(run_package);
     programs.dependOn(&b.addInstallArtifact(package_tests, .{}).step);
 
     const wire = b.createModule(.{

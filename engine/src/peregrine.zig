@@ -83,7 +83,7 @@ pub const trace = server.trace;
 pub const Loan = server.Loan;
 pub const Config = server.Config;
 pub const api_limits = server.api_limits;
-/// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Worker.trustProxies`.
+/// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Clients.setTrust`.
 pub const Networks = server.Networks;
 pub const Trust = server.Trust;
 pub const ForwardedHeader = server.ForwardedHeader;

@@ -127,7 +127,7 @@ fn history(seed: u64, client_count: usize) !usize {
         try program.round();
         try program.act();
         // An accept that failed goes on when some time has passed; in the end, deadlines pass.
-        if (worker.accept_at != 0 or rounds > 300) worker.io.advance(1000);
+        if (worker.accepting.short_until != null or rounds > 300) worker.io.advance(1000);
     }
     worker.drain();
     try program.round();

@@ -166,7 +166,7 @@ test "accepted sockets send small packets at once unless told otherwise, and are
 fn isPaused(server: *Server) bool {
     switch (server.running) {
         inline else => |running| {
-            for (running.units) |*unit| if (unit.worker.accept_at != 0) return true;
+            for (running.units) |*unit| if (unit.worker.accepting.short_until != null) return true;
             for (running.acceptors) |*acceptor| if (acceptor.resume_at != 0) return true;
         },
     }

@@ -264,7 +264,7 @@ pub const EngineEnd = struct {
         if (end.host.hasGathered()) return false;
         if (end.hasUndelivered()) {
             if (end.events.awaitRoom() catch false) return false;
-        } else if (end.worker.parked.items.len > 0) {
+        } else if (end.worker.waiting.parked.items.len > 0) {
             if (end.events.awaitRelease(end.released) catch false) return false;
         }
         return true;
@@ -315,7 +315,7 @@ pub const EngineEnd = struct {
     /// Lets WebSockets look again whether they may go on when the application has read on. They wait while
     /// the application is behind, or has to answer their last messages.
     fn letGoOn(end: *EngineEnd) ring.Error!void {
-        if (end.worker.parked.items.len == 0 or end.isBehind()) return;
+        if (end.worker.waiting.parked.items.len == 0 or end.isBehind()) return;
         const released = try end.events.released();
         if (released == end.released) return;
         assert(released > end.released);
@@ -618,7 +618,7 @@ pub const EngineEnd = struct {
                 if (!exchange.awaitsRoom(end.worker.config.write_low_bytes)) {
                     return end.host.drained(end.worker, exchange);
                 }
-                end.worker.cork(exchange.lane);
+                end.worker.waiting.cork(exchange.lane);
             },
         }
     }

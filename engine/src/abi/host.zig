@@ -309,7 +309,7 @@ pub const Host = struct {
         reserved: usize,
     ) error{OutOfMemory}!*types.Event {
         assert(exchange.isHeard());
-        const kept = try batch.keepHead(head, exchange, &worker.client, local);
+        const kept = try batch.keepHead(head, exchange, &worker.clients.current, local);
         kept.route = exchange.route;
         kept.complete_us = worker.round_us;
         const wants_events = exchange.websocket == null and head.method != .HEAD and

@@ -67,10 +67,10 @@ pub export fn peregrine_trusted_proxies(
 
 fn setTrust(worker: *EngineWorker, proxies: ?[*:0]const u8, known: peregrine.ForwardedHeader) c_int {
     const text = proxies orelse {
-        worker.trustProxies(null);
+        worker.clients.setTrust(null);
         return Code.ok;
     };
-    worker.trustProxies(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
+    worker.clients.setTrust(.{ .networks = parse(text) catch |err| return codeOf(err), .header = known });
     return Code.ok;
 }
 

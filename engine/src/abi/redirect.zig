@@ -17,7 +17,7 @@ pub const Redirect = struct {
     /// TLS would be sent in circles: its word that the client has https counts, whether the proxy is
     /// trusted or not.
     pub fn concerns(worker: anytype, exchange: *const Exchange, head: *const Head) bool {
-        if (worker.client.secure or exchange.lane.peerAddress().len == 0) return false;
+        if (worker.clients.current.secure or exchange.lane.peerAddress().len == 0) return false;
         for (head.fields) |field| {
             const value = field.value(head.text);
             switch (field.id) {

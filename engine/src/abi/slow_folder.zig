@@ -108,7 +108,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             const worker = plan.worker;
             const half_closed = exchange.half_closed;
             exchange.unsilence();
-            worker.client = .of(exchange.lane, &worker.trust, &visit.head, &worker.client_text);
+            worker.clients.note(exchange.lane, &visit.head);
             const asides = &plan.host.asides;
             if (asides.answerFrom(plan.next, plan.host, worker, exchange, &visit.head)) return;
             plan.host.announce(worker, exchange, &visit.head);

@@ -96,7 +96,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             assert(worker == host.worker);
             const slot = host.calls.add() catch return worker.abort(exchange);
             const call = slot.item;
-            call.begin(slot.ticket, exchange, head, &worker.client, &worker.pool);
+            call.begin(slot.ticket, exchange, head, &worker.clients.current, &worker.pool);
             call.host = host;
             call.request.round_us = worker.round_us;
             call.response.link = &link;

@@ -224,7 +224,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Reads the lists of trusted proxies; what is wrong with one goes to the log.
         fn believeProxies(self: *Self, unit: *Unit) !void {
             if (self.config.trusted_proxies) |text| {
-                unit.worker.trustProxies(.{
+                unit.worker.clients.setTrust(.{
                     .networks = try self.networks(text),
                     .header = self.config.forwarded_header,
                 });

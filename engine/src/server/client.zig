@@ -58,6 +58,32 @@ pub const Client = struct {
     }
 };
 
+/// What a worker knows of the clients of requests: whose the present one is, and who is believed about it.
+pub const Clients = struct {
+    /// The client of the request that begins now. Its address may lie in `text`.
+    current: Client = .nobody,
+    /// The address that a proxy has named.
+    text: Transport.Text = .empty,
+    /// Proxies whose header fields about clients are believed; null: none.
+    trust: ?Trust = null,
+
+    /// A request begins, or its host is about to hear of it.
+    pub fn note(clients: *Clients, lane: *const Lane, head: *const Head) void {
+        clients.current = .of(lane, &clients.trust, head, &clients.text);
+    }
+
+    /// Believes these proxies from now on. The list becomes the worker's.
+    pub fn setTrust(clients: *Clients, trust: ?Trust) void {
+        if (clients.trust) |*before| before.networks.deinit();
+        clients.trust = trust;
+    }
+
+    /// Whether a peer at this address is believed.
+    pub fn trusts(clients: *const Clients, peer: *const io.Address) bool {
+        return if (clients.trust) |*trust| trust.networks.contains(peer) else false;
+    }
+};
+
 const Trail = proxy.forwarded.Trail;
 
 /// Reads the header fields of a request; several fields of a name are one list (RFC 9110 section 5.3).

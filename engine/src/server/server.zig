@@ -94,6 +94,7 @@ pub const CounterKind = counters.Kind;
 
 test {
     _ = @import("access_log.zig");
+    _ = @import("accepting.zig");
     _ = @import("admission.zig");
     _ = @import("alpn.zig");
     _ = @import("blockage.zig");
@@ -107,6 +108,7 @@ test {
     _ = @import("fault.zig");
     _ = @import("handshakes.zig");
     _ = @import("health.zig");
+    _ = @import("holdings.zig");
     _ = @import("host_word.zig");
     _ = @import("inbox.zig");
     _ = @import("incoming.zig");
@@ -118,6 +120,7 @@ test {
     _ = @import("networks.zig");
     _ = @import("outbox.zig");
     _ = @import("pool.zig");
+    _ = @import("relay.zig");
     _ = @import("relief.zig");
     _ = @import("repeat.zig");
     _ = @import("route.zig");
@@ -125,11 +128,12 @@ test {
     _ = @import("slab.zig");
     _ = @import("spread.zig");
     _ = @import("stall.zig");
+    _ = @import("storage.zig");
     _ = @import("timer.zig");
     _ = @import("transport.zig");
     _ = @import("trace.zig");
     _ = @import("tunnel.zig");
+    _ = @import("waiting.zig");
     _ = @import("websocket.zig");
     _ = @import("worker.zig");
-    _ = @import("worker/memory.zig");
 }

@@ -13,6 +13,7 @@ const Exchange = @import("exchange.zig").Exchange;
 const Lane = @import("lane.zig").Lane;
 const Multiplex = @import("multiplex.zig").Multiplex;
 const Output = @import("output.zig").Output;
+const Relaying = @import("relay.zig").Relaying;
 const Repeat = @import("repeat.zig").Repeat;
 const Share = @import("share.zig").Share;
 const Ticket = @import("slab.zig").Ticket;
@@ -103,28 +104,6 @@ pub const Transport = struct {
         lingering: struct { since: u64 },
         /// The socket is closed, the slot is about to be given back.
         closed,
-    };
-
-    /// A transport of a relay; the relay has two.
-    pub const Relaying = struct {
-        /// The transport that sends what this one receives.
-        other: Ticket,
-        flow: Flow,
-
-        /// The state of a relay in one word, because each idle connection pays for the largest phase.
-        pub const Flow = packed struct(u64) {
-            /// When a byte moved last, in either direction.
-            active_at: u61,
-            /// This transport is not read: the other one has to send its queue first.
-            full: bool = false,
-            /// The other one's peer has ended its sending side: ours ends when all is sent.
-            ending: enum(u2) { no, due, done } = .no,
-        };
-
-        /// A relay begins.
-        pub fn begin(other: Ticket, now: u64) Relaying {
-            return .{ .other = other, .flow = .{ .active_at = @intCast(now) } };
-        }
     };
 
     /// Prepares a slot for a socket that serves requests; it must not move afterwards.
@@ -254,7 +233,7 @@ pub const Transport = struct {
                     (lane.input.isEmpty() and exchange.inputComplete()),
                 .closing => unreachable, // the transport closes with its lane
             },
-            .relaying => |relaying| !relaying.flow.full and lane.sending != .ended,
+            .relaying => |relaying| !relaying.isFull() and lane.sending != .ended,
             .multiplexed => !lane.yielded and transport.wantsFrames(),
             .closed => false,
         };
@@ -272,7 +251,7 @@ pub const Transport = struct {
             .serving => transport.lane.expectedAt(config),
             .multiplexed => |streams| streams.deadline(transport, config),
             .lingering => |lingering| lingering.since + config.linger_ms,
-            .relaying => |relaying| Timer.after(relaying.flow.active_at, config.websocket_idle_ms),
+            .relaying => |relaying| Timer.after(relaying.activeAt(), config.websocket_idle_ms),
             .closing, .closed => Timer.never,
         };
         return switch (transport.out.state) {

@@ -78,15 +78,15 @@ const access_log = @import("access_log.zig");
 const AccessLog = access_log.AccessLog;
 const admission_file = @import("admission.zig");
 const Admission = admission_file.Admission;
+const Accepting = @import("accepting.zig").Accepting;
 const tls = @import("tls");
 const Bodies = @import("bodies.zig").Bodies;
 const Budget = @import("budget.zig").Budget;
-const client_file = @import("client.zig");
-const Client = client_file.Client;
-const Trust = client_file.Trust;
+const Clients = @import("client.zig").Clients;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Lane = @import("lane.zig").Lane;
+const Lanes = @import("lanes.zig").Lanes;
 const Counting = @import("counting.zig").Counting;
 const Demand = @import("demand.zig").Demand;
 const exchange_file = @import("exchange.zig");
@@ -103,13 +103,14 @@ const Pool = @import("pool.zig").Pool;
 const Relief = @import("relief.zig").Relief;
 const Share = @import("share.zig").Share;
 const slab = @import("slab.zig");
+const Storage = @import("storage.zig").Storage;
 const Stream = @import("stream.zig").Stream;
-const Spread = @import("spread.zig").Spread;
 const Ticket = slab.Ticket;
 const Troubles = @import("tally.zig").Troubles;
 const timer = @import("timer.zig");
 const trace = @import("trace.zig");
 const types = @import("types.zig");
+const Waiting = @import("waiting.zig").Waiting;
 const websocket_file = @import("websocket.zig");
 const WebSocket = websocket_file.WebSocket;
 const Reason = types.Reason;
@@ -154,19 +155,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         date: types.DateCache,
         /// Scratch for the head that is being parsed.
         head: Head,
-        /// The client of the request that begins now. `client_text`: its address, if a proxy has named it.
-        client: Client = .nobody,
-        client_text: Transport.Text = .empty,
-        /// Proxies whose header fields about clients are believed; null: none.
-        trust: ?Trust = null,
-        /// Lanes to look at before the next wait: queued output, or input that may go on.
-        corked: std.ArrayList(Ticket) = .empty,
-        /// Lanes that this round has no room for.
-        backlog: std.ArrayList(Ticket) = .empty,
-        /// WebSockets that wait for a host which is behind.
-        parked: std.ArrayList(Ticket) = .empty,
-        /// Scratch for going through one of the first two.
-        spare: std.ArrayList(Ticket) = .empty,
+        clients: Clients = .{},
+        /// Lanes that wait to be looked at.
+        waiting: Waiting = .{},
         budget: Budget = .{},
         inflations: Line = .{},
         /// The lane whose bytes are being parsed now: output that it queues is sent at the end of that, not
@@ -178,19 +169,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
         /// Whether `retire` was called.
         replaced: bool = false,
-        /// When accepting goes on after descriptors ran out; 0: it is not paused.
-        accept_at: u64 = 0,
-        /// Accepting is left to other workers, see `yieldAccepting`.
-        yields: bool = false,
-        /// The host leaves connections in the kernel's queues, see `pauseAccepting`.
-        paused: bool = false,
-        /// Counts connections beside workers that accept at the same sockets, in other processes for
-        /// instance, so that each gets as many.
-        spread: ?Spread = null,
+        /// Whether connections are accepted, and why they are not.
+        accepting: Accepting = .{},
         listeners: std.ArrayList(Listener),
         bodies: Bodies = .{},
-        /// The reader of files that are not in memory; null: there has been none.
-        storage: ?*io_layer.Storage = null,
+        /// The reader of files that are not in memory.
+        storage: Storage = .{},
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
         /// Troubles of which the log is told at most once a second.
@@ -258,14 +242,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             var it = w.lanes();
             while (it.next()) |lane| w.release(lane);
             gathering.closeSpool(w);
-            storing.closeStorage(w);
+            w.storage.deinit();
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
-            inline for (.{ &w.corked, &w.backlog, &w.spare, &w.parked }) |list| list.deinit(w.gpa);
+            w.waiting.deinit(w.gpa);
             for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
             w.listeners.deinit(w.gpa);
-            w.trustProxies(null);
+            w.clients.setTrust(null);
             w.scratch.deinit(w.gpa);
             if (w.shared) |shared| shared.destroy(w.gpa);
             w.transports.deinit();
@@ -276,7 +260,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.pool.deinit();
             w.admission.release();
             w.memory.leave();
-            accepting.leaveSockets(w);
+            w.accepting.leave();
             w.io.deinit();
             w.* = undefined;
         }
@@ -310,7 +294,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn addListener(w: *Self, id: u32) u32 {
             w.listeners.appendAssumeCapacity(.at(id, w.io.listenerAddress(id)));
-            if (w.isReluctant()) w.io.pauseAccept(id);
+            if (w.accepting.isReluctant()) w.io.pauseAccept(id);
             return @intCast(w.listeners.items.len - 1);
         }
 
@@ -336,7 +320,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         const health_part = @import("worker/health.zig").HealthPart(Self);
         const access_part = @import("worker/access.zig").Access(Self);
-        const accepting = @import("worker/accept.zig").Accept(Self);
+        const accepting_part = @import("worker/accept.zig").Accept(Self);
         const applying = @import("worker/apply.zig").Apply(Self);
         const counters_part = @import("worker/counting.zig").CountersPart(Self);
         const gathering = @import("worker/gathering.zig").Gathering(Self);
@@ -359,8 +343,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const secureListener = secure.secureListener;
         pub const proxyListener = proxied.proxyListener;
-        pub const trustProxies = proxied.trustProxies;
-        pub const adopt = accepting.adopt;
+        pub const adopt = accepting_part.adopt;
 
         pub const setBodyFolder = gathering.setBodyFolder;
         pub const dropIntake = gathering.drop;
@@ -412,116 +395,38 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- What the parts call of each other
 
-        pub const ask = live.ask;
-        pub const cork = turns.cork;
-        pub const corkBoth = turns.corkBoth;
-        pub const yield = turns.yield;
-        pub const park = turns.park;
         pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
-        pub const openConnection = accepting.open;
-        pub const admit = accepting.admit;
-        pub const begin = accepting.begin;
-        pub const yieldAccepting = accepting.yieldAccepting;
-        pub const pauseAccepting = accepting.pauseAccepting;
-        pub const isReluctant = accepting.isReluctant;
-        pub const takeUpAccepting = accepting.takeUpAccepting;
-        pub const isAwaited = accepting.isAwaited;
-        pub const shareSockets = accepting.shareSockets;
-        pub const acceptWaiting = accepting.acceptWaiting;
-        pub const noteAccepted = accepting.noteAccepted;
-        pub const noteClient = accepting.noteClient;
-        pub const noteServer = accepting.noteServer;
-        pub const expectHeader = proxied.expectHeader;
-        pub const receiveHeader = proxied.receiveHeader;
-        pub const gather = gathering.gather;
-        pub const gatherPiece = gathering.gatherPiece;
-        pub const gatherTrailers = gathering.gatherTrailers;
-        pub const gathered = gathering.gathered;
-        pub const expectUpload = uploading.expect;
-        pub const receive = input.receive;
+        pub const yieldAccepting = accepting_part.yieldAccepting;
+        pub const pauseAccepting = accepting_part.pauseAccepting;
+        pub const takeUpAccepting = accepting_part.takeUpAccepting;
+        pub const isAwaited = accepting_part.isAwaited;
+        pub const shareSockets = accepting_part.shareSockets;
+        pub const acceptWaiting = accepting_part.acceptWaiting;
         pub const pump = input.pump;
-        pub const giveContent = input.giveContent;
-        pub const trailersCame = input.trailersCame;
-        pub const bodyComplete = input.bodyComplete;
-        pub const beginRequest = input.begin;
-        pub const refuseRequest = input.refuseRequest;
         pub const beginStreams = streams.beginStreams;
-        pub const asksForStreams = streams.asksForStreams;
-        pub const pumpStreams = streams.pump;
-        pub const pumpStream = streams.pumpStream;
-        pub const pourStream = streams.pourStream;
         pub const sendStream = streams.sendStream;
-        pub const cutStream = streams.cutStream;
-        pub const sendFrames = streams.sendFrames;
-        pub const settleMultiplexed = streams.settleMultiplexed;
-        pub const queuedOnStream = streams.queuedOnStream;
-        pub const hasWaitedForOthers = streams.hasWaitedForOthers;
-        pub const withhold = streams.withhold;
-        pub const sayOnStream = streams.sayOnStream;
-        pub const announceEnd = streams.announceEnd;
-        pub const calmStreams = streams.calm;
-        pub const dissolveStreams = streams.dissolve;
         pub const refuse = input.refuse;
         pub const tellRefused = refusing.tellRefused;
         pub const tellOf = refusing.tellOf;
         pub const tellRefusal = refusing.tellOf;
         pub const sayRefusal = input.sayRefusal;
         pub const refusedBytes = input.refusedBytes;
-        pub const sayAlive = input.sayAlive;
         pub const attendMemory = shedding.attend;
-        pub const rejectedForMemory = shedding.rejected;
-        pub const turnAwayForMemory = shedding.turnAway;
         pub const sayLast = input.sayLast;
-        pub const intercept = health_part.intercept;
-        pub const noteBegin = access_part.noteBegin;
         pub const noteAnswer = access_part.noteAnswer;
-        pub const noteEnd = access_part.noteEnd;
         pub const noteRefusal = access_part.noteRefusal;
-        pub const noteTurnedAway = access_part.noteTurnedAway;
         pub const noteOutput = counters_part.noteOutput;
-        pub const countEnd = counters_part.countEnd;
-        pub const countEnding = counters_part.countEnding;
-        pub const peerEnded = input.peerEnded;
-        pub const laneEnded = input.laneEnded;
         pub const hasPeerLeft = input.hasPeerLeft;
         pub const cutShort = input.cutShort;
-        pub const queueRejection = accepting.queueRejection;
+        pub const queueRejection = accepting_part.queueRejection;
         pub const queued = output.queued;
-        pub const complete = output.complete;
-        pub const sendFramed = output.sendFramed;
-        pub const fileFailed = output.fileFailed;
-        pub const closeFile = storing.closeFile;
         pub const readable = storing.readable;
-        pub const readableOfStream = storing.readableOfStream;
-        pub const storageStalled = storing.storageStalled;
         pub const store = storing.store;
-        pub const goOn = output.goOn;
         pub const forget = output.forget;
-        pub const keepHead = output.keepHead;
         pub const send = output.send;
-        pub const sendPlain = output.sendPlain;
         pub const settle = output.settle;
-        pub const took = output.took;
-        pub const block = output.block;
-        pub const sendFailed = output.sendFailed;
-        pub const receiveSecure = secure.receive;
-        pub const unseal = secure.unseal;
-        pub const receiveHandshake = shaking.receive;
-        pub const sendSealed = secure.send;
-        pub const closeSocket = output.closeSocket;
-        pub const sendCloseNotify = secure.sendCloseNotify;
-        pub const refreshCertificates = secure.refresh;
-        pub const noteHandshake = live.noteHandshake;
-        pub const refuseHandshake = live.refuseHandshake;
-        pub const feedWebSocket = live.feedWebSocket;
-        pub const goOnWithMessage = live.goOnWithMessage;
         pub const relay = relaying.relay;
-        pub const relaySpeaks = relaying.hasSpoken;
-        pub const relayEnded = relaying.ended;
-        pub const settleRelay = relaying.settle;
-        pub const dropRelay = relaying.drop;
-        pub const leaveRelay = relaying.leave;
 
         // ---- The loop
 
@@ -535,10 +440,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
-            if (w.corked.items.len > 0) w.counting.stir(w.now);
+            if (w.waiting.corked.items.len > 0) w.counting.stir(w.now);
             turns.serveBacklog(w);
             turns.uncork(w);
-            accepting.comeBack(w);
+            accepting_part.comeBack(w);
             w.budget.proceed(w.config.round_bytes);
             const patience_ms = w.patience(timeout_ms);
             _ = try w.io.wait(if (@hasDecl(Host, "patience") and patience_ms != 0)
@@ -555,10 +460,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             shedding.attend(w);
             while (w.io.next()) |event| {
                 w.dispatch(event);
-                if (has_pushing and w.corked.items.len >= answers_together) turns.uncork(w);
+                if (has_pushing and w.waiting.corked.items.len >= answers_together) turns.uncork(w);
             }
             if (has_gathering) gathering.attend(w);
-            if (w.storage) |storage| storing.attend(w, storage);
+            if (w.storage.threads != null) storing.attend(w);
             live.advance(w);
             shaking.advance(w);
             w.expire();
@@ -576,7 +481,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Whether the next round brings requests that have come behind those that were answered in this
         /// one: their answers then leave together.
         pub fn goesOn(w: *Self) bool {
-            for (w.corked.items) |ticket| {
+            for (w.waiting.corked.items) |ticket| {
                 const lane = w.laneOf(ticket) orelse continue;
                 if (lane.mayGoOn()) return true;
             }
@@ -616,7 +521,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// Whether the worker has something to do at once.
         pub fn isUrgent(w: *const Self) bool {
-            if (w.corked.items.len > 0 or w.backlog.items.len > 0 or w.host.waiting()) return true;
+            if (w.waiting.isDue() or w.host.waiting()) return true;
             if (w.isEnding()) return true;
             return !w.handshakes.isEmpty() or w.inflations.first() != null;
         }
@@ -651,10 +556,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn nextDeadline(w: *const Self) ?u64 {
             var next = w.wheel.nextExpiry() orelse timer.Timer.never;
-            for ([_]u64{ w.accept_at, w.relief.due_at, w.counting.due_at }) |at| if (at != 0) {
+            for ([_]u64{ w.relief.due_at, w.counting.due_at }) |at| if (at != 0) {
                 next = @min(next, at);
             };
-            if (w.spread) |*spread| next = @min(next, spread.away_until orelse next);
+            if (w.accepting.lookAt()) |at| next = @min(next, at);
             return if (next == timer.Timer.never) null else next;
         }
 
@@ -662,11 +567,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (event != .woken) w.counting.stir(w.now);
             switch (event) {
                 .accepted => |accepted| w.adopt(
-                    accepting.listenerNumber(w, accepted.listener),
+                    accepting_part.listenerNumber(w, accepted.listener),
                     accepted.socket,
                     accepted.peer,
                 ),
-                .accept_failed => |failure| accepting.acceptFailed(w, failure.exhausted, failure.errno),
+                .accept_failed => |failure| accepting_part.acceptFailed(w, failure.exhausted, failure.errno),
                 .received => |received| if (w.transportAt(received.token)) |transport| {
                     w.noteReceived(transport, received.bytes);
                 },
@@ -715,23 +620,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return .{ .transports = w.transports.iterator(), .open_streams = w.open_streams.iterator() };
         }
 
-        pub const Lanes = struct {
-            transports: slab.Slab(Transport).Iterator,
-            open_streams: slab.Slab(Stream).Iterator,
-
-            /// The next lane, or null at the end.
-            pub fn next(it: *Lanes) ?*Lane {
-                if (it.transports.next()) |transport| return &transport.lane;
-                return if (it.open_streams.next()) |stream| &stream.lane else null;
-            }
-        };
-
         fn expire(w: *Self) void {
-            if (w.accept_at != 0 and w.now >= w.accept_at) {
-                w.accept_at = 0;
-                accepting.goOn(w);
-            }
-            accepting.comeBack(w);
+            accepting_part.comeBack(w);
             while (w.wheel.expire(w.now)) |due| {
                 const lane: *Lane = @alignCast(@fieldParentPtr("timer", due));
                 w.counting.stir(w.now);
@@ -739,7 +629,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 switch (lane.overdue(w.now, &w.config)) {
                     .not_yet => w.arm(lane),
                     .close => w.close(lane),
-                    .turn_away => accepting.reject(w, lane.transport, lane.input.unread()),
+                    .turn_away => accepting_part.reject(w, lane.transport, lane.input.unread()),
                     .refuse => input.refuseUnread(
                         w,
                         lane,
@@ -858,7 +748,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             };
             const phase = transport.phase;
             transport.leaveServing(.closed);
-            w.closeSocket(transport);
+            output.closeSocket(w, transport);
             if (phase == .relaying) relaying.leave(w, transport, phase.relaying.other);
         }
 
@@ -869,7 +759,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (lane.isStream()) return streams.release(w, .of(lane));
             const transport = lane.transport;
             if (transport.phase == .multiplexed) streams.drop(w, transport);
-            w.closeSocket(transport);
+            output.closeSocket(w, transport);
             lane.input.deinit(&w.pool);
             w.dropOutput(&transport.out.queue);
             if (transport.tunnel) |tunnel| {
@@ -879,12 +769,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.admission.leave(transport.entry);
             w.relays -= @intFromBool(transport.local);
             w.transports.remove(transport);
-            if (w.spread) |*spread| spread.publish(w.connectionCount());
+            w.accepting.publish(w.connectionCount());
         }
 
         /// Drops queued output that will not be sent.
         pub fn dropOutput(w: *Self, outbox: *Outbox) void {
-            outbox.discard(&w.pool, w);
+            outbox.discard(&w.pool, &w.storage);
         }
 
         /// Stops accepting, closes idle connections; the rest finish what they are at and close then. A
@@ -893,8 +783,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn drain(w: *Self) void {
             if (w.stopping == .draining or w.stopping == .stopped) return;
             if (w.stopping == .no) {
-                accepting.leaveSockets(w);
-                accepting.acceptWaiting(w);
+                w.accepting.leave();
+                accepting_part.acceptWaiting(w);
                 w.io.closeListeners();
             }
             w.stopping = .draining;
@@ -918,7 +808,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                         w.settle(lane);
                     } else w.drainLane(lane),
                     .relaying => relaying.goAway(w, transport),
-                    .multiplexed => |multiplex| w.announceEnd(transport, multiplex),
+                    .multiplexed => |multiplex| streams.announceEnd(w, transport, multiplex),
                     .closing, .lingering, .closed => {},
                 }
             }
@@ -937,14 +827,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// which `endWebSockets` and `drain` hasten.
         pub fn retire(w: *Self) void {
             if (w.stopping != .no) return;
-            accepting.leaveSockets(w);
+            w.accepting.leave();
             w.io.closeListeners();
             w.stopping = .retiring;
             w.replaced = true;
             const now = w.io.now();
             var it = w.transports.iterator();
             while (it.next()) |transport| {
-                if (transport.multiplex()) |multiplex| w.announceEnd(transport, multiplex);
+                if (transport.multiplex()) |multiplex| streams.announceEnd(w, transport, multiplex);
                 transport.replace(now);
                 if (transport.phase != .closed) w.arm(&transport.lane);
             }
@@ -987,7 +877,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (!w.isEnding()) return;
             w.stopping = .stopped;
             counters_part.lookAround(w);
-            accepting.tellRest(w);
+            accepting_part.tellRest(w);
             access_part.endAccessLog(w);
             w.host.stopped(w);
         }

@@ -178,7 +178,7 @@ fn play(comptime Host: type, seed: u64) !void {
         worker.invariants();
         if (scene.jump_ms > 0) worker.io.advance(random.uintLessThan(u64, scene.jump_ms));
         // An accept that failed goes on when some time has passed.
-        if (worker.accept_at != 0) worker.io.advance(1);
+        if (worker.accepting.short_until != null) worker.io.advance(1);
     }
     const has_stopped = host.has_stopped;
     const faithful = try judge(actors, &scene, actors.len - worker.stats.accepted, has_stopped);

@@ -14,6 +14,11 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that take connections in.
 pub fn Accept(comptime W: type) type {
     return struct {
+        const access_part = @import("access.zig").Access(W);
+        const memory_part = @import("memory.zig").Shedding(W);
+        const proxied_part = @import("proxied.zig").Proxied(W);
+        const secure_part = @import("secure.zig").Secure(W);
+
         /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with
         /// this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
@@ -33,7 +38,7 @@ pub fn Accept(comptime W: type) type {
                 &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*),
             );
             if (w.listeners.items[listener].proxies) |*proxies| {
-                return w.expectHeader(transport, proxies, &from);
+                return proxied_part.expectHeader(w, transport, proxies, &from);
             }
             if (admit(w, transport, &from)) begin(w, transport);
         }
@@ -46,14 +51,14 @@ pub fn Accept(comptime W: type) type {
             else if (w.memory.full) .memory else .no;
             transport.surplus = surplus;
             if (context) |tls| {
-                w.refreshCertificates(tls);
+                secure_part.refresh(w, tls);
                 const tunnel = Tunnel.create(w.gpa, tls, alpn.offered(&w.config)) catch
                     return w.close(&transport.lane);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
                 transport.tunnel = tunnel;
                 transport.phase = .{ .handshake = .{ .since = w.now } };
             } else if (surplus != .no and !w.health.isSet()) return reject(w, transport, "");
-            if (surplus == .no) w.noteAccepted();
+            if (surplus == .no) noteAccepted(w);
             switch (w.stopping) {
                 .no => {},
                 .retiring, .leaving => transport.replace(w.now),
@@ -72,7 +77,7 @@ pub fn Accept(comptime W: type) type {
         /// closing the listeners would reset them. While accepting is paused there is no application that
         /// would answer; another process with the same sockets may have one.
         pub fn acceptWaiting(w: *W) void {
-            if (!@hasDecl(W.IoType, "acceptWaiting") or w.paused) return;
+            if (!@hasDecl(W.IoType, "acceptWaiting") or w.accepting.paused) return;
             for (w.listeners.items, 0..) |*listener, number| {
                 const id = listener.id orelse continue;
                 // While more connections come than leave, some are turned away.
@@ -160,7 +165,7 @@ pub fn Accept(comptime W: type) type {
 
         /// Notes the client's address, and whether the client is a trusted proxy.
         pub fn noteClient(w: *W, transport: *Transport, client: *const io_layer.Address) void {
-            transport.trusted = if (w.trust) |*trust| trust.networks.contains(client) else false;
+            transport.trusted = w.clients.trusts(client);
             note(&transport.peer_text, &transport.peer_port, client);
         }
 
@@ -195,7 +200,7 @@ pub fn Accept(comptime W: type) type {
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, lane: *Lane, raw: []const u8) error{OutOfMemory}!void {
             const transport = lane.transport;
-            const refusal = if (transport.surplus == .memory) w.rejectedForMemory() else blk: {
+            const refusal = if (transport.surplus == .memory) memory_part.rejected(w) else blk: {
                 noteRejected(w, transport.number, transport.peer_text.slice());
                 break :blk at_capacity;
             };
@@ -217,7 +222,7 @@ pub fn Accept(comptime W: type) type {
             const place = &w.listeners.items[listener];
             // Nothing can be said before a handshake.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
-            w.noteTurnedAway(client, place.address.port() orelse 0, w.numbers, at_capacity);
+            access_part.noteTurnedAway(w, client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [early.response_bytes_max]u8 = undefined;
             // No connection has this token, so the io's events of the socket are dropped.
             const nobody = @backingInt(Ticket.none);
@@ -282,71 +287,37 @@ pub fn Accept(comptime W: type) type {
 
         /// Leaves accepting to other workers at the same sockets, until `takeUpAccepting`.
         pub fn yieldAccepting(w: *W) void {
-            if (w.yields) return;
-            w.yields = true;
-            stopAccepting(w);
+            if (w.accepting.setYields(true)) pauseAll(w);
         }
 
         /// Accepts again, unless the host has paused accepting.
         pub fn takeUpAccepting(w: *W) void {
-            if (!w.yields) return;
-            w.yields = false;
-            beginAccepting(w);
+            if (w.accepting.setYields(false)) goOn(w);
         }
 
         /// The host leaves connections in the kernel's queues until it calls this with false, also at
         /// listeners that are added meanwhile.
         pub fn pauseAccepting(w: *W, paused: bool) void {
-            if (w.paused == paused) return;
-            w.paused = paused;
-            if (paused) stopAccepting(w) else beginAccepting(w);
-        }
-
-        /// Whether connections are left to others or to a later moment, whatever their number.
-        pub fn isReluctant(w: *const W) bool {
-            return w.yields or w.paused;
-        }
-
-        fn stopAccepting(w: *W) void {
-            if (w.spread) |*spread| spread.setYields(true);
-            pauseAll(w);
-        }
-
-        fn beginAccepting(w: *W) void {
-            if (isReluctant(w)) return;
-            if (w.spread) |*spread| spread.setYields(false);
-            goOn(w);
+            if (!w.accepting.setPaused(paused)) return;
+            if (paused) pauseAll(w) else goOn(w);
         }
 
         /// Connections are spread evenly over the workers that accept at the same sockets. This worker has
         /// the place with this number in their table (spread.zig) until it stops.
         pub fn shareSockets(w: *W, table: []u64, number: usize) void {
-            assert(w.spread == null);
-            if (w.stopping != .no) return;
-            w.spread = .init(table, number);
-            w.spread.?.yields = isReluctant(w);
-            w.spread.?.publish(w.connectionCount());
-        }
-
-        /// Accepts no more at sockets that others have as well.
-        pub fn leaveSockets(w: *W) void {
-            if (w.spread) |*spread| spread.leave();
-            w.spread = null;
+            if (w.stopping == .no) w.accepting.share(table, number, w.connectionCount());
         }
 
         /// A connection was accepted: the next one may be another worker's.
         fn giveWay(w: *W) void {
-            const spread = if (w.spread) |*spread| spread else return;
-            spread.publish(w.connectionCount());
-            if (spread.away_until != null or spread.mayGoOn(w.now)) return;
-            pauseAll(w);
+            if (!w.accepting.mayGoOn(w.connectionCount(), w.now)) pauseAll(w);
         }
 
-        /// Once a round: a worker that has left the sockets to others may take its turn again.
+        /// Once a round: accepting goes on if the time for that has come.
         pub fn comeBack(w: *W) void {
-            const spread = if (w.spread) |*spread| spread else return;
-            if (spread.away_until == null or !spread.mayReturn(w.now)) return;
-            spread.returned(isAwaited(w));
+            if (w.accepting.endsShortage(w.now)) goOn(w);
+            if (!w.accepting.mayReturn(w.now)) return;
+            w.accepting.returned(isAwaited(w));
             goOn(w);
         }
 
@@ -355,11 +326,10 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// Accepting is paused no longer, unless there is another reason for that.
-        pub fn goOn(w: *W) void {
-            if (isReluctant(w) or w.accept_at != 0) return;
-            if (w.spread) |*spread| if (spread.away_until != null) return;
+        fn goOn(w: *W) void {
+            if (!w.accepting.isOpen()) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
-                w.accept_at = w.now + w.config.accept_pause_ms;
+                _ = w.accepting.runShort(w.now + w.config.accept_pause_ms);
             };
         }
 
@@ -372,9 +342,7 @@ pub fn Accept(comptime W: type) type {
 
         /// The io has paused accepting: it goes on after a pause.
         pub fn acceptFailed(w: *W, exhausted: bool, errno: u16) void {
-            const first = w.accept_at == 0;
-            w.accept_at = w.now + w.config.accept_pause_ms;
-            if (!first) return;
+            if (!w.accepting.runShort(w.now + w.config.accept_pause_ms)) return;
             if (exhausted) cutLingering(w);
             const others = w.troubles.accepting.add(w.now) orelse return;
             var buffer: [192]u8 = undefined;

@@ -11,6 +11,8 @@ const Exchange = @import("../exchange.zig").Exchange;
 /// The part for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
+        const counting_part = @import("counting.zig").CountersPart(W);
+
         /// From now on every request that is answered and has begun under a log gets a line here, in the
         /// format that it began under; null: none does. On an error nothing has changed; `fault` and `errno`
         /// as in AccessLog.open.
@@ -31,10 +33,10 @@ pub fn Access(comptime W: type) type {
             if (w.access) |*log| log.reopen();
         }
 
-        /// A request whose head is in `w.head` and whose client is `w.client` begins.
+        /// A request whose head is in `w.head` and whose client is `w.clients` begins.
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
             const log = if (w.access) |*log| log else return;
-            const subject = subjectOf(exchange.lane, w.client.address, &w.head, "");
+            const subject = subjectOf(exchange.lane, w.clients.current.address, &w.head, "");
             exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, &log.shared.format));
         }
 
@@ -46,7 +48,7 @@ pub fn Access(comptime W: type) type {
 
         /// An exchange ends, whatever the way: the one hook on the way of every request.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
-            if (w.counting.counters) |counters| w.countEnd(counters, exchange);
+            if (w.counting.counters) |counters| counting_part.countEnd(w, counters, exchange);
             const entry = exchange.log orelse return;
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
@@ -72,7 +74,7 @@ pub fn Access(comptime W: type) type {
 
         /// A request is refused before it became an exchange; `raw`: its bytes that have come, from the
         /// request line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
-        /// `w.client`.
+        /// `w.clients`.
         pub fn noteRefusal(
             w: *W,
             lane: *Lane,
@@ -91,8 +93,8 @@ pub fn Access(comptime W: type) type {
             else
                 early.glimpse(raw, &w.limits, &w.head);
             if (has_head) {
-                w.client = .of(lane, &w.trust, &w.head, &w.client_text);
-                subject.peer = w.client.address;
+                w.clients.note(lane, &w.head);
+                subject.peer = w.clients.current.address;
                 subject.head = &w.head;
             }
             const waited_ms = if (lane.headSince()) |since| w.now -| since else 0;

@@ -8,6 +8,9 @@ const trace = @import("../trace.zig");
 /// The methods of a worker that take commands.
 pub fn Apply(comptime W: type) type {
     return struct {
+        const output_part = @import("output.zig").Output(W);
+        const relay_part = @import("relay.zig").Relaying(W);
+
         /// Why a command was not taken. Nothing has changed, neither on the wire nor in the exchange.
         pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError ||
             W.CloseError || W.RelayError || error{
@@ -35,7 +38,7 @@ pub fn Apply(comptime W: type) type {
             trace.command(exchange, command);
             switch (command) {
                 .start => |start| {
-                    if (exchange.relay != .none and w.relaySpeaks(exchange)) return error.Gone;
+                    if (exchange.relay != .none and relay_part.hasSpoken(w, exchange)) return error.Gone;
                     return w.start(exchange, start);
                 },
                 .body => |body| {
@@ -69,7 +72,7 @@ pub fn Apply(comptime W: type) type {
                 ),
                 .flow => |flow| try w.setFlow(exchange, flow),
                 .idle_limit => |milliseconds| w.setIdleLimit(exchange, milliseconds),
-                .keep_head => |keeps| w.keepHead(exchange, keeps),
+                .keep_head => |keeps| output_part.keepHead(w, exchange, keeps),
                 .repeat => |repeat| try w.setRepeat(exchange, repeat.bytes, repeat.interval_ms),
                 .relay => |relay| switch (relay) {
                     .offer => |fd| try w.offerRelay(exchange, fd),

@@ -90,7 +90,7 @@ pub fn Gathering(comptime W: type) type {
             text: *Transport.Text,
         ) ?io_layer.Address {
             const lane = exchange.lane;
-            const client: Client = .of(lane, &w.trust, &intake.head, text);
+            const client: Client = .of(lane, &w.clients.trust, &intake.head, text);
             if (lane.transport.trusted and std.mem.eql(u8, client.address, lane.transport.peer_text.slice()))
                 return null;
             return io_layer.Address.parse(client.address, client.port) catch null;
@@ -117,7 +117,7 @@ pub fn Gathering(comptime W: type) type {
             exchange.unsilence();
             exchange.given_bytes = 0;
             w.admission.discharge(&intake.upload);
-            w.client = .of(exchange.lane, &w.trust, &intake.head, &w.client_text);
+            w.clients.note(exchange.lane, &intake.head);
             w.host.request(w, exchange, &intake.head);
             const left = w.find(ticket) orelse return;
             if (half_closed and left.isHeard()) w.host.halfClosed(w, left);

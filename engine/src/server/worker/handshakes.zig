@@ -6,6 +6,8 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that shake hands.
 pub fn Shaking(comptime W: type) type {
     return struct {
+        const secure_part = @import("secure.zig").Secure(W);
+
         /// Bytes of a handshake have come: they wait for their turn.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
             transport.lane.input.append(&w.pool, ciphertext) catch return w.close(&transport.lane);
@@ -26,7 +28,7 @@ pub fn Shaking(comptime W: type) type {
             var flight = transport.lane.input;
             transport.lane.input = .{};
             defer flight.deinit(&w.pool);
-            w.unseal(transport, transport.tunnel.?, flight.unread());
+            secure_part.unseal(w, transport, transport.tunnel.?, flight.unread());
         }
     };
 }

@@ -6,6 +6,8 @@ const Lane = @import("../lane.zig").Lane;
 /// The methods of a worker that has a health path.
 pub fn HealthPart(comptime W: type) type {
     return struct {
+        const input_part = @import("input.zig").Input(W);
+
         /// Requests with GET or HEAD for this path are answered with 200 and no host is told of them; empty:
         /// none is. Not logged, because they come all the time and say nothing. A connection over the limit
         /// of connections may ask as well.
@@ -29,7 +31,7 @@ pub fn HealthPart(comptime W: type) type {
                 lane,
                 .{ .status = 503, .detail = "The server is stopping." },
             );
-            if (lane.isStream()) return w.sayAlive(lane);
+            if (lane.isStream()) return input_part.sayAlive(w, lane);
             var space: [early.response_bytes_max]u8 = undefined;
             const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
             w.sayLast(lane, space[0..len]);

@@ -15,15 +15,27 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that read.
 pub fn Input(comptime W: type) type {
     return struct {
+        const access_part = @import("access.zig").Access(W);
+        const gathering_part = @import("gathering.zig").Gathering(W);
+        const health_part = @import("health.zig").HealthPart(W);
+        const memory_part = @import("memory.zig").Shedding(W);
+        const output_part = @import("output.zig").Output(W);
+        const proxied_part = @import("proxied.zig").Proxied(W);
+        const relay_part = @import("relay.zig").Relaying(W);
+        const secure_part = @import("secure.zig").Secure(W);
+        const streams_part = @import("streams.zig").Streams(W);
+        const upload_part = @import("upload.zig").Upload(W);
+        const websocket_part = @import("websocket.zig").Live(W);
+
         /// Bytes of a transport came.
         pub fn receive(w: *W, transport: *Transport, bytes: []u8) void {
-            if (transport.tunnel) |tunnel| return w.receiveSecure(transport, tunnel, bytes);
+            if (transport.tunnel) |tunnel| return secure_part.receive(w, transport, tunnel, bytes);
             switch (transport.phase) {
                 .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
                 .serving => pumpLane(w, &transport.lane, bytes),
-                .multiplexed => w.pumpStreams(transport, bytes),
+                .multiplexed => streams_part.pump(w, transport, bytes),
                 .relaying => w.relay(transport, bytes),
-                .proxy_header => w.receiveHeader(transport, bytes),
+                .proxy_header => proxied_part.receiveHeader(w, transport, bytes),
                 .handshake, .closed => unreachable,
             }
         }
@@ -31,8 +43,8 @@ pub fn Input(comptime W: type) type {
         /// Parses unread bytes of a lane, or frames of a transport, and hands events to the host until more
         /// bytes, the host or fairness are needed. `received`: bytes that are not yet part of the input.
         pub fn pump(w: *W, lane: *Lane, received: ?[]u8) void {
-            if (lane.isStream()) return w.pumpStream(.of(lane), received);
-            if (lane.transport.phase == .multiplexed) return w.pumpStreams(lane.transport, received);
+            if (lane.isStream()) return streams_part.pumpStream(w, .of(lane), received);
+            if (lane.transport.phase == .multiplexed) return streams_part.pump(w, lane.transport, received);
             pumpLane(w, lane, received);
         }
 
@@ -64,11 +76,11 @@ pub fn Input(comptime W: type) type {
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; its answer goes out together with queued output.
-                    if (!lane.out.queue.isEmpty()) w.cork(lane);
+                    if (!lane.out.queue.isEmpty()) w.waiting.cork(lane);
                     return w.arm(lane);
                 }
             } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {
-                return w.cork(lane); // a whole answer goes out with a few others'
+                return w.waiting.cork(lane); // a whole answer goes out with a few others'
             }
             if (w.send(lane)) w.settle(lane);
         }
@@ -86,18 +98,18 @@ pub fn Input(comptime W: type) type {
                     if (used == unread.len) break;
                     rounds += 1;
                     if (rounds > w.config.pipeline_pass_max) {
-                        w.yield(lane);
+                        w.waiting.yield(lane);
                         break;
                     }
                 }
                 // An end without further bytes is told at once: nothing would bring us back to it.
                 if (isOver(w, turn) and (used < unread.len or lane.holdsMessage())) {
-                    w.yield(lane);
+                    w.waiting.yield(lane);
                     break;
                 }
                 // A message that was held goes before further bytes.
                 if (lane.holdsMessage()) {
-                    if (!w.goOnWithMessage(lane)) break;
+                    if (!websocket_part.goOnWithMessage(w, lane)) break;
                     continue;
                 }
                 const step = single.feed(unread[used..], &w.head);
@@ -142,7 +154,7 @@ pub fn Input(comptime W: type) type {
             if (lane.websocket() == null) {
                 if (content.len == 0 or !lane.wantsInput()) return 0;
                 if (lane.isStream() and isOver(w, turn)) {
-                    w.yield(lane);
+                    w.waiting.yield(lane);
                     return 0;
                 }
                 bodyPiece(w, lane, content);
@@ -151,18 +163,18 @@ pub fn Input(comptime W: type) type {
             var taken: usize = 0;
             while (lane.wantsInput()) {
                 if (isOver(w, turn) and (taken < content.len or lane.holdsMessage())) {
-                    w.yield(lane);
+                    w.waiting.yield(lane);
                     break;
                 }
                 const websocket = lane.websocket() orelse break;
-                if (!w.feedWebSocket(lane, websocket, content[taken..], &taken)) break;
+                if (!websocket_part.feedWebSocket(w, lane, websocket, content[taken..], &taken)) break;
             }
             return taken;
         }
 
         /// A request has come, whose head is in `w.head`.
         pub fn begin(w: *W, lane: *Lane) void {
-            if (w.intercept(lane)) return;
+            if (health_part.intercept(w, lane)) return;
             if (w.head.https and !mayBringHttps(w, lane)) {
                 w.stats.refused += 1;
                 return refuseUnread(
@@ -172,7 +184,7 @@ pub fn Input(comptime W: type) type {
                     w.head.text,
                 );
             }
-            if (w.memory.full) return w.turnAwayForMemory(lane, w.head.text);
+            if (w.memory.full) return memory_part.turnAway(w, lane, w.head.text);
             const slot = w.exchanges.add() catch {
                 const refusal: Refusal = .{ .status = 503, .detail = "Out of memory." };
                 return refuseUnread(w, lane, refusal, w.head.text);
@@ -194,21 +206,21 @@ pub fn Input(comptime W: type) type {
             }
             lane.request_count +%= 1;
             w.stats.requests += 1;
-            w.client = .of(lane, &w.trust, &w.head, &w.client_text);
-            w.noteBegin(exchange);
+            w.clients.note(lane, &w.head);
+            access_part.noteBegin(w, exchange);
             trace.request(exchange, &w.head);
             if (w.head.upgrade) {
-                if (w.noteHandshake(exchange)) |refusal| {
-                    return w.refuseHandshake(lane, exchange, refusal);
+                if (websocket_part.noteHandshake(w, exchange)) |refusal| {
+                    return websocket_part.refuseHandshake(w, lane, exchange, refusal);
                 }
             }
             w.route(exchange);
             if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, lane)))
                 lane.session.closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
-            w.expectUpload(exchange);
+            upload_part.expect(w, exchange);
             const whole = W.demandOf(exchange).body == .whole;
-            if (whole and exchange.input != .complete) return w.gather(lane, exchange);
+            if (whole and exchange.input != .complete) return gathering_part.gather(w, lane, exchange);
             w.host.request(w, exchange, &w.head);
         }
 
@@ -235,7 +247,7 @@ pub fn Input(comptime W: type) type {
                     trace.content(exchange, .body, piece.len);
                     w.budget.charge(Budget.piece_bytes + piece.len);
                     if (W.intakeOf(exchange)) |intake| {
-                        return w.gatherPiece(lane, exchange, intake, piece);
+                        return gathering_part.gatherPiece(w, lane, exchange, intake, piece);
                     }
                     w.host.body(w, exchange, piece);
                 },
@@ -251,7 +263,7 @@ pub fn Input(comptime W: type) type {
         pub fn trailersCame(w: *W, lane: *Lane) void {
             const exchange = lane.current() orelse return;
             trace.content(exchange, .trailers, w.head.text.len);
-            if (W.intakeOf(exchange)) |intake| return w.gatherTrailers(lane, exchange, intake);
+            if (W.intakeOf(exchange)) |intake| return gathering_part.gatherTrailers(w, lane, exchange, intake);
             w.host.trailers(w, exchange, &w.head);
         }
 
@@ -261,17 +273,17 @@ pub fn Input(comptime W: type) type {
                 .exchange => |exchange| {
                     exchange.input = .complete;
                     trace.content(exchange, .end, 0);
-                    if (W.intakeOf(exchange)) |intake| return w.gathered(lane, exchange, intake);
+                    if (W.intakeOf(exchange)) |intake| return gathering_part.gathered(w, lane, exchange, intake);
                     w.host.bodyEnd(w, exchange);
                 },
-                .draining => w.goOn(lane),
+                .draining => output_part.goOn(w, lane),
                 .idle, .head, .closing => unreachable,
             }
         }
 
         /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
         pub fn refuseRequest(w: *W, lane: *Lane, refusal: Refusal, unread: []const u8) void {
-            if (w.asksForStreams(lane, unread)) {
+            if (streams_part.asksForStreams(w, lane, unread)) {
                 return w.beginStreams(lane.transport) catch w.close(lane);
             }
             // The request has its response, whose end waits for a window: there is nothing left to refuse.
@@ -348,7 +360,8 @@ pub fn Input(comptime W: type) type {
                 else
                     ""),
             };
-            const said = w.sayOnStream(
+            const said = streams_part.sayOnStream(
+                w,
                 lane,
                 refusal.status,
                 fields[0 .. 1 + @as(usize, @intFromBool(extras.retry_after_s != null))],
@@ -366,7 +379,7 @@ pub fn Input(comptime W: type) type {
                 .init("content-type", "text/plain"),
                 .init("cache-control", "no-store"),
             };
-            if (w.sayOnStream(lane, 200, &fields, "ok\n")) beginClosing(w, lane);
+            if (streams_part.sayOnStream(w, lane, 200, &fields, "ok\n")) beginClosing(w, lane);
         }
 
         /// Queues a whole response of the engine's own, and closes the connection in order.
@@ -449,7 +462,7 @@ pub fn Input(comptime W: type) type {
                 .multiplexed => w.fail(lane, .client_closed),
                 .proxy_header, .handshake, .lingering => w.close(lane),
                 .closing => w.settle(lane),
-                .relaying => w.relayEnded(transport),
+                .relaying => relay_part.ended(w, transport),
                 .serving, .closed => unreachable,
             }
         }
@@ -477,7 +490,7 @@ pub fn Input(comptime W: type) type {
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
                     if (awaits_accept or lacks_input) return breakOff(w, lane);
                     // The unread bytes may complete the request: the next look at them tells.
-                    if (!all_read and lane.wantsInput()) w.cork(lane);
+                    if (!all_read and lane.wantsInput()) w.waiting.cork(lane);
                     noteHalfClose(w, lane, all_read);
                 },
             }

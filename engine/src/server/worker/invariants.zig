@@ -9,14 +9,17 @@ pub fn Invariants(comptime W: type) type {
         /// Asserts what always holds when `poll` has returned.
         pub fn invariants(w: *W) void {
             assert(w.pumping == null);
+            w.waiting.invariants();
+            w.accepting.invariants();
+            w.storage.invariants();
             var exchanges: u32 = 0;
             var websockets: u32 = 0;
             var it = w.lanes();
             while (it.next()) |lane| {
                 lane.invariants();
                 assert(!lane.isClosed());
-                assert(lane.corked == contains(w.corked.items, lane.ticket));
-                assert(lane.yielded == contains(w.backlog.items, lane.ticket));
+                assert(lane.corked == contains(w.waiting.corked.items, lane.ticket));
+                assert(lane.yielded == contains(w.waiting.backlog.items, lane.ticket));
                 const exchange = lane.current() orelse continue;
                 assert(w.exchanges.get(exchange.ticket) == exchange);
                 exchanges += 1;

@@ -19,6 +19,12 @@ const Stream = @import("../stream.zig").Stream;
 /// The methods of a worker that answer and send.
 pub fn Output(comptime W: type) type {
     return struct {
+        const access_part = @import("access.zig").Access(W);
+        const relay_part = @import("relay.zig").Relaying(W);
+        const secure_part = @import("secure.zig").Secure(W);
+        const streams_part = @import("streams.zig").Streams(W);
+        const websocket_part = @import("websocket.zig").Live(W);
+
         /// The exchange of a ticket, or null when it has ended.
         pub fn find(w: *W, ticket: Ticket) ?*Exchange {
             const exchange = w.exchanges.get(ticket) orelse return null;
@@ -67,7 +73,7 @@ pub fn Output(comptime W: type) type {
                     const asks = parts.len > w.config.file_loop_bytes_max or parts.chain.isAsking();
                     parts.chain.setAsking(asks);
                     const taken = try exchange.write(&w.pool, content, place);
-                    if (taken and asks) w.withhold(exchange, parts.len);
+                    if (taken and asks) streams_part.withhold(w, exchange, parts.len);
                     if (!taken) w.dropOutput(parts.chain);
                 },
             }
@@ -79,7 +85,7 @@ pub fn Output(comptime W: type) type {
             asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
             const taken = try exchange.write(&w.pool, .{ .file = asking }, .{ .last = true });
             if (!taken) return io_layer.file.close(range.fd);
-            if (asking.asks) w.withhold(exchange, range.len);
+            if (asking.asks) streams_part.withhold(w, exchange, range.len);
         }
 
         /// The range of an open file from `offset` on, `length` bytes or all that there are.
@@ -117,8 +123,8 @@ pub fn Output(comptime W: type) type {
         /// (`sendStream`).
         pub fn sendNow(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
-            if (lane.isStream()) return w.corkBoth(lane);
-            if (w.pumping == lane) return w.cork(lane);
+            if (lane.isStream()) return w.waiting.corkBoth(lane);
+            if (w.pumping == lane) return w.waiting.cork(lane);
             if (lane.out.state == .open and !w.send(lane)) return;
             w.settle(lane);
         }
@@ -138,12 +144,12 @@ pub fn Output(comptime W: type) type {
         /// Asks for the next piece of the request body, or the next message of a WebSocket
         /// (`Incoming.Flow.demand`). Says `100 Continue` when the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
-            if (exchange.openWebSocket()) |websocket| return w.ask(exchange, websocket);
+            if (exchange.openWebSocket()) |websocket| return websocket_part.ask(w, exchange, websocket);
             const lane = exchange.lane;
             // Not `w.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
             try exchange.sayContinue(&w.pool);
-            w.corkBoth(lane);
+            w.waiting.corkBoth(lane);
         }
 
         /// Bytes queued and not yet with the kernel.
@@ -155,7 +161,7 @@ pub fn Output(comptime W: type) type {
         /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
-            if (lane.isStream()) return w.cutStream(exchange);
+            if (lane.isStream()) return streams_part.cutStream(w, exchange);
             // The peer sees a response that is cut short, not half a head; without memory it sees that.
             exchange.closeHead(&w.pool) catch {};
             w.forget(exchange);
@@ -179,8 +185,11 @@ pub fn Output(comptime W: type) type {
 
         /// A peer does not take its response.
         pub fn stalled(w: *W, lane: *Lane) void {
-            if (lane.out.queue.isReading()) return w.storageStalled(lane);
-            if (lane.isStream() and w.hasWaitedForOthers(.of(lane))) {
+            if (lane.out.queue.isReading()) {
+                const range = lane.out.queue.first.?.fileRange();
+                return fileFailed(w, lane, range, "was not read within write_ms");
+            }
+            if (lane.isStream() and streams_part.hasWaitedForOthers(w, .of(lane))) {
                 lane.out.state = .open; // the lane's output begins anew
                 return w.arm(lane);
             }
@@ -201,7 +210,7 @@ pub fn Output(comptime W: type) type {
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
             const lane = exchange.lane;
             exchange.active_at = w.now;
-            if (lane.isStream()) return w.queuedOnStream(exchange);
+            if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
             const much = lane.out.queue.bytes >= flush_bytes;
             if (lane.out.state == .open and much) {
                 if (!w.send(lane)) return .accepted; // the peer is gone, which the host was told
@@ -212,12 +221,12 @@ pub fn Output(comptime W: type) type {
                     if (lane.input.isEmpty() and lane.isFlushed()) {
                         w.settle(lane);
                     } else {
-                        w.cork(lane);
+                        w.waiting.cork(lane);
                     }
                 }
                 return .done;
             }
-            if (lane.out.state == .open) w.cork(lane);
+            if (lane.out.state == .open) w.waiting.cork(lane);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -248,14 +257,14 @@ pub fn Output(comptime W: type) type {
 
         /// Gives the slots of an exchange back; its ticket is stale from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
-            w.noteEnd(exchange);
+            access_part.noteEnd(w, exchange);
             trace.over(exchange);
             if (exchange.websocket) |websocket| {
                 websocket.deinit(&w.pool, w.compression.gpa, &w.inflations);
                 w.websockets.remove(websocket);
             }
             if (exchange.repeat) |repeat| repeat.destroy(w.gpa);
-            if (exchange.relay != .none) w.dropRelay(exchange);
+            if (exchange.relay != .none) relay_part.drop(w, exchange);
             if (W.intakeOf(exchange)) |intake| w.dropIntake(intake);
             if (@hasDecl(W.HostType, "forgotten")) w.host.forgotten(exchange);
             w.exchanges.remove(exchange);
@@ -270,7 +279,7 @@ pub fn Output(comptime W: type) type {
         /// Whether an open head stays when output leaves.
         pub fn keepHead(w: *W, exchange: *Exchange, keeps: bool) void {
             exchange.keeps_head = keeps;
-            if (!keeps) w.cork(exchange.lane);
+            if (!keeps) w.waiting.cork(exchange.lane);
         }
 
         /// Sends queued output of a lane: to the kernel, until that has had enough, or to the session that
@@ -285,17 +294,17 @@ pub fn Output(comptime W: type) type {
                 w.noteOutput(exchange);
             }
             if (lane.isStream()) {
-                w.pourStream(lane);
+                streams_part.pourStream(w, lane);
                 return true;
             }
             const transport = lane.transport;
-            if (transport.multiplex()) |multiplex| return w.sendFrames(transport, multiplex);
+            if (transport.multiplex()) |multiplex| return streams_part.sendFrames(w, transport, multiplex);
             return sendFramed(w, transport);
         }
 
         /// Hands framed output to the kernel, over TLS if the transport speaks it.
         pub fn sendFramed(w: *W, transport: *Transport) bool {
-            if (transport.tunnel) |tunnel| return w.sendSealed(transport, tunnel);
+            if (transport.tunnel) |tunnel| return secure_part.send(w, transport, tunnel);
             return sendPlain(w, transport);
         }
 
@@ -326,7 +335,7 @@ pub fn Output(comptime W: type) type {
                     if (left == 0) {
                         // The rest goes out in the next round, when the others had their turn.
                         block(w, transport);
-                        w.cork(&transport.lane);
+                        w.waiting.cork(&transport.lane);
                         return true;
                     }
                     var total: usize = 0;
@@ -387,12 +396,12 @@ pub fn Output(comptime W: type) type {
                     took(w, transport, len);
                     range.advance(len);
                     if (range.len == 0) {
-                        if (transport.out.queue.popFile(&w.pool)) |whole| w.closeFile(whole);
+                        if (transport.out.queue.popFile(&w.pool)) |whole| w.storage.closeFile(whole);
                         return .sent;
                     }
                     block(w, transport);
                     // The kernel has room, and tells of none.
-                    if (len == readable) w.cork(lane);
+                    if (len == readable) w.waiting.cork(lane);
                     return .waits;
                 },
                 .blocked => {
@@ -497,10 +506,10 @@ pub fn Output(comptime W: type) type {
             switch (transport.phase) {
                 .closed => return false,
                 .serving => return settleLane(w, &transport.lane),
-                .multiplexed => |multiplex| return w.settleMultiplexed(transport, multiplex),
+                .multiplexed => |multiplex| return streams_part.settleMultiplexed(w, transport, multiplex),
                 .closing => if (transport.isFlushed()) {
                     const all_said = if (transport.tunnel) |tunnel|
-                        w.sendCloseNotify(transport, tunnel)
+                        secure_part.sendCloseNotify(w, transport, tunnel)
                     else
                         true;
                     if (all_said) {
@@ -508,7 +517,7 @@ pub fn Output(comptime W: type) type {
                         return false;
                     }
                 },
-                .relaying => w.settleRelay(transport),
+                .relaying => relay_part.settle(w, transport),
                 .proxy_header, .handshake, .lingering => {},
             }
             return true;
@@ -524,18 +533,18 @@ pub fn Output(comptime W: type) type {
                         if (exchange.isSettled()) {
                             if (exchange.isHeard()) w.host.finished(w, exchange);
                             complete(w, lane, exchange);
-                            if (lane.mayGoOn()) w.cork(lane);
+                            if (lane.mayGoOn()) w.waiting.cork(lane);
                             w.settle(lane);
                             return false;
                         }
                     } else if (!tellProgress(w, exchange)) return false;
-                    if (lane.mayGoOn()) w.cork(lane);
+                    if (lane.mayGoOn()) w.waiting.cork(lane);
                 },
                 .idle => if (((w.stopping != .no and lane.transport.retiring == .no) or
                     lane.sending == .ended) and lane.input.isEmpty() and lane.isFlushed())
                 {
                     const all_said = if (lane.transport.tunnel) |tunnel|
-                        w.sendCloseNotify(lane.transport, tunnel)
+                        secure_part.sendCloseNotify(w, lane.transport, tunnel)
                     else
                         true;
                     if (all_said) {

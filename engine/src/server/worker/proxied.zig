@@ -4,13 +4,15 @@
 const proxy = @import("protocol").proxy;
 const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
-const Trust = @import("../client.zig").Trust;
 const Networks = @import("../networks.zig").Networks;
 const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that serve connections with a header before them.
 pub fn Proxied(comptime W: type) type {
     return struct {
+        const accept_part = @import("accept.zig").Accept(W);
+        const input_part = @import("input.zig").Input(W);
+
         /// Connections that come in at this listener from now on have to begin with a header, and to come
         /// from one of `proxies`: any other peer is cut, because a peer that may connect may claim any
         /// address. Null: no header. The worker takes the list over.
@@ -18,13 +20,6 @@ pub fn Proxied(comptime W: type) type {
             const slot = &w.listeners.items[listener].proxies;
             if (slot.*) |*before| before.deinit();
             slot.* = proxies;
-        }
-
-        /// Believes these proxies, when they connect from now on, what they say about clients in header
-        /// fields; null: none. The worker takes the list over.
-        pub fn trustProxies(w: *W, trust: ?Trust) void {
-            if (w.trust) |*before| before.networks.deinit();
-            w.trust = trust;
         }
 
         /// A connection has come in at a listener whose peers are proxies: their header comes first.
@@ -62,9 +57,9 @@ pub fn Proxied(comptime W: type) type {
                         phase.rest = header.rest;
                         if (header.ends) |ends| {
                             const client = addressOf(ends.source);
-                            w.noteClient(transport, &client);
-                            w.noteServer(transport, &addressOf(ends.destination));
-                            if (!w.admit(transport, &client)) return;
+                            accept_part.noteClient(w, transport, &client);
+                            accept_part.noteServer(w, transport, &addressOf(ends.destination));
+                            if (!accept_part.admit(w, transport, &client)) return;
                         }
                     },
                 }
@@ -74,10 +69,10 @@ pub fn Proxied(comptime W: type) type {
             if (phase.rest.? > 0) return;
             const ticket = transport.lane.ticket;
             transport.awaitRequest(w.now);
-            w.begin(transport);
+            accept_part.begin(w, transport);
             if (skipped == unread.len) return;
             // The connection may have been one too many.
-            if (w.transportOf(ticket)) |still| w.receive(still, unread[skipped..]);
+            if (w.transportOf(ticket)) |still| input_part.receive(w, still, unread[skipped..]);
         }
 
         /// Nothing can be answered before a header. One line a second, with the number of those that it

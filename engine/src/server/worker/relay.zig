@@ -1,6 +1,6 @@
 //! The part of a worker that gives an application the connection of a WebSocket handshake, to speak on it as
-//! it likes: PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig), the worker the
-//! other one, which is a connection of its own here (`Connection.local`).
+//! it likes (../relay.zig): PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig), the worker the
+//! other one, which is a connection of its own here (`Transport.local`).
 //!
 //! Until the first byte comes from the application, nothing has happened: the exchange can be answered as any
 //! other, which ends the offer. With that byte the exchange is over, and each of the two connections sends
@@ -15,6 +15,8 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that relay.
 pub fn Relaying(comptime W: type) type {
     return struct {
+        const accept_part = @import("accept.zig").Accept(W);
+
         /// Why there is no relay.
         pub const RelayError = error{
             /// The response has begun, the exchange has one already, or its connection is not its own.
@@ -34,7 +36,7 @@ pub fn Relaying(comptime W: type) type {
             if (!is_free) return error.OutOfOrder;
             if (w.connectionCount() >= w.connections_max) return error.OutOfMemory;
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
-            const local = w.openConnection(lane.transport.listener, socket) catch return error.OutOfMemory;
+            const local = accept_part.open(w, lane.transport.listener, socket) catch return error.OutOfMemory;
             w.relays += 1;
             w.numbers -%= 1; // both ends of a relay have the client's number in logs
             local.number = lane.transport.number;
@@ -64,10 +66,10 @@ pub fn Relaying(comptime W: type) type {
             const lane = &transport.lane;
             const other = w.transportOf(transport.phase.relaying.other) orelse return w.close(lane);
             if (other.phase != .relaying and !begin(w, transport, bytes)) return w.close(lane);
-            for ([_]*Transport{ transport, other }) |one| one.phase.relaying.flow.active_at = @intCast(w.now);
+            for ([_]*Transport{ transport, other }) |one| one.phase.relaying.noteActivity(w.now);
             other.out.queue.append(&w.pool, bytes) catch return w.fail(lane, .server_error);
-            transport.phase.relaying.flow.full = other.queuedBytes() >= w.config.write_high_bytes;
-            if (other.out.state == .open) w.cork(&other.lane);
+            transport.phase.relaying.setFull(other.queuedBytes() >= w.config.write_high_bytes);
+            if (other.out.state == .open) w.waiting.cork(&other.lane);
             w.arm(lane);
         }
 
@@ -91,7 +93,7 @@ pub fn Relaying(comptime W: type) type {
             client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.now) });
             if (lane.sending == .ended) endOther(w, client);
             w.arm(lane);
-            w.cork(&local.lane);
+            w.waiting.cork(&local.lane);
             return true;
         }
 
@@ -117,9 +119,7 @@ pub fn Relaying(comptime W: type) type {
         /// The client sends no more: the application reads that when it has read the rest.
         fn endOther(w: *W, client: *Transport) void {
             const other = w.transportOf(client.phase.relaying.other) orelse return;
-            if (other.phase.relaying.flow.ending != .no) return;
-            other.phase.relaying.flow.ending = .due;
-            w.cork(&other.lane);
+            if (other.phase.relaying.beginEnding()) w.waiting.cork(&other.lane);
         }
 
         /// The server stops: the application gets to end its connection in order.
@@ -130,20 +130,17 @@ pub fn Relaying(comptime W: type) type {
         /// Queued output for the client is sent, then the connection closes.
         fn closeClient(w: *W, client: *Transport) void {
             client.lane.beginClosing();
-            w.cork(&client.lane);
+            w.waiting.cork(&client.lane);
         }
 
         /// Output of a relay has moved.
         pub fn settle(w: *W, transport: *Transport) void {
             const relaying = &transport.phase.relaying;
-            if (relaying.flow.ending == .due and transport.isFlushed()) {
-                relaying.flow.ending = .done;
-                w.io.shutdownSend(transport.socket);
-            }
+            if (relaying.endsNow(transport.isFlushed())) w.io.shutdownSend(transport.socket);
             if (transport.queuedBytes() >= w.config.write_low_bytes) return;
             const other = w.transportOf(relaying.other) orelse return;
-            if (other.phase != .relaying or !other.phase.relaying.flow.full) return;
-            other.phase.relaying.flow.full = false;
+            if (other.phase != .relaying or !other.phase.relaying.isFull()) return;
+            other.phase.relaying.setFull(false);
             w.arm(&other.lane);
         }
 

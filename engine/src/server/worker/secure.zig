@@ -15,6 +15,11 @@ const Transport = @import("../transport.zig").Transport;
 /// The methods of a worker that serve connections over TLS.
 pub fn Secure(comptime W: type) type {
     return struct {
+        const handshakes_part = @import("handshakes.zig").Shaking(W);
+        const input_part = @import("input.zig").Input(W);
+        const output_part = @import("output.zig").Output(W);
+        const relay_part = @import("relay.zig").Relaying(W);
+        const streams_part = @import("streams.zig").Streams(W);
         const kernel_may_seal = @hasDecl(W.IoType, "sealInKernel");
 
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
@@ -95,7 +100,7 @@ pub fn Secure(comptime W: type) type {
 
         /// Ciphertext has come.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
-            if (transport.phase == .handshake) return w.receiveHandshake(transport, tunnel, ciphertext);
+            if (transport.phase == .handshake) return handshakes_part.receive(w, transport, tunnel, ciphertext);
             unseal(w, transport, tunnel, ciphertext);
         }
 
@@ -127,7 +132,7 @@ pub fn Secure(comptime W: type) type {
                         if (w.transportOf(ticket) == null) return;
                     },
                     .want_more => break,
-                    .closed => return w.peerEnded(transport, .eof),
+                    .closed => return input_part.peerEnded(w, transport, .eof),
                     .plain_http => return answerPlain(w, transport, tunnel, ciphertext),
                     .failed => |reason| return failed(w, transport, tunnel, reason),
                 }
@@ -136,7 +141,7 @@ pub fn Secure(comptime W: type) type {
                 return w.arm(&transport.lane);
             }
             // An answer will follow at once, and messages of the session (tickets) go with it.
-            if (transport.lane.current() != null) return w.cork(&transport.lane);
+            if (transport.lane.current() != null) return w.waiting.cork(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
@@ -172,8 +177,8 @@ pub fn Secure(comptime W: type) type {
             switch (transport.phase) {
                 .handshake => noteFailure(w, transport, reason),
                 .serving => if (transport.lane.current()) |exchange| w.endExchange(exchange, .protocol_error),
-                .relaying => |relaying| w.leaveRelay(transport, relaying.other),
-                .multiplexed => w.dissolveStreams(transport, .protocol_error),
+                .relaying => |relaying| relay_part.leave(w, transport, relaying.other),
+                .multiplexed => streams_part.dissolve(w, transport, .protocol_error),
                 else => {},
             }
             beginClosing(w, transport, tunnel);
@@ -224,8 +229,8 @@ pub fn Secure(comptime W: type) type {
                 if (left > 0 and !transport.out.queue.isReading()) continue;
                 if (transport.out.queue.isReading()) return true;
                 // The rest goes out in the next round, when the others had their turn.
-                w.block(transport);
-                w.cork(&transport.lane);
+                output_part.block(w, transport);
+                w.waiting.cork(&transport.lane);
                 return true;
             }
             transport.out.state = .open;
@@ -239,8 +244,8 @@ pub fn Secure(comptime W: type) type {
             const progress = drainWire(w, transport, tunnel);
             switch (progress) {
                 .sent => {},
-                .waits => w.block(transport),
-                .lost => _ = w.sendFailed(transport),
+                .waits => output_part.block(w, transport),
+                .lost => _ = output_part.sendFailed(w, transport),
             }
             return progress;
         }
@@ -266,7 +271,7 @@ pub fn Secure(comptime W: type) type {
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     };
-                    w.took(transport, sent);
+                    output_part.took(w, transport, sent);
                     tunnel.wire.consume(&w.pool, sent);
                     if (sent < total) return .waits;
                 },
@@ -281,13 +286,13 @@ pub fn Secure(comptime W: type) type {
             switch (sendRecords(w, transport, tunnel)) {
                 .sent => {},
                 .waits => return true,
-                .lost => return w.sendFailed(transport),
+                .lost => return output_part.sendFailed(w, transport),
             }
             if (!tunnel.session.isHandshakeDone()) {
                 transport.out.state = .open;
                 return true;
             }
-            if (!w.sendPlain(transport)) return false;
+            if (!output_part.sendPlain(w, transport)) return false;
             if (transport.out.state != .open or transport.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
@@ -297,7 +302,7 @@ pub fn Secure(comptime W: type) type {
             };
             return switch (sendRecords(w, transport, tunnel)) {
                 .sent, .waits => true,
-                .lost => w.sendFailed(transport),
+                .lost => output_part.sendFailed(w, transport),
             };
         }
 
@@ -316,13 +321,13 @@ pub fn Secure(comptime W: type) type {
                     switch (w.io.sendRecord(socket, bytes[0], bytes[record_head_bytes..end])) {
                         .sent => {},
                         .blocked => {
-                            w.block(transport);
+                            output_part.block(w, transport);
                             return .waits;
                         },
                         .failed => return .lost,
                         .end_of_file, .file_failed => unreachable,
                     }
-                    w.took(transport, end);
+                    output_part.took(w, transport, end);
                     tunnel.wire.consume(&w.pool, end);
                 },
             };
@@ -369,7 +374,7 @@ pub fn Secure(comptime W: type) type {
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
                     range.advance(len);
-                    if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.closeFile(whole);
+                    if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.storage.closeFile(whole);
                     return len;
                 },
             }
@@ -414,7 +419,7 @@ pub fn Secure(comptime W: type) type {
             };
             tunnel.wire.consume(&w.pool, sent);
             if (tunnel.wire.isEmpty()) return true;
-            w.block(transport);
+            output_part.block(w, transport);
             return false;
         }
 

@@ -26,6 +26,11 @@ const Stream = @import("../stream.zig").Stream;
 /// The methods of a worker that serve streams.
 pub fn Streams(comptime W: type) type {
     return struct {
+        const counting_part = @import("counting.zig").CountersPart(W);
+        const input_part = @import("input.zig").Input(W);
+        const output_part = @import("output.zig").Output(W);
+        const storage_part = @import("storage.zig").Storing(W);
+
         /// Memory that all transports with streams share; made with the first of them.
         pub const Shared = struct {
             config: Multiplexed.Config,
@@ -61,7 +66,7 @@ pub fn Streams(comptime W: type) type {
             transport.lane.needs_more = false;
             w.io.limitUnsent(transport.socket, unsent_bytes_max);
             if (w.stopping != .no or transport.retiring != .no) announceEnd(w, transport, multiplex);
-            w.cork(&transport.lane);
+            w.waiting.cork(&transport.lane);
         }
 
         /// The most unsent bytes that the kernel holds of a connection: they cannot be overtaken by content
@@ -133,7 +138,7 @@ pub fn Streams(comptime W: type) type {
             multiplex.noteReading(used, unread.len - used, w.now);
             multiplex.noteLingering(w.now);
             settleTouched(w, multiplex);
-            w.cork(lane);
+            w.waiting.cork(lane);
             w.arm(lane);
         }
 
@@ -149,7 +154,7 @@ pub fn Streams(comptime W: type) type {
             while (transport.wantsFrames()) {
                 const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
                 if (is_over and used < unread.len) {
-                    w.yield(lane);
+                    w.waiting.yield(lane);
                     break;
                 }
                 const step = session.feed(unread[used..], &w.head);
@@ -196,7 +201,7 @@ pub fn Streams(comptime W: type) type {
         fn beginRequest(w: *W, transport: *Transport, multiplex: *Multiplex, id: StreamId) void {
             const stream = open(w, transport, multiplex, id) orelse return;
             stream.touched = true;
-            w.beginRequest(&stream.lane);
+            input_part.begin(w, &stream.lane);
             // This is the last request, or one too many: the second GOAWAY has its time, whatever the peer
             // answers.
             const is_last = transport.surplus != .no or !multiplex.session.persists();
@@ -220,7 +225,7 @@ pub fn Streams(comptime W: type) type {
             const lane = &stream.lane;
             // A WebSocket needs both directions.
             if (lane.current()) |exchange| if (exchange.websocket != null) {
-                return w.laneEnded(lane);
+                return input_part.laneEnded(w, lane);
             };
             if (with_trailers) {
                 assert(stream.end == .open);
@@ -272,7 +277,7 @@ pub fn Streams(comptime W: type) type {
         fn takeContent(w: *W, stream: *Stream, content: []u8) usize {
             const lane = &stream.lane;
             lane.needs_more = false;
-            const taken = w.giveContent(lane, content, w.budget.turn(w.config.round_bytes));
+            const taken = input_part.giveContent(w, lane, content, w.budget.turn(w.config.round_bytes));
             if (taken == content.len and !lane.yielded) tellEnd(w, stream);
             // The rest is dropped where the lane is closing.
             return if (lane.phase == .closing) content.len else taken;
@@ -291,11 +296,11 @@ pub fn Streams(comptime W: type) type {
                     const storage = w.head.storage;
                     w.head = kept.head;
                     w.head.storage = storage;
-                    w.trailersCame(lane);
+                    input_part.trailersCame(w, lane);
                 },
                 .here => {
                     stream.end = .told;
-                    w.bodyComplete(lane);
+                    input_part.bodyComplete(w, lane);
                 },
             };
         }
@@ -309,7 +314,7 @@ pub fn Streams(comptime W: type) type {
                 stream.touched = false;
                 pauseIfPulled(w, &stream.lane);
                 pour(&stream.lane);
-                w.cork(&stream.lane);
+                w.waiting.cork(&stream.lane);
             }
         }
 
@@ -327,9 +332,9 @@ pub fn Streams(comptime W: type) type {
             refusal: Refusal,
         ) void {
             const known = streamOf(w, multiplex.session.ownerOf(id));
-            if (known) |stream| return w.refuseRequest(&stream.lane, refusal, "");
+            if (known) |stream| return input_part.refuseRequest(w, &stream.lane, refusal, "");
             const stream = open(w, transport, multiplex, id) orelse return;
-            w.refuseRequest(&stream.lane, refusal, w.head.text);
+            input_part.refuseRequest(w, &stream.lane, refusal, w.head.text);
         }
 
         /// A stream is over before its response.
@@ -349,7 +354,7 @@ pub fn Streams(comptime W: type) type {
             const multiplex = transport.multiplex() orelse return;
             pour(lane);
             revealFile(w, .of(lane));
-            if (transport.out.state == .open and multiplex.session.wantsToEmit()) w.cork(&transport.lane);
+            if (transport.out.state == .open and multiplex.session.wantsToEmit()) w.waiting.cork(&transport.lane);
         }
 
         /// Hands queued output of an exchange's stream to the kernel at once, as far as its turn has come and
@@ -382,20 +387,20 @@ pub fn Streams(comptime W: type) type {
         fn revealFile(w: *W, stream: *Stream) void {
             const view = &stream.lane.session.stream;
             if (view.session.withheld(view.stream) == 0 or stream.out.queue.isReading()) return;
-            view.session.reveal(view.stream, w.readableOfStream(&stream.lane));
+            view.session.reveal(view.stream, storage_part.readableOfStream(w, &stream.lane));
         }
 
         /// Acts on output of a stream that was queued, like `queued`.
         pub fn queuedOnStream(w: *W, exchange: *Exchange) W.Outcome {
             const lane = exchange.lane;
-            w.cork(&lane.transport.lane);
+            w.waiting.cork(&lane.transport.lane);
             if (exchange.isSettled()) {
-                w.complete(lane, exchange);
+                output_part.complete(w, lane, exchange);
                 if (w.pumping != lane) w.settle(lane);
                 return .done;
             }
             pour(lane);
-            w.cork(lane);
+            w.waiting.cork(lane);
             if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -411,7 +416,7 @@ pub fn Streams(comptime W: type) type {
                     w.fail(&transport.lane, .server_error);
                     return false;
                 };
-                if (!w.sendFramed(transport)) return false;
+                if (!output_part.sendFramed(w, transport)) return false;
                 if (transport.out.state != .open) return true;
                 noteFlushed(w, transport, multiplex);
                 if (!more) return true;
@@ -428,7 +433,7 @@ pub fn Streams(comptime W: type) type {
                 const exchange = flushingOf(stream) orelse continue;
                 if (stream.lane.isFlushed()) {
                     exchange.flushing = .due;
-                    w.cork(&stream.lane);
+                    w.waiting.cork(&stream.lane);
                 } else multiplex.flushing = true;
             }
         }
@@ -459,7 +464,7 @@ pub fn Streams(comptime W: type) type {
                 const emission = session.emit(&head, content_bytes_max) orelse return false;
                 if (emission.content == 0) {
                     try wire.append(&w.pool, head[0..emission.head]);
-                    if (streamOf(w, emission.owner)) |stream| w.cork(&stream.lane);
+                    if (streamOf(w, emission.owner)) |stream| w.waiting.cork(&stream.lane);
                     continue;
                 }
                 const stream = streamOf(w, emission.owner).?;
@@ -491,7 +496,7 @@ pub fn Streams(comptime W: type) type {
                     copy.cancel(&w.pool);
                     multiplex.session.takeBack(emission);
                     stream.file_failed = true;
-                    return w.cork(&stream.lane);
+                    return w.waiting.cork(&stream.lane);
                 };
                 copy.commit(len);
                 try wire.move(&w.pool, head, &copy, len);
@@ -506,7 +511,7 @@ pub fn Streams(comptime W: type) type {
                 exchange.active_at = w.now;
                 w.noteOutput(exchange);
             }
-            w.cork(&stream.lane);
+            w.waiting.cork(&stream.lane);
         }
 
         /// Copies the first bytes of a stream's queue, which are in files, or some of them.
@@ -524,7 +529,7 @@ pub fn Streams(comptime W: type) type {
                     if (len == 0) return error.FileFailed;
                     range.advance(len);
                     filled += len;
-                    if (range.len == 0) if (content.popFile(&w.pool)) |whole| w.closeFile(whole);
+                    if (range.len == 0) if (content.popFile(&w.pool)) |whole| w.storage.closeFile(whole);
                 },
             };
         }
@@ -552,7 +557,7 @@ pub fn Streams(comptime W: type) type {
                 w.settle(&transport.lane);
                 return false;
             }
-            if (transport.lane.mayGoOn()) w.cork(&transport.lane);
+            if (transport.lane.mayGoOn()) w.waiting.cork(&transport.lane);
             return true;
         }
 
@@ -594,7 +599,7 @@ pub fn Streams(comptime W: type) type {
                 w.close(lane);
                 return false;
             };
-            w.cork(&lane.transport.lane);
+            w.waiting.cork(&lane.transport.lane);
             return true;
         }
 
@@ -619,7 +624,7 @@ pub fn Streams(comptime W: type) type {
             multiplex.session.reset(stream.id(), .internal_error);
             multiplex.remove(stream, w.now);
             w.open_streams.remove(stream);
-            w.cork(&transport.lane);
+            w.waiting.cork(&transport.lane);
         }
 
         /// A stream ends before its response does, and its peer is told why.
@@ -643,7 +648,7 @@ pub fn Streams(comptime W: type) type {
             view.session.cut(view.stream, .internal_error);
             w.forget(exchange);
             lane.beginClosing();
-            w.corkBoth(lane);
+            w.waiting.corkBoth(lane);
             if (w.pumping == lane) return; // the lane's input is in use
             view.release(lane.input.unread().len);
             lane.input.deinit(&w.pool);
@@ -670,7 +675,7 @@ pub fn Streams(comptime W: type) type {
 
         fn forget(w: *W, transport: *Transport) void {
             const multiplex = transport.phase.multiplexed;
-            w.countEnding(multiplex);
+            counting_part.countEnding(w, multiplex);
             w.shared.?.held_bytes -= multiplex.memoryBytes();
             transport.lane.beginClosing();
             multiplex.destroy(w.gpa);
@@ -715,7 +720,7 @@ pub fn Streams(comptime W: type) type {
         pub fn announceEnd(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
             if (multiplex.announced_at == 0) multiplex.announced_at = w.now;
-            w.cork(&transport.lane);
+            w.waiting.cork(&transport.lane);
         }
 
         /// A deadline of a transport that carries streams has passed.
@@ -727,14 +732,14 @@ pub fn Streams(comptime W: type) type {
                     multiplex.session.endLingering();
                     multiplex.lingering_since = 0;
                     multiplex.noteLingering(w.now);
-                    w.cork(lane);
+                    w.waiting.cork(lane);
                     return w.arm(lane);
                 },
                 .last_streams => {
                     multiplex.announced_at = 0;
                     // The second GOAWAY, if the peer has not answered the first one.
                     if (!multiplex.session.persists()) multiplex.session.drain();
-                    w.cork(lane);
+                    w.waiting.cork(lane);
                     return w.arm(lane);
                 },
                 .end => {

@@ -94,7 +94,7 @@ pub fn Live(comptime W: type) type {
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.now;
-            w.corkBoth(exchange.lane);
+            w.waiting.corkBoth(exchange.lane);
             // Without memory for the close frame the WebSocket stays open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
@@ -169,7 +169,7 @@ pub fn Live(comptime W: type) type {
             }
             websocket.incoming.setFlow(.all);
             const lane = exchange.lane;
-            w.cork(lane);
+            w.waiting.cork(lane);
             if (w.pumping != lane) w.arm(lane);
         }
 
@@ -190,14 +190,14 @@ pub fn Live(comptime W: type) type {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
             websocket.setFlow(flow);
-            w.cork(exchange.lane);
+            w.waiting.cork(exchange.lane);
         }
 
         /// The host of an open WebSocket asks for its next message.
         pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
             websocket.incoming.ask();
             exchange.given_bytes = 0;
-            if (websocket.isReady()) w.cork(exchange.lane);
+            if (websocket.isReady()) w.waiting.cork(exchange.lane);
         }
 
         /// Ends the exchange when no byte moved in either direction for `idle_ms`; 0: never.
@@ -254,14 +254,14 @@ pub fn Live(comptime W: type) type {
                     const exchange = lane.phase.exchange;
                     if (hostOwesMessages(w, exchange)) {
                         // The host gets to answer them, and the end comes again when it has read on.
-                        w.park(lane);
+                        w.waiting.park(lane);
                         return false;
                     }
                     if (!websocket.postponed and w.isHostAtWork(exchange)) {
                         // Messages that came before it may not have been seen yet: the host gets to answer
                         // them, in this one round. What is left unread brings us back here.
                         websocket.postponed = true;
-                        w.yield(lane);
+                        w.waiting.yield(lane);
                         return false;
                     }
                     endWebSocket(w, lane, websocket);
@@ -291,7 +291,7 @@ pub fn Live(comptime W: type) type {
                 w.budget.takesMessage(message.bytes.len);
             if (takes and !is_behind) return deliver(w, lane, websocket, message, false);
             try websocket.incoming.hold(.{ .message = message.kind }, message.bytes, &w.pool);
-            if (is_behind) w.park(lane);
+            if (is_behind) w.waiting.park(lane);
             websocket.excusePong();
         }
 
@@ -305,7 +305,7 @@ pub fn Live(comptime W: type) type {
             const incoming = &websocket.incoming;
             if (w.isHostBehind(lane.phase.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
-                w.park(lane);
+                w.waiting.park(lane);
                 websocket.excusePong();
                 return true;
             }
@@ -340,14 +340,14 @@ pub fn Live(comptime W: type) type {
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
             if (w.isHostBehind(lane.phase.exchange)) {
-                w.park(lane);
+                w.waiting.park(lane);
                 return false;
             }
             switch (held) {
                 .nothing, .inflating => unreachable, // the caller has seen a message
                 .message => |kind| {
                     if (!w.budget.takesMessage(bytes.len)) {
-                        w.yield(lane);
+                        w.waiting.yield(lane);
                         return false;
                     }
                     incoming.held = .nothing;
@@ -392,7 +392,7 @@ pub fn Live(comptime W: type) type {
                 if (!inflation.begun and w.isHostBehind(exchange)) {
                     // The host is behind with its events: the message waits, compressed.
                     websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
-                    w.park(lane);
+                    w.waiting.park(lane);
                     continue;
                 }
                 exchange.active_at = w.now;
@@ -400,7 +400,7 @@ pub fn Live(comptime W: type) type {
                     w.fail(lane, .server_error);
                     continue;
                 };
-                if (websocket.incoming.held != .inflating) return w.cork(lane);
+                if (websocket.incoming.held != .inflating) return w.waiting.cork(lane);
             }
         }
 

@@ -30,7 +30,7 @@ pub fn check(pair: *Child) !void {
     if (engine.link.delivered < engine.host.taken().len) return error.EventsNotDelivered;
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
     if (pair.wakeup.raised.raw) return error.WakeupNotSeen;
-    if (engine.worker.parked.items.len > 0) return error.MessagesNotLetGoOn;
+    if (engine.worker.waiting.parked.items.len > 0) return error.MessagesNotLetGoOn;
 }
 
 /// The worker has stopped, and all events were read.
@@ -64,9 +64,9 @@ pub fn describe(pair: *Child) void {
         print("{s}: {d} written, {d} read, {d} given back\n", .{ name, written, read, reader.released });
     }
     print("worker: {d} corked, {d} in the backlog, {d} parked, readable {}, urgent {}, {d} pauses\n", .{
-        worker.corked.items.len,
-        worker.backlog.items.len,
-        worker.parked.items.len,
+        worker.waiting.corked.items.len,
+        worker.waiting.backlog.items.len,
+        worker.waiting.parked.items.len,
         worker.io.readable(),
         worker.isUrgent(),
         engine.pauses,

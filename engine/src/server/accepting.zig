@@ -1,0 +1,159 @@
+//! Whether a worker accepts connections, and why it does not: its host has paused it, other workers at the
+//! same sockets are to accept, or the process has no descriptors left. Does not know: sockets, listeners, and
+//! what becomes of a connection (worker/accept.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const Spread = @import("spread.zig").Spread;
+
+/// The reasons of one worker. They are independent: a worker accepts when none is left.
+pub const Accepting = struct {
+    /// When accepting goes on after descriptors ran out; null: they have not.
+    short_until: ?u64 = null,
+    /// Accepting is left to other workers, because this worker's application is at one event for long.
+    yields: bool = false,
+    /// The host leaves connections in the kernel's queues.
+    paused: bool = false,
+    /// Others accept at the same sockets, in other processes for instance, and get as many connections.
+    spread: ?Spread = null,
+
+    /// Whether connections are left to others or to a later moment, whatever their number.
+    pub fn isReluctant(accepting: *const Accepting) bool {
+        return accepting.yields or accepting.paused;
+    }
+
+    /// Whether no reason is left.
+    pub fn isOpen(accepting: *const Accepting) bool {
+        if (accepting.isReluctant() or accepting.short_until != null) return false;
+        return if (accepting.spread) |*spread| spread.away_until == null else true;
+    }
+
+    /// Accepting is left to other workers, or no longer. False: it was so already.
+    pub fn setYields(accepting: *Accepting, yields: bool) bool {
+        if (accepting.yields == yields) return false;
+        accepting.yields = yields;
+        accepting.tellOthers();
+        return true;
+    }
+
+    /// The host pauses accepting, or no longer. False: it was so already.
+    pub fn setPaused(accepting: *Accepting, paused: bool) bool {
+        if (accepting.paused == paused) return false;
+        accepting.paused = paused;
+        accepting.tellOthers();
+        return true;
+    }
+
+    fn tellOthers(accepting: *Accepting) void {
+        if (accepting.spread) |*spread| spread.setYields(accepting.isReluctant());
+        accepting.invariants();
+    }
+
+    /// Descriptors ran out, or may have. False: they had already.
+    pub fn runShort(accepting: *Accepting, until: u64) bool {
+        const first = accepting.short_until == null;
+        accepting.short_until = until;
+        accepting.invariants();
+        return first;
+    }
+
+    /// Whether the pause of accepting that began with `runShort` ends now.
+    pub fn endsShortage(accepting: *Accepting, now: u64) bool {
+        if (now < accepting.short_until orelse return false) return false;
+        accepting.short_until = null;
+        return true;
+    }
+
+    // ---- Workers at the same sockets
+
+    /// From now on, connections are spread evenly over the workers that have a place in this table.
+    pub fn share(accepting: *Accepting, table: []u64, number: usize, connections: u32) void {
+        assert(accepting.spread == null);
+        accepting.spread = .init(table, number);
+        accepting.spread.?.yields = accepting.isReluctant();
+        accepting.spread.?.publish(connections);
+        accepting.invariants();
+    }
+
+    /// The worker accepts no more at sockets that others have as well.
+    pub fn leave(accepting: *Accepting) void {
+        if (accepting.spread) |*spread| spread.leave();
+        accepting.spread = null;
+    }
+
+    /// The worker's number of connections has changed.
+    pub fn publish(accepting: *Accepting, connections: u32) void {
+        if (accepting.spread) |*spread| spread.publish(connections);
+    }
+
+    /// A connection was accepted, or turned away. False: the next one is another worker's, and this worker is
+    /// to leave the sockets.
+    pub fn mayGoOn(accepting: *Accepting, connections: u32, now: u64) bool {
+        const spread = if (accepting.spread) |*spread| spread else return true;
+        spread.publish(connections);
+        return spread.away_until != null or spread.mayGoOn(now);
+    }
+
+    /// Whether a worker that has left the sockets to others may take its turn again.
+    pub fn mayReturn(accepting: *const Accepting, now: u64) bool {
+        const spread = if (accepting.spread) |*spread| spread else return false;
+        return spread.away_until != null and spread.mayReturn(now);
+    }
+
+    /// The worker has taken its turn again. `awaited`: connections wait in the kernel's queues.
+    pub fn returned(accepting: *Accepting, awaited: bool) void {
+        accepting.spread.?.returned(awaited);
+        accepting.invariants();
+    }
+
+    /// When to look again; null: nothing changes with time.
+    pub fn lookAt(accepting: *const Accepting) ?u64 {
+        const short = accepting.short_until;
+        const away = if (accepting.spread) |*spread| spread.away_until else null;
+        return @min(short orelse return away, away orelse return short);
+    }
+
+    /// Asserts what always holds.
+    pub fn invariants(accepting: *const Accepting) void {
+        // Other workers see of a worker that is reluctant that it is no measure for them.
+        if (accepting.spread) |*spread| assert(spread.yields == accepting.isReluctant());
+        if (accepting.isOpen()) assert(accepting.lookAt() == null);
+    }
+};
+
+test "a worker accepts when no reason is left that keeps it from it" {
+    var accepting: Accepting = .{};
+    try std.testing.expect(accepting.isOpen());
+    try std.testing.expect(accepting.setPaused(true));
+    try std.testing.expect(!accepting.setPaused(true));
+    try std.testing.expect(accepting.setYields(true));
+    try std.testing.expect(accepting.setPaused(false));
+    try std.testing.expect(accepting.isReluctant());
+    try std.testing.expect(accepting.runShort(30));
+    try std.testing.expect(!accepting.runShort(40));
+    try std.testing.expect(accepting.setYields(false));
+    try std.testing.expect(!accepting.isReluctant() and !accepting.isOpen());
+    try std.testing.expectEqual(40, accepting.lookAt());
+    try std.testing.expect(!accepting.endsShortage(39));
+    try std.testing.expect(accepting.endsShortage(40));
+    try std.testing.expect(!accepting.endsShortage(40));
+    try std.testing.expect(accepting.isOpen());
+}
+
+test "a worker that is reluctant says so to the others at its sockets" {
+    var table = [_]u64{ 2, 0, 0 };
+    var own: Accepting = .{};
+    var other: Accepting = .{};
+    try std.testing.expect(own.setPaused(true));
+    own.share(&table, 1, 0);
+    other.share(&table, 2, 5);
+    // A worker that is paused is no measure, so the other one goes on.
+    try std.testing.expect(other.mayGoOn(6, 10));
+    try std.testing.expect(own.setPaused(false));
+    try std.testing.expect(!other.mayGoOn(7, 10));
+    try std.testing.expect(!other.isOpen() and other.lookAt().? > 10);
+    try std.testing.expect(other.mayReturn(other.lookAt().?));
+    other.returned(false);
+    try std.testing.expect(other.isOpen());
+    own.leave();
+    try std.testing.expectEqual(0, table[1]);
+}

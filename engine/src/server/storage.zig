@@ -1,0 +1,186 @@
+//! Files whose storage may be slow: which of their bytes are in memory, and the threads that read the others
+//! and close what was slow. Does not know: lanes, and which exchange waits (worker/storage.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const io_layer = @import("io");
+const FileRange = @import("outbox.zig").FileRange;
+const Ticket = @import("slab.zig").Ticket;
+
+/// The threads of one worker, which begin when a file needs them.
+pub const Storage = struct {
+    /// Null: no file has needed them.
+    threads: ?*io_layer.Storage = null,
+    /// Pieces of files that were asked for and have not come.
+    reading: u32 = 0,
+
+    /// Bytes that a thread reads at a time.
+    pub const piece_bytes = 128 * 1024;
+    /// Bytes that the kernel is told to read ahead with each piece.
+    const ahead_bytes = 1024 * 1024;
+    /// The part of a file that is looked at in one go, all of which would be sent at once, and the distance
+    /// between two looks: no more than the kernel reads ahead.
+    const look_bytes = 1024 * 1024;
+    const step_bytes = 128 * 1024;
+
+    /// How the threads tell that they have done something, and whether there are threads at all: in a
+    /// simulation tasks are done at once.
+    pub const Means = struct { waker: io_layer.Storage.Waker, has_threads: bool };
+
+    /// A piece of a file that has come.
+    pub const Piece = io_layer.StorageRead;
+
+    /// When the worker ends, and all exchanges have.
+    pub fn deinit(storage: *Storage) void {
+        if (storage.threads) |threads| threads.close();
+        storage.* = .{};
+    }
+
+    /// The number of bytes at the front of a file that are in memory.
+    pub fn look(range: *FileRange) u32 {
+        assert(range.asks and !range.reading);
+        if (range.is_dumb) return 0;
+        const most: u32 = @intCast(@min(range.len, look_bytes));
+        if (!isPresent(range, 0)) return 0;
+        var seen: u32 = 0;
+        while (seen < most) {
+            const step = @min(step_bytes, most - seen);
+            if (!isPresent(range, seen + step - 1)) break;
+            seen += step;
+        }
+        assert(seen <= range.len);
+        return seen;
+    }
+
+    fn isPresent(range: *FileRange, distance: u32) bool {
+        return switch (io_layer.file.isInMemory(range.fd, range.offset + distance)) {
+            .present => true,
+            .absent => false,
+            .unknown => {
+                range.is_dumb = true;
+                return false;
+            },
+        };
+    }
+
+    /// Has the next piece of a file read, for the lane of this name. False: that cannot be had.
+    pub fn read(storage: *Storage, means: Means, owner: Ticket, range: *FileRange) bool {
+        assert(!range.reading and range.len > 0);
+        const threads = storage.begin(means) orelse return false;
+        const piece = Piece.create(
+            @intCast(@backingInt(owner)),
+            range.fd,
+            range.offset,
+            @intCast(@min(range.len, piece_bytes)),
+            if (range.is_dumb) 0 else @min(range.len, ahead_bytes),
+        ) catch return false;
+        threads.submit(&piece.task) catch {
+            piece.destroy();
+            return false;
+        };
+        range.reading = true;
+        storage.reading += 1;
+        storage.invariants();
+        return true;
+    }
+
+    /// Hands a task of a host to the threads. On an error it was not handed over.
+    pub fn submit(
+        storage: *Storage,
+        means: Means,
+        task: *io_layer.StorageTask,
+    ) error{CannotStartThread}!void {
+        const threads = storage.begin(means) orelse return error.CannotStartThread;
+        return threads.submit(task);
+    }
+
+    fn begin(storage: *Storage, means: Means) ?*io_layer.Storage {
+        if (storage.threads == null) {
+            storage.threads = io_layer.Storage.create(means.waker, means.has_threads) catch null;
+        }
+        return storage.threads;
+    }
+
+    /// What the threads have done since the last call.
+    pub fn collect(storage: *Storage) Done {
+        const threads = storage.threads orelse return .{ .storage = storage, .tasks = .{} };
+        return .{ .storage = storage, .tasks = threads.collect() };
+    }
+
+    /// Goes over tasks that are done.
+    pub const Done = struct {
+        storage: *Storage,
+        tasks: io_layer.StorageTasks,
+
+        /// The next piece of a file, which is the caller's to destroy; null: there is no further one. Tasks
+        /// of hosts are told to `owner` on the way.
+        pub fn next(done: *Done, owner: *anyopaque) ?*Piece {
+            while (done.tasks.pop()) |task| {
+                if (task.done) |tell| {
+                    tell(task, owner);
+                } else if (task.work == Piece.work) {
+                    done.storage.reading -= 1;
+                    return @fieldParentPtr("task", task);
+                } else task.drop(task);
+            }
+            return null;
+        }
+    };
+
+    /// Gives back the descriptor of a file; where that may take long, a thread does.
+    pub fn closeFile(storage: *Storage, range: FileRange) void {
+        assert(range.fd >= 0);
+        if (range.was_slow) if (storage.threads) |threads| {
+            const closing = io_layer.StorageClose.create(range.fd) catch
+                return io_layer.file.close(range.fd);
+            return threads.submit(&closing.task) catch closing.destroy();
+        };
+        io_layer.file.close(range.fd);
+    }
+
+    /// Asserts what always holds.
+    pub fn invariants(storage: *const Storage) void {
+        if (storage.threads == null) assert(storage.reading == 0);
+    }
+};
+
+test "pieces come to the lanes that asked, and tasks of hosts to their owner" {
+    const testing = std.testing;
+    const Own = struct {
+        task: io_layer.StorageTask = .{ .work = work, .drop = drop, .done = done },
+        var told: ?*anyopaque = null;
+
+        fn work(_: *io_layer.StorageTask) void {}
+        fn drop(_: *io_layer.StorageTask) void {}
+        fn done(_: *io_layer.StorageTask, owner: *anyopaque) void {
+            told = owner;
+        }
+        fn wake(_: *anyopaque) void {}
+    };
+    var owner: u8 = 0;
+    const means: Storage.Means = .{
+        .waker = .{ .context = &owner, .wake = Own.wake },
+        .has_threads = false,
+    };
+    const fd = try io_layer.sharing.fileOf("content");
+    var range: FileRange = .{ .fd = fd, .offset = 2, .len = 5, .asks = true, .was_slow = true };
+    var storage: Storage = .{};
+    var none = storage.collect();
+    try testing.expectEqual(null, none.next(&owner));
+    const name: Ticket = @fromBackingInt(77);
+    try testing.expect(storage.read(means, name, &range));
+    try testing.expect(range.reading and storage.reading == 1);
+    var own: Own = .{};
+    try storage.submit(means, &own.task);
+    var done = storage.collect();
+    var seen: u32 = 0;
+    while (done.next(&owner)) |piece| : (seen += 1) {
+        defer piece.destroy();
+        try testing.expectEqual(77, piece.owner);
+        try testing.expectEqualStrings("ntent", piece.bytes());
+    }
+    try testing.expectEqual(1, seen);
+    try testing.expectEqual(@as(?*anyopaque, &owner), Own.told);
+    try testing.expectEqual(0, storage.reading);
+    storage.closeFile(range);
+    storage.deinit();
+}

@@ -1,0 +1,136 @@
+//! Lanes that wait to be looked at: before the next wait, for room in a round, or for their host. A lane is
+//! in each list once at most. Does not know: what is done when a lane has its turn (worker/turns.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const Lane = @import("lane.zig").Lane;
+const Ticket = @import("slab.zig").Ticket;
+
+/// The lists of one worker. A lane that goes stays in them by its name, which is then of no lane.
+pub const Waiting = struct {
+    /// Lanes to look at before the next wait: queued output, or input that may go on.
+    corked: List = .empty,
+    /// Lanes that the round has no room for.
+    backlog: List = .empty,
+    /// WebSockets that wait for a host which is behind.
+    parked: List = .empty,
+    /// The list that is gone through at the moment.
+    spare: List = .empty,
+
+    const List = std.ArrayList(Ticket);
+
+    pub fn deinit(waiting: *Waiting, gpa: std.mem.Allocator) void {
+        inline for (.{ "corked", "backlog", "parked", "spare" }) |name| @field(waiting, name).deinit(gpa);
+    }
+
+    /// Makes room for one more lane beside `lanes` that there are, so that no lane has to be turned away
+    /// later.
+    pub fn reserve(waiting: *Waiting, gpa: std.mem.Allocator, lanes: usize) error{OutOfMemory}!void {
+        const listed = @max(waiting.corked.items.len, waiting.backlog.items.len, waiting.parked.items.len);
+        inline for (.{ "corked", "backlog", "parked", "spare" }) |name| {
+            try @field(waiting, name).ensureTotalCapacity(gpa, listed + lanes + 1);
+        }
+    }
+
+    /// Whether lanes wait for this worker, and not for their hosts.
+    pub fn isDue(waiting: *const Waiting) bool {
+        return waiting.corked.items.len > 0 or waiting.backlog.items.len > 0;
+    }
+
+    /// Has a lane looked at once more before the next wait.
+    pub fn cork(waiting: *Waiting, lane: *Lane) void {
+        if (lane.corked) return;
+        lane.corked = true;
+        waiting.corked.appendAssumeCapacity(lane.ticket);
+    }
+
+    /// Has a lane looked at, and its transport, which heads are queued on.
+    pub fn corkBoth(waiting: *Waiting, lane: *Lane) void {
+        waiting.cork(&lane.transport.lane);
+        waiting.cork(lane);
+    }
+
+    /// A lane has had its turn, or the round has no room for it: it goes on in the next one.
+    pub fn yield(waiting: *Waiting, lane: *Lane) void {
+        if (lane.yielded) return;
+        lane.yielded = true;
+        waiting.backlog.appendAssumeCapacity(lane.ticket);
+    }
+
+    /// The host has more to read than it should: a WebSocket waits until that has changed.
+    pub fn park(waiting: *Waiting, lane: *Lane) void {
+        const incoming = &lane.websocket().?.incoming;
+        if (incoming.parked) return;
+        incoming.parked = true;
+        waiting.parked.appendAssumeCapacity(lane.ticket);
+    }
+
+    // ---- Going through a list
+
+    /// Goes through the corked lanes with `at`; lanes that are corked meanwhile come in the next pass. `end`
+    /// follows.
+    pub fn beginCorked(waiting: *Waiting) void {
+        waiting.begin(&waiting.corked);
+    }
+
+    /// Goes through the lanes that had no room. `endBacklog` follows.
+    pub fn beginBacklog(waiting: *Waiting) void {
+        waiting.begin(&waiting.backlog);
+    }
+
+    fn begin(waiting: *Waiting, list: *List) void {
+        assert(waiting.spare.items.len == 0); // nobody goes through one list within the other
+        std.mem.swap(List, list, &waiting.spare);
+    }
+
+    /// The lane at this place of the list; null: at its end. The list may move: lanes are opened meanwhile.
+    pub fn at(waiting: *const Waiting, place: usize) ?Ticket {
+        return if (place < waiting.spare.items.len) waiting.spare.items[place] else null;
+    }
+
+    /// The list was gone through.
+    pub fn end(waiting: *Waiting) void {
+        waiting.spare.clearRetainingCapacity();
+        waiting.invariants();
+    }
+
+    /// The backlog was gone through up to this place. Lanes that had their turn and yielded again come behind
+    /// lanes that had none.
+    pub fn endBacklog(waiting: *Waiting, place: usize) void {
+        const rest = waiting.spare.items[place..];
+        const backlog = &waiting.backlog;
+        backlog.appendSliceAssumeCapacity(rest);
+        std.mem.rotate(Ticket, backlog.items, backlog.items.len - rest.len);
+        waiting.end();
+    }
+
+    /// Asserts what always holds.
+    pub fn invariants(waiting: *const Waiting) void {
+        assert(waiting.spare.items.len == 0);
+        // Each list has room for what any other one has.
+        assert(waiting.spare.capacity >= waiting.corked.items.len);
+        assert(waiting.spare.capacity >= waiting.backlog.items.len);
+    }
+};
+
+test "a lane that yields again comes behind lanes that had no turn" {
+    const gpa = std.testing.allocator;
+    var waiting: Waiting = .{};
+    defer waiting.deinit(gpa);
+    var lanes: [3]Lane = undefined;
+    for (&lanes, 1..) |*lane, number| {
+        lane.ticket = @fromBackingInt(number);
+        lane.yielded = false;
+        try waiting.reserve(gpa, number);
+        waiting.yield(lane);
+        waiting.yield(lane);
+    }
+    try std.testing.expect(waiting.isDue());
+    waiting.beginBacklog();
+    try std.testing.expectEqual(lanes[0].ticket, waiting.at(0).?);
+    lanes[0].yielded = false;
+    waiting.yield(&lanes[0]);
+    waiting.endBacklog(1);
+    const order = [_]Ticket{ lanes[1].ticket, lanes[2].ticket, lanes[0].ticket };
+    try std.testing.expectEqualSlices(Ticket, &order, waiting.backlog.items);
+    try std.testing.expectEqual(null, waiting.at(0));
+}
