@@ -99,7 +99,7 @@ pub const Claim = union(enum) {
 
     /// The interpreter is done with the request.
     pub fn answer(exchange: *Exchange, work: *Work) void {
-        assert(exchange.word == wordOf(.taken, work) and exchange.ended);
+        assert(exchange.word == wordOf(.taken, work) and exchange.isEnded());
         assert(work.load > 0);
         work.load -= 1;
         exchange.word = wordOf(.answered, work);

@@ -656,7 +656,7 @@ pub const EngineEnd = struct {
         }
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {
-            if (!exchange.isHeard() or exchange.ended) continue;
+            if (!exchange.isHeard() or exchange.isEnded()) continue;
             assert(end.link.slots.look(@backingInt(exchange.ticket)) != null);
         }
     }

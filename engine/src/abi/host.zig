@@ -420,7 +420,7 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
-        assert(exchange.isHeard() and exchange.ended);
+        assert(exchange.isHeard() and exchange.isEnded());
         const own = host.of(exchange) orelse return;
         own.tellEnd(eventOf(.finished, exchange));
     }

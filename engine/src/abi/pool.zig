@@ -338,7 +338,7 @@ pub const Pool = struct {
             const exchange = worker.exchanges.get(ticket) orelse continue;
             failed += @intFromBool(Claim.of(exchange).isLoad());
             pool.release(exchange);
-            if (!exchange.ended) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
+            if (!exchange.isEnded()) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
         }
         assert(pool.seats[seat.number - 1] == seat and pool.count > 0);
         pool.seats[seat.number - 1] = null;

@@ -271,7 +271,7 @@ pub const Seat = struct {
     /// A command of the interpreter was done. A complete response ends the interpreter's work, even if some
     /// of it is still to be sent.
     fn noteSaid(peer: *Peer, exchange: *Exchange) void {
-        if (!exchange.ended) return;
+        if (!exchange.isEnded()) return;
         switch (Claim.of(exchange)) {
             .taken => |work| {
                 assert(work == &ofPeer(peer).work);

@@ -22,7 +22,7 @@ pub fn fail(worker: anytype, exchange: *Exchange, status: u16, text: []const u8)
 /// Answers an exchange in place of its application, which hears nothing of it any more. 503 comes with
 /// Retry-After.
 pub fn answer(worker: anytype, exchange: *Exchange, status: u16, text: []const u8) void {
-    assert(exchange.status == 0 and !exchange.ended);
+    assert(exchange.status == 0 and !exchange.isEnded());
     var seconds: [12]u8 = undefined;
     const later = std.fmt.bufPrint(&seconds, "{d}", .{worker.config.retry_after_s}) catch unreachable;
     const fields = [_]peregrine.Field{ .init("Content-Type", "text/plain"), .init("Retry-After", later) };

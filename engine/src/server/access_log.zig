@@ -165,6 +165,7 @@ pub const AccessLog = struct {
         wall_seconds: u64,
         micros: u64,
     ) ?Entry {
+        assert(log.shared.users > 0);
         const kept = line.keep(&log.shared.format, pool, subject, log.process) catch {
             log.host_dropped += 1;
             return null;
@@ -303,6 +304,7 @@ pub const AccessLog = struct {
 
     /// The host has taken the lines.
     pub fn taken(log: *AccessLog) void {
+        assert(log.gathered().len > 0);
         log.sink.host.lines.clearRetainingCapacity();
     }
 

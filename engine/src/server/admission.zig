@@ -98,12 +98,14 @@ pub const Admission = struct {
 
     /// Another worker uses the table.
     pub fn retain(admission: *Admission) *Admission {
+        assert(admission.holders.load(.monotonic) > 0);
         _ = admission.holders.fetchAdd(1, .monotonic);
         return admission;
     }
 
     /// A worker uses the table no longer; the last one frees it.
     pub fn release(admission: *Admission) void {
+        assert(admission.holders.load(.monotonic) > 0);
         if (admission.holders.fetchSub(1, .acq_rel) > 1) return;
         admission.records.deinit(admission.gpa);
         admission.gpa.free(admission.heads);
@@ -144,6 +146,7 @@ pub const Admission = struct {
         defer admission.lock.store(false, .release);
         const record = &admission.records.items[entry.record];
         const place = if (entry.verdict == .admitted) &record.open else &record.refused;
+        assert(place.* > 0);
         place.* -= 1;
         if (record.isUnused()) admission.sleep(entry.record);
     }
@@ -159,6 +162,7 @@ pub const Admission = struct {
         bytes_max: u64,
         now_ms: u64,
     ) bool {
+        assert(bytes > 0);
         const key = keyOf(address) orelse return true;
         admission.acquire();
         defer admission.lock.store(false, .release);
@@ -185,6 +189,7 @@ pub const Admission = struct {
         admission.acquire();
         defer admission.lock.store(false, .release);
         const record = &admission.records.items[upload.record];
+        assert(record.uploads > 0 and record.upload_bytes >= upload.bytes);
         record.upload_bytes -= upload.bytes;
         record.uploads -= 1;
         if (record.isUnused()) admission.sleep(upload.record);
@@ -224,6 +229,7 @@ pub const Admission = struct {
     // ---- The table
 
     fn chain(admission: *const Admission, key: u64) *u32 {
+        assert(std.math.isPowerOfTwo(admission.heads.len));
         const hash = std.hash.Wyhash.hash(admission.seed, std.mem.asBytes(&key));
         return &admission.heads[@intCast(hash & (admission.heads.len - 1))];
     }
@@ -238,6 +244,7 @@ pub const Admission = struct {
     }
 
     fn add(admission: *Admission, key: u64) error{OutOfMemory}!u32 {
+        assert(admission.find(key) == null);
         if (admission.count >= admission.heads.len) try admission.grow();
         const index = if (admission.vacant != none) admission.vacant else fresh: {
             try admission.records.append(admission.gpa, undefined);
@@ -299,6 +306,7 @@ pub const Admission = struct {
     /// The last connection of this address is gone: the record joins the idle ones.
     fn sleep(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
+        assert(record.isUnused() and !record.idle);
         record.idle = true;
         record.older = admission.newest;
         record.newer = none;
@@ -326,6 +334,7 @@ pub const Admission = struct {
         } else {
             admission.records.items[record.newer].older = record.older;
         }
+        assert(admission.idle_count > 0);
         admission.idle_count -= 1;
     }
 

@@ -3,6 +3,7 @@
 //! peer takes meanwhile is only to be seen by looking. Does not know: system calls, and the consequence of a
 //! deadline that has passed.
 const std = @import("std");
+const assert = std.debug.assert;
 const Stall = @import("stall.zig").Stall;
 const Timer = @import("timer.zig").Timer;
 
@@ -30,6 +31,7 @@ pub const Blockage = struct {
     /// The kernel holds `held` bytes now: the peer has taken the rest, which moves its deadline. The number
     /// of bytes that the peer has taken. `rate` as in `Stall.progress`.
     pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
+        assert(now >= blockage.looked_at);
         const taken = blockage.held -| held;
         blockage.held = held;
         blockage.looked_at = now;

@@ -2,6 +2,7 @@
 //! without their chunks, messages inflated. The budget bounds the memory of a batch of events, and the time
 //! that other connections wait. Does not know: connections, and what a host does with the bytes.
 const std = @import("std");
+const assert = std.debug.assert;
 
 /// The bytes that a round may still hand to the host.
 pub const Budget = struct {
@@ -61,6 +62,7 @@ pub const Budget = struct {
     /// A message was handed over. What a large one costs beyond the bound is paid by the next one, which
     /// waits: small events need not.
     pub fn chargeMessage(budget: *Budget, bytes: usize) void {
+        assert(bytes <= large_bytes or budget.large_left);
         if (bytes > large_bytes) budget.large_left = false;
         budget.charge(event_bytes + @min(bytes, large_bytes));
     }

@@ -74,8 +74,7 @@ pub const Exchange = struct {
     above_high: bool = false,
     /// Whether the host is told when nothing is queued any more; `due`: nothing was.
     flushing: enum { no, waits, due } = .no,
-    /// The response is complete, part of it is still queued.
-    ended: bool = false,
+    response: Response = .open,
     /// Of the response; 0: it has not started.
     status: u16 = 0,
     /// Content that was queued.
@@ -83,14 +82,10 @@ pub const Exchange = struct {
     /// Bytes of the request's body, or of a WebSocket's messages since the host asked last, that the host may
     /// hold.
     given_bytes: u64 = 0,
-    /// A file range is the last piece of the body: only sending it shows whether it can be read.
-    ends_with_file: bool = false,
     /// See `keepsHead`.
     keeps_head: bool = false,
     /// The host was told that the peer has ended its sending side.
     half_closed: bool = false,
-    /// The engine answers in place of the host.
-    refused: bool = false,
     /// The request while its body is gathered, until the host takes it.
     intake: ?*Intake = null,
     /// The access log's entry of the request.
@@ -130,6 +125,26 @@ pub const Exchange = struct {
         unwanted: Stall.Paused,
         complete,
     };
+
+    /// Whether the response is complete. Part of it may still be queued.
+    pub const Response = enum {
+        open,
+        complete,
+        /// The last piece of the body is a file range: only sending it shows whether it can be read.
+        complete_with_file,
+        /// The engine answers in place of the host.
+        refused,
+    };
+
+    /// The response ends with a file, of which only sending it shows whether it can be read.
+    pub inline fn endsWithFile(exchange: *const Exchange) bool {
+        return exchange.response == .complete_with_file;
+    }
+
+    /// Whether the response is complete.
+    pub inline fn isEnded(exchange: *const Exchange) bool {
+        return exchange.response != .open;
+    }
 
     // ---- What the host hears
 
@@ -215,8 +230,7 @@ pub const Exchange = struct {
             0
         else
             bytes;
-        exchange.ended = true;
-        exchange.refused = true;
+        exchange.response = .refused;
     }
 
     /// Whether bytes of the peer are welcome.
@@ -288,15 +302,14 @@ pub const Exchange = struct {
 
     /// Whether the response is complete and the rest of it cannot fail.
     pub fn isSettled(exchange: *const Exchange) bool {
-        return exchange.ended and exchange.lane.leavesSurely(exchange.ends_with_file);
+        return exchange.isEnded() and exchange.lane.leavesSurely(exchange.endsWithFile());
     }
 
     /// Asserts what always holds between two rounds.
     pub fn invariants(exchange: *const Exchange) void {
         const session = &exchange.lane.session;
         assert(exchange.status == 0 or session.responseStarted());
-        if (exchange.ended) assert(exchange.status != 0 and !session.headIsOpen());
-        if (exchange.ends_with_file) assert(exchange.ended);
+        if (exchange.isEnded()) assert(exchange.status != 0 and !session.headIsOpen());
         if (exchange.intake) |intake| {
             assert(intake.ticket == exchange.ticket);
             assert(if (exchange.isHeard()) exchange.input == .complete else exchange.status == 0);
@@ -326,7 +339,7 @@ pub const Exchange = struct {
     /// When the bytes that repeat are due.
     pub fn repeatAt(exchange: *const Exchange) u64 {
         const repeat = exchange.repeat orelse return Timer.never;
-        return if (exchange.ended) Timer.never else repeat.due_at;
+        return if (exchange.isEnded()) Timer.never else repeat.due_at;
     }
 
     /// Whether the request's body has stalled for too long.
@@ -348,7 +361,7 @@ pub const Exchange = struct {
         const has_content = try lane.start(pool, head, date);
         exchange.status = head.status;
         exchange.body_bytes = if (has_content) response.body.len else 0;
-        exchange.ended = response.end;
+        exchange.response = if (response.end) .complete else .open;
     }
 
     /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
@@ -442,8 +455,9 @@ pub const Exchange = struct {
 
     /// The chain keeps its blocks if no content is sent, and is empty otherwise.
     fn takeParts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!bool {
-        exchange.ends_with_file = try exchange.around(pool, chain, len, .{ .last = true });
-        return exchange.ends_with_file;
+        const taken = try exchange.around(pool, chain, len, .{ .last = true });
+        if (taken) exchange.response = .complete_with_file;
+        return taken;
     }
 
     /// Queues a chain with the framing around it; false: no content is sent.
@@ -465,7 +479,7 @@ pub const Exchange = struct {
     inline fn noteBody(exchange: *Exchange, plan: session_file.Plan, len: u64, place: Place) void {
         exchange.lane.session.apply(plan);
         if (plan.payload) exchange.body_bytes += len;
-        exchange.ended = place.last;
+        if (place.last) exchange.response = .complete;
     }
 
     /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has
@@ -481,7 +495,7 @@ pub const Exchange = struct {
         const plan = try session.planEnd(trailers, space);
         if (plan.len > 0) outbox.commit(plan.len) else outbox.cancel(pool);
         session.apply(plan);
-        exchange.ended = true;
+        exchange.response = .complete;
     }
 
     /// Why a 101 is not queued.

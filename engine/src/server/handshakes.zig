@@ -84,6 +84,7 @@ pub const Handshakes = struct {
 
     /// The round's handshakes are done.
     pub fn end(handshakes: *Handshakes, now_us: u64) void {
+        assert(handshakes.left_at == null or handshakes.left_at.? <= now_us);
         handshakes.left_at = if (handshakes.isEmpty()) null else now_us;
     }
 };

@@ -44,6 +44,7 @@ pub const Ranking = struct {
     len: usize = 0,
 
     fn add(ranking: *Ranking, new: Candidate) void {
+        assert(new.bytes > 0);
         if (ranking.len == ranking.items.len) {
             if (!new.goesBefore(ranking.items[ranking.len - 1])) return;
             ranking.len -= 1;
@@ -52,6 +53,7 @@ pub const Ranking = struct {
     }
 
     fn insert(ranking: *Ranking, new: Candidate) void {
+        assert(ranking.len < ranking.items.len);
         var at = ranking.len;
         while (at > 0 and new.goesBefore(ranking.items[at - 1])) : (at -= 1) {
             ranking.items[at] = ranking.items[at - 1];

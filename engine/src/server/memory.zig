@@ -2,6 +2,7 @@
 //! process, not what the engine can count of itself: most of a body that an application collects is the
 //! application's. Does not know: connections, and how memory is given back.
 const std = @import("std");
+const assert = std.debug.assert;
 const io = @import("io");
 const Config = @import("config.zig").Config;
 
@@ -19,6 +20,7 @@ pub fn noteFiles(bytes: u64) void {
 
 /// Takes `bytes` of temporary files out of the count again.
 pub fn forgetFiles(bytes: u64) void {
+    assert(files.load(.monotonic) >= bytes);
     _ = files.fetchSub(bytes, .monotonic);
 }
 
@@ -80,6 +82,7 @@ pub const Memory = struct {
 
     /// Takes the worker out of that count.
     pub fn leave(memory: *Memory) void {
+        assert(!memory.counts or workers.load(.monotonic) > 0);
         if (memory.counts) _ = workers.fetchSub(1, .monotonic);
     }
 
@@ -96,6 +99,7 @@ pub const Memory = struct {
         memory.full = false;
         memory.look_at = if (memory.isOff()) none else 0;
         memory.step = memory.look_at;
+        memory.invariants();
     }
 
     fn share(allowed: ?u64) u64 {
@@ -131,6 +135,7 @@ pub const Memory = struct {
         if (memory.pending_rounds == 0) return;
         memory.pending_rounds -= 1;
         if (memory.pending_rounds == 0) memory.pending = 0;
+        memory.invariants();
     }
 
     /// Whether to look. `queued`: bytes that are queued for peers now, at most (a string that is lent to
@@ -157,6 +162,7 @@ pub const Memory = struct {
     /// Measures, and says when to look again. Null: there is enough memory. `counted`: the bytes that the
     /// engine holds, where the system does not tell. `queued` as in `isDue`.
     pub fn look(memory: *Memory, counted: u64, queued: u64, now: u64) ?Finding {
+        assert(!memory.isOff());
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         const in_files = files.load(.monotonic);
         var worst = memory.compare(usage.resident + in_files, usage.address_space);
@@ -189,6 +195,7 @@ pub const Memory = struct {
     /// As how much less free memory of the heap counts: not all of it, because much of it is too small for
     /// what is wanted next.
     fn creditOf(free: u64, max: u64) u64 {
+        assert(max > 0);
         return @min(free, max / part_of_credit);
     }
 
@@ -208,6 +215,13 @@ pub const Memory = struct {
         memory.pending += pending;
         memory.pending_rounds = 2;
         memory.queued = queued;
+        memory.invariants();
+    }
+
+    /// Asserts what always holds.
+    pub fn invariants(memory: *const Memory) void {
+        assert(memory.pending == 0 or memory.pending_rounds > 0);
+        assert(!memory.isOff() or (memory.step == none and memory.look_at == none));
     }
 
     /// Bytes that this worker's connections may hold, however much the rest of the process takes.

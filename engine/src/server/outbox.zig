@@ -28,6 +28,7 @@ pub const FileRange = struct {
 
     /// Moves the range's beginning: its first `len` bytes were read.
     pub fn advance(range: *FileRange, len: u64) void {
+        assert(len <= range.len and !range.reading);
         range.offset += len;
         range.len -= len;
         range.ready -|= @intCast(@min(len, std.math.maxInt(u32)));

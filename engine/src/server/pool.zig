@@ -82,6 +82,7 @@ pub const Pool = struct {
 
     /// Takes a buffer back. Its whole length as `take` or `grow` returned it.
     pub fn give(pool: *Pool, buffer: Buffer) void {
+        assert(pool.taken_bytes >= buffer.len);
         pool.taken_bytes -= buffer.len;
         if (buffer.len > size_max or pool.kept_bytes + buffer.len > keep_bytes_max) {
             return pool.discard(buffer);
@@ -96,6 +97,7 @@ pub const Pool = struct {
 
     /// A buffer that was taken is its holder's, who gives it back to the heap.
     pub fn forget(pool: *Pool, buffer: Buffer) void {
+        assert(pool.taken_bytes >= buffer.len);
         pool.taken_bytes -= buffer.len;
     }
 

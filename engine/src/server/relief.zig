@@ -3,6 +3,7 @@
 //! costs their clearing when they are wanted again, so it is done when much is free, and now and then only.
 //! Does not know: heaps, and the purpose of the memory.
 const std = @import("std");
+const assert = std.debug.assert;
 
 /// Watches how much memory is in use.
 pub const Relief = struct {
@@ -27,6 +28,7 @@ pub const Relief = struct {
 
     /// `bytes` are in use now. True: it is time to give free memory back, and to call `end` or `postpone`.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
+        assert(relief.last_bytes <= relief.peak_bytes);
         relief.before_bytes = relief.last_bytes;
         relief.last_bytes = bytes;
         relief.peak_bytes = @max(relief.peak_bytes, bytes);
@@ -40,6 +42,7 @@ pub const Relief = struct {
     /// Memory was given back. Owners have not yet freed strings that came back to them since the look before:
     /// their memory is given back another time.
     pub fn end(relief: *Relief, now: u64) void {
+        assert(relief.due_at != 0 and now >= relief.due_at);
         relief.peak_bytes = @max(relief.last_bytes, relief.before_bytes);
         relief.due_at = 0;
         relief.done_at = now;
@@ -47,6 +50,7 @@ pub const Relief = struct {
 
     /// The host asks for a later relief.
     pub fn postpone(relief: *Relief, now: u64) void {
+        assert(relief.due_at != 0);
         relief.due_at = now + delay_ms;
     }
 };

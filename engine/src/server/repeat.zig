@@ -1,6 +1,7 @@
 //! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking
 //! dead. Does not know: their meaning and their framing.
 const std = @import("std");
+const assert = std.debug.assert;
 
 /// Bytes that are sent again and again at an interval.
 pub const Repeat = struct {
@@ -16,6 +17,7 @@ pub const Repeat = struct {
         interval_ms: u32,
         now: u64,
     ) error{OutOfMemory}!*Repeat {
+        assert(interval_ms > 0);
         const memory = try gpa.alignedAlloc(u8, .of(Repeat), @sizeOf(Repeat) + content.len);
         const repeat: *Repeat = @ptrCast(memory.ptr);
         repeat.* = .{ .interval_ms = interval_ms, .due_at = now + interval_ms, .len = content.len };
@@ -37,6 +39,7 @@ pub const Repeat = struct {
 
     /// The bytes are sent now: sets when they are due again.
     pub fn turn(repeat: *Repeat, now: u64) void {
+        assert(now >= repeat.due_at);
         repeat.due_at = now + repeat.interval_ms;
     }
 };

@@ -110,6 +110,7 @@ pub fn Slab(comptime T: type) type {
             slot.next_free = null;
             if (self.first_free == null) self.first_free = slot else self.last_free.?.next_free = slot;
             self.last_free = slot;
+            assert(self.count > 0);
             self.count -= 1;
         }
 
@@ -152,6 +153,7 @@ pub fn Slab(comptime T: type) type {
 
         noinline fn grow(self: *Self) error{OutOfMemory}!void {
             @branchHint(.cold);
+            assert(self.first_free == null);
             if (self.chunks.items.len * chunk_items == items_max) return error.OutOfMemory;
             try self.chunks.ensureUnusedCapacity(self.gpa, 1);
             const chunk = try self.gpa.create([chunk_items]Slot);

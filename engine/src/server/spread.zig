@@ -69,6 +69,7 @@ pub const Spread = struct {
 
     /// The worker has accepted a connection. False: it is to leave the sockets.
     pub fn mayGoOn(spread: *Spread, now: u64) bool {
+        assert(spread.away_until == null);
         if (!spread.hasMost()) {
             spread.waits = 0;
             return true;

@@ -2,6 +2,7 @@
 //! of the time that has passed. A peer that trickles pays next to nothing, a slow honest peer is never cut,
 //! and no peer pays ahead.
 const std = @import("std");
+const assert = std.debug.assert;
 const Timer = @import("timer.zig").Timer;
 
 /// A deadline by rate: every byte that the peer moves pays for some of the time that has passed.
@@ -19,6 +20,7 @@ pub const Stall = struct {
 
     /// The peer moved bytes: a second for each `rate` of them.
     pub fn progress(stall: *Stall, bytes: u64, rate: u32, now: u64) void {
+        assert(rate > 0);
         const paid = bytes * 1000 + stall.change;
         stall.since += paid / rate;
         stall.change = paid % rate;

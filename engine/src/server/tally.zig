@@ -1,6 +1,7 @@
 //! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells
 //! of it. Does not know: logs, and words.
 const std = @import("std");
+const assert = std.debug.assert;
 
 /// The number of events that no report has told of.
 pub const Tally = struct {
@@ -21,6 +22,7 @@ pub const Tally = struct {
 
     /// Counts `count` events at once, at least one.
     pub fn addMany(tally: *Tally, count: u32, now: u64) ?Others {
+        assert(count > 0);
         tally.untold += count - 1;
         return tally.add(now);
     }

@@ -98,6 +98,7 @@ pub const Wheel = struct {
     }
 
     fn insertAfter(wheel: *Wheel, timer: *Timer, after: u64) void {
+        assert(timer.tick == 0 and timer.deadline != Timer.never);
         // Round up: a timer must not be looked at before its deadline.
         const wanted = std.math.divCeil(u64, timer.deadline, tick_ms) catch unreachable;
         timer.tick = @min(@max(wanted, after + 1), wheel.tick + slot_count - 1);
@@ -111,6 +112,7 @@ pub const Wheel = struct {
     }
 
     fn unlink(wheel: *Wheel, timer: *Timer) void {
+        assert(timer.tick != 0 and wheel.count > 0);
         const slot = timer.tick % slot_count;
         if (timer.prev) |prev| prev.next = timer.next else wheel.slots[slot] = timer.next;
         if (timer.next) |next| next.prev = timer.prev;

@@ -523,9 +523,9 @@ test "an exchange is due at the first of what it waits for: body, repetition, id
     try testing.expectEqual(130, transport.deadline(&distinct));
     try testing.expectEqual(.not_yet, transport.lane.overdue(129, &distinct));
     try testing.expectEqual(.repeat, transport.lane.overdue(130, &distinct));
-    exchange.ended = true;
+    exchange.response = .complete;
     try testing.expectEqual(150, transport.deadline(&distinct));
-    exchange.ended = false;
+    exchange.response = .open;
     exchange.repeat = null;
 
     var websocket: WebSocket = .init("dGhlIHNhbXBsZSBub25jZQ==", "", &.{}, &distinct);

@@ -175,6 +175,7 @@ pub const WebSocket = struct {
 
     /// Queues the ping that is due.
     pub fn ping(websocket: *WebSocket, outbox: *Outbox, pool: *Pool, now: u64) error{OutOfMemory}!void {
+        assert(websocket.state == .open and websocket.keepalive.interval_ms > 0);
         const keepalive = &websocket.keepalive;
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePing("", null, &frame)]);

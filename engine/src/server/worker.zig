@@ -726,7 +726,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 const end_seen = websocket.endSeen(reason);
                 w.host.closed(w, exchange, end_seen.close, end_seen.reason);
             } else {
-                if (w.counting.counters) |counters| if (!exchange.refused) counters.noteAbort(reason);
+                if (w.counting.counters) |counters| {
+                    if (exchange.response != .refused) counters.noteAbort(reason);
+                }
                 if (exchange.isHeard()) w.host.aborted(w, exchange, reason);
             }
             w.forget(exchange);

@@ -45,6 +45,7 @@ pub fn Accept(comptime W: type) type {
 
         /// A connection may speak.
         pub fn begin(w: *W, transport: *Transport) void {
+            assert(transport.tunnel == null and transport.lane.request_count == 0);
             const context = w.listeners.items[transport.listener].tls;
             const surplus: Transport.Surplus = if (w.connectionCount() > w.connections_max)
                 .connections
@@ -95,6 +96,7 @@ pub fn Accept(comptime W: type) type {
         /// False: its address has too many, or opens them too fast; it was told so, and `transport` may be
         /// gone.
         pub fn admit(w: *W, transport: *Transport, client: *const io_layer.Address) bool {
+            assert(transport.entry.verdict == .admitted);
             transport.entry = w.admission.enter(client, w.now, &w.config);
             if (transport.entry.verdict == .admitted) return true;
             noteUnwelcome(w, transport);
@@ -107,6 +109,7 @@ pub fn Accept(comptime W: type) type {
         /// 429, not 503: this client has to slow down (RFC 6585 section 4), and a proxy must not take the
         /// server for broken.
         fn turnAway(w: *W, transport: *Transport) void {
+            assert(transport.entry.verdict != .admitted);
             const fast = transport.entry.verdict == .too_fast;
             const refusal: Refusal = .{
                 .status = 429,
@@ -132,6 +135,7 @@ pub fn Accept(comptime W: type) type {
         }
 
         fn noteUnwelcome(w: *W, transport: *const Transport) void {
+            assert(transport.entry.verdict != .admitted);
             w.stats.rejected += 1;
             if (w.counting.counters) |counters| {
                 counters.noteRejection(if (transport.entry.verdict == .too_fast)
@@ -154,6 +158,7 @@ pub fn Accept(comptime W: type) type {
 
         /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
         pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Transport {
+            assert(listener < w.listeners.items.len);
             try w.reserveTurns();
             const slot = try w.transports.add();
             errdefer w.transports.remove(slot.item);
@@ -193,12 +198,14 @@ pub fn Accept(comptime W: type) type {
         /// Says 503 to a connection over the limit, and closes it in order. `raw`: the bytes of its request
         /// that have come.
         pub fn reject(w: *W, transport: *Transport, raw: []const u8) void {
+            assert(transport.surplus != .no);
             queueRejection(w, &transport.lane, raw) catch return w.close(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         /// The connection gets a 503 and ends; the caller flushes.
         pub fn queueRejection(w: *W, lane: *Lane, raw: []const u8) error{OutOfMemory}!void {
+            assert(lane.transport.surplus != .no);
             const transport = lane.transport;
             const refusal = if (transport.surplus == .memory) memory_part.rejected(w) else blk: {
                 noteRejected(w, transport.number, transport.peer_text.slice());
@@ -215,6 +222,7 @@ pub fn Accept(comptime W: type) type {
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
+            assert(w.stopping != .stopped);
             w.numbers +%= 1;
             var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
@@ -327,6 +335,7 @@ pub fn Accept(comptime W: type) type {
 
         /// Accepting is paused no longer, unless there is another reason for that.
         fn goOn(w: *W) void {
+            assert(w.stopping != .stopped);
             if (!w.accepting.isOpen()) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
                 _ = w.accepting.runShort(w.now + w.config.accept_pause_ms);

@@ -1,5 +1,6 @@
 //! The part of a worker that keeps the access log: it is told of requests, and tells the host of trouble.
 const std = @import("std");
+const assert = std.debug.assert;
 const Head = @import("protocol").Head;
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
@@ -35,6 +36,7 @@ pub fn Access(comptime W: type) type {
 
         /// A request whose head is in `w.head` and whose client is `w.clients` begins.
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
+            assert(exchange.log == null);
             const log = if (w.access) |*log| log else return;
             const subject = subjectOf(exchange.lane, w.clients.current.address, &w.head, "");
             exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, &log.shared.format));
@@ -42,6 +44,7 @@ pub fn Access(comptime W: type) type {
 
         /// The answer to a request begins.
         pub fn noteAnswer(w: *W, exchange: *Exchange) void {
+            assert(exchange.status != 0);
             const entry = if (exchange.log) |*entry| entry else return;
             if (entry.format().first_byte) entry.answered_us = w.io.micros();
         }
@@ -57,7 +60,7 @@ pub fn Access(comptime W: type) type {
             // peer did not take.
             const left = if (lane.phase == .closing) lane.out.queue.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
-                (!exchange.ended or (left > 0 and !exchange.refused));
+                (!exchange.isEnded() or (left > 0 and exchange.response != .refused));
             log.end(&w.pool, entry, &.{
                 .status = exchange.status,
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
@@ -68,7 +71,10 @@ pub fn Access(comptime W: type) type {
                 else
                     .closes,
                 .micros = clock(w, entry.format()),
-                .queue_us = if (entry.format().queued and !exchange.refused) w.queueTime(exchange) else null,
+                .queue_us = if (entry.format().queued and exchange.response != .refused)
+                    w.queueTime(exchange)
+                else
+                    null,
             });
         }
 

@@ -1,4 +1,5 @@
 //! The part of a worker that counts its connections and requests, and how they end (../counting.zig).
+const assert = @import("std").debug.assert;
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
 const Exchange = @import("../exchange.zig").Exchange;
@@ -92,6 +93,7 @@ pub fn CountersPart(comptime W: type) type {
         }
 
         fn progressOf(w: *W, exchange: *const Exchange) counters_file.RequestState {
+            assert(exchange.openWebSocket() == null);
             if (exchange.status != 0) return .answering;
             return if (takenAt(w, exchange) < exchange.begun_us) .waiting else .working;
         }
@@ -108,9 +110,10 @@ pub fn CountersPart(comptime W: type) type {
 
         /// An exchange is over.
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
+            assert(w.counting.counters == counters);
             counters.noteStatus(exchange.status);
             counters.noteRequestBy(exchange.lane.session.family());
-            if (exchange.refused) return counters.noteRefusal(exchange.status);
+            if (exchange.response == .refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as
             // its peers like.
             if (exchange.status < 200 or !exchange.isHeard()) return;

@@ -7,6 +7,7 @@
 //! `Config.body_file_bytes_max`, and leave a part of the file system free. A body that is not complete counts
 //! for its client's address (`Config.address_upload_bytes_max`).
 const std = @import("std");
+const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
@@ -42,6 +43,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// A request has begun whose body is on its way.
         pub fn gather(w: *W, lane: *Lane, exchange: *Exchange) void {
+            assert(exchange.intake == null and exchange.input != .complete);
             exchange.silence();
             exchange.intake = Intake.create(&w.pool, exchange.ticket, &w.head) catch
                 return giveUp(w, lane, exchange, out_of_memory);
@@ -57,6 +59,7 @@ pub fn Gathering(comptime W: type) type {
             intake: *Intake,
             piece: []const u8,
         ) void {
+            assert(exchange.intake == intake and lane.current() == exchange);
             intake.append(&w.pool, piece) catch return giveUp(w, lane, exchange, out_of_memory);
             if (!charge(w, exchange, intake)) return giveUp(w, lane, exchange, too_many);
             spill(w, lane, exchange, intake);
@@ -103,6 +106,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// The body is complete: the host gets the request.
         pub fn gathered(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
+            assert(exchange.intake == intake and exchange.input == .complete);
             if (intake.isWriting()) return; // the intake goes on when the write is done
             if (intake.isLong() and intake.pendingBytes() > 0) {
                 return handOver(w, lane, exchange, intake);
@@ -112,6 +116,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// The host hears of the request.
         fn present(w: *W, exchange: *Exchange, intake: *Intake) void {
+            assert(exchange.intake == intake and !exchange.isHeard());
             const ticket = exchange.ticket;
             const half_closed = exchange.half_closed;
             exchange.unsilence();
@@ -176,6 +181,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         fn goOn(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
+            assert(!intake.isWriting());
             if (intake.job.errno != 0) return lackRoom(w, lane, exchange, intake);
             if (exchange.input == .complete) return gathered(w, lane, exchange, intake);
             exchange.given_bytes = intake.heldBytes();
@@ -189,6 +195,7 @@ pub fn Gathering(comptime W: type) type {
             w.admission.discharge(&intake.upload);
             if (intake.isWriting()) return; // `attend` finds the intake when the write is done
             memory.forgetFiles(intake.resident_bytes);
+            assert(w.bodies.held_bytes >= intake.file_bytes);
             w.bodies.held_bytes -= intake.file_bytes;
             intake.destroy(&w.pool);
         }
@@ -202,6 +209,7 @@ pub fn Gathering(comptime W: type) type {
 
         /// Files have taken all that they may, their folder is nearly full, or it fails.
         fn lackRoom(w: *W, lane: *Lane, exchange: *Exchange, intake: *const Intake) void {
+            assert(exchange.intake == intake);
             if (w.troubles.files.add(w.now)) |others| {
                 var why_buffer: [128]u8 = undefined;
                 var buffer: [512]u8 = undefined;
@@ -223,6 +231,7 @@ pub fn Gathering(comptime W: type) type {
         }
 
         fn giveUp(w: *W, lane: *Lane, exchange: *Exchange, refusal: Refusal) void {
+            assert(lane.current() == exchange and !exchange.isHeard());
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
             w.sayRefusal(lane, refusal, .{

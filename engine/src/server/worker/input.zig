@@ -174,6 +174,7 @@ pub fn Input(comptime W: type) type {
 
         /// A request has come, whose head is in `w.head`.
         pub fn begin(w: *W, lane: *Lane) void {
+            assert(lane.current() == null and !lane.isClosed());
             if (health_part.intercept(w, lane)) return;
             if (w.head.https and !mayBringHttps(w, lane)) {
                 w.stats.refused += 1;
@@ -263,7 +264,9 @@ pub fn Input(comptime W: type) type {
         pub fn trailersCame(w: *W, lane: *Lane) void {
             const exchange = lane.current() orelse return;
             trace.content(exchange, .trailers, w.head.text.len);
-            if (W.intakeOf(exchange)) |intake| return gathering_part.gatherTrailers(w, lane, exchange, intake);
+            if (W.intakeOf(exchange)) |intake| {
+                return gathering_part.gatherTrailers(w, lane, exchange, intake);
+            }
             w.host.trailers(w, exchange, &w.head);
         }
 
@@ -273,7 +276,9 @@ pub fn Input(comptime W: type) type {
                 .exchange => |exchange| {
                     exchange.input = .complete;
                     trace.content(exchange, .end, 0);
-                    if (W.intakeOf(exchange)) |intake| return gathering_part.gathered(w, lane, exchange, intake);
+                    if (W.intakeOf(exchange)) |intake| {
+                        return gathering_part.gathered(w, lane, exchange, intake);
+                    }
                     w.host.bodyEnd(w, exchange);
                 },
                 .draining => output_part.goOn(w, lane),
@@ -406,7 +411,7 @@ pub fn Input(comptime W: type) type {
         fn breakOff(w: *W, lane: *Lane) void {
             if (lane.current()) |exchange| {
                 // The rest of the request is not needed: the response is on its way.
-                if (exchange.ended) return;
+                if (exchange.isEnded()) return;
                 if (lane.session.responseStarted()) {
                     return w.fail(lane, .client_closed);
                 }
@@ -486,7 +491,7 @@ pub fn Input(comptime W: type) type {
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
                     const all_read = lane.input.isEmpty() and !lane.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
-                    const lacks_input = all_read and !exchange.inputComplete() and !exchange.ended;
+                    const lacks_input = all_read and !exchange.inputComplete() and !exchange.isEnded();
                     // A WebSocket, asked for or open, needs both directions, and half a request is none.
                     if (awaits_accept or lacks_input) return breakOff(w, lane);
                     // The unread bytes may complete the request: the next look at them tells.

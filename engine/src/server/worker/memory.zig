@@ -9,6 +9,7 @@
 //! responses that are not read. Of a connection with many streams the one that has waited longest for its
 //! peer goes first, and the connection itself only if it has no such stream and its peer is no trusted proxy.
 //! Requests that are complete are served as ever.
+const assert = @import("std").debug.assert;
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
 const Lane = @import("../lane.zig").Lane;
@@ -51,6 +52,7 @@ pub fn Shedding(comptime W: type) type {
         };
 
         fn relieve(w: *W, finding: Memory.Finding) void {
+            assert(finding.used > finding.max);
             sendStreams(w);
             w.memory.sheds = true;
             defer w.memory.sheds = false;
@@ -141,6 +143,7 @@ pub fn Shedding(comptime W: type) type {
         }
 
         fn endExchange(w: *W, lane: *Lane, exchange: *Exchange) void {
+            assert(lane.current() == exchange);
             if (exchange.openWebSocket() != null) {
                 w.closeWebSocket(exchange, try_again_later, "") catch
                     return w.fail(lane, .server_error);

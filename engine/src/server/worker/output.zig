@@ -2,6 +2,7 @@
 //! the kernel. A peer that turns out to be gone while its host sends ends its exchange there and then
 //! (`aborted`, `closed`), and with it the connection. So code that calls the host, or sends, holds neither
 //! across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
+const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
 const Lane = @import("../lane.zig").Lane;
@@ -28,7 +29,7 @@ pub fn Output(comptime W: type) type {
         /// The exchange of a ticket, or null when it has ended.
         pub fn find(w: *W, ticket: Ticket) ?*Exchange {
             const exchange = w.exchanges.get(ticket) orelse return null;
-            return if (exchange.ended) null else exchange;
+            return if (exchange.isEnded()) null else exchange;
         }
 
         /// Why a response does not begin.
@@ -81,6 +82,7 @@ pub fn Output(comptime W: type) type {
         }
 
         fn writeFile(w: *W, exchange: *Exchange, range: FileRange) exchange_file.BodyError!void {
+            assert(range.fd >= 0 and !range.reading);
             var asking = range;
             asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
             const taken = try exchange.write(&w.pool, .{ .file = asking }, .{ .last = true });
@@ -160,6 +162,7 @@ pub fn Output(comptime W: type) type {
         /// Ends the exchange by cutting the connection, or the stream, so that the peer sees a truncated
         /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
+            assert(exchange.lane.current() == exchange);
             const lane = exchange.lane;
             if (lane.isStream()) return streams_part.cutStream(w, exchange);
             // The peer sees a response that is cut short, not half a head; without memory it sees that.
@@ -208,6 +211,7 @@ pub fn Output(comptime W: type) type {
         /// send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
         /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
+            assert(exchange.lane.current() == exchange);
             const lane = exchange.lane;
             exchange.active_at = w.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
@@ -227,7 +231,7 @@ pub fn Output(comptime W: type) type {
                 return .done;
             }
             if (lane.out.state == .open) w.waiting.cork(lane);
-            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
+            if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
             exchange.above_high = true;
@@ -239,6 +243,7 @@ pub fn Output(comptime W: type) type {
 
         /// The response is complete: the connection goes on to the next request, or closes.
         pub fn complete(w: *W, lane: *Lane, exchange: *Exchange) void {
+            assert(exchange.isEnded() and lane.current() == exchange);
             w.forget(exchange);
             goOn(w, lane);
         }
@@ -257,6 +262,7 @@ pub fn Output(comptime W: type) type {
 
         /// Gives the slots of an exchange back; its ticket is stale from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
+            assert(w.exchanges.get(exchange.ticket) == exchange);
             access_part.noteEnd(w, exchange);
             trace.over(exchange);
             if (exchange.websocket) |websocket| {
@@ -365,6 +371,7 @@ pub fn Output(comptime W: type) type {
 
         /// Sends the bytes at the front, `total` of them.
         fn sendSlices(w: *W, transport: *Transport, slices: []const io_layer.Slice, total: usize) Progress {
+            assert(total > 0 and transport.socket != .none);
             switch (w.io.send(transport.socket, slices, false)) {
                 .sent => |len| {
                     took(w, transport, len);
@@ -388,6 +395,7 @@ pub fn Output(comptime W: type) type {
 
         /// Sends from the file at the front.
         fn sendFile(w: *W, transport: *Transport, range: *FileRange) Progress {
+            assert(range.len > 0 and transport.tunnel == null);
             const lane = &transport.lane;
             const readable = w.readable(lane, range);
             if (readable == 0) return .waits;
@@ -451,6 +459,7 @@ pub fn Output(comptime W: type) type {
         /// The kernel took less than it was given. The peer has its time from now on: a handler may have
         /// taken its own since the round began.
         pub fn block(w: *W, transport: *Transport) void {
+            assert(transport.socket != .none);
             if (transport.out.state == .open) {
                 const held = w.io.held(transport.socket);
                 transport.out.state = .{ .blocked = .begin(held, w.io.now()) };
@@ -526,10 +535,11 @@ pub fn Output(comptime W: type) type {
         /// Like `settle`, for a connection or a stream that serves requests. False: it is gone, or its timer
         /// is set already.
         fn settleLane(w: *W, lane: *Lane) bool {
+            assert(!lane.isClosed());
             switch (lane.phase) {
                 .exchange => |exchange| {
                     if (@hasDecl(W.HostType, "progress")) w.host.progress(exchange);
-                    if (exchange.ended) {
+                    if (exchange.isEnded()) {
                         if (exchange.isSettled()) {
                             if (exchange.isHeard()) w.host.finished(w, exchange);
                             complete(w, lane, exchange);
@@ -571,6 +581,7 @@ pub fn Output(comptime W: type) type {
         /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
         /// False: the connection is, since the host sent more and the peer was gone.
         fn tellProgress(w: *W, exchange: *Exchange) bool {
+            assert(!exchange.isEnded());
             const lane = exchange.lane;
             const name = lane.ticket;
             if (exchange.flushing == .due or exchange.flushing == .waits and exchange.isFlushed()) {
@@ -596,6 +607,7 @@ pub fn Output(comptime W: type) type {
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
         fn linger(w: *W, transport: *Transport) void {
+            assert(transport.phase == .closing and transport.isFlushed());
             const lane = &transport.lane;
             lane.input.deinit(&w.pool);
             if (lane.sending == .ended) return w.close(lane);

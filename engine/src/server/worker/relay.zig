@@ -1,12 +1,13 @@
 //! The part of a worker that gives an application the connection of a WebSocket handshake, to speak on it as
-//! it likes (../relay.zig): PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig), the worker the
-//! other one, which is a connection of its own here (`Transport.local`).
+//! it likes (../relay.zig): PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig), the
+//! worker the other one, which is a connection of its own here (`Transport.local`).
 //!
 //! Until the first byte comes from the application, nothing has happened: the exchange can be answered as any
 //! other, which ends the offer. With that byte the exchange is over, and each of the two connections sends
 //! what the other one receives. A peer is not read while what it sent before waits. The client's end becomes
 //! the end of what the application reads; the application's end closes the connection in order.
 const std = @import("std");
+const assert = std.debug.assert;
 const io_layer = @import("io");
 const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
@@ -48,6 +49,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// The application answers by its end of the stream alone: if that is closed there is no answer.
         pub fn only(w: *W, exchange: *Exchange) void {
+            assert(!exchange.isEnded());
             exchange.relay_only = true;
             if (exchange.relay == .none) lackAnswer(w, exchange);
         }
@@ -63,6 +65,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// Bytes have come: they go on to the other transport. `transport` may be gone afterwards.
         pub fn relay(w: *W, transport: *Transport, bytes: []const u8) void {
+            assert(bytes.len > 0);
             const lane = &transport.lane;
             const other = w.transportOf(transport.phase.relaying.other) orelse return w.close(lane);
             if (other.phase != .relaying and !begin(w, transport, bytes)) return w.close(lane);
@@ -76,16 +79,17 @@ pub fn Relaying(comptime W: type) type {
         /// The first bytes of the application: its exchange is over, and both transports relay. False: the
         /// exchange is answered otherwise, or gone.
         fn begin(w: *W, local: *Transport, first: []const u8) bool {
+            assert(local.local and first.len > 0);
             const client = w.transportOf(local.phase.relaying.other) orelse return false;
             const lane = &client.lane;
             const exchange = lane.current() orelse return false;
-            if (exchange.relay != local.lane.ticket or exchange.ended) return false;
+            if (exchange.relay != local.lane.ticket or exchange.isEnded()) return false;
             if (lane.session.responseStarted()) return false;
             local.out.queue.append(&w.pool, lane.input.unread()) catch return false;
             lane.input.deinit(&w.pool);
             exchange.relay = .none;
             exchange.status = statusOf(first);
-            exchange.ended = true;
+            exchange.response = .complete;
             w.noteAnswer(exchange);
             lane.session.closeAfterResponse();
             if (exchange.isHeard()) w.host.finished(w, exchange);
@@ -118,6 +122,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// The client sends no more: the application reads that when it has read the rest.
         fn endOther(w: *W, client: *Transport) void {
+            assert(!client.local);
             const other = w.transportOf(client.phase.relaying.other) orelse return;
             if (other.phase.relaying.beginEnding()) w.waiting.cork(&other.lane);
         }
@@ -129,6 +134,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// Queued output for the client is sent, then the connection closes.
         fn closeClient(w: *W, client: *Transport) void {
+            assert(!client.local);
             client.lane.beginClosing();
             w.waiting.cork(&client.lane);
         }
@@ -157,6 +163,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// The exchange of a relay ends in another way.
         pub fn drop(w: *W, exchange: *Exchange) void {
+            assert(exchange.relay != .none);
             const local = w.transportOf(exchange.relay);
             exchange.relay = .none;
             if (local) |one| w.close(&one.lane);
@@ -164,6 +171,7 @@ pub fn Relaying(comptime W: type) type {
 
         /// The application has neither answered nor spoken, and will not.
         fn lackAnswer(w: *W, exchange: *Exchange) void {
+            assert(exchange.relay == .none and exchange.relay_only);
             var buffer: [96]u8 = undefined;
             w.sayOf(exchange, .err, &buffer, "The application gave no response, nor spoke on psgix.io", .{});
             if (exchange.isHeard()) w.host.aborted(w, exchange, .server_error);

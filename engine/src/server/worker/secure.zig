@@ -100,12 +100,15 @@ pub fn Secure(comptime W: type) type {
 
         /// Ciphertext has come.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
-            if (transport.phase == .handshake) return handshakes_part.receive(w, transport, tunnel, ciphertext);
+            if (transport.phase == .handshake) {
+                return handshakes_part.receive(w, transport, tunnel, ciphertext);
+            }
             unseal(w, transport, tunnel, ciphertext);
         }
 
         /// Gives ciphertext to the session, and acts on its events.
         pub fn unseal(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
+            assert(transport.tunnel == tunnel);
             switch (transport.phase) {
                 .closing, .lingering => return, // see Input.receive
                 .handshake, .serving, .multiplexed, .relaying => {},
@@ -146,6 +149,7 @@ pub fn Secure(comptime W: type) type {
         }
 
         fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
+            assert(transport.phase == .handshake and transport.tunnel.?.session.isHandshakeDone());
             transport.awaitRequest(w.now);
             const agreed = transport.tunnel.?.session.protocol();
             // A connection over the limit gets a 503 on each of its streams.
@@ -156,6 +160,7 @@ pub fn Secure(comptime W: type) type {
         /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first
         /// byte shows that, so that `plaintext` begins with its request.
         fn answerPlain(w: *W, transport: *Transport, tunnel: *Tunnel, plaintext: []const u8) void {
+            assert(transport.phase == .handshake);
             var space: [early.response_bytes_max]u8 = undefined;
             const refusal: Refusal = .{
                 .status = 400,
@@ -185,6 +190,7 @@ pub fn Secure(comptime W: type) type {
         }
 
         fn beginClosing(w: *W, transport: *Transport, tunnel: *Tunnel) void {
+            assert(transport.tunnel == tunnel);
             tunnel.silent = true;
             transport.lane.beginClosing();
             transport.lane.input.deinit(&w.pool);
@@ -206,6 +212,7 @@ pub fn Secure(comptime W: type) type {
 
         /// Like `sendPlain`, sealing on the way.
         pub fn send(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            assert(transport.tunnel == tunnel);
             if (tunnel.session.isSealedByKernel()) return sendThroughKernel(w, transport, tunnel);
             var left: usize = turn_bytes_max;
             while (true) {
@@ -283,6 +290,7 @@ pub fn Secure(comptime W: type) type {
         /// Like `send`, where the kernel seals: the outbox goes as it is, and messages of the session as
         /// records of their kinds.
         fn sendThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            assert(tunnel.session.isSealedByKernel());
             switch (sendRecords(w, transport, tunnel)) {
                 .sent => {},
                 .waits => return true,
@@ -344,6 +352,7 @@ pub fn Secure(comptime W: type) type {
         /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none
         /// is left. While it closes the last piece is close_notify.
         fn seal(w: *W, transport: *Transport, tunnel: *Tunnel) SealError!?usize {
+            assert(!tunnel.session.isSealedByKernel());
             const outbox = &transport.out.queue;
             if (!tunnel.session.isHandshakeDone()) return null;
             var slices: [io_layer.slices_max][]const u8 = undefined;
@@ -383,6 +392,7 @@ pub fn Secure(comptime W: type) type {
         /// Gives a single piece back as it is, and copies several together: every record costs 22 to 29 bytes
         /// and a seal.
         fn gather(space: []u8, slices: []const []const u8) []const u8 {
+            assert(slices.len > 0);
             if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(
                 slices[0].len,
                 space.len,
@@ -399,6 +409,7 @@ pub fn Secure(comptime W: type) type {
         /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
         /// has no room for it now.
         pub fn sendCloseNotify(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+            assert(transport.tunnel == tunnel);
             if (tunnel.silent or transport.out.state != .open or !tunnel.session.isHandshakeDone()) {
                 return true;
             }

@@ -57,6 +57,7 @@ pub fn Streams(comptime W: type) type {
 
         /// A connection carries many streams from now on. What has come of them is its input.
         pub fn beginStreams(w: *W, transport: *Transport) error{OutOfMemory}!void {
+            assert(transport.phase == .serving and transport.lane.current() == null);
             if (w.counting.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
@@ -284,6 +285,7 @@ pub fn Streams(comptime W: type) type {
         }
 
         fn tellEnd(w: *W, stream: *Stream) void {
+            assert(!stream.closed);
             const lane = &stream.lane;
             while (lane.wantsInput() and lane.websocket() == null) switch (stream.end) {
                 .open, .told => {
@@ -350,11 +352,14 @@ pub fn Streams(comptime W: type) type {
 
         /// A stream has something to send, or may have: its transport sends it at the end of the round.
         pub fn pourStream(w: *W, lane: *Lane) void {
+            assert(lane.isStream());
             const transport = lane.transport;
             const multiplex = transport.multiplex() orelse return;
             pour(lane);
             revealFile(w, .of(lane));
-            if (transport.out.state == .open and multiplex.session.wantsToEmit()) w.waiting.cork(&transport.lane);
+            if (transport.out.state == .open and multiplex.session.wantsToEmit()) {
+                w.waiting.cork(&transport.lane);
+            }
         }
 
         /// Hands queued output of an exchange's stream to the kernel at once, as far as its turn has come and
@@ -385,6 +390,7 @@ pub fn Streams(comptime W: type) type {
         }
 
         fn revealFile(w: *W, stream: *Stream) void {
+            assert(!stream.closed);
             const view = &stream.lane.session.stream;
             if (view.session.withheld(view.stream) == 0 or stream.out.queue.isReading()) return;
             view.session.reveal(view.stream, storage_part.readableOfStream(w, &stream.lane));
@@ -392,6 +398,7 @@ pub fn Streams(comptime W: type) type {
 
         /// Acts on output of a stream that was queued, like `queued`.
         pub fn queuedOnStream(w: *W, exchange: *Exchange) W.Outcome {
+            assert(exchange.lane.isStream());
             const lane = exchange.lane;
             w.waiting.cork(&lane.transport.lane);
             if (exchange.isSettled()) {
@@ -401,7 +408,7 @@ pub fn Streams(comptime W: type) type {
             }
             pour(lane);
             w.waiting.cork(lane);
-            if (!exchange.ends_with_file and exchange.queuedBytes() < w.config.write_high_bytes) {
+            if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
             exchange.above_high = true;
@@ -426,6 +433,7 @@ pub fn Streams(comptime W: type) type {
         /// The kernel has all framed output: hosts that have waited for that are told in the turns of their
         /// streams.
         fn noteFlushed(w: *W, transport: *Transport, multiplex: *Multiplex) void {
+            assert(transport.multiplex() == multiplex);
             if (!multiplex.flushing or !transport.isFlushed()) return;
             multiplex.flushing = false;
             var next = multiplex.first;
@@ -456,6 +464,7 @@ pub fn Streams(comptime W: type) type {
 
         /// Frames content as long as not too much waits for the kernel; whether there is more.
         fn frame(w: *W, transport: *Transport, multiplex: *Multiplex) error{OutOfMemory}!bool {
+            assert(transport.multiplex() == multiplex);
             const session = &multiplex.session;
             const wire = &transport.out.queue;
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
@@ -550,6 +559,7 @@ pub fn Streams(comptime W: type) type {
         /// After output moved: tells hosts that wait for that, or ends the connection when it is over. False:
         /// it was, and nothing is to be armed.
         pub fn settleMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
+            assert(transport.multiplex() == multiplex);
             noteFlushed(w, transport, multiplex);
             multiplex.noteLingering(w.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
@@ -563,6 +573,7 @@ pub fn Streams(comptime W: type) type {
 
         /// Sets a stream's timer. Its peer has its time from the end of the round on in which output waits.
         pub fn armStream(w: *W, stream: *Stream) void {
+            assert(!stream.closed);
             if (stream.out.queue.isEmpty()) {
                 stream.out.state = .open;
             } else if (stream.out.state == .open) {
@@ -607,6 +618,7 @@ pub fn Streams(comptime W: type) type {
 
         /// A stream is over; its slot is given back when it is not in use any more (`Worker.close`).
         pub fn close(lane: *Lane) void {
+            assert(lane.isStream() and lane.current() == null);
             lane.phase = .closing;
             Stream.of(lane).closed = true;
         }

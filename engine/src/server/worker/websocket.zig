@@ -1,5 +1,6 @@
 //! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
 const std = @import("std");
+const assert = std.debug.assert;
 const handshake = @import("protocol").websocket.handshake;
 const Refusal = @import("protocol").Refusal;
 const Field = @import("protocol").http.Field;
@@ -21,6 +22,7 @@ pub fn Live(comptime W: type) type {
         /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to
         /// accept. An upgrade to something else is served as a plain request.
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
+            assert(exchange.websocket == null and w.head.upgrade);
             const head = &w.head;
             const is_connect = exchange.lane.session.switchStatus() == 200;
             const verdict = handshake.check(.{
@@ -62,6 +64,7 @@ pub fn Live(comptime W: type) type {
             exchange: *Exchange,
             refusal: handshake.Refusal,
         ) void {
+            assert(lane.current() == exchange);
             w.stats.refused += 1;
             if (w.counting.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.silence();
@@ -103,6 +106,7 @@ pub fn Live(comptime W: type) type {
         /// the server stops; where another worker takes over, its client is to come again at once, which only
         /// a close code tells: so that WebSocket is closed when the host has accepted it.
         pub fn goAway(w: *W, exchange: *Exchange) void {
+            assert(exchange.websocket != null);
             const websocket = exchange.openWebSocket() orelse
                 return if (w.replaced) {} else turnDown(w, exchange);
             if (!websocket.isOpen()) return;
@@ -110,6 +114,7 @@ pub fn Live(comptime W: type) type {
         }
 
         fn closeForStop(w: *W, exchange: *Exchange) CloseError!void {
+            assert(w.stopping != .no);
             try closeWebSocket(w, exchange, if (w.replaced)
                 websocket_file.code_service_restart
             else
@@ -118,6 +123,7 @@ pub fn Live(comptime W: type) type {
         }
 
         fn turnDown(w: *W, exchange: *Exchange) void {
+            assert(w.stopping != .no and !exchange.websocket.?.isOpen());
             // The host is about to refuse the WebSocket in its own words.
             if (exchange.lane.session.responseStarted()) return;
             const lane = exchange.lane;
@@ -245,6 +251,7 @@ pub fn Live(comptime W: type) type {
             websocket: *WebSocket,
             event: WebSocket.Event,
         ) error{OutOfMemory}!bool {
+            assert(lane.websocket() == websocket);
             switch (event) {
                 .need_more => w.cutShort(lane),
                 .handled => {},
@@ -286,6 +293,7 @@ pub fn Live(comptime W: type) type {
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!void {
+            assert(lane.websocket() == websocket);
             const is_behind = w.isHostBehind(lane.phase.exchange);
             const takes = websocket.incoming.takes(message.bytes.len) and
                 w.budget.takesMessage(message.bytes.len);
@@ -302,6 +310,7 @@ pub fn Live(comptime W: type) type {
             websocket: *WebSocket,
             message: WebSocket.Message,
         ) error{OutOfMemory}!bool {
+            assert(websocket.compression != null);
             const incoming = &websocket.incoming;
             if (w.isHostBehind(lane.phase.exchange)) {
                 try incoming.hold(.{ .compressed = message.kind }, message.bytes, &w.pool);
@@ -336,6 +345,7 @@ pub fn Live(comptime W: type) type {
 
         /// Goes on with a message that was held; false: not in this round.
         fn goOn(w: *W, lane: *Lane, websocket: *WebSocket) error{OutOfMemory}!bool {
+            assert(websocket.incoming.held != .nothing);
             const incoming = &websocket.incoming;
             const held = incoming.held;
             const bytes = incoming.pieces.unread();
@@ -368,6 +378,7 @@ pub fn Live(comptime W: type) type {
             message: WebSocket.Message,
             inflated: bool,
         ) void {
+            assert(lane.websocket() == websocket);
             const exchange = lane.phase.exchange;
             w.budget.chargeMessage(message.bytes.len);
             trace.content(exchange, .message, message.bytes.len);
@@ -407,6 +418,7 @@ pub fn Live(comptime W: type) type {
         /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
         /// the connection ends.
         fn endWebSocket(w: *W, lane: *Lane, websocket: *WebSocket) void {
+            assert(lane.websocket() == websocket);
             const exchange = lane.phase.exchange;
             if (websocket.ending) |ending| if (ending == .failed) noteFailure(w, lane, ending.failed);
             trace.content(exchange, .closed, 0);
