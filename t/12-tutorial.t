@@ -58,17 +58,21 @@ my %uses = (
     'chat.pl' => sub {
         my ($port) = @_;
         like(get($port, '/')->{body}, qr/new WebSocket/, 'the page');
-        my ($anna, $bert) = map { TestWebSocket->open($port, '/') } 1, 2;
-        # Bert's first message comes back when both are members.
+        my ($anna, $bert) = map { TestWebSocket->open($port, "/?name=$_") } qw(anna bert);
+        # A member's first message comes back when it is a member.
+        $anna->text('first');
+        is($anna->next, 'text anna: first', 'one says something');
         $bert->text('hello');
-        is($bert->next, 'text 2: hello', 'one says something');
+        my $heard = $bert->next;
+        $heard = $bert->next if $heard eq 'text anna: first';
+        is($heard, 'text bert: hello', 'another one, too');
         $anna->text("\xc3\xa4");
-        is($bert->next, "text 1: \xc3\xa4", 'the other hears it');
+        is($bert->next, "text anna: \xc3\xa4", 'the other hears it');
         $bert->reset;
-        is($anna->next, 'text 2: hello',    'so did the first');
-        is($anna->next, "text 1: \xc3\xa4", '... and itself');
+        is($anna->next, 'text bert: hello',    'so did the first');
+        is($anna->next, "text anna: \xc3\xa4", '... and itself');
         $anna->text('alone');
-        is($anna->next, 'text 1: alone', 'after the other has gone, too');
+        is($anna->next, 'text anna: alone', 'after the other has gone, too');
     },
     'ticker.pl' => sub {
         my ($port) = @_;
@@ -114,7 +118,8 @@ for my $name ($tutorial->names) {
     for my $mode (qw(development production)) {
         subtest "$name in $mode" => sub {
             local $ENV{FOLDER} = $tutorial->folder;
-            my $server = TestServer->command('-E', $mode, $tutorial->path($name));
+            my @more   = $name eq 'chat.pl' ? ('--channels', '--workers', 2) : ();
+            my $server = TestServer->command('-E', $mode, @more, $tutorial->path($name));
             $uses{$name}->($server->port);
             is($server->stop, 0, 'the server ends well');
             my @said =

@@ -125,8 +125,9 @@ for my $key (sort keys %CLASS) {
 
 my $json = JSON::PP->new->canonical->ascii->allow_nonref->convert_blessed;
 {
-    no warnings 'once';
-    *PAGI::Server::Connection::TO_JSON = *PAGI::Server::Transport::TO_JSON = sub { ref $_[0] };
+    no strict 'refs';
+    *{"PAGI::Server::${_}::TO_JSON"} = sub { ref $_[0] }
+        for qw(Connection Transport Channels);
 }
 
 sub note_down ($kind, $scope, $what) {
@@ -190,6 +191,7 @@ my $home   = File::Temp->newdir;
 my $server = TestServer->start(
     app        => \&app,
     listen     => [ '127.0.0.1:0', "$home/socket" ],
+    channels   => 1,
     extensions => { fullflush => {}, informational => {} },
 );
 my $port = $server->port;

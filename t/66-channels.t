@@ -156,6 +156,11 @@ subtest 'what a call says' => sub {
         'publish says nothing of full mailboxes';
 };
 
+is asked($server, '/child'), 'Unavailable Unavailable',
+    'a process that the application forks has no channels';
+is_deeply asked($server, '/calls', [ [ publish => 'nobody', { type => 'x' } ] ]), [1],
+    'and the process that it was forked from still has them';
+
 subtest 'what comes' => sub {
     my @mail = sub { return asked($server, '/calls', [@_]) }
         ->(

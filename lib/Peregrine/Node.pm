@@ -7,8 +7,9 @@ our $VERSION = '0.003000';
 
 use Future;
 use Peregrine;
-use Scalar::Util qw(weaken);
-use Socket       qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
+use Peregrine::Later qw(later weakly);
+use Scalar::Util     qw(weaken);
+use Socket           qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
 use constant { CONNECTED => 1, WRITES => 2, DEADLINES => 4 };
@@ -61,21 +62,28 @@ sub _join {
     socketpair my $here, my $there, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return $self->_join_later;
     Peregrine::hide_from_forks(fileno $_, 1) for $here, $there;
     my $sent = Peregrine::send_descriptors(fileno $self->{join}, 'j', fileno $there);
-    Peregrine::hide_from_forks(fileno $there, 0);
-    close $there;
-    return $self->_join_later if !$sent || !$self->{handle}->connected(fileno $here);
+    _close($there);
+    if (!$sent || !$self->{handle}->connected(fileno $here)) {
+        _close($here);
+        return $self->_join_later;
+    }
     $self->{socket} = $here;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_io(handle => $here, on_read_ready => sub { $weak && $weak->_poll });
+    $self->{loop}->watch_io(handle => $here, on_read_ready => weakly($self, '_poll'));
     $self->_poll;
+    return;
+}
+
+# A number that is free must not be hidden from forks: other files get it.
+sub _close {
+    my ($socket) = @_;
+    Peregrine::hide_from_forks(fileno $socket, 0);
+    close $socket;
     return;
 }
 
 sub _join_later {
     my ($self) = @_;
-    weaken(my $weak = $self);
-    $self->{timer} =
-        $self->{loop}->watch_time(after => $self->{again}, code => sub { $weak && $weak->_join });
+    $self->{timer} = later($self->{loop}, $self->{again}, $self, '_join');
     $self->{again} = $self->{again} * 2 < AGAIN_MAX_S ? $self->{again} * 2 : AGAIN_MAX_S;
     return;
 }
@@ -86,8 +94,7 @@ sub _leave {
     my $socket = delete $self->{socket} or return;
     $self->{loop}->unwatch_io(handle => $socket, on_read_ready => 1) if $self->{loop};
     $self->_watch_writing($socket, 0);
-    Peregrine::hide_from_forks(fileno $socket, 0);
-    close $socket;
+    _close($socket);
     return;
 }
 
@@ -96,8 +103,7 @@ sub _watch_writing {
     return if !$wanted == !$self->{writes} || !$self->{loop};
     $self->{writes} = $wanted;
     return $self->{loop}->unwatch_io(handle => $socket, on_write_ready => 1) if !$wanted;
-    weaken(my $weak = $self);
-    $self->{loop}->watch_io(handle => $socket, on_write_ready => sub { $weak && $weak->_poll });
+    $self->{loop}->watch_io(handle => $socket, on_write_ready => weakly($self, '_poll'));
     return;
 }
 
@@ -122,17 +128,14 @@ sub _poll {
 
 sub _tick_later {
     my ($self) = @_;
-    return if $self->{tick};
-    weaken(my $weak = $self);
-    $self->{tick} = $self->{loop}->watch_time(
-        after => TICK_S,
-        code  => sub {
-            return if !$weak;
-            delete $weak->{tick};
-            $weak->_poll;
-        }
-    );
+    $self->{tick} //= later($self->{loop}, TICK_S, $self, '_tick');
     return;
+}
+
+sub _tick {
+    my ($self) = @_;
+    delete $self->{tick};
+    return $self->_poll;
 }
 
 sub _tell_events {

@@ -26,6 +26,7 @@ use warnings;
 use lib 't/lib';
 use Future::AsyncAwait;
 use JSON::PP ();
+use POSIX ();
 use TestLoad;
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
@@ -128,6 +129,16 @@ my %DO = (
         my ($scope, $receive) = @_;
         await $scope->{'pagi.channels'}->subscribe($scope->{query_string});
         return await message($receive);
+    },
+    # A process that the application forks.
+    '/child' => async sub {
+        my ($scope) = @_;
+        my $channels = $scope->{'pagi.channels'};
+        my $pid = open(my $out, '-|') // die "fork: $!";
+        return readline $out if $pid;
+        my @said = ($channels->subscribe('t'), $channels->publish('t', { type => 'x' }));
+        syswrite STDOUT, join ' ', map { $_->failure // 'done' } @said;
+        POSIX::_exit(0);
     },
     # The body is a list of calls: [method, arguments]. `me` is the channel, `mail` what has come.
     '/calls' => async sub {

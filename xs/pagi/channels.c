@@ -15,6 +15,7 @@ void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope) {
     pagi_context *cx = app->cx;
     char name[PEREGRINE_NODE_NAME_BYTES];
     exchange->mailbox = peregrine_node_open(app->node, (uint64_t)PTR2UV(exchange));
+    exchange->mail_given = false;
     const size_t len = peregrine_node_name(app->node, exchange->mailbox, name);
     AV *channels = newAV();
     SV *reference = newRV_noinc((SV *)channels);
@@ -52,11 +53,12 @@ static void mail(pTHX_ pagi_exchange *exchange) {
     px_exchange *base = &exchange->base;
     px_worker *worker = base->worker;
     px_exchange *outer = worker->at;
+    const bool outermost = worker->depth == 0;
     px_exchange_hold(base);
     worker->at = base;
-    px_busy_begin(worker);
+    if (outermost) px_busy_begin(worker);
     pagi_receive_serve(aTHX_ exchange);
-    px_busy_end(worker);
+    if (outermost) px_busy_end(worker);
     worker->at = outer;
     px_exchange_note_parked(base);
     px_exchange_invariants(base);
@@ -72,6 +74,8 @@ bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event
         if (event->number || !event->user) return true;
         ENTER;
         SAVETMPS;
+        save_scalar(PL_errgv);
+        CLEAR_ERRSV(); /* so that calls need not keep $@, see px_call() */
         mail(aTHX_ INT2PTR(pagi_exchange *, (UV)event->user));
         FREETMPS;
         LEAVE;

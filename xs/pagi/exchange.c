@@ -67,7 +67,6 @@ void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->last_told = false;
     exchange->in_vain = 0;
     exchange->app_closed = false;
-    exchange->mail_given = false;
     exchange->above = false;
     exchange->let_go = false;
     exchange->request = PAGI_REQUEST_MORE;

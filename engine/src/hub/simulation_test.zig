@@ -403,3 +403,60 @@ test "a node that reads too slowly is cut, and no other" {
     try testing.expect(!pair.broker.isCut(pair.connections[0]));
     try testing.expectEqual(0, pair.broker.groups.count());
 }
+
+test "bytes that no node would send: the broker cuts who sent them, and serves the others" {
+    var prng: std.Random.DefaultPrng = .init(5);
+    const random = prng.random();
+    for (0..300) |_| {
+        var pair: Pair = try .init();
+        defer pair.deinit();
+        const here = try pair.nodes[0].open(0);
+        try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].subscribe(here, "t", 0)));
+        _ = try pair.nodes[1].publish("t", "hello", "", 0);
+        _ = try pair.nodes[1].flush(0);
+        var bytes: [256]u8 = undefined;
+        const said = pair.nodes[1].toSend();
+        @memcpy(bytes[0..said.len], said);
+        for (0..1 + random.uintLessThan(usize, 4)) |_| {
+            bytes[random.uintLessThan(usize, said.len)] = random.int(u8);
+        }
+        pair.broker.receive(pair.connections[1], bytes[0..said.len]);
+        // The other end of a wrong hub is wrong bytes for a node.
+        pair.nodes[1].receive(bytes[0..said.len], 0);
+        pair.nodes[1].invariants();
+        const heard = pair.broker.output(pair.connections[0]);
+        pair.nodes[0].receive(heard, 0);
+        pair.broker.noteSent(pair.connections[0], heard.len);
+        try testing.expect(pair.nodes[0].isMet());
+        try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].publish("t", "x", "", 0)));
+    }
+}
+
+test "a pool of two nodes: its messages go to both" {
+    var pair: Pair = try .init();
+    defer pair.deinit();
+    var workers: [2]u64 = undefined;
+    for (&pair.nodes, &workers, 0..) |*node, *worker, i| {
+        worker.* = try node.open(0);
+        try testing.expectEqual(.ok, try pair.code(i, node.subscribe(worker.*, "pool", 0)));
+    }
+    for (0..2) |_| try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].send("pool", "task", 0)));
+    for (workers, 0..) |worker, i| try pair.expectMail(i, worker, "task");
+}
+
+test "a node that comes again before the end of its last connection is seen" {
+    var pair: Pair = try .init();
+    defer pair.deinit();
+    const here = try pair.nodes[0].open(0);
+    try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].subscribe(here, "t", 0)));
+    const before = pair.connections[0];
+    pair.nodes[0].lose();
+    try pair.nodes[0].connected();
+    pair.connections[0] = try pair.broker.connect();
+    pair.settle(0);
+    try testing.expect(pair.broker.isCut(before) and !pair.broker.isCut(pair.connections[0]));
+    pair.broker.disconnect(before);
+    try testing.expectEqual(.ok, try pair.code(1, pair.nodes[1].publish("t", "hello", "", 0)));
+    try pair.expectMail(0, here, "hello");
+    try pair.expectMail(0, here, null);
+}

@@ -9,6 +9,7 @@ use Future;
 use PAGI::Server::AppKind;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Exception;
+use Peregrine::Later qw(weakly);
 use Peregrine::Nearest;
 use Scalar::Util qw(blessed weaken);
 
@@ -61,8 +62,7 @@ sub _scope {
 sub _channel {
     my ($self) = @_;
     my $node = $self->{channels} or return;
-    weaken(my $weak = $self);
-    ($self->{mailbox}, my $name) = $node->open_mailbox(sub { $weak && $weak->_deliver });
+    ($self->{mailbox}, my $name) = $node->open_mailbox(weakly($self, '_deliver'));
     require PAGI::Server::Channels;
     return (
         'pagi.channels' => PAGI::Server::Channels->new($node, $self->{mailbox}, $name),

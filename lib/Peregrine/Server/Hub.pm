@@ -15,7 +15,7 @@ use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
-my @KEPT = qw(hub_join hub_end hub_lock);
+my @KEPT = qw(hub_join hub_end);
 
 # See Peregrine::Threads.
 sub CLONE_SKIP                       { return 1 }
@@ -31,13 +31,12 @@ sub new {
 
 # ---- Sockets ------------------------------------------------------------------------------------
 
-# Interpreters send one end of a connection each through `join`; the hub receives them from `end`. The lock is
-# for the one process, of those that have `end`, that is the hub.
+# Interpreters send one end of a connection each through `hub_join`; the hub receives them from `hub_end`. The
+# process that has the lock of `hub_end` is the hub; the hub of a program that takes over waits for it.
 sub _open {
     my ($self) = @_;
     socketpair $self->{hub_join}, $self->{hub_end}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "the hub's sockets: $!\n";
-    open $self->{hub_lock}, '+>', undef or die "the hub's lock: $!\n";
     return;
 }
 
@@ -115,8 +114,8 @@ sub new {
 
 sub start {
     my ($self) = @_;
-    my $hub = $self->{hub};
-    $self->{thread} = Peregrine::HubHandle->new(map { fileno $_ } @{$hub}{qw(hub_end hub_lock)})
+    my $socket = fileno $self->{hub}{hub_end};
+    $self->{thread} = Peregrine::HubHandle->new($socket, $socket)
         or die "the hub's thread cannot be started: $!\n";
     return 1;
 }
