@@ -42,6 +42,57 @@ pub const Engine = struct {
         receiveFile: *const fn (engine: *Engine) error{Malformed}!i32,
         /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. Likewise.
         sendFile: *const fn (engine: *Engine, fd: i32) bool,
+
+        /// The table of a type that has these functions as methods, and an `Engine` as its field `way`. A
+        /// type whose engine is not remote has no functions for descriptors: these keep their numbers.
+        pub fn of(comptime Owner: type) Calls {
+            const Through = struct {
+                fn owner(engine: *Engine) *Owner {
+                    return @alignCast(@fieldParentPtr("way", engine));
+                }
+
+                fn isDeaf(engine: *Engine) bool {
+                    return owner(engine).isDeaf();
+                }
+
+                fn wake(engine: *Engine) void {
+                    owner(engine).wakeEngine();
+                }
+
+                fn clear(engine: *Engine, asleep: bool) void {
+                    owner(engine).clear(asleep);
+                }
+
+                fn wait(engine: *Engine, timeout_ms: c_int) void {
+                    owner(engine).wakeup.wait(timeout_ms);
+                }
+
+                fn waitForRoom(engine: *Engine, commands: *ring.Writer) bool {
+                    return owner(engine).waitForRoom(commands);
+                }
+
+                fn receiveFile(engine: *Engine) error{Malformed}!i32 {
+                    assert(engine.is_remote);
+                    if (!@hasDecl(Owner, "receiveFile")) unreachable;
+                    return owner(engine).receiveFile();
+                }
+
+                fn sendFile(engine: *Engine, fd: i32) bool {
+                    assert(engine.is_remote);
+                    if (!@hasDecl(Owner, "sendFile")) unreachable;
+                    return owner(engine).sendFile(fd);
+                }
+            };
+            return .{
+                .isDeaf = Through.isDeaf,
+                .wake = Through.wake,
+                .clear = Through.clear,
+                .wait = Through.wait,
+                .waitForRoom = Through.waitForRoom,
+                .receiveFile = Through.receiveFile,
+                .sendFile = Through.sendFile,
+            };
+        }
     };
 };
 

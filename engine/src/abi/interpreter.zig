@@ -162,36 +162,10 @@ pub const Interpreter = struct {
 
     // ---- The application's end asks
 
-    const Way = application_end.Engine;
-
-    const calls: Way.Calls = .{
-        .isDeaf = isDeaf,
-        .wake = wake,
-        .clear = clear,
-        .wait = wait,
-        .waitForRoom = waitForRoom,
-        .receiveFile = receiveFile,
-        .sendFile = sendFile,
-    };
-
-    fn of(way: *Way) *Interpreter {
-        return @alignCast(@fieldParentPtr("way", way));
-    }
-
-    fn isDeaf(way: *Way) bool {
-        return of(way).isCutOff();
-    }
-
-    fn wake(way: *Way) void {
-        of(way).wakeEngine();
-    }
-
-    fn wait(way: *Way, timeout_ms: c_int) void {
-        of(way).wakeup.wait(timeout_ms);
-    }
+    const calls: application_end.Engine.Calls = .of(Interpreter);
 
     /// Whether the engine hears nothing from here any more.
-    fn isCutOff(self: *const Interpreter) bool {
+    pub fn isDeaf(self: *const Interpreter) bool {
         return self.state.load(.acquire) != .open or self.shared.words.broken.load(.acquire) != 0;
     }
 
@@ -200,8 +174,7 @@ pub const Interpreter = struct {
     }
 
     /// Makes the wakeup unreadable. `asleep`: the engine may have made it readable.
-    fn clear(way: *Way, asleep: bool) void {
-        const self = of(way);
+    pub fn clear(self: *Interpreter, asleep: bool) void {
         const was_raised = self.raised.load(.monotonic);
         if (!asleep and !was_raised) return;
         self.raised.store(false, .monotonic);
@@ -216,12 +189,11 @@ pub const Interpreter = struct {
     }
 
     /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
-    fn waitForRoom(way: *Way, commands: *ring.Writer) bool {
-        const self = of(way);
+    pub fn waitForRoom(self: *Interpreter, commands: *ring.Writer) bool {
         // The next poll looks at any other reason for which the waker was raised meanwhile.
         defer self.raise();
         while (!(commands.awaitRoom() catch return false)) {
-            if (self.isCutOff() or sharing.hasEnded(self.socket)) return false;
+            if (self.isDeaf() or sharing.hasEnded(self.socket)) return false;
             self.wakeEngine();
             self.wakeup.wait(room_wait_ms);
             _ = self.wakeup.clear();
@@ -234,8 +206,7 @@ pub const Interpreter = struct {
     const room_wait_ms = peregrine.api_limits.room_wait_ms;
 
     /// The file that an event names, which has come before it.
-    fn receiveFile(way: *Way) error{Malformed}!i32 {
-        const self = of(way);
+    pub fn receiveFile(self: *Interpreter) error{Malformed}!i32 {
         var bytes: [introduction.file_message.len]u8 = undefined;
         var fds: [1]i32 = undefined;
         return switch (sharing.receive(self.socket, &bytes, &fds)) {
@@ -245,14 +216,13 @@ pub const Interpreter = struct {
     }
 
     /// Sends a copy of a descriptor, for the command that follows. False: the engine has gone.
-    fn sendFile(way: *Way, fd: i32) bool {
-        const self = of(way);
+    pub fn sendFile(self: *Interpreter, fd: i32) bool {
         while (true) switch (sharing.send(self.socket, introduction.file_message, &.{fd})) {
             .sent => return true,
             .ended => return false,
             // The engine takes the descriptors with the commands that they belong to.
             .blocked => {
-                if (self.isCutOff()) return false;
+                if (self.isDeaf()) return false;
                 self.wakeEngine();
                 sharing.waitWritable(self.socket, room_wait_ms);
             },

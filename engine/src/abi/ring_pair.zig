@@ -109,53 +109,26 @@ pub const RingPair = struct {
         pair.engine.worker.io.wake();
     }
 
-    const Way = application_end.Engine;
+    const calls: application_end.Engine.Calls = .of(RingPair);
 
-    const calls: Way.Calls = .{
-        .isDeaf = isDeaf,
-        .wake = wake,
-        .clear = clear,
-        .wait = wait,
-        .waitForRoom = waitForRoom,
-        .receiveFile = receiveFile,
-        .sendFile = sendFile,
-    };
-
-    fn of(way: *Way) *RingPair {
-        return @alignCast(@fieldParentPtr("way", way));
+    pub fn isDeaf(pair: *const RingPair) bool {
+        return pair.engine.broken.load(.acquire);
     }
 
-    fn isDeaf(way: *Way) bool {
-        return of(way).engine.broken.load(.acquire);
+    pub fn wakeEngine(pair: *RingPair) void {
+        pair.engine.worker.io.wake();
     }
 
-    fn wake(way: *Way) void {
-        of(way).engine.worker.io.wake();
+    pub fn clear(pair: *RingPair, _: bool) void {
+        pair.wakeup.clear();
     }
 
-    fn clear(way: *Way, _: bool) void {
-        of(way).wakeup.clear();
-    }
-
-    fn wait(way: *Way, timeout_ms: c_int) void {
-        of(way).wakeup.wait(timeout_ms);
-    }
-
-    fn waitForRoom(way: *Way, commands: *ring.Writer) bool {
-        const pair = of(way);
+    pub fn waitForRoom(pair: *RingPair, commands: *ring.Writer) bool {
         pair.engine.made_room.reset();
         if (commands.awaitRoom() catch unreachable) return true; // the engine is no stranger
         if (pair.engine.broken.load(.acquire)) return false;
         pair.engine.made_room.wait();
         return true;
-    }
-
-    fn receiveFile(_: *Way) error{Malformed}!i32 {
-        unreachable; // a descriptor keeps its number between threads
-    }
-
-    fn sendFile(_: *Way, _: i32) bool {
-        unreachable; // likewise
     }
 
     /// Calls a function on the engine's thread between two rounds, behind all commands that were said before,
