@@ -226,7 +226,7 @@ In the master, when the process has ended: keeps what it has counted, and gives 
 
     $counters->note_restart('heartbeat');
 
-In the master: counts that a worker is replaced, and why (L</restarts>).
+In the master: counts that a process is replaced, and why (L</restarts>).
 
 =head2 begin
 

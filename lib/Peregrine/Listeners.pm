@@ -187,7 +187,7 @@ Peregrine::Listeners - the listening sockets of a server
     my $listeners = Peregrine::Listeners->new;
     $listeners->choose([ Peregrine::Place->all({ host => 'localhost', port => 5000 }) ]);
     $listeners->open(backlog => 2048);
-    ...    # fork workers, each of which has the sockets
+    ...    # fork processes, each of which has the sockets
     $listeners->hand_over($worker);
 
 =head1 DESCRIPTION

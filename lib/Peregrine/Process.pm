@@ -222,7 +222,7 @@ sub hand_over {
 my %STOPPING;
 
 # A signal stops all servers of a loop, which goes on until the last one has stopped. The first signal to a
-# worker whose master has told it to stop is no second one: service managers may send TERM to all processes,
+# child whose master has told it to stop is no second one: service managers may send TERM to all processes,
 # and the master does so to what starts.
 sub _stop {
     my ($self, $name) = @_;

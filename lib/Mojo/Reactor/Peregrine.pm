@@ -319,7 +319,7 @@ are.
 
 =item *
 
-C<stop> ends the innermost C<start> or C<one_tick>. Outside of these it stops the server, or the worker.
+C<stop> ends the innermost C<start> or C<one_tick>. Outside of these it stops the server, or the interpreter.
 
 =item *
 
@@ -332,7 +332,7 @@ The loop keeps a handle that is watched, until it is removed.
 
 =item *
 
-Not for clones of an interpreter (C<--engine thread> with workers): a loop belongs to its interpreter.
+Not for clones of an interpreter (C<--engine thread> with C<--workers>): a loop belongs to its interpreter.
 
 =back
 

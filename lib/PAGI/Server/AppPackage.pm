@@ -21,7 +21,7 @@ my %TAKEN;
 my %HELPERS;
 
 # `/srv/app.pl` is Peregrine::App::app_pl, and Peregrine::App::app_pl_2 when it is loaded again. The order of
-# loads decides, so that workers have the same names for the same applications.
+# loads decides, so that interpreters have the same names for the same applications.
 sub name {
     my ($origin) = @_;
     my (undef, undef, $file) = File::Spec->splitpath($origin);

@@ -153,9 +153,8 @@ Without C<app> in processes that only have to know its kind.
 =head2 app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
 
 The application as it was given; the name that messages begin with; the name of the server in the line about
-each listener; the program that loads newer code into new
-workers, in words; whether clones of an interpreter may run the application; whether it uses C<async> subs;
-whether clients are shown errors.
+each listener; the program that loads newer code into new interpreters, in words; whether clones of an
+interpreter may run the application; whether it uses C<async> subs; whether clients are shown errors.
 
 =head2 add_routes
 

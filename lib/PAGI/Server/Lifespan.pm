@@ -287,7 +287,7 @@ sub _started {
 sub _failed {
     my ($self, $message, $end_timeout) = @_;
     $message =~ s/\s+\z//;
-    # The master logs the failure of a worker.
+    # The master logs the failure of an interpreter.
     $self->{log}->error($message) if !$self->{worker_num};
     my $time_up = $self->_timer($end_timeout);
     return $self->_let_end($time_up)->then(sub {
@@ -320,13 +320,13 @@ sub _declined {
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
     # An application that does not know the scope dies before it asks for an event. Another exception is a
-    # mistake, which may be that of one worker only.
+    # mistake, which may be that of one interpreter only.
     if (defined $failure && $self->{has_heard}) {
         $self->{log}
             ->error("the application died during lifespan startup, and gets requests all the same: $failure");
         return Future->done(0);
     }
-    # A message that is true for all workers is logged by the first one.
+    # A message that is true for all interpreters is logged by the first one.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
     $self->{log}->$level('the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));

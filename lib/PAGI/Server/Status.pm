@@ -268,7 +268,7 @@ the same by process, for programs
 =item C</readyz>
 
 200 if a process serves whose event loop has run in the last ten seconds, otherwise 503 with the reason.
-Where workers join an engine (C<--engine process>, workers that are threads), one of them must be idle, or
+Where interpreters join an engine (C<--engine process>, interpreters that are threads), one must be idle, or
 must have done something in the last ten seconds
 
 =back
@@ -287,7 +287,7 @@ their own, if they keep everybody out who has no business there.
     );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops. C<joins>: the server's workers join an engine, which counts them.
+C</readyz> says that the server stops. C<joins>: the server's interpreters join an engine, which counts them.
 With C<hosts>, requests for another name than these, an address or
 C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name does not matter.
 

@@ -172,7 +172,7 @@ Peregrine::Server::Clones - interpreters that are cloned into threads, for one e
 
 C<engine =E<gt> 'thread'> with C<workers>, for applications of PSGI. The master keeps one process. There the
 engine runs on a thread of its own; the interpreter that has loaded the application serves nothing, but is
-cloned for each worker (L<Peregrine::Threads>). Clones join the engine as processes do.
+cloned C<workers> times (L<Peregrine::Threads>). Clones join the engine as processes do.
 
 =head1 METHODS
 

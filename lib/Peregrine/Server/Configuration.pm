@@ -239,8 +239,8 @@ sub set_log {
     );
 }
 
-# Loading code blocks a worker process, which cannot say meanwhile that it lives. A start that never ends
-# would keep all other workers from being replaced.
+# Loading code blocks an interpreter, which cannot say meanwhile that it lives. A start that never ends would
+# keep all other interpreters from being replaced.
 sub start_timeout {
     my ($self) = @_;
     my ($startup, $heartbeat) = @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout)};
@@ -356,7 +356,7 @@ without sockets.
 
 =head2 start_timeout, engine_heartbeat
 
-Seconds that a worker process has for its start (0: no limit), and within which a process without an
+Seconds that an interpreter has for its start (0: no limit), and within which a process without an
 application shows that it lives.
 
 =head2 by_chance

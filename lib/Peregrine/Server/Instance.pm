@@ -429,7 +429,7 @@ One engine, one application, or both, by its role:
 
 Its parts are a L<Peregrine::Server::Engine>, an application (L<PAGI::Server::Application>), the
 L<Peregrine::Server::Stop>, and the L<PAGI::Server::Reports> of the engine. A L<Peregrine::Server> without
-workers has one; otherwise each process makes its own.
+C<workers> has one; otherwise each process makes its own.
 
 =head1 METHODS
 

@@ -35,7 +35,7 @@ sub counters { return $_[0]{counters} }
 
 # ---- Counting -----------------------------------------------------------------------------------
 
-# When the engine serves. A server without workers has a column of its own.
+# Called when the engine serves. A server without `workers` has a column of its own.
 sub start_counting {
     my ($self, $worker, $loop, $number) = @_;
     my $counters = $self->{counters} or return;
@@ -212,9 +212,9 @@ Peregrine::Server::Monitor - what a server counts, and where it shows it
 
 =head1 DESCRIPTION
 
-The option C<status>, and counting in a L<Peregrine::Counters>. A server without workers shows its status from
-its own event loop; beside interpreters a process of its own does, which answers while all of them are busy,
-and is started again like one of them.
+The option C<status>, and counting in a L<Peregrine::Counters>. A server without C<workers> shows its status
+from its own event loop; beside interpreters a process of its own does, which answers while all of them are
+busy, and is started again like one of them.
 
 =head1 METHODS
 

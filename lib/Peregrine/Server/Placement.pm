@@ -50,7 +50,7 @@ sub engines {
     return $self->{kind} eq 'prefork' ? $self->{interpreters} : 1;
 }
 
-# Processes that the master of workers keeps.
+# Processes that the master of interpreters keeps.
 sub processes {
     my ($self) = @_;
     return $self->has_clones ? 1 : $self->{interpreters};

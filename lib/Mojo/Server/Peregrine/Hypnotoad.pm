@@ -93,9 +93,9 @@ the configuration file of the server win.
     proxy                its attribute reverse_proxy
     trusted_proxies      its attribute trusted_proxies
 
-    accepts              nothing: max_requests replaces workers, if they need it
+    accepts              nothing: max_requests replaces interpreters, if they need it
     heartbeat_interval   nothing
-    spare                nothing: a new worker serves before the old one stops
+    spare                nothing: a new interpreter serves before the old one stops
     upgrade_timeout      nothing
 
 The defaults are those of this server: without C<listen> and C<workers> one process serves at port 5000.
@@ -103,7 +103,7 @@ The defaults are those of this server: without C<listen> and C<workers> one proc
     hypnotoad script/app                        peregrine -E production --daemonize --pid app.pid script/app
     hypnotoad -f script/app                     peregrine -E production script/app
     hypnotoad -s script/app                     kill -TERM $(cat app.pid)
-    hypnotoad script/app, again: hot deployment  kill -HUP $(cat app.pid): new workers with new code
+    hypnotoad script/app, again: hot deployment  kill -HUP $(cat app.pid): new interpreters with new code
     kill -USR2, with a new perl or new modules  kill -USR2 $(cat app.pid): a whole new program
     kill -QUIT: stop gracefully                 kill -QUIT, and TERM and INT
     kill -TTIN, kill -TTOU                      the same
