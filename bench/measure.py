@@ -113,6 +113,14 @@ def idle(process, cores, seconds, path="/", connections=20_000, memory_path=None
     return numbers
 
 
+def idle_websockets(process, cores, seconds, path="/ws", connections=5_000):
+    """The same of WebSockets after their handshakes."""
+    rss = process.rss_bytes()
+    with Generator("echo", cores.load, port=process.port, path=path, connections=connections, bytes=64):
+        each, busy = at_rest(process, rss, connections, seconds)
+    return {"connections": connections, "rss_each": each, "idle_cpu": busy}
+
+
 def at_rest(process, rss_before, connections, seconds):
     """(RSS bytes of each connection, the part of a core) of a server whose connections are silent."""
     time.sleep(SETTLE_S)

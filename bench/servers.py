@@ -164,9 +164,49 @@ MOJOLICIOUS = Server(
     files=("mojo.pl",),
     version=("perl", "-MMojolicious", "-e", "print Mojolicious->VERSION"),
 )
-MOJOLICIOUS_WEBSOCKET = replace(
-    MOJOLICIOUS, command=("perl", "@WORK@/mojo_websocket.pl", "@PORT@"), files=("mojo_websocket.pl",)
+
+# Mojolicious::Lite as its users know it, by each server in production mode. Its own end a connection after
+# 100 requests, and a worker after 10,000 connections, unless they are told not to.
+_LITE = "@WORK@/mojo_lite.pl"
+_MANY = "1000000000"
+_LITE_OURS = (*("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/peregrine", "--quiet"),) + (
+    *("--no-access-log", "-E", "production", "--listen", "127.0.0.1:@PORT@"),
 )
+_LITE_THEIRS = ("-m", "production", "-l", "http://127.0.0.1:@PORT@", "-r", _MANY, "-c", "30000")
+MOJO = Server(
+    "mojo",
+    "Peregrine, Mojolicious::Lite",
+    (*_LITE_OURS, _LITE),
+    build=("script/build",),
+    files=("mojo_lite.pl",),
+)
+MOJO_PROCESS = replace(
+    MOJO,
+    name="mojo-process",
+    title="Peregrine, Mojolicious::Lite, engine in a process",
+    command=(*_LITE_OURS, "--engine", "process", "--workers", "1", _LITE),
+)
+MOJO_PSGI = replace(
+    MOJO,
+    name="mojo-psgi",
+    title="Peregrine, Mojolicious::Lite by PSGI",
+    command=(*_LITE_OURS, "--mount", f"/={_LITE},psgi"),
+)
+MOJO_DAEMON = replace(
+    MOJO,
+    name="mojo-daemon",
+    title="Mojolicious::Lite, daemon",
+    command=("perl", _LITE, "daemon", *_LITE_THEIRS),
+    build=(),
+    version=MOJOLICIOUS.version,
+)
+MOJO_PREFORK = replace(
+    MOJO_DAEMON,
+    name="mojo-prefork",
+    title="Mojolicious::Lite, prefork of one",
+    command=("perl", _LITE, "prefork", *_LITE_THEIRS, "-w", "1", "-a", _MANY),
+)
+MOJO_LIVE = (MOJO, MOJO_PROCESS, MOJO_DAEMON, MOJO_PREFORK)
 TWIGGY = Server(
     "twiggy",
     "Twiggy, PSGI",
@@ -232,6 +272,11 @@ HELLOS = (
     *(GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN),
 )
 HELLOS_ALONE = (YARDSTICK, ZIG, PAGI, PAGI_THREAD, PSGI, NGINX, H2O, *_FETCHED, GRANIAN, UVICORN)
+
+_MOJO_ALL = (MOJO, MOJO_PROCESS, MOJO_PSGI, MOJO_DAEMON, MOJO_PREFORK)
+MOJO_HELLOS = _MOJO_ALL
+MOJO_JSONS = tuple(_asked_for(server, "/json", b"ello") for server in _MOJO_ALL)
+MOJO_TEMPLATES = tuple(_asked_for(server, "/template", b"ello") for server in _MOJO_ALL)
 
 # HTTP/2 in the clear, by prior knowledge.
 _ZIG_HTTP2 = replace(ZIG, http2=True)

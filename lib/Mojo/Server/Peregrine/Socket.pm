@@ -36,22 +36,29 @@ sub run {
     $self->{done} = Future->new;
     my $done = $self->{done};
     $self->{events}  = [];
-    $ws->{peregrine} = sub { $self->_queue(@_) };
+    $ws->{peregrine} = $self;
+    $self->{arrived} = sub { $self->_arrived(@_) };
     # The first event says nothing.
-    $self->_receive(sub {
-        my ($event) = @_;
-        return $self->_end if $event->{type} ne 'websocket.connect';
-        $self->_receive(sub { $self->_heard(@_) });
-        $self->{server}->emit(request => server_handshake($ws));
-        return if $self->{ended};
-        # As in the daemon, not before: an action may refuse after an `on` has prepared the 101.
-        $tx->on(resume => sub { $self->_answer });
-        $self->_answer;
-    });
+    $self->{waiting} = $self->{receive}->();
+    $self->{waiting}->on_ready(sub { $self->_connected(@_) });
     return $done;
 }
 
 # ---- The handshake ------------------------------------------------------------------------------
+
+sub _connected {
+    my ($self, $future) = @_;
+    return             if $self->{ended} || $future->is_cancelled;
+    return $self->_end if _event($future)->{type} ne 'websocket.connect';
+    my ($ws, $tx) = @{$self}{qw(ws handshake)};
+    $self->_listen;    # the client may leave before the application has answered
+    $self->{server}->emit(request => server_handshake($ws));
+    return if $self->{ended};
+    # As in the daemon, not before: an action may refuse after an `on` has prepared the 101.
+    $tx->on(resume => sub { $self->_answer });
+    $self->_answer;
+    return;
+}
 
 sub _answer {
     my ($self) = @_;
@@ -97,57 +104,71 @@ sub _refuse {
 
 # ---- Messages -----------------------------------------------------------------------------------
 
-sub _receive {
-    my ($self, $code) = @_;
-    if ($self->{paused}) {
-        $self->{read_on} = sub { $self->_receive($code) };
-        return;
+# Hears events until one has to be waited for.
+sub _listen {
+    my ($self) = @_;
+    while (!$self->{ended}) {
+        if ($self->{paused}) {
+            $self->{read_on} = sub { $self->_listen };
+            return;
+        }
+        my $future = $self->{receive}->();
+        if (!$future->is_ready) {
+            $self->{waiting} = $future;
+            $future->on_ready($self->{arrived});
+            return;
+        }
+        $self->_heard(_event($future));
     }
-    my $future = $self->{receive}->();
-    $self->{waiting} = $future->on_ready(sub {
-        my ($ready) = @_;
-        return if $self->{ended} || $ready->is_cancelled;
-        $code->($ready->is_failed ? { type => 'gone' } : $ready->get);
-    });
     return;
+}
+
+sub _arrived {
+    my ($self, $future) = @_;
+    return if $self->{ended} || $future->is_cancelled;
+    $self->_heard(_event($future));
+    $self->_listen;
+    return;
+}
+
+sub _event {
+    my ($future) = @_;
+    return $future->is_failed ? { type => 'gone' } : $future->get;
 }
 
 sub _heard {
     my ($self, $event) = @_;
     my $ws = $self->{ws};
-    if ($event->{type} eq 'websocket.receive') {
-        $ws->heard($event);
-        $self->_receive(sub { $self->_heard(@_) }) if !$self->{ended};
-        return;
-    }
+    return $ws->heard($event)                   if $event->{type} eq 'websocket.receive';
     $self->note_idle                            if ($event->{reason} // '') eq 'idle_timeout';
     $ws->left($event->{code}, $event->{reason}) if defined $event->{code};
     $self->_end;
     return;
 }
 
-sub _queue {
+# `undef` is a close without a code.
+sub queue {
     my ($self, $event) = @_;
     push @{ $self->{events} }, $event;
-    $self->_pump;
+    $self->_pump if !$self->{sending} && !$self->{pumping};
     return;
 }
 
 # Sends what waits; when all is sent, `drain` says so.
 sub _pump {
     my ($self) = @_;
-    my $ws = $self->{ws};
-    return if !$ws->established || $self->{sending} || $self->{pumping} || $self->{ended};
+    my ($ws, $events) = @{$self}{qw(ws events)};
+    return if $self->{sending} || $self->{pumping} || $self->{ended} || !$ws->established;
     local $self->{pumping} = 1;
     while (!$self->{sending} && !$self->{ended}) {
-        if (@{ $self->{events} }) {
-            my $event = shift @{ $self->{events} };
+        if (@$events) {
+            my $event = shift @$events;
             if   ($event) { $self->_send($event) }
             else          { $self->{scope}{'pagi.transport'}->_close_plainly }
             next;
         }
         $ws->emit('drain');
-        last if !@{ $self->{events} };
+        last if !@$events;
     }
     return;
 }
@@ -155,22 +176,24 @@ sub _pump {
 sub _send {
     my ($self, $event, $then) = @_;
     my $future = $self->{send}->($event);
-    my $sent   = sub {
-        my ($ready) = @_;
-        return if $self->{ended};
-        if ($ready->is_failed) {
-            $self->{server}->app->log->error('WebSocket failed: ' . ($ready->failure)[0]);
-            return $self->_end;
-        }
-        $then->() if $then;
-    };
-    return $sent->($future) if $future->is_ready;
+    return $self->_sent($future, $then) if $future->is_ready;
     $self->{sending} = $future->on_ready(sub {
         delete $self->{sending};
-        $sent->($_[0]);
+        $self->_sent($_[0], $then);
         $self->_pump;
         $self->{stream}->drained if $self->{stream} && !$self->{sending};
     });
+    return;
+}
+
+sub _sent {
+    my ($self, $future, $then) = @_;
+    return if $self->{ended};
+    if ($future->is_failed) {
+        $self->{server}->app->log->error('WebSocket failed: ' . ($future->failure)[0]);
+        return $self->_end;
+    }
+    $then->() if $then;
     return;
 }
 
@@ -194,7 +217,7 @@ sub _end {
     delete $tx->{peregrine};
     $self->forget_stream if $self->{stream};
     my $done = delete $self->{done};
-    delete @{$self}{qw(send receive scope sending read_on)};
+    delete @{$self}{qw(arrived send receive scope sending read_on)};
     $done->done if $done && !$done->is_ready;
     return;
 }
@@ -218,6 +241,10 @@ For L<Mojo::Server::Peregrine>.
 =head2 new
 
     my $socket = Mojo::Server::Peregrine::Socket->new($server, $scope, $receive, $send);
+
+=head2 queue
+
+Sends an event when its turn comes.
 
 =head2 gone
 

@@ -25,7 +25,7 @@ sub send {
     my ($self, $message, $code) = @_;
     $self->once(drain => $code) if $code;
     my $event = $self->_event($message);
-    $self->{peregrine}->($event) if $event && $self->{peregrine} && !$self->{closing};
+    $self->{peregrine}->queue($event) if $event && $self->{peregrine} && !$self->{closing};
     return $self;
 }
 
@@ -79,11 +79,12 @@ sub finish {
     $self->{close} = [@args];
     my ($code, $reason) = @args;
     $self->{close}[0] //= 1005;
-    my $send = $self->{peregrine};
+    my $socket = $self->{peregrine};
     $self->{closing} = 1;
     # Without a code PAGI sends 1000.
-    $send->(defined $code ? { type => 'websocket.close', code => $code, reason => $reason // '' } : undef)
-        if $send;
+    $socket->queue(
+        defined $code ? { type => 'websocket.close', code => $code, reason => $reason // '' } : undef)
+        if $socket;
     return $self;
 }
 
@@ -93,19 +94,15 @@ sub heard {
     my ($self, $event) = @_;
     return if $self->{closing};
     my ($text, $bytes) = @{$event}{qw(text bytes)};
-    my $is_text = defined $text;
-    my $wants   = $is_text
-        && ($self->has_subscribers('frame')
-        || $self->has_subscribers('json')
-        || $self->has_subscribers('text'));
-    utf8::encode($bytes = $text) if $wants;
-    my $size = length($bytes // $text);
-    return $self->finish(1009) if $size > $self->max_websocket_size;
-    $self->emit(frame => [ 1, 0, 0, 0, $is_text ? WS_TEXT : WS_BINARY, $bytes ])
-        if $self->has_subscribers('frame');
-    $self->emit(json => j($bytes)) if $self->has_subscribers('json');
+    my $is_text     = defined $text;
+    my $subscribers = $self->{events};    # as Mojo::EventEmitter keeps them
+    utf8::encode($bytes = $text)
+        if $is_text && ($subscribers->{text} || $subscribers->{json} || $subscribers->{frame});
+    return $self->finish(1009) if length($bytes // $text) > $self->max_websocket_size;
+    $self->emit(frame => [ 1, 0, 0, 0, $is_text ? WS_TEXT : WS_BINARY, $bytes ]) if $subscribers->{frame};
+    $self->emit(json  => j($bytes))                                              if $subscribers->{json};
     $self->emit($is_text ? 'text' : 'binary' => $bytes);
-    $self->emit(message => $is_text ? $text : $bytes);
+    $self->emit(message => $is_text ? $text : $bytes) if $subscribers->{message};
     return;
 }
 
