@@ -43,6 +43,7 @@ subtest 'the kind of an application by its text' => sub {
         "  use Dancer2;\n"                          => 'a Dancer2 application',
         "require Catalyst;\n"                       => 'a Catalyst application',
         "use Plack::Builder;\n"                     => 'a PSGI application',
+        "use EV; use Mojolicious::Lite;\n"          => 'a Mojolicious application',
         "# use Dancer2\nuse Dancerish;\n"           => undef,
     );
     is PAGI::Server::AppKind::of_text($_, 'app'), $kinds{$_}, $_ =~ s/\n/ /gr for sort keys %kinds;

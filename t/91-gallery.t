@@ -35,8 +35,11 @@ my %SHOWN = (
         qr/the report: 403/,
         qr/... with the key: Stars counted.*/,
     ),
-    psgi => qr/^Hello, World!$/,
+    psgi        => qr/^Hello, World!$/,
+    mojolicious => lines('\["part 1","part 2"\]', 'counting', 1 .. 5, 'HELLO!'),
 );
+# An example of the framework is there where that is.
+delete $SHOWN{mojolicious} if system($^X, '-MMojolicious', '-e', '1') != 0;
 
 # Compressed siblings are not used if they are older, and copies of a clone may have any times.
 utime undef, undef, glob 'examples/pagi/static/site/story.txt.*';
@@ -47,9 +50,11 @@ my $port   = $server->port;
 my $index = get($port, '/')->{body};
 my @names = $index =~ m{href="/about/([\w-]+)"}g;
 is_deeply([ sort @names ], [ sort keys %SHOWN ], 'the index has every example') or diag $index;
-my %shown = map { $_ eq 'psgi' ? 'hello' : $_ => 1 } @names;
-$shown{grpc} = 1;    # browsers do not speak it
-my @missing = grep { !$shown{$_} } map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/';
+my %shown = map { { psgi => 'hello', mojolicious => 'live' }->{$_} // $_ => 1 } @names;
+$shown{grpc} = 1;                           # browsers do not speak it
+$shown{live} = 1 if !$SHOWN{mojolicious};
+my @missing = grep { !$shown{$_} }
+    map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/ examples/mojolicious/*/';
 is("@missing", '', '... that there is');
 is(get($port, '/about/nothing')->{status},   404, 'another one is not there');
 is(get($port, '/about/../app.pl')->{status}, 404, '... nor a file');

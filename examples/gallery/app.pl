@@ -18,6 +18,9 @@ use PAGI::App::WrapPSGI;
 use PAGI::Middleware::Builder;
 use PAGI::Middleware::SecurityHeaders;
 
+# Before the example loads Mojo::IOLoop, which is to run on the loop of the server.
+my $HAS_MOJOLICIOUS = eval { require Mojo::Server::Peregrine; 1 };
+
 my $HERE     = File::Spec->rel2abs(dirname(__FILE__));
 my $EXAMPLES = dirname($HERE);
 
@@ -78,12 +81,20 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         'PSGI',
         'An application of the older kind, wrapped: it runs beside the others.'
     ],
+    $HAS_MOJOLICIOUS
+    ? [
+        mojolicious => 'mojolicious/live/app.pl',
+        'Mojolicious',
+        'An application of Mojolicious: promises, pieces and a WebSocket on the loop of the server.'
+        ]
+    : (),
 );
 my %EXAMPLE = map { $_->{name} => $_ } @EXAMPLES;
 
 # Loads each example into a package of its own, as the server loads applications.
 sub load ($example) {
     my $path = "$EXAMPLES/$example->{file}";
+    return Mojo::Server::Peregrine->new->load($path) if $example->{file} =~ m{\Amojolicious/};
     state $number = 0;
     $number++;
     my $app = eval "package Gallery::Example$number; my \$app = do \$path; die \$@ if \$@; \$app"

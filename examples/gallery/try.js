@@ -26,6 +26,16 @@ function follow(source, listen) {
 }
 
 const examples = {
+    async mojolicious() {
+        show(await text('/later'));
+        show((await text('/count')).trim());
+        const open = socket('/shout');
+        await follow(open, resolve => {
+            open.onopen = () => open.send('hello');
+            open.onmessage = event => { show(event.data); resolve(); };
+        });
+    },
+
     async hello() {
         show(await text('/'));
         show(await text('/json'));

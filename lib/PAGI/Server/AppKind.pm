@@ -22,7 +22,7 @@ my @FRAMEWORKS = (
 );
 
 # Lines of an application's text that load a framework, for applications that were not loaded yet.
-my $FRAMEWORK_USE = qr/^\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalyst|Plack)\b/m;
+my $FRAMEWORK_USE = qr/(?:^|;)\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalyst|Plack)\b/m;
 
 # Words that only occur in the text of a PAGI application, and words of PSGI applications.
 my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
@@ -33,7 +33,7 @@ my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]
 sub is_mojolicious {
     my ($text) = @_;
     return 0 if $text =~ /\bPAGI\b|\bMojo::Server::(?:PSGI|Peregrine)\b|\bPlack::/;
-    return $text =~ /^\s*use\s+Mojolicious::Lite\b|\bMojolicious::Commands\b.*\bstart_app\b/ms ? 1 : 0;
+    return $text =~ /(?:^|;)\s*use\s+Mojolicious::Lite\b|\bMojolicious::Commands\b.*\bstart_app\b/ms ? 1 : 0;
 }
 
 sub of_answer {
