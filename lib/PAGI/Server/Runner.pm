@@ -5,9 +5,10 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp       qw(croak);
-use Errno      qw(EACCES EADDRINUSE);
-use File::Spec ();
+use Carp           qw(croak);
+use Errno          qw(EACCES EADDRINUSE);
+use File::Basename ();
+use File::Spec     ();
 use Future::AsyncAwait;
 use Pod::Usage   ();
 use POSIX        ();
@@ -573,7 +574,7 @@ sub _reload_on_change {
         die "App file not found: $file\n" if !-e $file;
         my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($file));
         if (!$options->{reload_dir}) {
-            push @sources, File::Spec->catpath($volume, $folder, '');
+            push @sources, _home_of(File::Spec->catpath($volume, $folder, ''));
             push @folders, File::Spec->catdir($sources[-1], 'lib');
         }
     }
@@ -582,6 +583,14 @@ sub _reload_on_change {
         sources => \@sources,
         ignore  => \@written
     );
+}
+
+# The folder of an application whose script is in the given one: frameworks put scripts beside lib and
+# templates.
+sub _home_of {
+    my ($folder) = @_;
+    my $above = File::Spec->rel2abs(File::Basename::dirname($folder));
+    return $folder =~ m{/(?:script|bin)/?\z} && -d "$above/lib" ? $above : $folder;
 }
 
 # Leaves out folders below other folders of the list.
