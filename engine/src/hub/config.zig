@@ -15,7 +15,8 @@ pub const Config = struct {
     /// script and have a few hundred bytes.
     reply_line_bytes_max: u32 = 4096,
 
-    /// A message to a topic. PAGI's design bounds those of channels by as much.
+    /// A message to a topic. PAGI's design bounds those of channels by as much. All machines at a Redis have
+    /// the same limit: a machine that allows less cannot read the longest messages of the others.
     message_bytes_max: u32 = 1024 * 1024,
     /// Entries that a topic keeps for readers that come back or are slow. A minute of a busy chat.
     history_entries_max: u32 = 1_000,

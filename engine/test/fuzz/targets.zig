@@ -37,6 +37,8 @@ pub const Target = enum {
     ring,
     /// Answers of Redis cut in any way, against a reader that sees all of them.
     resp,
+    /// A Redis that answers anything, and the log of a topic in it.
+    redis,
     /// Bytes into a whole server over a simulated network.
     connection,
 
@@ -65,5 +67,6 @@ const rooms = struct {
     const cookie = @import("cookie.zig");
     const ring = @import("ring.zig");
     const resp = @import("resp.zig");
+    const redis = @import("redis.zig");
     const connection = @import("connection.zig");
 };

@@ -311,7 +311,7 @@ test "a server whose memory is full refuses at once, and goes on when it has roo
     try expectAll(scene.machines, 1);
 }
 
-test "a user with the rights that the manual names, and one without" {
+test "a user with no more rights than the client needs, and one without them" {
     var scene: Scene = undefined;
     try scene.init(0);
     defer scene.deinit();

@@ -225,7 +225,7 @@ pub const Publisher = struct {
         publisher.pump(moment);
     }
 
-    /// Does what the time has come for; `need_more`: nothing.
+    /// Does what the time has come for, up to one event; `need_more`: there is nothing left to do.
     pub fn tick(publisher: *Publisher, moment: Moment) Event {
         defer publisher.invariants();
         if (publisher.expired(moment)) |event| return event;
