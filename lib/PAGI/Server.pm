@@ -72,6 +72,11 @@ with ranges. L<PAGI::Server::Protocol> has every key of C<$scope>, every event a
 
 =over
 
+=item Channels
+
+With the option C<channels> scopes have the keys C<pagi.channels> and C<pagi.channel>, for messages between
+the connections of all interpreters: L<PAGI::Server::Channels>.
+
 =item Trailers of a request
 
 The last C<http.request> event has a key C<trailers>, a list of C<[name, value]> pairs, if the request
@@ -298,7 +303,7 @@ B<--compress-authenticated>
 
 =item channels => 0
 
-Messages between the connections of all workers: applications find L<PAGI::Server::Channels> in
+Messages between the connections of all interpreters: applications find L<PAGI::Server::Channels> in
 their scopes, under C<pagi.channels> and C<pagi.channel>. C<memory://> is the same as 1.
 B<--channels>
 
@@ -1733,7 +1738,7 @@ See L</run_loop>.
 =head1 SEE ALSO
 
 L<PAGI::Tutorial>, L<PAGI::Server::Tutorial>, L<PAGI::Server::Protocol>, L<PAGI::Server::Deployment>,
-L<PAGI::Server::ComingFrom>, L<pagi-server>,
+L<PAGI::Server::ComingFrom>, L<PAGI::Server::Channels>, L<pagi-server>,
 L<PAGI::Middleware::Builder>, L<PAGI::Middleware::SecurityHeaders>, L<PAGI::Server::Connection>,
 L<PAGI::Server::Transport>, L<PAGI::Spec>, L<PAGI::Spec::Tls>
 

@@ -104,7 +104,7 @@ __END__
 
 =head1 NAME
 
-PAGI::Server::Channels - messages between the connections of all workers
+PAGI::Server::Channels - messages between the connections of all interpreters
 
 =head1 SYNOPSIS
 
@@ -144,8 +144,8 @@ An object of this class.
 
 =item C<pagi.channel>
 
-The name of this connection's channel, which no other connection of any worker has, ever. The channel lasts as
-long as the request: it ends when the client has gone, C<$receive> has given its last event, or the
+The name of this connection's channel, which no other connection of any interpreter has, ever. The channel
+lasts as long as the request: it ends when the client has gone, C<$receive> has given its last event, or the
 application returns, whichever is first. A C<lifespan>'s ends with its last answer.
 
 =back
@@ -155,7 +155,7 @@ type. Where there are both, they take turns.
 
 A server with workers starts a process for it, the hub, which is started again if it dies; in a server
 without, it is a thread. Programs that take over from each other (C<USR2>) share one hub. Messages reach
-connections of all workers on this machine; no further. Linux only.
+connections of all interpreters on this machine; no further. Linux only.
 
 =head2 What is promised
 
@@ -165,8 +165,8 @@ gets what is published later.
 
     What dies         What is lost
     a client          the messages of its channel
-    a worker          the messages of its channels, and what it was sending
-    all workers, HUP  likewise: channels end with their connections
+    an interpreter    the messages of its channels, and what it was sending
+    all of them, HUP  likewise: channels end with their connections
     a program, USR2   nothing while both run; what is under way when the old one ends
     the hub           what is under way: a call fails, with Unknown if the hub may have heard of it, with
                       Unavailable otherwise, and so do further ones, for some hundredths of a second;
@@ -202,7 +202,7 @@ message, by turns: a pool of workers, of which each has subscribed.
     await $channels->publish($topic, $message, exclude => [ $one, $other ]);
 
 Sends a message to all channels that have subscribed to a topic, but not to those that are excluded. Done when
-the message is on its way to all workers. Channels whose mailboxes are full do not get it.
+the message is on its way to all interpreters. Channels whose mailboxes are full do not get it.
 
 =head2 subscribe, unsubscribe
 
@@ -217,13 +217,13 @@ while that is open it does not expire. A channel has at most 1000.
     await $channels->group_add($topic, $channel);
     await $channels->group_discard($topic, $channel);
 
-The same for any channel, of whichever worker: to know its name is the right to do so.
+The same for any channel, of whichever interpreter: to know its name is the right to do so.
 
 =head2 flush
 
     await $channels->flush;
 
-For tests: drops all messages that wait, and ends all subscriptions, of all workers.
+For tests: drops all messages that wait, and ends all subscriptions, of all interpreters.
 
 =head2 new
 
@@ -235,7 +235,7 @@ For the server.
 
 The message of a failure is a name:
 
-    ChannelFull         send: 100 messages wait in the channel, or 64 MiB in its worker
+    ChannelFull         send: 100 messages wait in the channel, or 64 MiB in its interpreter
     MessageTooLarge     the message has more than 1 MiB, or all names of `exclude` together 64 KiB
     InvalidMessage      the message is no hash, has no type or a reserved one, or a value that cannot be sent
     InvalidChannelName

@@ -15,6 +15,7 @@ sub app ($class, %given) {
         return await _websocket($receive, $send) if $scope->{type} eq 'websocket';
         return await _events($scope, $send)      if $scope->{type} eq 'sse';
         my $body = await _body($receive);
+        await _hear_itself($scope, $receive);
         return await _stream($send) if $path eq '/stream';
         await _wait_for('held')     if $path eq '/held';
         my $do = $do{$path} or return await _answer($send, 404, "not here\n");
@@ -53,6 +54,18 @@ async sub _body ($receive) {
         last if !$event->{more};
     }
     return $body;
+}
+
+# With channels each request gets a message of its own. A hub that goes may take the message along; then the
+# call says so.
+async sub _hear_itself ($scope, $receive) {
+    my ($channels, $me) = @$scope{qw(pagi.channels pagi.channel)};
+    my $is_there = $channels && eval { await $channels->send($me, { type => 'pairs.said' }) };
+    while ($is_there) {
+        my $event = await $receive->();
+        last if $event->{type} =~ /\A(?:pairs\.said|http\.disconnect)\z/;
+    }
+    return;
 }
 
 async sub _stream ($send) {

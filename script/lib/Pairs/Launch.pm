@@ -47,6 +47,7 @@ sub options ($self) {
     push @options, [ http2            => undef ]                            if $row->{protocol} eq 'h2c';
     push @options, [ proxy_protocol   => '127.0.0.1/32' ]                   if $row->{place} eq 'proxy';
     push @options, [ status           => "127.0.0.1:$self->{status_port}" ] if $self->{status_port};
+    push @options, [ channels         => undef ]                            if $row->{channels} eq 'on';
     push @options, [ shutdown_timeout => SHUTDOWN_S ];
     push @options, [ access_log           => "$self->{dir}/access.log" ]       if $row->{log} eq 'on';
     push @options, [ request_kill_timeout => KILL_S ]                          if $row->{event} eq 'stuck';

@@ -20,6 +20,7 @@ my @FACTORS = (
     [ mode     => [qw(production development)] ],
     [ log      => [qw(on off)] ],
     [ status   => [qw(on off)] ],
+    [ channels => [qw(on off)] ],
     [ app      => [ @PAGI, @PSGI, 'mounts' ] ],
     [
         event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
@@ -29,8 +30,10 @@ my @FACTORS = (
 
 # Combinations that cannot be written down, with the reason.
 my @NONE = (
-    [ { program => \@PLACKUP, options => ['file'] }, 'C<plackup> reads no file of options' ],
-    [ { program => \@PLACKUP, app     => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
+    [ { program => \@PLACKUP, options  => ['file'] }, 'C<plackup> reads no file of options' ],
+    [ { program => \@PLACKUP, app      => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
+    [ { app     => \@PSGI,    channels => ['on'] },   'applications of PSGI have no channels' ],
+    [ { program => \@PLACKUP, channels => ['on'] },   'C<plackup> has no channels, for it serves PSGI' ],
     [
         { program => ['pagi-server'], app => \@PSGI },
         'C<pagi-server> serves no applications of PSGI: C<peregrine> does'
