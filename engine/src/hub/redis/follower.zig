@@ -20,7 +20,8 @@ pub const Follower = struct {
         /// History has to be read from this offset on.
         wanting: Start,
         reading: Reading,
-        /// The log has all that was published.
+        /// The log has all that was published. Readers are served in this state alone: while a log is read
+        /// anew it begins more than once, and each time would be a reset.
         live,
     };
 
