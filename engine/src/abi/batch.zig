@@ -238,6 +238,7 @@ pub const Batch = struct {
     /// Keeps what is known of a request's TLS connection together with its head, which `keepHead` made.
     /// `facts` live as long as the batch.
     pub fn keepFacts(request: *types.Request, facts: []const u8) void {
+        std.debug.assert(request.tls != 0);
         const kept: *Kept = @alignCast(@fieldParentPtr("request", request));
         kept.tls = facts;
     }

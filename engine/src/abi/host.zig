@@ -449,6 +449,7 @@ pub const Host = struct {
         kind: peregrine.WebSocketKind,
         bytes: []const u8,
     ) void {
+        assert(exchange.openWebSocket() != null);
         const own = host.of(exchange) orelse return;
         own.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
@@ -475,6 +476,7 @@ pub const Host = struct {
         close: peregrine.WebSocketClose,
         reason: ?peregrine.Reason,
     ) void {
+        assert(exchange.openWebSocket() != null);
         var event = eventOf(.closed, exchange);
         event.code = close.code;
         event.reason = if (reason) |r| @backingInt(r) else 0;
@@ -489,6 +491,7 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_HALF_CLOSED.
     pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
+        assert(exchange.half_closed);
         if (host.of(exchange)) |own| if (own.link) |link| link.slots.leave(@backingInt(exchange.ticket));
         _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }

@@ -1,6 +1,7 @@
 //! Answers and messages from other threads: peregrine_post() puts them into a worker's mailbox, and the next
 //! peregrine_poll() speaks them where the worker's caller is, whatever the placement of its engine.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const platform = @import("platform");
 const sized = @import("sized.zig");
@@ -33,6 +34,7 @@ pub export fn peregrine_mailbox_new(handle: *Handle) callconv(.c) ?*Mailbox {
     const mailbox = gpa.create(Mailbox) catch return null;
     mailbox.* = .{ .inbox = inbox, .forks = handle.forks };
     inbox.retain();
+    assert(mailbox.forks == fork.count());
     return mailbox;
 }
 
@@ -96,6 +98,7 @@ pub fn deliver(handle: *Handle) bool {
     var mail = inbox.take();
     while (mail.pop()) |message| {
         defer inbox.free(message);
+        assert(message.content == .command);
         const addressed = message.content.command; // the mailbox takes commands only
         const command = addressed.read(&space);
         speak(handle, @backingInt(addressed.ticket), command);

@@ -2,6 +2,7 @@
 //! them, and a descriptor of the kernel's becomes readable when one has. Closes them likewise.
 //! Does not know: workers and exchanges, and what becomes of a file.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const errors = @import("errors.zig");
 const platform = @import("platform");
@@ -45,6 +46,7 @@ pub const Opener = struct {
 
     /// The next file that was opened, or was not.
     fn next(opener: *Opener) ?*io.StorageOpen {
+        assert(opener.forks == io.fork.count());
         while (true) {
             const task = opener.done.pop() orelse {
                 opener.wakeup.clear();
@@ -59,6 +61,7 @@ pub const Opener = struct {
 
     /// Lets a thread close the descriptor.
     fn close(opener: *Opener, fd: i32) void {
+        assert(opener.forks == io.fork.count());
         const closing = io.StorageClose.create(fd) catch return io.file.close(fd);
         opener.storage.submit(&closing.task) catch closing.destroy();
     }

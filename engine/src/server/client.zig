@@ -68,7 +68,7 @@ pub const Clients = struct {
     trust: ?Trust = null,
 
     /// A request begins, or its host is about to hear of it.
-    pub fn note(clients: *Clients, lane: *const Lane, head: *const Head) void {
+    pub inline fn note(clients: *Clients, lane: *const Lane, head: *const Head) void {
         clients.current = .of(lane, &clients.trust, head, &clients.text);
     }
 

@@ -68,6 +68,7 @@ const Receiver = struct {
     history: History,
 
     fn create(gpa: std.mem.Allocator, window_bits: u4) error{OutOfMemory}!*Receiver {
+        assert(window_bits >= 8);
         const receiver = try gpa.create(Receiver);
         errdefer gpa.destroy(receiver);
         receiver.* = .{ .history = .init(try gpa.alloc(u8, @as(usize, 1) << window_bits)) };
@@ -85,6 +86,7 @@ const Sender = struct {
     deflater: Deflater,
 
     fn create(gpa: std.mem.Allocator, window_bits: u4, takeover: bool) error{OutOfMemory}!*Sender {
+        assert(window_bits >= 8);
         const sender = try gpa.create(Sender);
         errdefer gpa.destroy(sender);
         const memory = try gpa.alignedAlloc(u8, .@"2", Deflater.memoryBytes(window_bits));

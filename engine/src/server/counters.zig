@@ -218,6 +218,7 @@ pub const Counters = extern struct {
         const taken = std.math.clamp(times.taken_us, times.begun_us, ended);
         const said = if (times.answered_us == 0) ended else times.answered_us;
         const answered = std.math.clamp(said, taken, ended);
+        assert(taken <= answered and answered <= ended);
         counters.request_time.add(ended - times.begun_us);
         counters.queue_time.add(taken - times.begun_us);
         counters.application_time.add(answered - taken);

@@ -1,6 +1,7 @@
 //! Lists of networks: whom a server believes what they say about others.
 //! Does not know: what is said.
 const std = @import("std");
+const assert = std.debug.assert;
 const io = @import("io");
 
 /// A list of networks, and whether peers on Unix sockets belong to it.
@@ -88,6 +89,7 @@ pub const Networks = struct {
     }
 
     fn mask(bits: u8) u128 {
+        assert(bits <= 128);
         return if (bits == 0) 0 else @as(u128, std.math.maxInt(u128)) << @intCast(128 - bits);
     }
 };

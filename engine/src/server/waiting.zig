@@ -37,7 +37,7 @@ pub const Waiting = struct {
     }
 
     /// Has a lane looked at once more before the next wait.
-    pub fn cork(waiting: *Waiting, lane: *Lane) void {
+    pub inline fn cork(waiting: *Waiting, lane: *Lane) void {
         if (lane.corked) return;
         lane.corked = true;
         waiting.corked.appendAssumeCapacity(lane.ticket);
@@ -77,13 +77,13 @@ pub const Waiting = struct {
         waiting.begin(&waiting.backlog);
     }
 
-    fn begin(waiting: *Waiting, list: *List) void {
+    inline fn begin(waiting: *Waiting, list: *List) void {
         assert(waiting.spare.items.len == 0); // nobody goes through one list within the other
         std.mem.swap(List, list, &waiting.spare);
     }
 
     /// The lane at this place of the list; null: at its end. The list may move: lanes are opened meanwhile.
-    pub fn at(waiting: *const Waiting, place: usize) ?Ticket {
+    pub inline fn at(waiting: *const Waiting, place: usize) ?Ticket {
         return if (place < waiting.spare.items.len) waiting.spare.items[place] else null;
     }
 

@@ -647,6 +647,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn bodyStalled(w: *Self, lane: *Lane, exchange: *Exchange) void {
+            assert(lane.current() == exchange);
             if (lane.session.responseStarted()) {
                 return w.fail(lane, .client_timeout);
             }
@@ -658,6 +659,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn exchangeIdle(w: *Self, lane: *Lane, exchange: *Exchange) void {
+            assert(lane.current() == exchange);
             if (exchange.idle_reason == .client_timeout) {
                 var buffer: [160]u8 = undefined;
                 w.sayOf(

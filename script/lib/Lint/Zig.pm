@@ -46,9 +46,42 @@ my %MUST_NOT = (
 my $ABOVE_LANES = qr{\A\Q$SRC\E/(?:native|abi|web|server/(?:worker/)?(?:exchange|websocket)\.zig)\b};
 my $BELOW_LANES = qr/\b(?:carrier|Multiplex(?:ed)?|isStream|session\.(?:single|stream)|lane\.transport)\b/;
 
+# Layers whose structs carry state have an assertion, or a call of invariants, for each fourth function. A new
+# file may have fewer: the layer as a whole counts, where all of it is looked at.
+my $ASSERTIONS_PER_FUNCTION = 0.24;
+my %ASSERTS                 = map { $_ => 1 } qw(server abi);
+
 sub findings (@sources) {
     return () unless @sources;
-    return (_format(@sources), map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
+    return (_format(@sources), _assertions(@sources),
+        map { (_imports($_), _ignorance($_), _functions($_)) } @sources);
+}
+
+sub _assertions (@sources) {
+    my (%functions, %assertions, %first);
+    for my $source (grep { $ASSERTS{ _layer($_) // '' } } @sources) {
+        my $layer = _layer($source);
+        $first{$layer} //= $source;
+        for my $line ($source->lines) {
+            last if $line =~ /^test\b/;
+            my $code = $line =~ s{//.*}{}r;
+            $functions{$layer}++  while $code =~ /\bfn \w+\(/g;
+            $assertions{$layer}++ while $code =~ /\bassert\(|\.invariants\(\)/g;
+        }
+    }
+    my @findings;
+    for my $layer (sort keys %first) {
+        next if grep { !-f || !_is_among($_, @sources) } glob "$SRC/$layer/*.zig";
+        my $share = ($assertions{$layer} // 0) / ($functions{$layer} || 1);
+        push @findings,
+            $first{$layer}->at(1, sprintf "%s has %.3f assertions for each function", $layer, $share)
+            if $share < $ASSERTIONS_PER_FUNCTION;
+    }
+    return @findings;
+}
+
+sub _is_among ($path, @sources) {
+    return scalar grep { $_->path eq $path } @sources;
 }
 
 # The formatter prints the names of files that it would change, and what it cannot parse.

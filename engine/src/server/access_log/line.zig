@@ -43,6 +43,7 @@ pub const Kept = struct {
 
         /// The next run; there are as many as the format has.
         pub fn next(reader: *Reader) []const u8 {
+            assert(reader.rest.len >= 4);
             const len = std.mem.readInt(u32, reader.rest[0..4], .native);
             const run = reader.rest[4..][0..len];
             reader.rest = reader.rest[4 + len ..];
@@ -174,6 +175,7 @@ const Text = struct {
 
     fn grow(text: *Text, len: usize) error{OutOfMemory}!void {
         @branchHint(.cold);
+        assert(len > text.buffer.len - text.len);
         const larger = try text.pool.take(@max(text.len + len, 2 * text.buffer.len));
         @memcpy(larger[0..text.len], text.buffer[0..text.len]);
         text.pool.give(text.buffer);

@@ -436,6 +436,7 @@ pub fn Live(comptime W: type) type {
 
         /// A deadline of a WebSocket has come.
         pub fn websocketDue(w: *W, lane: *Lane, exchange: *Exchange) void {
+            assert(lane.current() == exchange);
             const websocket = exchange.openWebSocket().?;
             switch (websocket.due(w.now)) {
                 .nothing => w.arm(lane),
