@@ -126,7 +126,10 @@ test "a worker accepts when no reason is left that keeps it from it" {
     try std.testing.expect(accepting.setPaused(true));
     try std.testing.expect(!accepting.setPaused(true));
     try std.testing.expect(accepting.setYields(true));
+    try std.testing.expect(!accepting.setYields(true));
     try std.testing.expect(accepting.setPaused(false));
+    // Without a table of workers there is no other worker to wait for.
+    try std.testing.expect(accepting.mayGoOn(100, 0) and !accepting.mayReturn(0));
     try std.testing.expect(accepting.isReluctant());
     try std.testing.expect(accepting.runShort(30));
     try std.testing.expect(!accepting.runShort(40));
@@ -152,8 +155,22 @@ test "a worker that is reluctant says so to the others at its sockets" {
     try std.testing.expect(!other.mayGoOn(7, 10));
     try std.testing.expect(!other.isOpen() and other.lookAt().? > 10);
     try std.testing.expect(other.mayReturn(other.lookAt().?));
+    // The earlier of two times is the next one to look at.
+    const away_until = other.lookAt().?;
+    _ = other.runShort(away_until - 1);
+    try std.testing.expectEqual(away_until - 1, other.lookAt());
+    try std.testing.expect(other.endsShortage(away_until - 1));
+    try std.testing.expect(other.mayGoOn(8, away_until - 1)); // it has left already
     other.returned(false);
-    try std.testing.expect(other.isOpen());
+    try std.testing.expect(other.isOpen() and !other.mayReturn(away_until));
+    const shown = table[1];
+    try std.testing.expect(own.setYields(true));
+    try std.testing.expect(table[1] != shown);
+    own.publish(3);
+    try std.testing.expect(own.setYields(false));
+    try std.testing.expect(table[1] != shown);
     own.leave();
+    try std.testing.expectEqual(0, table[1]);
+    own.publish(5);
     try std.testing.expectEqual(0, table[1]);
 }

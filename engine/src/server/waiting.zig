@@ -130,7 +130,30 @@ test "a lane that yields again comes behind lanes that had no turn" {
     lanes[0].yielded = false;
     waiting.yield(&lanes[0]);
     waiting.endBacklog(1);
+    try std.testing.expect(waiting.isDue());
     const order = [_]Ticket{ lanes[1].ticket, lanes[2].ticket, lanes[0].ticket };
     try std.testing.expectEqualSlices(Ticket, &order, waiting.backlog.items);
     try std.testing.expectEqual(null, waiting.at(0));
+}
+
+test "a lane that is corked while the list is gone through comes in the next pass" {
+    const gpa = std.testing.allocator;
+    var waiting: Waiting = .{};
+    defer waiting.deinit(gpa);
+    var lane: Lane = undefined;
+    lane.ticket = @fromBackingInt(7);
+    lane.corked = false;
+    try std.testing.expect(!waiting.isDue());
+    try waiting.reserve(gpa, 0);
+    waiting.cork(&lane);
+    waiting.cork(&lane);
+    try std.testing.expect(waiting.isDue() and lane.corked);
+    waiting.beginCorked();
+    try std.testing.expectEqual(lane.ticket, waiting.at(0).?);
+    try std.testing.expectEqual(null, waiting.at(1));
+    lane.corked = false;
+    waiting.cork(&lane);
+    try std.testing.expectEqual(null, waiting.at(1));
+    waiting.end();
+    try std.testing.expectEqualSlices(Ticket, &.{lane.ticket}, waiting.corked.items);
 }
