@@ -590,7 +590,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// Bytes of a peer were received, which may be gone afterwards.
-        pub fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
+        pub inline fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
             w.memory.received += bytes.len;
             trace.wire(&transport.lane, .received, bytes.len);
             if (w.counting.counters) |counters| counters.noteBytes(.in, bytes.len);

@@ -211,7 +211,6 @@ pub fn Output(comptime W: type) type {
         /// send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
         /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
-            assert(exchange.lane.current() == exchange);
             const lane = exchange.lane;
             exchange.active_at = w.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
@@ -445,7 +444,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The kernel took `len` bytes of a transport's output.
-        pub fn took(w: *W, transport: *Transport, len: usize) void {
+        pub inline fn took(w: *W, transport: *Transport, len: usize) void {
             trace.wire(&transport.lane, .sent, len);
             if (w.counting.counters) |counters| counters.noteBytes(.out, len);
             switch (transport.out.state) {

@@ -50,7 +50,7 @@ pub fn Turns(comptime W: type) type {
             w.waiting.end();
         }
 
-        fn go(w: *W, lane: *Lane, reads: bool) void {
+        inline fn go(w: *W, lane: *Lane, reads: bool) void {
             if (reads) {
                 w.pump(lane, null);
             } else if (w.send(lane)) w.settle(lane);
