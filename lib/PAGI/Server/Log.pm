@@ -62,10 +62,10 @@ sub _may_pass {
     $kind =~ s/[0-9]+/#/g;
     my $seen = $self->{seen};
     $self->flush if !$seen->{$kind} && keys %$seen >= KINDS_MAX;
-    my $entry = $seen->{$kind} ||= { since => time, count => 0 };
-    $entry->{count}++;
-    return 1 if $entry->{count} <= BURST;
-    $entry->{message} = \@message;
+    # When the window began, how many messages came in it, and the last one.
+    my $entry = $seen->{$kind} ||= [ time, 0 ];
+    return 1 if ++$entry->[1] <= BURST;
+    @{$entry}[ 2 .. 1 + @message ] = @message;
     return 0;
 }
 
@@ -73,11 +73,10 @@ sub _may_pass {
 sub _tell_suppressed {
     my ($self, $before) = @_;
     my $seen = $self->{seen};
-    for my $kind (grep { $seen->{$_}{since} <= $before } keys %$seen) {
-        my $entry = delete $seen->{$kind};
-        my $more  = $entry->{count} - BURST;
+    for my $kind (grep { $seen->{$_}[0] <= $before } keys %$seen) {
+        my (undef, $count, $begin, @message) = @{ delete $seen->{$kind} };
+        my $more = $count - BURST;
         next if $more <= 0;
-        my ($begin, @message) = @{ $entry->{message} };
         $self->_print("($more more like this) $begin", @message);
     }
     return;
