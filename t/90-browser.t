@@ -64,7 +64,7 @@ subtest 'chat: the server restarts and both come back' => sub {
 
 subtest 'the chat and the ticker of the tutorial' => sub {
     my $tutorial = Tutorial->new('lib/PAGI/Server/Tutorial.pod');
-    my $server   = TestServer->command($tutorial->path('chat.pl'));
+    my $server   = TestServer->command('--channels', '--workers', 2, $tutorial->path('chat.pl'));
     my $url      = 'http://127.0.0.1:' . $server->port;
     my $anna     = $browser->tab;
     $browser->go($url);
@@ -73,9 +73,9 @@ subtest 'the chat and the ticker of the tutorial' => sub {
     $browser->go($url);
     ok $browser->wait_for('socket.readyState === WebSocket.OPEN'), 'the second too';
     $browser->submit('#text', "gr\x{fc}\x{df}e");
-    like $browser->wait_for_text('#messages', qr/./), qr/^2: gr\x{fc}\x{df}e$/, 'who says something sees it';
+    like $browser->wait_for_text('#messages', qr/./), qr/^guest: gr\x{fc}\x{df}e$/, 'who says something sees it';
     $browser->turn_to($anna);
-    like $browser->wait_for_text('#messages', qr/./), qr/^2: gr\x{fc}\x{df}e$/, 'and so does the other';
+    like $browser->wait_for_text('#messages', qr/./), qr/^guest: gr\x{fc}\x{df}e$/, 'and so does the other';
 
     my $ticker = TestServer->command($tutorial->path('ticker.pl'));
     $browser->go('http://127.0.0.1:' . $ticker->port);

@@ -496,11 +496,12 @@ sub _replace_all {
     return;
 }
 
-# A child that is still starting has read code that is old by now, and may never come to its end.
+# A child that is still starting has read code that is old by now, and may never come to its end. If it serves
+# meanwhile, it leaves like one that is replaced: WebSockets that come to it are closed for another child.
 sub _supersede {
     my ($self, $child) = @_;
     $self->_interrupt_start($child);
-    $self->_tell_to_leave($child, SUPERSEDED_S, 'stop');
+    $self->_tell_to_leave($child, SUPERSEDED_S, 'retire', 'restart');
     $self->_start_child($child->{number}) if !$child->{replaces};
     return;
 }
