@@ -73,7 +73,8 @@ subtest 'the chat and the ticker of the tutorial' => sub {
     $browser->go($url);
     ok $browser->wait_for('socket.readyState === WebSocket.OPEN'), 'the second too';
     $browser->submit('#text', "gr\x{fc}\x{df}e");
-    like $browser->wait_for_text('#messages', qr/./), qr/^guest: gr\x{fc}\x{df}e$/, 'who says something sees it';
+    like $browser->wait_for_text('#messages', qr/./), qr/^guest: gr\x{fc}\x{df}e$/,
+        'who says something sees it';
     $browser->turn_to($anna);
     like $browser->wait_for_text('#messages', qr/./), qr/^guest: gr\x{fc}\x{df}e$/, 'and so does the other';
 

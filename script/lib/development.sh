@@ -44,7 +44,7 @@ changed() {
 
 # Each layer may import each other one here: which may do so in earnest is engine/build.zig's to say.
 engine() {
-    local layers=(platform peregrine server native protocol io tls) uses=() modules=() layer root
+    local layers=(platform peregrine server hub native protocol io tls) uses=() modules=() layer root
     local flags=(-Odebug -fPIC)
     options package "pub const version: [:0]const u8 = \"$(engine_version) (development build)\";"
     options tls "pub const enabled: bool = $([ -n "$(tls_libraries)" ] && echo true || echo false);"
