@@ -222,7 +222,6 @@ pub fn Accept(comptime W: type) type {
         }
 
         fn rejectBluntly(w: *W, listener: u32, socket: io_layer.Socket, from: *const io_layer.Address) void {
-            assert(w.stopping != .stopped);
             w.numbers +%= 1;
             var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
@@ -333,9 +332,10 @@ pub fn Accept(comptime W: type) type {
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.pauseAccept(id);
         }
 
-        /// Accepting is paused no longer, unless there is another reason for that.
+        /// Accepting is paused no longer, unless there is another reason for that. A worker that has
+        /// stopped has no listeners any more: an engine on a thread that left accepting to others hears
+        /// only then that its application goes on.
         fn goOn(w: *W) void {
-            assert(w.stopping != .stopped);
             if (!w.accepting.isOpen()) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
                 _ = w.accepting.runShort(w.now + w.config.accept_pause_ms);
