@@ -20,7 +20,7 @@ my @FACTORS = (
     [ mode     => [qw(production development)] ],
     [ log      => [qw(on off)] ],
     [ status   => [qw(on off)] ],
-    [ channels => [qw(on off)] ],
+    [ channels => [qw(off on)] ],
     [ app      => [ @PAGI, @PSGI, 'mounts' ] ],
     [
         event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
