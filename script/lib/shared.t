@@ -26,7 +26,8 @@ subtest 'the library' => sub {
     like qx(readelf -dW $library), qr/\(SONAME\).*\[libperegrine\.so\.2\]/, 'has a soname';
     is qx(ldd -r $library 2>&1) =~ /undefined symbol.*/ ? $& : '', '', 'misses nothing';
     my @symbols = map { (split)[-1] } grep { !/ A / } split /\n/, qx(nm -D --defined-only $library);
-    is_deeply [ grep { !/\Aperegrine_\w+\@\@PEREGRINE_2(?:\.\d+)?\z/ } @symbols ], [], 'exports its functions alone';
+    is_deeply [ grep { !/\Aperegrine_\w+\@\@PEREGRINE_2(?:\.\d+)?\z/ } @symbols ], [],
+        'exports its functions alone';
     cmp_ok scalar @symbols, '>', 90, '... all of them';
 };
 
