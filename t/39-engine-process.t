@@ -123,7 +123,7 @@ subtest 'a request that waits for too long' => sub {
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
-        qw(bin/peregrine -E production --engine process --workers 1 --queue-timeout 1 --listen 127.0.0.1:0),
+        qw(bin/peregrine -E production --engine process --workers 1 --queue-timeout 3 --listen 127.0.0.1:0),
         '--access-log', "$dir/queue.log", '--access-log-format', '%U %s %Q', $psgi
     );
     my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
@@ -157,11 +157,8 @@ subtest 'a request that takes too long, and limits of addresses' => sub {
     my $kept = TestClient->new($port);
     is(asked($kept, '/wait')->{status}, 504, 'the client is told');
     is(asked($kept, '/')->{status},     200, '... and its connection is served on');
-    like(
-        $server->log,
-        qr{is stuck in request 1-1 GET /wait.* at \S+app\.psgi line \d+},
-        '... and the log says where'
-    );
+    ok($server->wait_for_log(qr{is stuck in request 1-1 GET /wait.* at \S+app\.psgi line \d+}),
+        '... and the log says where');
     my @more = map { TestClient->new($port) } 1, 2;
     is(asked($_, '/')->{status}, 200, 'as many connections of an address as are allowed') for @more;
     is(asked(TestClient->new($port), '/')->{status}, 429, '... and not one more');
@@ -238,9 +235,15 @@ sub listens {
 }
 
 # /hold ends when its client leaves; /later is at work until there is a file, and then waits for its client.
+# All of /later share one timer: hundreds of timers would leave no time to serve others on a busy machine.
 my $holds = write_file('holds.pl', <<"APP");
 use Future::AsyncAwait;
 use IO::Async::Loop;
+my \$file;
+
+async sub file_exists {
+    await IO::Async::Loop->new->delay_future(after => 0.02) until -e '$dir/go';
+}
 async sub {
     my (\$scope, \$receive, \$send) = \@_;
     die "no lifespan\\n" if \$scope->{type} eq 'lifespan';
@@ -251,7 +254,7 @@ async sub {
     }
     elsif (\$scope->{path} eq '/later') {
         print STDERR "at work\\n";
-        await IO::Async::Loop->new->delay_future(after => 0.01) until -e '$dir/go';
+        await +(\$file ||= file_exists())->without_cancel;
         await \$receive->();
     }
     if (\$scope->{type} eq 'websocket' || \$scope->{path} ne '/') {
@@ -273,7 +276,7 @@ sub holding {
 }
 
 subtest 'requests and WebSockets that wait for their clients' => sub {
-    my ($server, $port) = holding('--workers', 1, '--queue-timeout', 5);
+    my ($server, $port) = holding('--workers', 1, '--queue-timeout', 15);
     my @open = map { TestHTTP2->new($port) } 1 .. 12;
     for my $client (@open) { $client->request($_ % 2 ? '/hold' : '/later') for 1 .. 100 }
     # Each connection's are with the worker when the engine has read on.
@@ -296,10 +299,15 @@ subtest 'a new worker beside one that has WebSockets' => sub {
     };
     ok(wait_for(sub { $open->(); keys %by == 2 }), 'both workers have WebSockets') or return;
     my $first = max(map { scalar @$_ } values %by);
-    $open->() for 1 .. 20;
-    # The first requests may have gone to one worker, before the other had joined.
-    my ($most, $least) = sort { $b <=> $a } map { scalar @$_ } values %by;
-    cmp_ok($most - $least, '<=', $first + 1, '... and get more in turn');
+    # The first requests may have gone to one worker, before the other had joined. A worker that the machine
+    # does not run for 2 ms loses its turn, so that a busy machine takes more turns.
+    my $more    = 0;
+    my $in_turn = sub {
+        $open->();
+        my ($most, $least) = sort { $b <=> $a } map { scalar @$_ } values %by;
+        return ++$more >= 20 && $most - $least <= $first + 1;
+    };
+    ok(wait_for($in_turn), '... and get more in turn');
     my ($gone, $stays) = keys %by;
     kill KILL => $gone;
     my %answered;
@@ -310,13 +318,17 @@ subtest 'a new worker beside one that has WebSockets' => sub {
     };
     ok(wait_for($both), 'the worker that has died is replaced') or return;
     %answered = ();
-    $answered{ get($port, '/')->{body} }++ for 1 .. 40;
-    cmp_ok($answered{$stays} // 0, '>=', 10, '... and leaves requests to the one that has WebSockets');
+    my $asked  = 0;
+    my $shared = sub {
+        $answered{ get($port, '/')->{body} }++;
+        return ++$asked >= 40 && 4 * ($answered{$stays} // 0) >= $asked;
+    };
+    ok(wait_for($shared), '... and leaves requests to the one that has WebSockets');
     $server->stop;
 };
 
 subtest 'max_concurrency' => sub {
-    my ($server, $port) = holding(qw(--workers 1 --max-concurrency 2 --queue-timeout 2));
+    my ($server, $port) = holding(qw(--workers 1 --max-concurrency 2 --queue-timeout 4));
     my @parked = map { TestClient->new($port)->send(sprintf $ask, '/hold') } 1 .. 3;
     push @parked, map { TestWebSocket->open($port, '/') } 1 .. 3;
     is(get($port, '/')->{status}, 200, 'requests and WebSockets that wait for their clients do not count');
