@@ -139,8 +139,16 @@ for (
     $JUDGES{$judge} = $about;
 }
 
-# Keeps what a judge said of the whole of his questions, and the status with which he ended.
-sub record ($judge, $status, $log) {
+# The revision of this tree.
+sub revision () {
+    chomp(my $revision = qx(git rev-parse --short=10 HEAD));
+    my $changed = qx(git status --porcelain --untracked-files=no -- . ':!docs' ':!$PAGE') ne '';
+    return $revision . ($changed ? ', with changes' : '');
+}
+
+# Keeps what a judge said of the whole of his questions, and the status with which he ended. The tree of a run
+# that takes long may have changed since the run began: then `revision` is that of its beginning.
+sub record ($judge, $status, $log, $revision = revision()) {
     my $about = $JUDGES{$judge} or die "there is no judge '$judge'\n";
     open my $in, '<', $log or die "$log: $!\n";
     my @lines;
@@ -149,15 +157,13 @@ sub record ($judge, $status, $log) {
         push @lines, $& =~ s/\s+\z//r if $line =~ $about->{lines};
     }
     die "conformance: $judge has no result that could be recorded\n" if !@lines;
-    chomp(my $revision = qx(git rev-parse --short=10 HEAD));
-    my $changed = qx(git status --porcelain --untracked-files=no -- . ':!docs' ':!$PAGE') ne '';
-    my %record  = (
+    my %record = (
         judge    => $judge,
         by       => scalar $about->{by}->() // 'unknown',
         passed   => $status == 0 ? JSON::PP::true : JSON::PP::false,
         result   => \@lines,
         date     => POSIX::strftime('%Y-%m-%d', gmtime),
-        revision => $revision . ($changed ? ', with changes' : ''),
+        revision => $revision,
         system   => _system(),
     );
     mkdir $FOLDER;
