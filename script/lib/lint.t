@@ -2,6 +2,8 @@
 # that keep to them.
 use v5.36;
 use lib 'script/lib';
+use Cwd        qw(getcwd);
+use File::Copy qw(copy);
 use File::Temp ();
 use Lint::Lines;
 use Lint::Perl;
@@ -80,6 +82,37 @@ subtest 'an eval that hides errors' => sub {
     is $hidden->("    # Expected: g dies of what it gets.\n    eval { g() };"), '',
         'a comment says what is expected';
     is $hidden->("=head1 NAME\n\n    eval { g() };\n\n=cut"), '', 'a manual';
+};
+
+subtest 'texts that are tidy are remembered' => sub {
+    my $root = getcwd();
+    copy('.perltidyrc', "$folder/.perltidyrc") or die "copy: $!";
+    mkdir "$folder/.peregrine"                 or die "mkdir: $!";
+    chdir $folder                              or die "chdir: $!";
+    my ($untidy, @looked) = (\&Lint::Perl::_untidy);
+    no warnings 'redefine';
+    local *Lint::Perl::_untidy = sub ($source) { push @looked, $source->path; return $untidy->($source) };
+    my $run = sub (@files) {
+        @looked = ();
+        my @findings = Lint::Perl::_tidy(map { Lint::Text->read($_) } @files);
+        return join ' ', (map { s/:.*//r } @findings), 'of', @looked;
+    };
+    my $write = sub ($name, $text) {
+        open my $out, '>', $name or die "$name: $!";
+        print {$out} $text;
+        close $out or die "$name: $!";
+    };
+    $write->('one.pm', "f(1);\n");
+    $write->('two.pm', "f(2);\n");
+    is $run->('one.pm', 'two.pm'), 'of one.pm two.pm', 'each text is looked at once';
+    is $run->('two.pm'),           'of',               '... and is remembered';
+    is $run->('one.pm', 'two.pm'), 'of',               '... by runs without its file, too';
+    $write->('one.pm', "f( 1 );\n");
+    is $run->('one.pm'), 'one.pm of one.pm', 'a text that has changed is looked at again';
+    is $run->('one.pm'), 'one.pm of one.pm', '... and a finding is found again';
+    $write->('one.pm', "f(1);\n");
+    is $run->('one.pm'), 'of one.pm', '... until the file is mended';
+    chdir $root or die "chdir: $!";
 };
 
 done_testing;

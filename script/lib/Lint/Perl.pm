@@ -6,7 +6,7 @@ use Digest::SHA qw(sha1_hex);
 use POSIX       ();
 
 my $SUB_LINES_MAX = 80;                         # "about 70"
-my $CACHE         = '.peregrine/tidy.cache';    # digests of texts that are tidy
+my $CACHE         = '.peregrine/tidy.texts';    # for each file the digest of its text that is tidy
 my $STYLE         = '.perltidyrc';
 my $NOT_OURS      = qr{\Abench/peers/};         # may need a peer's modules to compile
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
@@ -49,23 +49,23 @@ sub _meanwhile ($finds) {
     };
 }
 
-# perltidy is slow, so texts that were tidy under the same style are remembered.
+# perltidy is slow, so the text that was tidy under this style is remembered of each file, those that this run
+# leaves out included.
 sub _tidy (@sources) {
     eval { require Perl::Tidy; 1 }
         or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
     my $style = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
-    my %tidy  = map { $_ => 1 } -e $CACHE ? split /\n/, _slurp($CACHE) : ();
-    my (@findings, @digests);
+    my %tidy  = -e $CACHE ? reverse map { split / /, $_, 2 } split /\n/, _slurp($CACHE) : ();
+    my @findings;
     for my $source (@sources) {
-        my $digest = sha1_hex($style, $source->text);
-        if (!$tidy{$digest} and my @found = _untidy($source)) {
-            push @findings, @found;
-            next;
-        }
-        push @digests, $digest;
+        my ($path, $digest) = ($source->path, sha1_hex($style, $source->text));
+        next if ($tidy{$path} // '') eq $digest;
+        my @found = _untidy($source);
+        push @findings, @found;
+        @found ? delete $tidy{$path} : ($tidy{$path} = $digest);
     }
     if (-d '.peregrine' and open my $out, '>', $CACHE) {
-        print {$out} map { "$_\n" } @digests;
+        print {$out} map { "$tidy{$_} $_\n" } grep { -e } sort keys %tidy;
     }
     return @findings;
 }
