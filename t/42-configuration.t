@@ -300,6 +300,7 @@ subtest 'completion' => sub {
     is_deeply([ $complete->('pagi-server', '--no-acc') ],      [qw(--no-access-log)], 'negations');
     is_deeply([ $complete->('pagi-server', '-c', 'cpan') ],    [qw(cpanfile)],        'files');
     is_deeply([ $complete->('pagi-server', 'trac') ],          ['trace'],             'the word for traces');
+    is_deeply([ $complete->('pagi-server', 'rene') ],          ['renew'],    '... and for certificates');
     is_deeply([ grep { /\D/ } $complete->('pagi-server', 'trace', '') ], [], '... and processes behind it');
     my $zsh = PAGI::Server::Completion->script('zsh');
 

@@ -1219,6 +1219,13 @@ longest; and processes that were replaced, by C<reason>.
 Interpreters that have joined the engine (C<--engine process>, interpreters that are threads), by C<state>:
 C<idle>, C<busy>, and C<stuck>, which have been at one thing for ten seconds.
 
+=item peregrine_certificate_expires_seconds, peregrine_certificate_attempt_timestamp_seconds,
+peregrine_certificate_failures, peregrine_certificate_renewals_total, peregrine_certificate_failures_total
+
+Of each C<host> that C<acme> names: the seconds until its certificate expires (0 while there is none); when
+one was ordered last; how many attempts in a row have failed; and how many this server has brought to a good
+end and to a bad one.
+
 =item peregrine_resident_memory_bytes, peregrine_memory_bytes, peregrine_build_info
 
 Memory of all these processes, and what of it the engine holds for connections; the version.
@@ -1474,7 +1481,9 @@ C<tls-alpn-01>), and so wildcards, are not there; nor are profiles and revocatio
 
 Until the first certificate has come, port 80 serves and TLS handshakes are refused. A certificate that
 cannot be renewed is used to its end, and the log says why with each attempt: after one minute, then after
-twice as long each time, up to a day, or when the authority says. A restart does not forget that.
+twice as long each time, up to a day, or when the authority says. A restart does not forget that. When a
+sixth of its time is left, there is an error every day. C<peregrine certificates> lists all, C<peregrine
+renew NAME> asks for a new one at once (L<PAGI::Server::CertificateCommand>), and C<status> shows them.
 
 =item *
 

@@ -17,6 +17,7 @@ use Peregrine;
 use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Process;
+use Peregrine::Server::CertificateTable;
 use Peregrine::Server::Certificates;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Configuration;
@@ -176,12 +177,16 @@ sub _part {
     return $self->{part} ||= do {
         my $placement = $self->_placement;
         weaken(my $weak = $self);
+        my $orders = $self->options->{acme};
+        $self->{certificate_table} = $orders
+            && Peregrine::Server::CertificateTable->new(Peregrine::Server::Certificates::parse($orders));
         my $monitor = Peregrine::Server::Monitor->new(
-            log       => $self->{log},
-            options   => $self->options,
-            heartbeat => $self->{configuration}->engine_heartbeat,
-            joins     => $placement->has_engine_process || $placement->has_clones,
-            is_ready  => sub { !$weak || !$weak->{part} || !$weak->{part}->stopping },
+            certificates => $self->{certificate_table},
+            log          => $self->{log},
+            options      => $self->options,
+            heartbeat    => $self->{configuration}->engine_heartbeat,
+            joins        => $placement->has_engine_process || $placement->has_clones,
+            is_ready     => sub { !$weak || !$weak->{part} || !$weak->{part}->stopping },
         );
         my $app = $self->options->{app};
         $self->{application}->load($app) if defined $app;
@@ -346,6 +351,7 @@ sub _order_certificates {
         loop           => $self->loop,
         log            => $self->{log},
         options        => $options,
+        table          => $self->{certificate_table},
         on_certificate => sub { $weak && $weak->{part} && $weak->{part}->load_again },
     )->start;
     return;

@@ -37,6 +37,8 @@ sub new {
         "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
     local $ENV{PEBBLE_VA_NOSLEEP}      = 1;
     local $ENV{PEBBLE_WFE_NONCEREJECT} = $args{nonce_reject} // 0;
+    # A challenge is asked for with each order.
+    local $ENV{PEBBLE_AUTHZREUSE} = 0;
     my $authority = TestServer->spawn('pebble', '-config', $files->path('pebble.json'),
         '-dnsserver', "127.0.0.1:$port{dns}", '-strict');
     my $self = bless { files => $files, port => \%port, processes => [ $authority, $resolve ] }, $class;
@@ -52,6 +54,18 @@ sub _root {
         ->get("https://127.0.0.1:$self->{port}{manage}/roots/0");
     return $got->{success} ? $got->{content} : undef;
 }
+
+# The addresses of all names: 127.0.0.1, or the one at which no server listens.
+sub _resolve_to {
+    my ($self, $address) = @_;
+    my $done =
+        HTTP::Tiny->new(timeout => 10)->post("http://127.0.0.1:$self->{port}{dns_manage}/set-default-ipv4",
+        { content => encode_json({ ip => $address }) });
+    die "pebble-challtestsrv: $done->{content}" if !$done->{success};
+    return $self;
+}
+sub forget_challenges { return $_[0]->_resolve_to('127.0.0.2') }
+sub know_challenges   { return $_[0]->_resolve_to('127.0.0.1') }
 
 sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }
 

@@ -78,7 +78,9 @@ $function() {
         COMPREPLY=(\$(compgen -W '$flags' -- "\$word"))
     else
         COMPREPLY=(\$(compgen -f -- "\$word"))
-        if [[ \$COMP_CWORD == 1 && trace == "\$word"* ]]; then COMPREPLY+=(trace); fi
+        if [[ \$COMP_CWORD == 1 ]]; then
+            COMPREPLY+=(\$(compgen -W 'certificates renew trace' -- "\$word"))
+        fi
     fi
 }
 complete -o filenames -F $function $program
@@ -113,7 +115,7 @@ sub _zsh {
 $function() {
     _arguments -s \\
 $lines \\
-    '1:application or trace:{ compadd trace; _files }' \\
+    '1:application or command:{ compadd certificates renew trace; _files }' \\
     '*:file:_files'
 }
 if [ "\$funcstack[1]" = $function ]; then $function "\$@"; else compdef $function $program; fi

@@ -15,6 +15,7 @@ use POSIX        ();
 use Scalar::Util qw(blessed);
 
 use PAGI::Server;
+use PAGI::Server::CertificateCommand;
 use PAGI::Server::AppLoader;
 use PAGI::Server::AppPackage;
 use PAGI::Server::Banner;
@@ -117,6 +118,8 @@ sub _run {
     my ($self, @arguments) = @_;
     return Peregrine::Trace->command($self->program, @arguments[ 1 .. $#arguments ])
         if Peregrine::Trace::is_meant(@arguments);
+    return PAGI::Server::CertificateCommand->command(@arguments)
+        if PAGI::Server::CertificateCommand::is_meant(@arguments);
     $self->_parse(@arguments) if @arguments;
     my $options = $self->{options};
     return $self->_help    if $options->{help};

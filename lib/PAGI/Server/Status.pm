@@ -37,7 +37,8 @@ sub new {
         counters => $args{counters},
         is_ready => $args{is_ready} || sub { 1 },
         joins    => $args{joins},
-        $args{hosts} ? (names => \%names) : (),
+        $args{certificates} ? (certificates => $args{certificates}) : (),
+        $args{hosts}        ? (names        => \%names)             : (),
     }, $class;
 }
 
@@ -158,11 +159,24 @@ sub facts {
     my $read   = $self->{counters}->read;
     my $now    = Time::HiRes::time;
     return {
-        version   => Peregrine::engine_version(),
-        time      => $now,
-        restarts  => $read->{restarts},
-        total     => _families($read->{sum}),
-        processes => [ map { _process($_, $now) } @{ $read->{processes} } ],
+        version      => Peregrine::engine_version(),
+        time         => $now,
+        restarts     => $read->{restarts},
+        total        => _families($read->{sum}),
+        processes    => [ map { _process($_, $now) } @{ $read->{processes} } ],
+        certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
+    };
+}
+
+# Times that are not known are undef.
+sub _certificate {
+    my ($facts) = @_;
+    return {
+        %{$facts}{qw(names failures renewals failed)},
+        expires => $facts->{to}      || undef,
+        attempt => $facts->{attempt} || undef,
+        next    => $facts->{due}     || undef,
+        problem => length $facts->{problem} ? $facts->{problem} : undef,
     };
 }
 
@@ -287,9 +301,10 @@ their own, if they keep everybody out who has no business there.
     );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops. C<joins>: the server's interpreters join an engine, which counts them.
-With C<hosts>, requests for another name than these, an address or
-C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name does not matter.
+C</readyz> says that the server stops. C<certificates> is a L<Peregrine::Server::CertificateTable>. C<joins>:
+the server's interpreters join an engine, which counts them. With C<hosts>, requests for another name than
+these, an address or C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name
+does not matter.
 
 =head2 to_app
 
@@ -302,10 +317,12 @@ C<localhost> are answered with 421, as with the option C<status_hosts>; without,
 What C</status.json> shows, as a hash reference: C<version>, C<time>, C<restarts> by reason, C<total>, and
 C<processes>, each with C<pid>, C<since> (epoch seconds), C<silent> (seconds since its event loop ran),
 C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; both are undef where there is
-no F</proc>) and C<counted>. C<total> and
-C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a
-histogram C<buckets>, pairs of an upper bound in seconds and how many there are in that bucket alone, and
-C<seconds>, their sum.
+no F</proc>) and C<counted>; and C<certificates> of the option C<acme>, each with C<names>, C<expires>,
+C<attempt> and C<next> (epoch seconds of its end, the last attempt and the next one; undef if there is none),
+C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts of
+this server have succeeded and failed). C<total> and C<counted> have a value for each name of
+L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an upper bound in
+seconds and how many there are in that bucket alone, and C<seconds>, their sum.
 
 =head1 LICENSE
 

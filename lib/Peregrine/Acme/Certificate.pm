@@ -9,7 +9,7 @@ use Crypt::Misc qw(encode_b64u);
 use Net::SSLeay;
 use Time::Local qw(timegm_modern);
 
-# What the first certificate of a PEM says: { from, to, names, ari }; nothing if there is no certificate.
+# What the first certificate of a PEM says: { from, to, names, issuer, ari }; nothing if there is none.
 sub facts {
     my ($pem) = @_;
     my $bio = Net::SSLeay::BIO_new(Net::SSLeay::BIO_s_mem());
@@ -19,10 +19,11 @@ sub facts {
     return if !$x509;
     my @names = Net::SSLeay::X509_get_subjectAltNames($x509);
     my %facts = (
-        from  => _time(Net::SSLeay::X509_get_notBefore($x509)),
-        to    => _time(Net::SSLeay::X509_get_notAfter($x509)),
-        names => [ map { $names[ 2 * $_ + 1 ] } grep { $names[ 2 * $_ ] == 2 } 0 .. $#names / 2 ],
-        ari   => _ari_name($x509),
+        from   => _time(Net::SSLeay::X509_get_notBefore($x509)),
+        to     => _time(Net::SSLeay::X509_get_notAfter($x509)),
+        names  => [ map { $names[ 2 * $_ + 1 ] } grep { $names[ 2 * $_ ] == 2 } 0 .. $#names / 2 ],
+        issuer => _issuer($x509),
+        ari    => _ari_name($x509),
     );
     Net::SSLeay::X509_free($x509);
     return \%facts;
@@ -33,6 +34,16 @@ sub _time {
     my ($year, $month, $day, $hour, $minute, $second) =
         Net::SSLeay::P_ASN1_TIME_get_isotime($asn1) =~ /\A(\d+)-(\d+)-(\d+)T(\d+):(\d+):(\d+)/;
     return timegm_modern($second, $minute, $hour, $day, $month - 1, $year);
+}
+
+# The issuer's name, or its organization where it has none.
+sub _issuer {
+    my ($x509) = @_;
+    my $issuer = Net::SSLeay::X509_get_issuer_name($x509);
+    my ($text) = grep { length }
+        map { Net::SSLeay::X509_NAME_get_text_by_NID($issuer, $_) // '' } Net::SSLeay::NID_commonName(),
+        Net::SSLeay::NID_organizationName();
+    return ($text // '?') =~ s/[^\x20-\x7E]/?/gr;
 }
 
 # The key of the issuer and the serial number (RFC 9773 section 4.1).
@@ -64,8 +75,8 @@ Peregrine::Acme::Certificate - facts of a certificate
 
     my $facts = Peregrine::Acme::Certificate::facts($pem);
 
-Of the first certificate: C<from> and C<to> in seconds since 1970, C<names>, and C<ari>, its name in RFC
-9773 (undef if it does not say which key has signed it). Nothing if there is no certificate.
+Of the first certificate: C<from> and C<to> in seconds since 1970, C<names>, C<issuer> (its name), and C<ari>,
+its name in RFC 9773 (undef if it does not say which key has signed it). Nothing if there is no certificate.
 
 =head1 LICENSE
 

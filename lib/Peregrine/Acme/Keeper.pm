@@ -14,8 +14,9 @@ use Peregrine::Acme::Schedule;
 use Peregrine::Acme::Store;
 use POSIX qw(strftime);
 
-# Seconds between two looks at the clock, which may be set, and at a lock that another server has.
-use constant { LOOK_S => 60, LOCKED_S => 5 };
+# Seconds between two looks at the clock, which may be set; at a lock that another server has; and at requests
+# of `peregrine renew`.
+use constant { LOOK_S => 60, LOCKED_S => 5, ASKED_S => 1 };
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
@@ -23,7 +24,8 @@ my $JSON = JSON::PP->new->canonical->utf8;
 # `agrees`; `say` gets facts.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args, store => Peregrine::Acme::Store->new($args{folder})->make }, $class;
+    my $store = Peregrine::Acme::Store->new($args{folder})->make->sweep;
+    return bless { %args, store => $store, presence => $store->enter }, $class;
 }
 
 # The process: reads its orders as JSON from standard input, and ends when that does, which is when the server
@@ -31,15 +33,24 @@ sub new {
 sub main {
     my $orders = $JSON->decode(scalar <STDIN> // '{}');
     $| = 1;
+    # Of an authority that closes a connection, or of a server that has gone.
+    $SIG{PIPE} = 'IGNORE';
     $0 = 'peregrine (certificates)';
     my $keeper = __PACKAGE__->new(%$orders, say => sub { print $JSON->encode({@_}), "\n" or exit 1 });
-    while (1) {
-        my $seconds = $keeper->work;
-        my $reads   = '';
-        vec($reads, fileno STDIN, 1) = 1;
-        select($reads, undef, undef, $seconds) and return;
-    }
+    1 while $keeper->_wait($keeper->work);
     return;
+}
+
+# Whether the input goes on.
+sub _wait {
+    my ($self, $seconds) = @_;
+    while ($seconds > 0) {
+        vec(my $reads = '', fileno STDIN, 1) = 1;
+        return 0 if select $reads, undef, undef, min($seconds, ASKED_S);
+        return 1 if grep { $self->{store}->is_asked($_->[0]) } @{ $self->{orders} };
+        $seconds -= ASKED_S;
+    }
+    return 1;
 }
 
 sub _tell {
@@ -53,11 +64,35 @@ sub work {
     my ($self) = @_;
     my $wait = LOOK_S;
     for my $names (@{ $self->{orders} }) {
-        my $due = $self->_due($names);
-        $due  = $self->_try($names) if $due <= time;
+        my $due = eval { $self->_work_for($names) } // $self->_troubled($names, $@);
         $wait = min($wait, max($due - time, 1));
     }
     return $wait;
+}
+
+sub _work_for {
+    my ($self, $names) = @_;
+    my $held = $self->{trouble}{ $names->[0] };
+    return $held->{until}
+        if $held && $held->{until} > time && !$self->{store}->is_asked($names->[0]);
+    my $due = $self->_due($names);
+    $due = $self->_try($names) if $due <= time;
+    $self->_report($names, $due);
+    delete $self->{trouble}{ $names->[0] };
+    return $due;
+}
+
+# The folder cannot be used: nothing is ordered that could not be kept, and the wait cannot be kept either.
+sub _troubled {
+    my ($self, $names, $problem) = @_;
+    my $held = $self->{trouble}{ $names->[0] } ||= { failures => 0 };
+    my $wait = Peregrine::Acme::Schedule::patience(failures => ++$held->{failures}, chance => rand);
+    $held->{until} = time + $wait;
+    $self->{say}->(failed => $names->[0]);
+    $self->_fail($names, $problem, $wait);
+    eval { $self->_report($names, $held->{until}, $problem); 1 }
+        or $self->_tell(debug => "the folder cannot be read: $@");
+    return $held->{until};
 }
 
 # ---- When ---------------------------------------------------------------------------------------
@@ -79,42 +114,74 @@ sub _chance {
 sub _due {
     my ($self, $names)       = @_;
     my ($name, $certificate) = ($names->[0], $self->_facts($names));
-    my $state = $self->{store}->state($name);
-    my $due   = Peregrine::Acme::Schedule::renewal(
-        certificate => $certificate,
-        $certificate
-        ? (window => $self->_window($name, $certificate, $state), chance => _chance($names, $certificate))
-        : (),
-    );
-    $self->{say}->(
-        certificate => $name,
-        to          => $certificate ? $certificate->{to} : 0,
-        failures    => $state->{failures} // 0,
-        error       => $state->{error},
-        due         => max($due, $state->{next} // 0),
-    );
-    return max($due, $state->{next} // 0);
+    return 0                                           if $self->{store}->is_asked($name);
+    $self->_ask_for_window($name, $certificate->{ari}) if $certificate && defined $certificate->{ari};
+    return next_attempt($names, $certificate, $self->{store}->state($name));
 }
 
-# The window that the authority suggests for a certificate. An authority that does not answer is asked again
-# later.
-sub _window {
-    my ($self, $name, $certificate, $state) = @_;
-    my $ari   = $certificate->{ari} // return;
-    my $known = $state->{window} || {};
-    $known = {} if ($known->{ari} // '') ne $ari;
-    if (($known->{ask} // 0) <= time) {
-        my $window = eval { $self->_client->renewal_window($ari) };
-        $self->_tell(debug => "the authority suggests no time for renewal: $@") if $@;
-        $known = {
-            %$known,
-            ari => $ari,
-            ask => time + Peregrine::Acme::Schedule::next_question($window && $window->{retry_after}),
-            $window ? map { $_ => $window->{$_} } qw(start end) : (),
-        };
-        $self->{store}->keep_state($name, { %$state, window => $known });
-    }
-    return defined $known->{start} ? $known : undef;
+# As far as the folder knows: 0 if there is no certificate and nothing to wait for.
+sub next_attempt {
+    my ($names, $certificate, $state) = @_;
+    my $window = $state->{window};
+    my $due    = Peregrine::Acme::Schedule::renewal(
+        certificate => $certificate,
+        $certificate
+        ? (
+            chance => _chance($names, $certificate),
+            window => _is_of($window, $certificate->{ari})
+                && defined $window->{start} ? $window : undef,
+            )
+        : (),
+    );
+    return max($due, Peregrine::Acme::Schedule::believed($state->{next}, time));
+}
+
+sub _is_of {
+    my ($window, $ari) = @_;
+    return ref $window eq 'HASH' && defined $ari && ($window->{ari} // '') eq $ari;
+}
+
+# The window that the authority suggests for a certificate becomes part of the state. An authority that does
+# not answer is asked again later. While another server has the lock, the state is that server's to change.
+sub _ask_for_window {
+    my ($self, $name, $ari) = @_;
+    my $store = $self->{store};
+    my $known = $store->state($name)->{window};
+    return if _is_of($known, $ari) && Peregrine::Acme::Schedule::believed($known->{ask}, time) > time;
+    my $lock   = $store->lock($name) or return;
+    my $window = eval { $self->_client->renewal_window($ari) };
+    $self->_tell(debug => "the authority suggests no time for renewal: $@") if $@;
+    my $state = $store->state($name);
+    $store->keep_state(
+        $name,
+        {
+            %$state,
+            window => {
+                _is_of($state->{window}, $ari) ? %{ $state->{window} } : (),
+                ari => $ari,
+                ask => time + Peregrine::Acme::Schedule::next_question($window && $window->{retry_after}),
+                $window ? map { $_ => $window->{$_} } qw(start end) : (),
+            }
+        }
+    );
+    return;
+}
+
+# What the server shows of a certificate.
+sub _report {
+    my ($self, $names, $due, $problem) = @_;
+    my $facts = $self->_facts($names);
+    my $state = $self->{store}->state($names->[0]);
+    $self->{say}->(
+        certificate => $names->[0],
+        from        => $facts ? $facts->{from} : 0,
+        to          => $facts ? $facts->{to}   : 0,
+        due         => int $due,
+        attempt     => $state->{attempt}  // 0,
+        failures    => $state->{failures} // 0,
+        problem     => $problem           // $state->{error} // '',
+    );
+    return;
 }
 
 # ---- What ---------------------------------------------------------------------------------------
@@ -133,16 +200,43 @@ sub _client {
 sub _try {
     my ($self, $names) = @_;
     my ($store, $name) = ($self->{store}, $names->[0]);
-    my $lock = $store->lock($name) or return time + LOCKED_S;
-    my $due  = $self->_due($names);
-    return $due if $due > time;
-    my $state = $store->state($name);
+    my $lock  = $store->lock($name) or return time + LOCKED_S;
     my $facts = $self->_facts($names);
-    if (eval { $self->_order($names, $state->{window} && $facts ? $facts->{ari} : undef); 1 }) {
-        $store->keep_state($name, {});
+    my $state = $store->state($name);
+    my $due   = next_attempt($names, $facts, $state);
+    return $due if $due > time && !$store->is_asked($name);
+    $state = $self->_begin($name, $state);
+    my $window = $state->{window};
+    my $came   = eval {
+        $self->_order($names, $facts && _is_of($window, $facts->{ari}) ? $facts->{ari} : undef);
+        1;
+    };
+    my $problem = $@;
+    $store->answer($name);
+    if ($came) {
+        $store->keep_state($name, { attempt => $state->{attempt} });
+        undef $lock;
+        $self->{say}->(came => $name);
         return $self->_due($names);
     }
-    my $problem  = $@;
+    return $self->_failed($names, $state, $problem);
+}
+
+# Before anything is asked of the authority, the folder has to say so: where it cannot be written, nothing is
+# ordered, and attempts that die with the process count. The first of them is repeated at once.
+sub _begin {
+    my ($self, $name, $state) = @_;
+    my $broken = $state->{broken} // 0;
+    my $began  = { %$state, broken => $broken + 1, attempt => time };
+    $began->{next} = int(time + Peregrine::Acme::Schedule::patience(failures => $broken, chance => rand))
+        if $broken;
+    $self->{store}->keep_state($name, $began);
+    delete $began->{broken};
+    return $began;
+}
+
+sub _failed {
+    my ($self, $names, $state, $problem) = @_;
     my $failures = ($state->{failures} // 0) + 1;
     my $wait     = Peregrine::Acme::Schedule::patience(
         failures    => $failures,
@@ -150,14 +244,35 @@ sub _try {
         chance      => rand,
     );
     my $text = "$problem" =~ s/\s+\z//r;
-    $store->keep_state($name, { %$state, failures => $failures, next => int(time + $wait), error => $text });
-    $self->_tell(error => "no certificate for @$names: $text"
-            . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')
-            . "; the next attempt is in ${\_in_words($wait)}");
+    $self->{say}->(failed => $names->[0]);
+    $self->_fail($names, $text, $wait);
+    $self->{store}->keep_state($names->[0],
+        { %$state, failures => $failures, next => int(time + $wait), error => $text });
     return time + $wait;
 }
 
+sub _fail {
+    my ($self, $names, $problem, $wait) = @_;
+    my $facts = eval { $self->_facts($names) };    # Expected: a folder that cannot be read
+    $self->_tell(error => "no certificate for @$names: "
+            . "$problem" =~ s/\s+\z//r
+            . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')
+            . "; the next attempt is in ${\_in_words($wait)}");
+    return;
+}
+
+# A certificate that could not be written waits here for the next attempt: authorities give few of them.
 sub _order {
+    my ($self, $names, $replaces) = @_;
+    my $name = $names->[0];
+    my $new  = $self->{unkept}{$name} ||= $self->_ordered($names, $replaces);
+    $self->{store}->keep_certificate($name, @{$new}{qw(chain key)});
+    delete $self->{unkept}{$name};
+    $self->_tell(info => "a certificate for @$names has come, good until " . _day($new->{to}));
+    return;
+}
+
+sub _ordered {
     my ($self,  $names,  $replaces) = @_;
     my ($store, $client, $key)      = ($self->{store}, $self->_client, Peregrine::Acme::Client::new_key());
     $self->_tell(info => "a certificate for @$names is ordered from $self->{directory}");
@@ -170,10 +285,7 @@ sub _order {
     );
     my $facts = Peregrine::Acme::Certificate::facts($chain)
         or die "the authority's certificate cannot be read\n";
-    $store->keep_certificate($names->[0], $chain, $key);
-    $self->{say}->(came => $names->[0]);
-    $self->_tell(info => "a certificate for @$names has come, good until " . _day($facts->{to}));
-    return;
+    return { chain => $chain, key => $key, to => $facts->{to} };
 }
 
 sub _day { return strftime('%Y-%m-%d %H:%M UTC', gmtime $_[0]) }
@@ -218,8 +330,8 @@ the first one that finds a certificate due orders it for all.
 =head2 new
 
 See above; C<contact>, C<eab> and C<ca_file> are those of L<Peregrine::Acme::Client>. C<say> gets C<level> and
-C<text> for the log; C<came> with a name when a certificate has come; and C<certificate> with C<to>, C<due>,
-C<failures> and C<error> when it was looked at.
+C<text> for the log; C<came> with a name when a certificate has come, C<failed> when an attempt has failed;
+and C<certificate> with C<from>, C<to>, C<due>, C<attempt>, C<failures> and C<problem> after each look.
 
 =head2 main
 
@@ -229,6 +341,14 @@ the input ends.
 =head2 work
 
 Does what is due. Returns the seconds to the next look, a minute at most: the clock may be set.
+
+=head1 FUNCTIONS
+
+=head2 next_attempt
+
+    my $time = Peregrine::Acme::Keeper::next_attempt(\@names, $certificate, $state);
+
+When a certificate is ordered again, as far as its facts and its state in the folder tell.
 
 =head1 LICENSE
 

@@ -36,6 +36,12 @@ sub patience {
     return max($own, min($facts{retry_after} // 0, RETRY_MAX_S));
 }
 
+# A time to wait for. A time that is further away than any wait was written while the clock was wrong.
+sub believed {
+    my ($until, $now) = @_;
+    return defined $until && $until - $now <= RETRY_MAX_S ? $until : 0;
+}
+
 # Seconds to the next question for the window.
 sub next_question {
     my ($retry_after) = @_;
@@ -71,6 +77,12 @@ certificate.
 
 A minute after the first failure, twice as long after each further one, a day at most; not less than the
 authority asks for, up to a week.
+
+=head2 believed
+
+    my $time = Peregrine::Acme::Schedule::believed($until, time);
+
+A time of the future that was kept; 0 if there is none, or if it is more than a week away, which no wait is.
 
 =head2 next_question
 

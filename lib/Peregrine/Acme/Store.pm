@@ -6,10 +6,13 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Digest::SHA qw(sha256_hex);
-use Fcntl       qw(LOCK_EX LOCK_NB O_CREAT O_EXCL O_WRONLY);
+use Fcntl       qw(LOCK_EX LOCK_NB LOCK_SH O_CREAT O_EXCL O_WRONLY);
 use File::Path  ();
 use IO::Handle  ();
 use JSON::PP    ();
+
+# Seconds after which a file that belongs to an attempt is one of a process that was killed.
+use constant OLD_S => 3600;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
@@ -22,6 +25,7 @@ sub new {
     return bless { folder => $folder }, $class;
 }
 
+sub folder       { return $_[0]{folder} }
 sub certificates { return "$_[0]{folder}/certificates" }
 sub challenges   { return "$_[0]{folder}/challenges" }
 
@@ -37,6 +41,14 @@ sub make {
         chmod $mode, $path or die "the folder $path: $!\n";
         push @{ $self->{made} }, $path;
     }
+    return $self;
+}
+
+# Removes what attempts have left that were killed.
+sub sweep {
+    my ($self) = @_;
+    my @left = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', map { "$_/.*.new.*" } sort keys %FOLDERS;
+    unlink grep { time - ((stat)[9] // time) > OLD_S } @left;
     return $self;
 }
 
@@ -126,6 +138,42 @@ sub lock {
     return flock($file, LOCK_EX | LOCK_NB) ? $file : ();
 }
 
+# The names of all certificates that the folder knows, each by its first name.
+sub names {
+    my ($self) = @_;
+    my %names;
+    for my $folder (qw(certificates states)) {
+        opendir my $entries, "$self->{folder}/$folder" or die "$self->{folder}/$folder: $!\n";
+        /\A([^.].*)\.(?:pem|json)\z/ and $names{$1} = 1 for readdir $entries;
+    }
+    return sort keys %names;
+}
+
+# ---- Requests of `peregrine renew` --------------------------------------------------------------
+
+sub _request_path  { return "$_[0]{folder}/states/$_[1].renew" }
+sub _presence_path { return "$_[0]{folder}/states/.servers" }
+
+sub ask      { return _write($_[0]->_request_path($_[1]), '') }
+sub is_asked { return -e $_[0]->_request_path($_[1]) }
+sub answer   { return unlink $_[0]->_request_path($_[1]) }
+
+# A server has the folder as long as the result lives.
+sub enter {
+    my ($self) = @_;
+    my $path = $self->_presence_path;
+    open my $file, '>>', $path or die "$path: $!\n";
+    flock $file, LOCK_SH or die "$path: $!\n";
+    return $file;
+}
+
+# Whether a server has the folder.
+sub is_served {
+    my ($self) = @_;
+    open my $file, '<', $self->_presence_path or return 0;
+    return flock($file, LOCK_EX | LOCK_NB) ? 0 : 1;
+}
+
 1;
 
 __END__
@@ -156,15 +204,19 @@ Touches nothing.
 
 Makes the folders that are not there. Dies with a sentence.
 
+=head2 sweep
+
+Removes files of attempts that were killed an hour ago or earlier.
+
 =head2 give_to
 
     $store->give_to($uid, $gid);
 
 The folders that C<make> has made.
 
-=head2 certificates, challenges
+=head2 folder, certificates, challenges
 
-Paths of these folders.
+Paths of the folder and of two within.
 
 =head2 certificate, keep_certificate
 
@@ -186,6 +238,23 @@ Paths of these folders.
     $store->keep_state('example.org', $state);
 
 A hash that only L<Peregrine::Acme::Keeper> knows; empty at first.
+
+=head2 names
+
+The first names of all certificates that the folder knows of. Dies with a sentence where it cannot be read.
+
+=head2 ask, is_asked, answer
+
+    $store->ask('example.org');
+
+A request for a new certificate, whoever has the right to write into the folder; whether there is one; and
+its end.
+
+=head2 enter, is_served
+
+    my $presence = $store->enter;
+
+The folder is served while the result lives.
 
 =head2 lock
 

@@ -5,16 +5,20 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Fcntl      qw(F_SETFD FD_CLOEXEC);
 use File::Spec ();
 use JSON::PP   ();
+use List::Util qw(max min);
 use Peregrine::Acme::Store;
 use Peregrine::Fork;
-use POSIX        ();
+use POSIX        qw(strftime);
 use Scalar::Util qw(weaken);
 
 # Seconds to the next start of a process that has ended unasked.
 use constant AGAIN_S => 60;
+# Seconds between two words about a certificate that ends soon, and the most between two looks at the clock.
+use constant { TOLD_S => 24 * 3600, LOOK_S => 3600 };
+# The part of a certificate's time that is left when the log becomes loud: renewal begins with a third.
+use constant LEFT => 1 / 6;
 # Bytes of a line that the process says.
 use constant LINE_MAX => 64 * 1024;
 
@@ -80,7 +84,7 @@ sub binding {
 # `on_certificate` is called when a certificate has come.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(loop log options on_certificate)}, pid => $$ }, $class;
+    return bless { %args{qw(loop log options table on_certificate)}, pid => $$ }, $class;
 }
 
 sub _orders {
@@ -140,12 +144,73 @@ sub _read {
 }
 
 sub _hear {
-    my ($self, $said) = @_;
-    return $self->{on_certificate}->() if defined $said->{came};
-    return                             if ($said->{level} // '') !~ /\A(debug|info|warn|error)\z/;
+    my ($self,  $said) = @_;
+    my ($table, $name) = ($self->{table}, $said->{certificate});
+    if (defined $name) {
+        $table->set($name, map { $_ => $said->{$_} } qw(from to due attempt failures problem));
+        return $self->_tell_ends;
+    }
+    return $table->count($said->{failed}, 'failed') if defined $said->{failed};
+    if (defined $said->{came}) {
+        $table->count($said->{came}, 'renewals');
+        return $self->{on_certificate}->();
+    }
+    return if ($said->{level} // '') !~ /\A(debug|info|warn|error)\z/;
     $self->{log}->$1($said->{text});
     return;
 }
+
+# ---- Certificates that end soon -----------------------------------------------------------------
+
+sub now { return time }
+
+# Whatever has become of the process that renews them.
+sub _tell_ends {
+    my ($self) = @_;
+    my ($wait, $now) = (LOOK_S, now());
+    for my $facts (grep { $_->{to} } $self->{table}->all) {
+        my $name = $facts->{names}[0];
+        my $loud = $facts->{to} - LEFT * ($facts->{to} - $facts->{from});
+        my $told = $self->{told}{$name} ||= { to => 0, at => 0 };
+        @{$told}{qw(to at)} = ($facts->{to}, 0) if $told->{to} != $facts->{to};
+        my $next = max($loud, $told->{at} + TOLD_S);
+        if ($next <= $now) {
+            $self->{log}->error(_ending($facts, $now));
+            $told->{at} = $now;
+        }
+        $wait = min($wait, max($next - $now, 1));
+    }
+    $self->_look_again($wait);
+    return;
+}
+
+sub _look_again {
+    my ($self, $seconds) = @_;
+    my $loop = $self->{loop} or return;
+    weaken(my $weak = $self);
+    $loop->unwatch_time($self->{look}) if $self->{look};
+    $self->{look} = $loop->watch_time(
+        after => $seconds,
+        code  => sub {
+            return if !$weak;
+            delete $weak->{look};
+            $weak->_tell_ends;
+        }
+    );
+    return;
+}
+
+sub _ending {
+    my ($facts, $now) = @_;
+    my $end = strftime('%Y-%m-%d %H:%M:%S UTC', gmtime $facts->{to});
+    return
+          "the certificate for @{ $facts->{names} } "
+        . ($facts->{to} <= $now ? "has ended at $end: clients refuse it" : "ends at $end")
+        . ', and there is no new one'
+        . (length $facts->{problem} ? ": $facts->{problem}" : '');
+}
+
+# ---- Its end ------------------------------------------------------------------------------------
 
 sub _gone {
     my ($self, $status) = @_;
@@ -171,8 +236,8 @@ sub _forget {
 sub stop {
     my ($self) = @_;
     return if $self->{pid} != $$;
-    my ($child, $timer) = delete @{$self}{qw(child timer)};
-    $self->{loop}->unwatch_time($timer) if $timer && $self->{loop};
+    my ($child, @timers) = delete @{$self}{qw(child timer look)};
+    $self->{loop} and $self->{loop}->unwatch_time($_) for grep { defined } @timers;
     kill TERM => $child if $child;
     $self->_forget;
     return;
@@ -193,6 +258,7 @@ Peregrine::Server::Certificates - the process that orders certificates
 Implements the options C<acme> and C<acme_*> of L<PAGI::Server>. The process is a program of its own
 (L<Peregrine::Acme::Keeper>), with the server's user and nothing of its memory and sockets. It writes
 certificates into the folder, from which the engine loads them; it is started again when it ends unasked.
+When a sixth of a certificate's time is left, the log has an error every day until a new one comes.
 
 =head1 FUNCTIONS
 
@@ -218,9 +284,11 @@ The option C<acme> as lists of names; C<parse> dies with the end of a sentence.
 =head2 new
 
     my $certificates = Peregrine::Server::Certificates->new(
-        loop => $loop, log => $log, options => \%options,
+        loop => $loop, log => $log, options => \%options, table => $table,
         on_certificate => sub { ... },
     );
+
+C<table> is the L<Peregrine::Server::CertificateTable> of these orders.
 
 =head2 start, stop
 

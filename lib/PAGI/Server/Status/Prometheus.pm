@@ -11,7 +11,8 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 
 sub text {
     my ($facts) = @_;
-    return join '', _about($facts), _counted($facts->{total}), _workers($facts);
+    return join '', _about($facts), _counted($facts->{total}), _workers($facts),
+        @{ $facts->{certificates} } ? _certificates($facts) : ();
 }
 
 # A family of metrics: each of its lines is a pair of labels and a value.
@@ -100,6 +101,43 @@ sub _workers {
             'process_restarts_total', 'counter',
             'Processes that were replaced.',
             map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
+        ),
+    );
+}
+
+# A line for each name, so that an alert can be about one host.
+sub _certificates {
+    my ($facts) = @_;
+    my @lines_of = map {
+        my $certificate = $_;
+        map { [ _label(host => $_), $certificate ] } @{ $certificate->{names} }
+    } @{ $facts->{certificates} };
+    my $family = sub {
+        my ($name, $type, $help, $value) = @_;
+        return _family($name, $type, $help, map { [ $_->[0], $value->($_->[1]) ] } @lines_of);
+    };
+    return (
+        $family->(
+            'certificate_expires_seconds',
+            'gauge',
+            'Seconds until the certificate of a host expires; 0 if there is none, negative when it has.',
+            sub { $_[0]{expires} ? sprintf '%d', $_[0]{expires} - $facts->{time} : 0 }
+        ),
+        $family->(
+            'certificate_attempt_timestamp_seconds', 'gauge',
+            'When a certificate was ordered last.',  sub { $_[0]{attempt} // 0 }
+        ),
+        $family->(
+            'certificate_failures',                           'gauge',
+            'Attempts in a row that brought no certificate.', sub { $_[0]{failures} }
+        ),
+        $family->(
+            'certificate_renewals_total',   'counter',
+            'Certificates that have come.', sub { $_[0]{renewals} }
+        ),
+        $family->(
+            'certificate_failures_total',            'counter',
+            'Attempts that brought no certificate.', sub { $_[0]{failed} }
         ),
     );
 }
