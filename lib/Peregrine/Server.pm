@@ -17,8 +17,6 @@ use Peregrine;
 use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Process;
-use Peregrine::Server::CertificateTable;
-use Peregrine::Server::Certificates;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Configuration;
 use Peregrine::Server::Instance;
@@ -178,8 +176,7 @@ sub _part {
         my $placement = $self->_placement;
         weaken(my $weak = $self);
         my $orders = $self->options->{acme};
-        $self->{certificate_table} = $orders
-            && Peregrine::Server::CertificateTable->new(Peregrine::Server::Certificates::parse($orders));
+        $self->{certificate_table} = $orders && _certificate_table($orders);
         my $monitor = Peregrine::Server::Monitor->new(
             certificates => $self->{certificate_table},
             log          => $self->{log},
@@ -341,12 +338,21 @@ sub closes {
     return;
 }
 
+# Servers that order no certificates load nothing of this.
+sub _certificate_table {
+    my ($orders) = @_;
+    require Peregrine::Server::CertificateTable;
+    require Peregrine::Server::Certificates;
+    return Peregrine::Server::CertificateTable->new(Peregrine::Server::Certificates::parse($orders));
+}
+
 # Challenges are answered from now on.
 sub _order_certificates {
     my ($self) = @_;
     my $options = $self->options;
     return if !$options->{acme} || $self->{ordering};
     weaken(my $weak = $self);
+    require Peregrine::Server::Certificates;
     $self->{ordering} = Peregrine::Server::Certificates->new(
         loop           => $self->loop,
         log            => $self->{log},

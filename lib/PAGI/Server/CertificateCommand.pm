@@ -8,8 +8,6 @@ our $VERSION = '0.003000';
 use File::Spec ();
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
-use Peregrine::Acme::Store;
-use Peregrine::Server::Certificates;
 use POSIX       qw(strftime);
 use Time::HiRes qw(sleep);
 
@@ -34,6 +32,7 @@ sub command {
     my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
     die \("$command takes --acme-folder, --config and --chdir, not --" . $other =~ tr/_/-/r)
         if defined $other;
+    require Peregrine::Server::Certificates;
     my $missing = Peregrine::Server::Certificates::missing();
     die \"$command $missing" if defined $missing;
     my $self = bless { store => Peregrine::Acme::Store->new(_folder($given)) }, $class;

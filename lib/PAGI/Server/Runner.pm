@@ -10,7 +10,6 @@ use Errno          qw(EACCES EADDRINUSE);
 use File::Basename ();
 use File::Spec     ();
 use Future::AsyncAwait;
-use Pod::Usage   ();
 use POSIX        ();
 use Scalar::Util qw(blessed);
 
@@ -771,6 +770,7 @@ sub _version {
 }
 
 sub _help {
+    require Pod::Usage;    # with what it loads, a fifth of the time of a start
     Pod::Usage::pod2usage(
         -input    => $0,
         -exitval  => 'NOEXIT',

@@ -11,10 +11,8 @@ use PAGI::Server::Folders;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
-use Peregrine::Acme::Store;
 use Peregrine::Place;
 use Peregrine::Process;
-use Peregrine::Server::Certificates;
 
 # Seconds that a start has for loading code, where heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
@@ -74,8 +72,9 @@ sub with {
 
 # The certificates of an authority are those of a directory, in which there are none at first.
 sub _use_authority {
-    my ($self)  = @_;
+    my ($self) = @_;
     my $options = $self->{options} = { %{ $self->{options} } };
+    require Peregrine::Server::Certificates;
     my $missing = Peregrine::Server::Certificates::missing();
     die "option 'acme' $missing\n" if defined $missing;
     die "option 'acme': the authority's terms have to be agreed to: see $options->{acme_directory}, and set"
