@@ -127,7 +127,7 @@ my $json = JSON::PP->new->canonical->ascii->allow_nonref->convert_blessed;
 {
     no strict 'refs';
     *{"PAGI::Server::${_}::TO_JSON"} = sub { ref $_[0] }
-        for qw(Connection Transport Channels);
+        for qw(Connection Transport Channels WorkerPool);
 }
 
 sub note_down ($kind, $scope, $what) {
@@ -189,10 +189,11 @@ async sub app ($scope, $receive, $send) {
 
 my $home   = File::Temp->newdir;
 my $server = TestServer->start(
-    app        => \&app,
-    listen     => [ '127.0.0.1:0', "$home/socket" ],
-    channels   => 1,
-    extensions => { fullflush => {}, informational => {} },
+    app         => \&app,
+    listen      => [ '127.0.0.1:0', "$home/socket" ],
+    channels    => 1,
+    worker_pool => { workers   => 1,  handlers      => { nothing => sub { } } },
+    extensions  => { fullflush => {}, informational => {} },
 );
 my $port = $server->port;
 

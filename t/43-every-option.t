@@ -29,6 +29,7 @@ my %SAMPLES = (
     listen       => [ '[::1]:8080',             '127.0.0.1:99999' ],
     networks     => [ '10.0.0.0/8',             '10.0.0.0/33' ],
     hosts        => [ 'a.example, b',           'http://a.example' ],
+    pool         => [ $0,                       '' ],
     folders      => [ '/s=t',                   'public' ],
     https        => [ 'https://ca.example/dir', 'http://ca.example/dir' ],
     certificates => [ 'a.example',              'localhost' ],

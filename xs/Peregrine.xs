@@ -233,9 +233,10 @@ OUTPUT:
     RETVAL
 
 void
-receive_descriptors(socket, max)
+receive_descriptors(socket, max, waits = false)
     int socket
     int max
+    bool waits
 PREINIT:
     int list[PX_DESCRIPTORS_MAX];
     size_t count, i;
@@ -244,7 +245,7 @@ PREINIT:
 PPCODE:
     if (max < 1) croak("Peregrine::receive_descriptors: at least one byte");
     bytes = sv_2mortal(newSV((STRLEN)max + 1));
-    got = px_receive_descriptors(socket, SvPVX(bytes), (size_t)max, list, &count);
+    got = px_receive_descriptors(socket, SvPVX(bytes), (size_t)max, list, &count, waits);
     if (got < 0) XSRETURN_EMPTY;
     SvPOK_only(bytes);
     SvCUR_set(bytes, (STRLEN)got);
@@ -252,6 +253,14 @@ PPCODE:
     EXTEND(SP, (SSize_t)count + 1);
     PUSHs(bytes);
     for (i = 0; i < count; i++) mPUSHi(list[i]);
+
+UV
+unreceived_bytes(socket)
+    int socket
+CODE:
+    RETVAL = px_unreceived_bytes(socket);
+OUTPUT:
+    RETVAL
 
 int
 signal_descriptor(fd, ...)
@@ -342,6 +351,12 @@ CODE:
     RETVAL = px_exit_place() ? newSVpv(px_exit_place(), 0) : &PL_sv_undef;
 OUTPUT:
     RETVAL
+
+void
+tell_when_stuck(name)
+    const char *name
+CODE:
+    if (px_stuck_watch(aTHX_ NULL, name) != 0) croak("sigaction: %s", Strerror(errno));
 
 int
 stuck_signal()

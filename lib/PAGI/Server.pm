@@ -881,6 +881,37 @@ B<--heartbeat-timeout>
 
 =back
 
+=head3 Blocking work
+
+=over
+
+=item worker_pool => none
+
+Processes that make blocking calls for applications of PAGI, see L<PAGI::Server::WorkerPool>. The
+file returns a hash reference with C<handlers>, and perhaps C<init> and C<cleanup>. B<--worker-pool>
+
+=item pool_workers => 4
+
+The number of these processes. It does not depend on the number of interpreters, all of which call
+them. From 1 to 256. B<--pool-workers>
+
+=item pool_queue => 100
+
+Calls that may wait while all processes of the pool are busy. A further call fails at once. From 0
+to 500. B<--pool-queue>
+
+=item pool_timeout => 30
+
+How long a call may take, with its wait, unless it has a C<timeout> of its own. After that it fails,
+and a process that is still at it is killed. 0: for ever. From 0 to 86400. B<--pool-timeout>
+
+=item pool_max_calls => 1000
+
+Calls after which a process of the pool is replaced. For each process the number is one to ten
+percent lower, chosen by chance. 0: never. From 0 to 1000000000. B<--pool-max-calls>
+
+=back
+
 =for comment End of the list.
 
 =head1 LISTENERS

@@ -250,7 +250,8 @@ sub _fork_from_template {
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
     $child->{template} =
         $self->{templates}
-        ->fork_child({ %$facts, %{$child}{qw(number wanted most column busy spread)} }, $there, @descriptors)
+        ->fork_child({ %$facts, role => $self->{role}, %{$child}{qw(number wanted most column busy spread)} },
+        $there, @descriptors)
         || die "the template does not answer\n";
     return;
 }
@@ -315,7 +316,7 @@ sub _gone {
 
 sub _name {
     my ($self, $child) = @_;
-    return "worker $child->{number} (" . ($child->{pid} // 'not forked yet') . ')';
+    return $self->_kind . " $child->{number} (" . ($child->{pid} // 'not forked yet') . ')';
 }
 
 sub _how_it_ended {
@@ -339,14 +340,18 @@ sub _died_alone {
 
 sub _died {
     my ($self, $child, $status) = @_;
-    my $early   = Peregrine::Deadline::now() - $child->{since} < CRASH_S;
     my $trouble = $self->{trouble}{ $child->{number} } ||= { crashes => 0 };
-    $trouble->{crashes} = $early ? $trouble->{crashes} + 1 : 0;
+    $trouble->{crashes} = $self->_is_crash($child) ? $trouble->{crashes} + 1 : 0;
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
     $self->{log}->warn($self->_name($child) . " $why: another one takes its place");
     $self->_back_off($child->{number});
     return;
+}
+
+sub _is_crash {
+    my ($self, $child) = @_;
+    return Peregrine::Deadline::now() - $child->{since} < CRASH_S ? 1 : 0;
 }
 
 sub _count_restart {
@@ -459,6 +464,7 @@ sub replace {
 sub restart {
     my ($self)     = @_;
     my $restarting = $self->{restarting} //= $self->{loop}->new_future;
+    delete $self->{is_given_up};
     if (!$self->{templates}) {
         $self->_replace_all;
         return $restarting;
@@ -481,6 +487,7 @@ sub _renewed {
     $self->{log}
         ->error("the restart is given up, a new template cannot start: $failure; workers that go on as"
             . " they are: $self->{wanted}");
+    $self->{is_given_up} = 1;
     $self->_look_at_restart;
     return;
 }
@@ -552,7 +559,7 @@ sub _look_at_restart {
     return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->children;
     delete $self->{restarting};
     $self->{templates}->settle if $self->{templates};
-    $restarting->done;
+    $restarting->done(delete $self->{is_given_up} ? 0 : 1);
     return;
 }
 
@@ -594,6 +601,7 @@ sub _give_up_restart {
     my $old = $self->{wanted} - $new;
     $self->{log}->error("the restart is given up, $why; workers that go on as they are: $old");
     $self->{templates}->go_back if $self->{templates} && !$new;
+    $self->{is_given_up} = 1;
     $self->_look_at_restart;
     return;
 }
@@ -930,7 +938,8 @@ Makes a stop faster: the children are told to hurry, and killed the third time.
     $master->restart;
 
 Replaces all children, one after another. When a new child cannot start, the old ones stay. Returns a Future
-that is done when the restart is over, successful or not, and replaced children accept no more connections.
+that is done when the restart is over and replaced children accept no more connections: with 1, or with 0 if
+the restart was given up.
 
 =head2 renew
 

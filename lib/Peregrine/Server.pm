@@ -193,6 +193,7 @@ sub _part {
             placement => $placement,
             monitor   => $monitor,
             hub       => $self->_hub,
+            pool      => $self->_worker_pool,
         );
         $placement->has_workers
             ? Peregrine::Server::Supervisor->new(%args, %{$self}{qw(load_app reload pid_file)})
@@ -207,6 +208,14 @@ sub _hub {
     require Peregrine::Server::Hub;
     return Peregrine::Server::Hub->new(%{$self}{qw(log configuration)},
         heartbeat => $self->{configuration}->engine_heartbeat,);
+}
+
+# Nothing without the option.
+sub _worker_pool {
+    my ($self) = @_;
+    return undef if !defined $self->options->{worker_pool};    ## no critic
+    require Peregrine::Server::WorkerPool;
+    return Peregrine::Server::WorkerPool->new(%{$self}{qw(log configuration)});
 }
 
 sub _croak_if_foreign {

@@ -175,7 +175,11 @@ sub _become_child {
     $link->wait_for('go') or POSIX::_exit(0);
     my %facts = map { split /=/, $_, 2 } split / /, $text;
     my $child = { %facts, pid => $$, link => $link, descriptors => \@descriptors };
-    Peregrine::Fork::live($link, "worker $facts{number}", sub { return $self->{run}->($child) });
+    Peregrine::Fork::live(
+        $link,
+        $facts{role} // "worker $facts{number}",
+        sub { return $self->{run}->($child) }
+    );
     return;
 }
 

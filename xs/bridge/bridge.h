@@ -396,7 +396,8 @@ uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 /* Descriptors that one message may carry; Linux allows 253. */
 #define PX_DESCRIPTORS_MAX 250
 SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int *list, size_t count);
-SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count);
+SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count, bool waits);
+size_t px_unreceived_bytes(int socket);
 
 /* busy.c */
 uint64_t px_busy_now(void);

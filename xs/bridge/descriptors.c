@@ -2,6 +2,10 @@
  * for processes that have no common parent to inherit them from. */
 #include "bridge/bridge.h"
 
+#ifdef __linux__
+#include <linux/sockios.h>
+#endif
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -37,9 +41,9 @@ SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int
 }
 
 /* Reads bytes, and the descriptors that came with them, up to PX_DESCRIPTORS_MAX in `list`: they are closed
- * on exec, and in processes that are forked (peregrine_hide_from_forks). Never waits. How many bytes, 0 at
- * the end, or -1 with errno. */
-SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count) {
+ * on exec, and in processes that are forked (peregrine_hide_from_forks). With `waits`, waits for the first
+ * byte as the socket says. How many bytes, 0 at the end, or -1 with errno. */
+SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count, bool waits) {
     struct iovec part = {.iov_base = bytes, .iov_len = len};
     room control = {.bytes = {0}};
     struct msghdr message = {.msg_iov = &part,
@@ -47,7 +51,7 @@ SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, s
                              .msg_control = &control,
                              .msg_controllen = sizeof(control)};
     *count = 0;
-    const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t got = recvmsg(socket, &message, (waits ? 0 : MSG_DONTWAIT) | MSG_CMSG_CLOEXEC);
     if (got < 0) return got;
     for (struct cmsghdr *head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
         if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
@@ -60,4 +64,16 @@ SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, s
         }
     }
     return got;
+}
+
+/* The memory that messages take which were sent and not received yet, in bytes that the kernel counts; 0 if
+ * it does not tell. */
+size_t px_unreceived_bytes(int socket) {
+#ifdef __linux__
+    int bytes = 0;
+    return ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
+#else
+    PERL_UNUSED_VAR(socket);
+    return 0;
+#endif
 }

@@ -22,7 +22,7 @@ static SV *handle_of(pTHX_ SV *node) {
 }
 
 /* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files,
- * channels (a Peregrine::Node).
+ * channels (a Peregrine::Node), pool (a PAGI::Server::WorkerPool).
  * Nothing has changed if one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
@@ -31,6 +31,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *error_page = px_setting(aTHX_ settings, "error_page");
     SV *reads_files = px_setting(aTHX_ settings, "reads_files");
     SV *channels = px_setting(aTHX_ settings, "channels");
+    SV *pool = px_setting(aTHX_ settings, "pool");
     HV *state = hash_setting(aTHX_ settings, "state");
     HV *extensions = hash_setting(aTHX_ settings, "extensions");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
@@ -45,6 +46,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->code = newSVsv(code);
     app->state = (HV *)SvREFCNT_inc((SV *)state);
     app->extensions = (HV *)SvREFCNT_inc((SV *)extensions);
+    app->pool = pool ? newSVsv(pool) : NULL;
     app->check = check ? newSVsv(check) : NULL;
     app->error_page = error_page ? newSVsv(error_page) : NULL;
     app->reads_files = reads_files && SvTRUE(reads_files);
@@ -58,7 +60,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
 static void drop_application(pTHX_ void *application) {
     pagi_app *app = (pagi_app *)application;
     SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page,
-                   (SV *)app->local_folders, app->node_object};
+                   (SV *)app->local_folders, app->node_object, app->pool};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
     Safefree(app);

@@ -1,5 +1,5 @@
-/* message.c - a message of a channel as bytes, for another interpreter, and back: hashes, lists, strings of
- * bytes or of characters, numbers, truth values and undef.
+/* message.c - a message of a channel, or the values of a call, as bytes for another interpreter, and back:
+ * hashes, lists, strings of bytes or of characters, numbers, truth values and undef.
  *
  * What comes back is made of bytes that another interpreter has sent, and is read as if anybody had. */
 #include "pagi/pagi.h"
@@ -8,6 +8,8 @@
 #define DEPTH_MAX 64
 /* As the hub has it, see engine/src/hub/limits.zig. */
 #define BYTES_MAX (1 << 20)
+/* The arguments or the result of a call, which only the two processes of the call have in memory. */
+#define CALL_BYTES_MAX (64 << 20)
 
 /* The kinds of values, each followed by what it is made of. */
 enum {
@@ -28,13 +30,15 @@ enum {
 /* `out` is mortal: reading a value may run code, which may die. */
 typedef struct writer {
     SV *out;
+    const char *noun; /* what is written */
+    STRLEN bytes_max;
     int depth;
     const char *wrong; /* NULL: nothing */
     const char *class; /* of the value that is wrong, or NULL */
 } writer;
 
 static void put(pTHX_ writer *to, const void *bytes, STRLEN len) {
-    if (SvCUR(to->out) + len <= BYTES_MAX) sv_catpvn(to->out, (const char *)bytes, len);
+    if (SvCUR(to->out) + len <= to->bytes_max) sv_catpvn(to->out, (const char *)bytes, len);
     else if (!to->wrong) to->wrong = "MessageTooLarge";
 }
 
@@ -48,7 +52,7 @@ static void put_count(pTHX_ writer *to, STRLEN count) {
 }
 
 static void put_string(pTHX_ writer *to, const char *bytes, STRLEN len, bool text) {
-    if (len > BYTES_MAX) {
+    if (len > to->bytes_max) {
         to->wrong = "MessageTooLarge";
         return;
     }
@@ -101,7 +105,7 @@ static void put_reference(pTHX_ writer *to, SV *reference) {
         }
     } else if (SvTYPE(target) == SVt_PVHV || SvTYPE(target) == SVt_PVAV) {
         if (++to->depth > DEPTH_MAX) {
-            to->wrong = "a message has at most 64 values within each other";
+            to->wrong = "has at most 64 values within each other";
             return;
         }
         sv_2mortal(SvREFCNT_inc_simple_NN(target)); /* code that is run may let go of it */
@@ -111,7 +115,7 @@ static void put_reference(pTHX_ writer *to, SV *reference) {
         return;
     }
     to->class = sv_reftype(target, true);
-    to->wrong = "a message is made of hashes, lists, strings and numbers";
+    to->wrong = "is made of hashes, lists, strings and numbers";
 }
 
 static void put_number(pTHX_ writer *to, SV *value) {
@@ -147,7 +151,7 @@ static void put_value(pTHX_ writer *to, SV *value) {
     else if (!SvOK(value)) put_tag(aTHX_ to, TAG_UNDEF);
     else {
         to->class = sv_reftype(value, false);
-        to->wrong = "a message is made of hashes, lists, strings and numbers";
+        to->wrong = "is made of hashes, lists, strings and numbers";
     }
 }
 
@@ -173,25 +177,40 @@ static const char *wrong_type(pTHX_ SV *bytes) {
                : NULL;
 }
 
-/* The bytes of a message, mortal; NULL: it cannot be sent, and `failure` is the failure's name, `detail`
- * (mortal) what is wrong. Dies as the code of its values does. */
+/* Says why `to` has no bytes to send: `failure` is the failure's name, `detail` (mortal) what is wrong. */
+static void explain(pTHX_ const writer *to, const char **failure, SV **detail) {
+    const bool is_large = strEQ(to->wrong, "MessageTooLarge");
+    *failure = is_large ? "MessageTooLarge" : "InvalidMessage";
+    *detail = sv_2mortal(is_large    ? newSVpvf("%s has at most %" UVuf " bytes", to->noun, (UV)to->bytes_max)
+                         : to->class ? newSVpvf("%s %s, and not of %s", to->noun, to->wrong, to->class)
+                                     : newSVpvf("%s %s", to->noun, to->wrong));
+}
+
+/* The bytes of a message, mortal; NULL: it cannot be sent, for the reason that `failure` and `detail` tell.
+ * Dies as the code of its values does. */
 SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail) {
-    writer to = {.out = newSVpvs_flags("", SVs_TEMP)};
-    *failure = "InvalidMessage";
+    writer to = {.out = newSVpvs_flags("", SVs_TEMP), .noun = "a message", .bytes_max = BYTES_MAX};
     SvGETMAGIC(message);
-    if (!SvROK(message) || SvOBJECT(SvRV(message)) || SvTYPE(SvRV(message)) != SVt_PVHV) {
-        *detail = newSVpvs_flags("a message is a hash reference", SVs_TEMP);
+    if (!SvROK(message) || SvOBJECT(SvRV(message)) || SvTYPE(SvRV(message)) != SVt_PVHV)
+        to.wrong = "is a hash reference";
+    else put_value(aTHX_ &to, message);
+    if (!to.wrong) {
+        const char *wrong = wrong_type(aTHX_ to.out);
+        if (!wrong) return to.out;
+        *failure = "InvalidMessage";
+        *detail = newSVpvn_flags(wrong, strlen(wrong), SVs_TEMP);
         return NULL;
     }
-    put_value(aTHX_ &to, message);
-    const char *wrong = to.wrong ? to.wrong : wrong_type(aTHX_ to.out);
-    if (!wrong) return to.out;
-    if (strEQ(wrong, "MessageTooLarge")) {
-        *failure = "MessageTooLarge";
-        *detail = sv_2mortal(newSVpvf("a message has at most %d bytes", BYTES_MAX));
-    } else {
-        *detail = sv_2mortal(to.class ? newSVpvf("%s, and not of %s", wrong, to.class) : newSVpv(wrong, 0));
-    }
+    explain(aTHX_ &to, failure, detail);
+    return NULL;
+}
+
+/* Like pagi_message_write, for the arguments or the result of a call: a list. */
+SV *pagi_values_write(pTHX_ AV *values, const char **failure, SV **detail) {
+    writer to = {.out = newSVpvs_flags("", SVs_TEMP), .noun = "a call", .bytes_max = CALL_BYTES_MAX};
+    put_list(aTHX_ &to, values);
+    if (!to.wrong) return to.out;
+    explain(aTHX_ &to, failure, detail);
     return NULL;
 }
 
@@ -245,7 +264,7 @@ static bool get_pair(pTHX_ reader *from, HV *hash) {
     U32 len;
     if (!take(from, &tag, 1) || (tag != TAG_BYTES && tag != TAG_TEXT)) return false;
     const char *key = take_string(from, &len);
-    if (!key || len > BYTES_MAX || (tag == TAG_TEXT && !is_text(key, len))) return false;
+    if (!key || len > I32_MAX || (tag == TAG_TEXT && !is_text(key, len))) return false;
     SV *value = get_value(aTHX_ from);
     if (!value) return false;
     if (!hv_store(hash, key, tag == TAG_TEXT ? -(I32)len : (I32)len, value, 0)) SvREFCNT_dec_NN(value);
@@ -300,12 +319,22 @@ static SV *get_value(pTHX_ reader *from) {
     }
 }
 
-/* A new reference to the hash that the bytes are; NULL: they are none. */
-SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len) {
+/* A new reference to what the bytes are, if that is of this type; NULL: they are nothing like it. */
+static SV *read_as(pTHX_ svtype type, const char *bytes, STRLEN len) {
     reader from = {.at = bytes, .end = bytes + len};
     SV *value = get_value(aTHX_ &from);
     if (!value) return NULL;
-    if (from.at == from.end && SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVHV) return value;
+    if (from.at == from.end && SvROK(value) && SvTYPE(SvRV(value)) == type) return value;
     SvREFCNT_dec_NN(value);
     return NULL;
+}
+
+/* A new reference to the hash that the bytes are; NULL: they are none. */
+SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len) {
+    return read_as(aTHX_ SVt_PVHV, bytes, len);
+}
+
+/* A new reference to the list that the bytes are; NULL: they are none. */
+SV *pagi_values_read(pTHX_ const char *bytes, STRLEN len) {
+    return read_as(aTHX_ SVt_PVAV, bytes, len);
 }

@@ -29,6 +29,7 @@
     X(SERVER, "server")                                   \
     X(STATE, "state")                                     \
     X(EXTENSIONS, "extensions")                           \
+    X(WORKER_POOL, "worker_pool")                         \
     X(CONNECTION, "pagi.connection")                      \
     X(TRANSPORT, "pagi.transport")                        \
     X(STATUS, "status")                                   \
@@ -192,6 +193,7 @@ struct pagi_app {
     SV *code;
     HV *state;      /* the state of the application's lifespan, or NULL */
     HV *extensions; /* advertised, or NULL */
+    SV *pool;       /* the PAGI::Server::WorkerPool of its scopes, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
@@ -456,6 +458,8 @@ bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event
 /* message.c */
 SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail);
 SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len);
+SV *pagi_values_write(pTHX_ AV *values, const char **failure, SV **detail);
+SV *pagi_values_read(pTHX_ const char *bytes, STRLEN len);
 
 /* in_vain.c */
 SV *pagi_in_vain(pTHX_ pagi_exchange *exchange, SV *event);

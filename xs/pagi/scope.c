@@ -204,6 +204,11 @@ static void add_containers(pTHX_ pagi_exchange *exchange, const peregrine_reques
     HV *pagi = newHV();
     px_store(aTHX_ pagi, PAGI_KEY(cx, VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
     px_store(aTHX_ pagi, PAGI_KEY(cx, SPEC_VERSION), px_copy(aTHX_ PAGI_KEY(cx, PAGI_VERSION)));
+    if (app->pool) {
+        HV *extensions = newHV();
+        px_store(aTHX_ extensions, PAGI_KEY(cx, WORKER_POOL), newSVsv(app->pool));
+        px_store(aTHX_ pagi, PAGI_KEY(cx, EXTENSIONS), newRV_noinc((SV *)extensions));
+    }
     add(aTHX_ exchange, PAGI_SLOT_PAGI, PAGI_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
     add(aTHX_ exchange, PAGI_SLOT_HEADERS, PAGI_KEY(cx, HEADERS),
         newRV_noinc((SV *)pagi_scope_headers(aTHX_ cx, request, lasting)));

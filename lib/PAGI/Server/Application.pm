@@ -52,6 +52,7 @@ sub start {
         mode       => $options->{lifespan_mode},
         worker_num => $instance->number,
         channels   => scalar $instance->channels,
+        pool       => scalar $instance->worker_pool,
     );
     return $self->{lifespan}->startup(@{$options}{qw(lifespan_startup_timeout shutdown_timeout)});
 }
@@ -91,6 +92,7 @@ sub attach {
         error_page  => shows_errors()                                ? _error_page()                : undef,
         reads_files => $options->{disable_sendfile},
         channels    => scalar $instance->channels,
+        pool        => scalar $instance->worker_pool,
     });
     return;
 }

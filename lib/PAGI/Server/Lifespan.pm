@@ -20,7 +20,7 @@ my %EVENTS = map { $_ => 1 } qw(
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(app loop log mode worker_num channels)},
+        %args{qw(app loop log mode worker_num channels pool)},
         state   => {},
         phase   => 'idle',    # idle -> startup -> started -> shutdown -> over; or declined
         queue   => [],
@@ -51,9 +51,11 @@ sub _scope {
             version      => '0.3',
             spec_version => '0.3',
             is_worker    => $number ? 1 : 0,
-            $number ? (worker_num => $number) : (),
+            $number       ? (worker_num => $number)         : (),
+            $self->{pool} ? (extensions => ['worker_pool']) : (),
         },
         state => $self->{state},
+        $self->{pool} ? ('pagi.worker_pool' => $self->{pool}) : (),
         $self->_channel,
     };
 }

@@ -10,6 +10,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Folders;
 use PAGI::Server::Log;
 use PAGI::Server::Options;
+use PAGI::Server::PoolHandlers;
 use PAGI::Server::TLS;
 use Peregrine::Place;
 use Peregrine::Process;
@@ -49,11 +50,13 @@ sub from_environment {
 
 sub with {
     my ($self, %given) = @_;
-    %given             = PAGI::Server::Options::canonical(%given);
-    $given{$_}         = PAGI::Server::Options::check($_, $given{$_}) for sort keys %given;
-    $given{access_log} = PAGI::Server::AccessLog::located($given{access_log}) if exists $given{access_log};
-    $given{static}     = _folders($given{static})                             if $given{static};
-    $given{$_}         = _directory($_, $given{$_}) for grep { defined $given{$_} } @DIRECTORIES;
+    %given              = PAGI::Server::Options::canonical(%given);
+    %given              = (PAGI::Server::PoolHandlers::options_of($given{worker_pool}), %given);
+    $given{$_}          = PAGI::Server::Options::check($_, $given{$_}) for sort keys %given;
+    $given{worker_pool} = _file(worker_pool => $given{worker_pool})            if defined $given{worker_pool};
+    $given{access_log}  = PAGI::Server::AccessLog::located($given{access_log}) if exists $given{access_log};
+    $given{static}      = _folders($given{static})                             if $given{static};
+    $given{$_}          = _directory($_, $given{$_}) for grep { defined $given{$_} } @DIRECTORIES;
     my $new = bless {
         %$self,
         given   => \%given,
@@ -117,6 +120,13 @@ sub _folders {
 sub _directory {
     my ($option, $path) = @_;
     die "option '$option': there is no directory '$path'\n" if !-d $path;
+    return File::Spec->rel2abs($path);
+}
+
+sub _file {
+    my ($option, $path) = @_;
+    return $path                                       if ref $path;
+    die "option '$option': there is no file '$path'\n" if !-f $path;
     return File::Spec->rel2abs($path);
 }
 

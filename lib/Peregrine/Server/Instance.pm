@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::Options;
 use PAGI::Server::Reports;
 use PAGI::Server::TLS;
 use Peregrine;
@@ -101,6 +102,13 @@ sub channels {
     return $self->{node} ||= $hub->node($self->{loop});
 }
 
+# What the application here calls for blocking work; nothing without a worker pool.
+sub worker_pool {
+    my ($self) = @_;
+    my $pool = $self->{pool} or return;
+    return $self->{calls} ||= $pool->for_interpreter($self->{loop});
+}
+
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open {
     my ($self, %owner) = @_;
@@ -155,8 +163,9 @@ sub listen {
 sub begin {
     my ($self) = @_;
     $self->{hub}->start_thread if $self->{hub} && $self->{role} eq 'alone';
-    my $application = $self->{has_application} ? $self->{application}->start($self) : Future->done;
-    my $starting    = $application->then(sub {
+    my $starting = $self->_start_pool->then(sub {
+        return $self->{has_application} ? $self->{application}->start($self) : Future->done;
+    })->then(sub {
         return Future->done($self) if eval { $self->_serve; 1 };
         my $error = $@;
         $self->close;
@@ -165,6 +174,22 @@ sub begin {
     $self->{starting} = $starting;
     $starting->on_fail(sub { $self->finish });
     return $starting;
+}
+
+# Beside other interpreters the pool is the master's. Here its processes are forked before the application
+# starts: they have nothing of what it opens.
+sub _start_pool {
+    my ($self) = @_;
+    my $pool = $self->{role} eq 'alone' ? $self->{pool} : undef;
+    return Future->done if !$pool;
+    return $pool->start(
+        $self->{loop},
+        leave => sub {
+            $self->{listeners}->leave_sockets;
+            $self->{monitor}->leave_place if $self->{monitor};
+            PAGI::Server::Options::forget_environment();
+        }
+    );
 }
 
 sub _serve {
@@ -339,13 +364,21 @@ sub end_interpreters {
 sub end_application {
     my ($self) = @_;
     return Future->done if !$self->{has_application};
-    return $self->{application}->end(sub { return $self->time_to_stop });
+    return $self->{application}->end(sub { return $self->time_to_stop })->then(sub { $self->_stop_pool });
+}
+
+sub _stop_pool {
+    my ($self) = @_;
+    my $calls = delete $self->{calls};
+    $calls->end if $calls;
+    return $self->{pool} && $self->{role} eq 'alone' ? $self->{pool}->stop($self->{loop}) : Future->done;
 }
 
 sub abandon_application {
     my ($self) = @_;
     $self->{clones}->abandon if $self->{clones};
     $self->{application}->abandon;
+    $self->{pool}->hurry if $self->{pool};
     return;
 }
 
@@ -368,17 +401,21 @@ sub finish {
     my ($self, $at_once) = @_;
     $self->close($at_once);
     $self->{application}->abandon;
-    $self->_leave_hub;
+    $self->_leave_others;
     delete $self->{starting};
     $self->{server}->ended if $self->{server};
     return;
 }
 
-sub _leave_hub {
+sub _leave_others {
     my ($self) = @_;
     my $node = delete $self->{node};
-    $node->end                if $node;
-    $self->{hub}->stop_thread if $self->{hub} && $self->{role} eq 'alone';
+    $node->end if $node;
+    my $calls = delete $self->{calls};
+    $calls->end               if $calls;
+    return                    if $self->{role} ne 'alone';
+    $self->{hub}->stop_thread if $self->{hub};
+    $self->{pool}->abandon    if $self->{pool};
     return;
 }
 

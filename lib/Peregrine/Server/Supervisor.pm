@@ -116,25 +116,41 @@ sub begin {
     $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
     $self->_start_hub if $self->{hub};
-    my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
-    $self->{master} = $self->_make_master;
-    my $starting = $engine->then(sub { $self->{master}->start });
+    my $starting = $self->_start_pool->then(sub {
+        my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
+        $self->{master} = $self->_make_master;
+        return $engine->then(sub { $self->{master}->start });
+    });
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
-# The process of the hub has no other socket.
 sub _start_hub {
     my ($self) = @_;
-    weaken(my $weak = $self);
-    $self->{hub}->start_process(
-        $self->{loop},
-        sub {
-            $weak->{listeners}->leave_sockets;
-            $weak->{monitor}->leave_place;
-            PAGI::Server::Options::forget_environment();
-        }
-    );
+    $self->{hub}->start_process($self->{loop}, $self->_leave_sockets);
     return;
+}
+
+sub _start_pool {
+    my ($self) = @_;
+    my $pool = $self->{pool} or return Future->done;
+    my ($leave, $options) = ($self->_leave_sockets, $self->{options});
+    weaken(my $weak = $self);
+    return $pool->start(
+        $self->{loop},
+        leave        => sub { $leave->(); $weak->_forget_keys },
+        has_template => $options->{preload_app} && !$self->{reload} && !ref $options->{worker_pool},
+    );
+}
+
+# In a process that serves nothing.
+sub _leave_sockets {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    return sub {
+        $weak->{listeners}->leave_sockets;
+        $weak->{monitor}->leave_place;
+        PAGI::Server::Options::forget_environment();
+    };
 }
 
 # Arguments of both masters, that of the engine and that of the interpreters.
@@ -272,12 +288,20 @@ sub restart {
     $self->_load_certificates;
     return $self->_renew('SIGHUP') if $self->{reload};
     $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
-    return $self->{master}->restart;
+    return $self->{master}->restart if !$self->{pool};
+    # New interpreters find handlers that are as new.
+    return $self->{pool}->restart->then(sub {
+        my ($is_new) = @_;
+        return $self->{master}->restart if $is_new;
+        $self->{log}->error('the workers go on as they are, too');
+        return Future->done(0);
+    })->retain;
 }
 
 sub _renew {
     my ($self, $why) = @_;
     $self->{log}->info("$why: the application is loaded again");
+    $self->{pool}->renew if $self->{pool};
     $self->{master}->renew;
     return Future->done;
 }
@@ -366,8 +390,10 @@ sub end {
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
     my $stopped =
-        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process })
-        ->then(sub { $self->{hub} ? $self->{hub}->stop_process : Future->done });
+        $engine->then(sub { $self->{master} ? $self->{master}->$way : Future->done })
+        ->then(sub { $status || $monitor->stop_process })
+        ->then(sub { $self->{hub}  ? $self->{hub}->stop_process : Future->done })
+        ->then(sub { $self->{pool} ? $self->{pool}->stop($loop) : Future->done });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
 }
@@ -389,7 +415,7 @@ sub _all_stopped {
 
 sub hurry {
     my ($self) = @_;
-    $_->hurry for grep { defined } @{$self}{qw(engine_master master)};
+    $_->hurry for grep { defined } @{$self}{qw(engine_master master pool)};
     return;
 }
 
@@ -405,6 +431,7 @@ sub close {
     $self->{monitor}->close_place;
     $self->{reload}->stop      if $self->{reload};
     $self->{takeover}->unlimit if $self->{takeover};
+    $self->{pool}->abandon     if $self->{pool};
     delete @{$self}{qw(master engine_master join_socket engine_socket)};
     $self->{server}->closes($at_once) if $self->{server};
     return;
@@ -446,7 +473,7 @@ sub _instance {
     my $log           = $configuration->make_log($self->{application}->name);
     $self->{monitor}->leave_place;
     my $instance = Peregrine::Server::Instance->new(
-        %{$self}{qw(placement listeners application reopens hub)},
+        %{$self}{qw(placement listeners application reopens hub pool)},
         configuration => $configuration,
         loop          => $loop,
         log           => $log,

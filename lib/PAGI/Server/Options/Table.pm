@@ -204,6 +204,15 @@ my @SECTIONS = (
               default_of => { psgi => 0, plackup => 0 }, min => 0, max => 86_400 },
         )
     ],
+    [
+        'Blocking work' => (
+            { name => 'worker_pool', type => 'pool', arg => 'FILE', shown => 'none' },
+            { name => 'pool_workers', type => 'integer', default => 4, min => 1, max => 256 },
+            { name => 'pool_queue', type => 'integer', default => 100, min => 0, max => 500 },
+            { name => 'pool_timeout', type => 'seconds', default => 30, min => 0, max => 86_400 },
+            { name => 'pool_max_calls', type => 'integer', default => 1000, min => 0, max => 1_000_000_000 },
+        )
+    ],
 );
 #>>>
 

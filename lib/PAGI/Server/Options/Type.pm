@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
 use PAGI::Server::Folders;
+use PAGI::Server::PoolHandlers;
 use Peregrine::Place;
 use Peregrine::Processors;
 use Scalar::Util qw(blessed looks_like_number reftype);
@@ -180,6 +181,7 @@ my %TYPES = (
         words  => sub { 'a URL of https' },
         allows => sub { _is_text($_[1]) && $_[1] =~ m{\Ahttps://[\w.:\[\]-]+(?:/[!-~]*)?\z} },
     },
+    pool    => { complaint => \&PAGI::Server::PoolHandlers::problem },
     folders => { complaint => \&PAGI::Server::Folders::problem },
     log     => {
         words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },

@@ -1,0 +1,464 @@
+package PAGI::Server::WorkerPool;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Errno qw(EAGAIN EINTR);
+use Future;
+use List::Util qw(max min);
+use Peregrine;
+use Peregrine::Deadline;
+use Peregrine::Later qw(later weakly);
+use Peregrine::PoolProcess;
+use POSIX        ();
+use Scalar::Util qw(looks_like_number reftype weaken);
+use Socket       qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
+
+# Bytes that are read at a time, and of an answer.
+use constant { READ_MAX => 65_536, ANSWER_MAX => 65 << 20 };
+
+# Lines without a call that stay open for the next calls.
+use constant SPARE_MAX => 64;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+# `socket`: where processes take calls from; `message_size`: what one there takes of the kernel's memory;
+# `words`: what each process says of itself; `queue`, `timeout`: the options.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless {
+        %args{qw(loop log socket message_size words queue timeout)},
+        lines  => {},    # with a call, by the number of their descriptor
+        spares => [],
+        pid    => $$,
+    }, $class;
+    weaken($self->{loop});
+    return $self;
+}
+
+sub call {
+    my ($self, $name, %options) = @_;
+    return $self->_submit($name, 0, \%options);
+}
+
+sub call_forget {
+    my ($self, $name, %options) = @_;
+    my $what = _is_text($name) ? "the call of '$name', which nobody waits for," : 'a call_forget';
+    my $log  = $self->{log};
+    $self->_submit($name, 1, \%options)->on_fail(sub {
+        my ($why, undef, $kind) = @_;
+        # The process has told of its own failures.
+        $log->error("$what failed: $why") if $kind !~ /\A(?:HandlerDied|UnknownHandler|NotSerializable)\z/;
+    })->retain;
+    return;
+}
+
+sub stats {
+    my ($self) = @_;
+    my ($count, $idle) = $self->_processes;
+    return {
+        workers     => $count,
+        busy        => $count - $idle,
+        idle        => $idle,
+        queue_depth => $self->_waiting($idle),
+        queue_limit => $self->{queue},
+    };
+}
+
+# How many processes there are, and how many of them wait for a call.
+sub _processes {
+    my ($self) = @_;
+    my $words  = $self->{words};
+    my $most   = $words->get(0) or return (0, 0);
+    my @states = grep { $_ } $words->get(1, $most);
+    return (scalar @states, scalar grep { $_ == Peregrine::PoolProcess::IDLE } @states);
+}
+
+# Calls of all interpreters that no process has taken, and that find none idle.
+sub _waiting {
+    my ($self, $idle) = @_;
+    return max(0, $self->_untaken - $idle);
+}
+
+sub _untaken {
+    my ($self) = @_;
+    return Peregrine::unreceived_bytes(fileno $self->{socket}) / $self->{message_size};
+}
+
+# ---- A call -------------------------------------------------------------------------------------
+
+sub _failed {
+    my ($kind, $text, @details) = @_;
+    return Future->fail("$kind: $text", 'worker_pool', $kind, @details);
+}
+
+sub _is_text { return defined $_[0] && !ref $_[0] && length $_[0] }
+
+sub _problem_with_call {
+    my ($self, $name, $args, $timeout, $options) = @_;
+    my ($more) = sort keys %$options;
+    return
+          !_is_text($name)                             ? 'a handler has a name'
+        : defined $more                                ? "a call has no option '$more'"
+        : !(ref $args && reftype($args) eq 'ARRAY')    ? 'args has to be an array reference'
+        : !looks_like_number($timeout) || $timeout < 0 ? 'timeout has to be a number of seconds'
+        : $self->{pid} != $$ ? "process $$ was forked from the one that the pool belongs to"
+        :                      undef;
+}
+
+sub _submit {
+    my ($self, $name, $forgets, $options) = @_;
+    my $args    = delete $options->{args}    // [];
+    my $timeout = delete $options->{timeout} // $self->{timeout};
+    my $problem = $self->_problem_with_call($name, $args, $timeout, $options);
+    return _failed(InvalidCall => $problem) if defined $problem;
+    my ($bytes, undef, $why) = Peregrine::encode_values([ $name, $forgets, @$args ]);
+    return _failed(NotSerializable => "the arguments of '$name': $why") if !defined $bytes;
+    return $self->_full                                                 if $self->_is_full;
+    my $line = pop @{ $self->{spares} } // $self->_open or return _failed(Unavailable => "no call now: $!");
+    @{$line}{qw(name until output answer)} =
+        ($name, $timeout && Peregrine::Deadline::now() + $timeout, pack('N a*', length $bytes, $bytes), '');
+    return $self->_start($line);
+}
+
+sub _is_full {
+    my ($self) = @_;
+    my ($own, $queue, $untaken) = (scalar keys %{ $self->{lines} }, $self->{queue}, $self->_untaken);
+    return 0 if !$untaken && $own < $queue;
+    my ($count, $idle) = $self->_processes;
+    return $own >= $count + $queue || $untaken + 1 - $idle > $queue;
+}
+
+sub _full {
+    my ($self) = @_;
+    my $stats = $self->stats;
+    return _failed(
+        Backpressure => "worker pool queue full ($stats->{queue_depth}/$stats->{queue_limit})",
+        $stats
+    );
+}
+
+# A line carries one call at a time: a pair of sockets, of which the far end goes to the process with the
+# call, and comes back with the answer. A line whose far end is nowhere any more tells that its process has
+# ended.
+sub _open {
+    my ($self) = @_;
+    socketpair my $near, my $far, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return;
+    $near->blocking(0);
+    Peregrine::hide_from_forks(fileno $_, 1) for $near, $far;
+    my $line = { near => $near, far => $far };
+    $self->{loop}->watch_io(handle => $near, on_read_ready => weakly($self, _read => $line));
+    return $line;
+}
+
+# A handle, or the number of a descriptor that was received.
+sub _close_end {
+    my ($end) = @_;
+    Peregrine::hide_from_forks(ref $end ? fileno $end : $end, 0);
+    return ref $end ? close $end : POSIX::close($end);
+}
+
+sub _close {
+    my ($self, $line) = @_;
+    my $near = delete $line->{near} or return;
+    if (my $loop = $self->{loop}) {
+        $loop->unwatch_io(handle => $near, on_read_ready  => 1);
+        $loop->unwatch_io(handle => $near, on_write_ready => 1) if $line->{writes};
+    }
+    _close_end($_) for grep { defined } $near, delete $line->{far};
+    return;
+}
+
+sub _start {
+    my ($self, $line) = @_;
+    my $future = $self->{loop}->new_future;
+    my $until  = int 1000 * $line->{until};
+    my $far    = delete $line->{far};
+    $self->_write($line);
+    my $socket = fileno $self->{socket};
+    my $sent   = Peregrine::send_descriptors($socket, pack('Q', $until), ref $far ? fileno $far : $far);
+    _close_end($far);
+
+    if (!$sent) {    # the kernel's own limits of what may be on its way
+        $self->_close($line);
+        return $self->_full;
+    }
+    $line->{future} = $future;
+    $self->{lines}{ fileno $line->{near} } = $line;
+    $future->on_cancel(weakly($self, _give_up => $line));
+    $self->_limit($line->{until}) if $until;
+    return $future;
+}
+
+sub _write {
+    my ($self, $line) = @_;
+    while (length $line->{output}) {
+        my $sent = Peregrine::send_descriptors(fileno $line->{near}, $line->{output});
+        next if !defined $sent && $! == EINTR;
+        last if !defined $sent;
+        substr $line->{output}, 0, $sent, '';
+    }
+    my $waits = length $line->{output} ? 1 : 0;
+    return if $waits == ($line->{writes} // 0);
+    $line->{writes} = $waits;
+    return $self->{loop}->unwatch_io(handle => $line->{near}, on_write_ready => 1) if !$waits;
+    $self->{loop}->watch_io(handle => $line->{near}, on_write_ready => weakly($self, _write => $line));
+    return;
+}
+
+# The answer ends with the far end.
+sub _read {
+    my ($self, $line) = @_;
+    while ($line->{near}) {
+        my ($bytes, $far) = Peregrine::receive_descriptors(fileno $line->{near}, READ_MAX);
+        return                     if !defined $bytes && ($! == EAGAIN || $! == EINTR);
+        return $self->_lost($line) if !length($bytes // '');
+        $line->{answer} .= $bytes;
+        return $self->_answered($line, $far) if defined $far;
+        return $self->_lost($line)           if length $line->{answer} > ANSWER_MAX;
+    }
+    return;
+}
+
+sub _answered {
+    my ($self, $line, $far) = @_;
+    $line->{far} = $far;
+    my $answer = Peregrine::decode_values(delete $line->{answer});
+    my $future = delete $line->{future};
+    delete $self->{lines}{ fileno $line->{near} };
+    if (@{ $self->{spares} } < SPARE_MAX && !$line->{writes}) { push @{ $self->{spares} }, $line }
+    else                                                      { $self->_close($line) }
+    return if !$future || $future->is_ready;
+    my ($kind, $value) = $answer ? @$answer : ('WorkerDied', 'its answer was not understood');
+    return $future->done($value) if $kind eq 'done';
+    return $future->fail($value, 'worker_pool', $kind) if $kind eq 'HandlerDied';
+    return $future->fail("$kind: $value", 'worker_pool', $kind);
+}
+
+# Nobody waits for the answer any more.
+sub _give_up {
+    my ($self, $line) = @_;
+    delete $line->{future};
+    return if !$line->{near} || $self->{pid} != $$;
+    delete $self->{lines}{ fileno $line->{near} };
+    $self->_close($line);
+    return;
+}
+
+sub _fail {
+    my ($self, $line, $kind, $text) = @_;
+    my $future = delete $line->{future};
+    $self->_give_up($line);
+    $future->fail("$kind: $text", 'worker_pool', $kind) if $future && !$future->is_ready;
+    return;
+}
+
+sub _lost {
+    my ($self, $line) = @_;
+    return $self->_fail($line, WorkerDied => "the process that worked at '$line->{name}' has ended")
+        if $line->{future};
+    @{ $self->{spares} } = grep { $_ != $line } @{ $self->{spares} };
+    return $self->_close($line);
+}
+
+# ---- Deadlines ----------------------------------------------------------------------------------
+
+# One timer, for the next deadline.
+sub _limit {
+    my ($self, $until) = @_;
+    return                                      if $self->{timer} && $self->{next} <= $until;
+    $self->{loop}->unwatch_time($self->{timer}) if $self->{timer};
+    $self->{next}  = $until;
+    $self->{timer} = later($self->{loop}, max(0, $until - Peregrine::Deadline::now()), $self, '_look');
+    return;
+}
+
+sub _look {
+    my ($self) = @_;
+    delete $self->{timer};
+    my $now   = Peregrine::Deadline::now();
+    my @lines = grep { $_->{until} } values %{ $self->{lines} };
+    $self->_fail($_, Timeout => "the call of '$_->{name}' was not over in time")
+        for grep { $_->{until} <= $now } @lines;
+    my $next = min(map { $_->{until} } grep { $_->{future} } @lines);
+    $self->_limit($next) if defined $next;
+    return;
+}
+
+sub end {
+    my ($self) = @_;
+    return if $self->{pid} != $$;
+    my $timer = delete $self->{timer};
+    $self->{loop}->unwatch_time($timer) if $timer && $self->{loop};
+    $self->_fail($_, Unavailable => 'the interpreter has ended') for values %{ $self->{lines} };
+    $self->_close($_) for splice @{ $self->{spares} };
+    return;
+}
+
+sub DESTROY {
+    my ($self) = @_;
+    $self->end if ${^GLOBAL_PHASE} ne 'DESTRUCT';
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::WorkerPool - blocking calls for applications of PAGI
+
+=head1 SYNOPSIS
+
+    # pool.pl, for pagi-server --worker-pool pool.pl app.pl
+    use DBI;
+
+    +{
+        init     => sub { return { db => DBI->connect($dsn, $user, $password, { RaiseError => 1 }) } },
+        handlers => {
+            'user.get' => sub {
+                my ($state, $id) = @_;
+                return $state->{db}->selectrow_hashref('SELECT * FROM users WHERE id = ?', undef, $id);
+            },
+        },
+        cleanup => sub { my ($state) = @_; $state->{db}->disconnect },
+    };
+
+    # app.pl
+    async sub app {
+        my ($scope, $receive, $send) = @_;
+        my $pool = $scope->{pagi}{extensions}{worker_pool};
+        my $user = await $pool->call('user.get', args => [42]);
+        ...
+    }
+
+=head1 DESCRIPTION
+
+An application of PAGI must not block: while it waits for a database with L<DBI>, or for another server with
+L<LWP::UserAgent>, all other clients of its interpreter wait, too. A worker pool is a number of processes that
+may block. The application calls a function there by its name, and awaits the result. This is PAGI's own
+design (F<docs/design/worker-pool.mkdn> of PAGI), except for handlers that are marked with C<sync>.
+
+The processes belong to the server: all interpreters call the same ones, whatever C<engine> and C<workers>
+are. They are started before the application, and end after it.
+
+=head1 HANDLERS
+
+The option C<worker_pool> is the path of a file, or in a program a hash reference:
+
+=over
+
+=item handlers
+
+Functions by name. Each gets the state of its process and the arguments of the call, and returns one value, in
+scalar context.
+
+=item init
+
+Is called once in each process when it starts, and returns the state: connections to databases, for instance,
+which must not be made before. A process whose C<init> dies does not start. Without C<init> the state is an
+empty hash.
+
+=item cleanup
+
+Is called with the state when a process ends, unless it was killed.
+
+=back
+
+In a program the hash may also have C<workers>, C<queue_limit>, C<job_timeout> and C<max_jobs_per_worker>: the
+options C<pool_workers>, C<pool_queue>, C<pool_timeout> and C<pool_max_calls> by the names of PAGI's design
+document. There is no C<idle_timeout>: processes stay.
+
+HUP loads the file again. New processes replace the old ones first, new interpreters come after that: so an
+application finds each handler that it has been changed to call. Interpreters from before may call new
+handlers for a moment: a handler that is to go should stay until its callers have gone. If a new process does
+not start, neither the pool nor the interpreters are replaced.
+
+=head1 METHODS
+
+=head2 call
+
+    my $future = $pool->call('user.get', args => [42], timeout => 5);
+
+A Future of the handler's result. C<timeout> is in seconds, from now on, with the time in which all processes
+are busy; 0: for ever. After that the Future fails, and a process that is at the call is killed. A Future that
+is cancelled takes the call back, unless a process is at it already.
+
+Arguments and results are made of hashes, arrays, strings, numbers and undef, at most 64 MiB. Strings of
+characters stay characters, bytes stay bytes. Code, handles and objects are refused, because what they stand
+for exists in one process only; objects of JSON modules for true and false become true and false. Only the
+handler's name is sent, never code.
+
+=head2 call_forget
+
+    $pool->call_forget('mail.send', args => [$address]);
+
+Like C<call>, without a result. Failures are logged. A process makes the call even if the interpreter that has
+made it ends, and when the server stops those that wait are made within C<shutdown_timeout>.
+
+=head2 stats
+
+    my $stats = $pool->stats;
+    # { workers => 4, busy => 2, idle => 2, queue_depth => 0, queue_limit => 100 }
+
+The processes and how many of them are at a call; calls of all interpreters that wait, and how many may wait.
+
+=head1 FAILURES
+
+A Future fails with an exception of the category C<worker_pool>. The text begins with the name of the kind of
+failure, except for C<HandlerDied>, and the first of its details is that name:
+
+    my $user = eval { await $pool->call('user.get', args => [$id]) };
+    if (my $failure = $@) {
+        my ($kind) = $failure->details;
+        return await busy($send) if $kind eq 'Backpressure';
+        die $failure;
+    }
+
+=over
+
+=item HandlerDied
+
+The handler died. The message is what it died of: its text, or a reference if that is plain data.
+
+=item Backpressure
+
+All processes are busy, and as many calls wait as C<pool_queue> allows; the second detail is what C<stats>
+returns. The call was not made. An answer with status 503 is the usual end. When several interpreters call at
+the same moment, a few calls more may come to wait.
+
+=item Timeout
+
+The time of the call is up.
+
+=item WorkerDied
+
+The process that was at the call has ended: by a crash, by C<exit>, or because it was killed. What it had done
+by then is not known.
+
+=item UnknownHandler, NotSerializable, InvalidCall
+
+A mistake in the application: there is no such handler; a value cannot be sent; the call's arguments are none.
+
+=item Unavailable
+
+The interpreter ends, or has no descriptor left.
+
+=back
+
+=head1 SEE ALSO
+
+L<PAGI::Server/worker_pool>
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,225 @@
+package Peregrine::PoolProcess;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Errno qw(EAGAIN EINTR);
+use Peregrine;
+use Peregrine::Deadline;
+use Peregrine::Nearest;
+use POSIX        ();
+use Scalar::Util qw(blessed);
+
+# What a process says about itself in its word of shared memory: it waits for a call, or is at a call that may
+# take as long as it likes. Other values are the time in milliseconds when the call has to be over.
+use constant { IDLE => 1, FOREVER => 1 << 62 };
+
+# Bytes of a call in the pool's socket: the time in milliseconds when it has to be over; 0: never.
+use constant CALL_BYTES => 8;
+
+# Bytes that are read at a time, and that are sent together with a descriptor.
+use constant { READ_MAX => 65_536, SEND_MAX => 16_384 };
+
+# Seconds between two looks at what the master says, while calls leave no pause.
+use constant LOOK_S => 0.5;
+
+# See Peregrine::Template.
+use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
+
+sub new {
+    my ($class, %args) = @_;
+    return bless { %args{qw(link log number socket words place calls_max handlers init cleanup)}, made => 0 },
+        $class;
+}
+
+# Returns the exit status of the process. Until the state is made TERM ends the process.
+sub run {
+    my ($self) = @_;
+    $SIG{$_} = sub { }
+        for grep { $_ ne 'TERM' } MASTERS;
+    Peregrine::settle_children(1);
+    Peregrine::tell_when_stuck("pool process $self->{number}");
+    $self->{state} = $self->{init} ? $self->{init}->() : {};
+    $SIG{TERM} = sub { };
+    $self->{link}->say('ready');
+    my $way = $self->_serve;
+    $self->_drain if $way eq 'stop';
+    $self->{words}->set($self->{place}, 0);
+    $self->{cleanup}->($self->{state}) if $self->{cleanup};
+    return 0;
+}
+
+# Makes calls until the process is told to leave, and returns how.
+sub _serve {
+    my ($self) = @_;
+    my ($looked, $pauses) = (0, 1);
+    while (1) {
+        my $now = Peregrine::Deadline::now();
+        if ($pauses || $now - $looked > LOOK_S) {
+            my $way = $self->_told;
+            return $way if $way;
+            $looked = $now;
+        }
+        $pauses = !$self->_take(1);
+    }
+    return;
+}
+
+# `stop`, `retire`, or nothing.
+sub _told {
+    my ($self) = @_;
+    for my $line ($self->{link}->read_lines) {
+        return $line->[0] if $line->[0] eq 'stop' || $line->[0] eq 'retire';
+    }
+    return $self->{link}->has_ended ? 'stop' : undef;
+}
+
+# Calls that wait when the server stops come from nobody who waits for an answer.
+sub _drain {
+    my ($self) = @_;
+    1 while $self->_take(0);
+    return;
+}
+
+# False: no call has come.
+sub _take {
+    my ($self,  $waits) = @_;
+    my ($words, $place) = @{$self}{qw(words place)};
+    $words->set($place, IDLE);
+    my ($bytes, $end) = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
+    return 0 if !defined $end;
+    my $until = unpack 'Q', $bytes;
+    $words->set($place, $until || FOREVER);
+    $self->_make($end) if !$until || Peregrine::Deadline::now() * 1000 < $until;
+    Peregrine::hide_from_forks($end, 0);
+    POSIX::close($end);
+    $self->{link}->say(recycle => 'pool_max_calls') if ++$self->{made} == $self->{calls_max};
+    return 1;
+}
+
+# ---- A call -------------------------------------------------------------------------------------
+
+sub _make {
+    my ($self, $end) = @_;
+    my ($name, $forgets, @args) = @{ $self->_read($end) || return };
+    return if !$forgets && _has_gone($end);
+    my $outcome = $self->_outcome($name, @args);
+    $self->{log}->error("the call of '$name', which nobody waits for, failed: $outcome->[1]")
+        if $forgets && $outcome->[0] ne 'done';
+    return _send($end, _encoded($name, $outcome));
+}
+
+# Undef: the caller has ended, or is no caller.
+sub _read {
+    my ($self,  $end)    = @_;
+    my ($input, $length) = ('', 4);
+    while (length $input < $length) {
+        my ($bytes) = Peregrine::receive_descriptors($end, READ_MAX, 1);
+        next   if !defined $bytes && $! == EINTR;
+        return if !defined $bytes || !length $bytes;
+        $input .= $bytes;
+        $length = 4 + unpack 'N', $input if $length == 4 && length $input >= 4;
+    }
+    return Peregrine::decode_values(substr $input, 4);
+}
+
+# A caller that does not wait any more has closed its end.
+sub _has_gone {
+    my ($end)   = @_;
+    my ($bytes) = Peregrine::receive_descriptors($end, 1);
+    return defined $bytes ? 1 : 0;
+}
+
+sub _outcome {
+    my ($self, $name, @args) = @_;
+    my $handlers = $self->{handlers};
+    my $handler  = $handlers->{$name}
+        or return [ UnknownHandler => "there is no handler '$name'"
+            . Peregrine::Nearest::hint($name, sort keys %$handlers) ];
+    my $result;
+    local ($@, $_);
+    return [ done        => $result ] if eval { $result = $handler->($self->{state}, @args); 1 };
+    return [ HandlerDied => _reason($@) ];
+}
+
+# Plain data that a handler died of are the caller's; an object is its text.
+sub _reason {
+    my ($error) = @_;
+    return $error if ref $error && !blessed $error && defined Peregrine::encode_values([$error]);
+    my $text = eval { "$error" };    # Expected: an object whose text cannot be made.
+    return length $text ? $text : "died\n";
+}
+
+sub _encoded {
+    my ($name, $outcome) = @_;
+    my ($bytes, undef, $why);
+    eval { ($bytes, undef, $why) = Peregrine::encode_values($outcome); 1 } or $why = $@ =~ s/\s+\z//r;
+    return $bytes if defined $bytes;
+    return scalar Peregrine::encode_values([ NotSerializable => "the result of '$name': $why" ]);
+}
+
+# The caller gets its own end back with the last bytes, for the next call: if this process ends before, the
+# caller sees the end.
+sub _send {
+    my ($end, $bytes) = @_;
+    my $at = 0;
+    while (length($bytes) - $at > SEND_MAX) {
+        my $sent =
+            POSIX::write($end, substr($bytes, $at, READ_MAX), length(substr $bytes, $at, READ_MAX) - 1);
+        next   if !defined $sent && $! == EINTR;
+        return if !defined $sent;
+        $at += $sent;
+    }
+    while (!defined Peregrine::send_descriptors($end, substr($bytes, $at), $end)) {
+        return if $! != EINTR && $! != EAGAIN;
+        vec(my $bits = '', $end, 1) = 1;
+        select undef, $bits, undef, undef;
+    }
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::PoolProcess - a process of a worker pool
+
+=head1 DESCRIPTION
+
+Takes calls from a socket that all processes of the pool share, of which one gets each call, and makes one at
+a time: so it may block. It has no event loop. What it does is in its word of shared memory: 0 while it starts
+and ends, C<IDLE>, or the time when the call that it is at has to be over, after which its master kills it.
+
+A call is a message of eight bytes, that time, and a descriptor: the far end of a pair of stream sockets. The
+process reads the name of a handler and its arguments from it, and sends back the answer, and with the last
+bytes the far end. ARCHITECTURE.md has the reasons.
+
+=head1 METHODS
+
+=head2 new
+
+    my $process = Peregrine::PoolProcess->new(
+        link => $link, log => $log, number => 1, socket => $descriptor, words => $words, place => 1,
+        calls_max => 1000, handlers => { name => sub { ... } }, init => sub { ... }, cleanup => sub { ... },
+    );
+
+=head2 run
+
+    exit $process->run;
+
+Calls C<init>, tells the master over the link that the process is ready, and makes calls until the master
+says C<retire> or C<stop>, or has gone. At a stop it makes the calls that wait first. Then it calls
+C<cleanup>.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut

@@ -1,0 +1,234 @@
+package Peregrine::Server::WorkerPool;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::PoolHandlers;
+use PAGI::Server::WorkerPool;
+use Peregrine;
+use Peregrine::Deadline;
+use Peregrine::Master;
+use Peregrine::PoolProcess;
+use Peregrine::Spread;
+use Scalar::Util qw(weaken);
+use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOL_SOCKET SO_RCVTIMEO SO_SNDBUF);
+
+# Seconds after which an idle process looks at what its master says, where no signal has told it to.
+use constant LOOK_S => 1;
+
+# Bytes of calls on their way that the kernel is asked for: it allows less.
+use constant SEND_BYTES => 1 << 24;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+# `log`, `configuration`.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless {%args}, $class;
+    $self->{options}  = $args{configuration}->options;
+    $self->{deadline} = Peregrine::Deadline->new;
+    $self->{places}   = Peregrine::Spread->new;
+    $self->_open;
+    return $self;
+}
+
+# Interpreters send calls to `calls`; idle processes wait at `takes`, of which one gets each call.
+sub _open {
+    my ($self) = @_;
+    socketpair $self->{calls}, $self->{takes}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+        or die "the worker pool's sockets: $!\n";
+    setsockopt $self->{calls}, SOL_SOCKET, SO_SNDBUF, SEND_BYTES;
+    setsockopt $self->{takes}, SOL_SOCKET, SO_RCVTIMEO, pack 'l!l!', LOOK_S, 0;
+    my ($calls, $call) = (fileno $self->{calls}, "\0" x Peregrine::PoolProcess::CALL_BYTES);
+    my $sent = Peregrine::send_descriptors($calls, $call);
+    $self->{message_size} = Peregrine::unreceived_bytes($calls);
+    Peregrine::receive_descriptors(fileno $self->{takes}, length $call) if $sent;
+    die "worker_pool: this system does not tell how many calls wait\n"  if !$self->{message_size};
+    return;
+}
+
+# What an application's interpreter calls.
+sub for_interpreter {
+    my ($self, $loop) = @_;
+    return PAGI::Server::WorkerPool->new(
+        loop    => $loop,
+        socket  => $self->{calls},
+        words   => $self->{places}->words,
+        queue   => $self->{options}{pool_queue},
+        timeout => $self->{options}{pool_timeout},
+        %{$self}{qw(log message_size)},
+    );
+}
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+# `leave`: closes what the processes must not have. `has_template`: they come from a process that has loaded
+# their code.
+sub start {
+    my ($self, $loop, %args) = @_;
+    weaken(my $weak = $self);
+    my ($leave, $template) = @args{qw(leave has_template)};
+    $self->{master} = Peregrine::Server::WorkerPool::Master->new(
+        loop              => $loop,
+        log               => $self->{log}->of('pool'),
+        role              => 'pool',
+        count             => $self->{options}{pool_workers},
+        spread            => $self->{places},
+        start_timeout     => $self->{configuration}->start_timeout,
+        heartbeat_timeout => 0,
+        limits            => {},
+        stop_timeout      => sub { return $weak->{deadline}->for_interpreter($weak->{options}, @_) },
+        run               => sub {
+            my ($record) = @_;
+            if (!$template) { $leave->(); $weak->_load }
+            return $weak->_run($record);
+        },
+        $template ? (load => sub { $leave->(); $weak->_load }) : (),
+    );
+    return $self->{master}->start;
+}
+
+sub _load {
+    my ($self) = @_;
+    my $given = $self->{options}{worker_pool};
+    $self->{code} = ref $given ? $given : PAGI::Server::PoolHandlers::of_file($given);
+    return;
+}
+
+# Returns the exit status of the process.
+sub _run {
+    my ($self, $record) = @_;
+    return Peregrine::PoolProcess->new(
+        %{$record}{qw(link number)},
+        %{ $self->{code} }{qw(handlers init cleanup)},
+        log       => $self->{log},
+        socket    => fileno $self->{takes},
+        words     => $self->{places}->words,
+        place     => $record->{spread},
+        calls_max => $self->{configuration}->by_chance('pool_max_calls'),
+    )->run;
+}
+
+# True, in the Future: all processes have new code.
+sub restart {
+    my ($self) = @_;
+    return $self->{master}->restart;
+}
+
+sub renew {
+    my ($self) = @_;
+    $self->{master}->renew if $self->{master};
+    return;
+}
+
+sub hurry {
+    my ($self) = @_;
+    $self->{master}->hurry if $self->{master};
+    return;
+}
+
+# The master's Future is done within a callback of the master, which has to be there still.
+sub stop {
+    my ($self, $loop) = @_;
+    my $master = $self->{master} or return Future->done;
+    $self->{deadline}->begin($self->{options}{shutdown_timeout});
+    return $master->stop->then(sub {
+        $loop->later(sub { $self->abandon });
+    });
+}
+
+# Processes end when they see that their master has gone.
+sub abandon {
+    my ($self) = @_;
+    $self->{deadline}->clear;
+    delete $self->{master};
+    return;
+}
+
+# ---- The master ---------------------------------------------------------------------------------
+
+package Peregrine::Server::WorkerPool::Master;
+
+use parent -norequire, qw(Peregrine::Master);
+
+sub _kind { return 'pool process' }
+
+# What the process says of itself.
+sub _word {
+    my ($self, $child) = @_;
+    return $self->{spread}->words->get($child->{spread});
+}
+
+# The caller has got its failure already. A process that is killed for its call has not failed by itself.
+sub _check_busy {
+    my ($self, $child, $now) = @_;
+    my $until = $self->_word($child);
+    return if $until <= Peregrine::PoolProcess::IDLE || $now * 1000 < $until;
+    $self->_kill($child, 'was at a call whose time is up', 'request');
+    return;
+}
+
+sub _is_crash {
+    my ($self, $child) = @_;
+    return ($child->{counts_as} // '') ne 'request' && $self->SUPER::_is_crash($child);
+}
+
+# A process that is at a call takes no further one, and does not read what it is told.
+sub _tell_to_leave {
+    my ($self, $child, @how) = @_;
+    $self->SUPER::_tell_to_leave($child, @how);
+    $child->{leaves} = 1;
+    kill TERM => $child->{pid} if $child->{pid} && $self->_word($child) == Peregrine::PoolProcess::IDLE;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::WorkerPool - the part of a server that has the processes of its worker pool
+
+=head1 DESCRIPTION
+
+Has a pair of sockets through which calls come to idle processes (L<Peregrine::PoolProcess>), shared memory
+in which the processes say what they do, and a L<Peregrine::Master> that keeps them. Interpreters get a
+L<PAGI::Server::WorkerPool> for their applications.
+
+=head1 METHODS
+
+=head2 new
+
+    my $pool = Peregrine::Server::WorkerPool->new(log => $log, configuration => $configuration);
+
+=head2 start, stop, hurry, abandon
+
+    my $starting = $pool->start($loop, leave => sub { ... }, has_template => 1);
+    my $stopping = $pool->stop($loop);
+
+C<leave> is called in each process, and closes what it must not have.
+
+=head2 restart, renew
+
+    my $restarting = $pool->restart;
+
+Replaces the processes by others, which load the handlers' file again: one by one, or all at once. The Future
+of C<restart> is done with 1, or with 0 if new processes do not start and old ones go on.
+
+=head2 for_interpreter
+
+    my $calls = $pool->for_interpreter($loop);
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
