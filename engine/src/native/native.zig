@@ -53,6 +53,7 @@ test {
     _ = @import("response.zig");
     _ = @import("settings.zig");
     _ = @import("signals.zig");
+    _ = @import("simulated_websocket.zig");
     _ = @import("simulation.zig");
     _ = @import("sockets.zig");
     _ = @import("static.zig");

@@ -15,6 +15,7 @@ const Question = @import("answer.zig").Question;
 const contract = @import("handler.zig");
 const server_file = @import("server.zig");
 const ServerConfig = @import("settings.zig").ServerConfig;
+const SimulatedWebSocket = @import("simulated_websocket.zig").SimulatedWebSocket;
 
 /// A server for `Handler` on a simulated network, with one worker.
 pub fn Simulation(comptime Handler: type) type {
@@ -121,6 +122,15 @@ pub fn Simulation(comptime Handler: type) type {
             const client = try self.connect();
             return client.request(question);
         }
+
+        /// Opens a WebSocket over a connection of its own, with the target and the headers of `question`;
+        /// `error.Refused` if the server does not switch protocols.
+        pub fn openWebSocket(self: *Self, question: Question) !*WebSocket {
+            return .open(try self.connect(), question);
+        }
+
+        /// A client's WebSocket.
+        pub const WebSocket = SimulatedWebSocket(Client);
 
         /// Runs a round of the server, and lets all clients read. True if anything came in or went out, or
         /// will in the next round.

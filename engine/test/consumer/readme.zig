@@ -92,6 +92,8 @@ test "rooms" {
         client.peer.reset();
         try simulation.settle();
     }
+    // README: openWebSocket
+    try std.testing.expectEqual(5, simulation.handler().room.said);
 }
 
 const Feed = struct {
