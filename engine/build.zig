@@ -9,6 +9,7 @@
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
 //!     zig build test-programs  those that speak to the kernel, in zig-out/bin/, for script/test-kernel
+//!     zig build test-target-programs  those that another target can run, for script/matrix
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build library     these, lib/libperegrine.so.2 and lib/pkgconfig/peregrine.pc, on Linux
 //!     zig build sim         the simulated histories and the fuzz corpus alone
@@ -46,10 +47,13 @@ pub fn build(b: *std.Build) void {
     b.modules.put(b.graph.arena, "peregrine.web", layers.web) catch @panic("OOM");
 
     const test_step = b.step("test", "Run the engine's tests");
-    const programs = b.step("test-programs", "Build the tests that speak to the kernel");
+    const programs: Programs = .{
+        .kernel = b.step("test-programs", "Build the tests that speak to the kernel"),
+        .target = b.step("test-target-programs", "Build tests for another processor or C library"),
+    };
     addEngineTests(b, test_step, programs, target, optimize, layers, filters);
     const abi_step = b.step("test-abi", "Run the tests of the C API");
-    addAbiTests(b, abi_step, target, optimize, layers, filters);
+    addAbiTests(b, abi_step, programs, target, optimize, layers, filters);
     test_step.dependOn(abi_step);
 
     const hub_step = b.step("test-hub", "Run the hub's tests");
@@ -97,13 +101,19 @@ pub fn build(b: *std.Build) void {
     );
 }
 
+/// Steps that build tests and do not run them.
+const Programs = struct {
+    kernel: *std.Build.Step,
+    target: *std.Build.Step,
+};
+
 /// The tests beside the code have a program for each layer, because only the tests of a program's root module
 /// run. Tests in test/ share one program for each public module that they import: each program analyses the
 /// engine again, and that takes most of its compilation.
 fn addEngineTests(
     b: *std.Build,
     test_step: *std.Build.Step,
-    programs: *std.Build.Step,
+    programs: Programs,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     layers: Layers,
@@ -116,7 +126,9 @@ fn addEngineTests(
         if (comptime std.mem.eql(u8, name, "server")) {
             b.step("test-server", "Run the tests beside the code of server").dependOn(run);
         }
-        if (comptime std.mem.eql(u8, name, "io")) programs.dependOn(&b.addInstallArtifact(tests, .{}).step);
+        const installed = &b.addInstallArtifact(tests, .{}).step;
+        if (comptime std.mem.eql(u8, name, "io")) programs.kernel.dependOn(installed);
+        programs.target.dependOn(installed);
     }
 
     const package = b.createModule(.{
@@ -134,7 +146,9 @@ fn addEngineTests(
     const run_package = &runOf(b, package_tests).step;
     test_step.dependOn(run_package);
     b.step("test-package", "Run the tests of whole workers and servers").dependOn(run_package);
-    programs.dependOn(&b.addInstallArtifact(package_tests, .{}).step);
+    const installed_package = &b.addInstallArtifact(package_tests, .{}).step;
+    programs.kernel.dependOn(installed_package);
+    programs.target.dependOn(installed_package);
 
     const wire = b.createModule(.{
         .root_source_file = b.path("test/wire/wire.zig"),
@@ -142,7 +156,9 @@ fn addEngineTests(
         .optimize = optimize,
     });
     wire.addImport("protocol", layers.protocol);
-    test_step.dependOn(&runOf(b, addTest(b, "wire", wire, filters)).step);
+    const wire_tests = addTest(b, "wire", wire, filters);
+    test_step.dependOn(&runOf(b, wire_tests).step);
+    programs.target.dependOn(&b.addInstallArtifact(wire_tests, .{}).step);
 }
 
 fn addTest(
@@ -495,13 +511,16 @@ fn onPlatform(
 fn addAbiTests(
     b: *std.Build,
     step: *std.Build.Step,
+    programs: Programs,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
     layers: Layers,
     filters: []const []const u8,
 ) void {
     const abi = abiModule(b, target, optimize, layers);
-    step.dependOn(&runOf(b, addTest(b, "abi", abi, filters)).step);
+    const abi_tests = addTest(b, "abi", abi, filters);
+    step.dependOn(&runOf(b, abi_tests).step);
+    programs.target.dependOn(&b.addInstallArtifact(abi_tests, .{}).step);
     const header = b.addTranslateC(.{
         .root_source_file = b.path("include/peregrine.h"),
         .target = target,
@@ -516,7 +535,9 @@ fn addAbiTests(
     module.addImport("abi", abi);
     module.addImport("c", header.createModule());
     module.addImport("peregrine", layers.peregrine);
-    step.dependOn(&runOf(b, addTest(b, "abi-whole", module, filters)).step);
+    const whole_tests = addTest(b, "abi-whole", module, filters);
+    step.dependOn(&runOf(b, whole_tests).step);
+    programs.target.dependOn(&b.addInstallArtifact(whole_tests, .{}).step);
 }
 
 /// Tests of the hub against other programs. hiredis is linked with the tests only.

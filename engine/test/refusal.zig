@@ -3,6 +3,12 @@ const std = @import("std");
 const linux = std.os.linux;
 const testing = std.testing;
 
+/// Whether `refuse` can do it: QEMU's emulation of a processor has no seccomp.
+pub fn isPossible() bool {
+    const action: u32 = linux.SECCOMP.RET.ERRNO;
+    return linux.seccomp(linux.SECCOMP.GET_ACTION_AVAIL, 0, &action) == 0;
+}
+
 /// From here on, `call` fails with `code` in this thread.
 pub fn refuse(call: linux.SYS, code: linux.E) !void {
     const Instruction = extern struct { code: u16, on_true: u8 = 0, on_false: u8 = 0, k: u32 };

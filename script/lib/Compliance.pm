@@ -114,25 +114,34 @@ my @JUDGES = (
 );
 my %JUDGES = @JUDGES;
 
-# Rows of script/matrix: the whole of t/ in other systems, and with other Perls.
+# Rows of script/matrix: the whole of t/ in other systems, and with other Perls; the engine's tests for other
+# targets.
+my $PERL_TESTS = 'All Perl tests of the distribution, built and run in a system of its own. The files that'
+    . ' failed there were run once more, by themselves.';
+my $ENGINE_TESTS = "The engine's tests without TLS";
 for (
     [ debian12   => 'Debian 12' ],
     [ debian13   => 'Debian 13' ],
     [ unstable   => 'Debian unstable' ],
     [ nothreads  => 'Perl 5.32 without threads' ],
     [ longdouble => 'Perl 5.40 with long doubles' ],
+    [ musl => 'musl', "$ENGINE_TESTS, linked with musl in place of glibc; the package of Zig has no Perl." ],
+    [
+        aarch64 => 'aarch64',
+        "$ENGINE_TESTS, and a part of the Perl tests in a Debian of that processor, with the library of the"
+            . ' tarball. All of it is emulated by qemu-user, which has no io_uring.'
+    ],
     )
 {
-    my ($row, $title) = @$_;
+    my ($row, $title, $what) = @$_;
     push @JUDGES,
         my ($judge, $about) = (
         "matrix-$row" => {
-            title => $title,
-            what => 'All Perl tests of the distribution, built and run in a system of its own. The files that'
-                . ' failed there were run once more, by themselves.',
+            title   => $title,
+            what    => $what // $PERL_TESTS,
             command => "script/matrix $row",
             lines   =>
-                qr/^(?:System: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+                qr/^(?:System: .*|Engine: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
             by => sub { 'tests in t/, Test::More, in a chroot' },
         },
         );
