@@ -345,8 +345,17 @@ A function without arguments that handles what the worker has to do.
     $worker->wait_for_loop(fileno $epoll) or ...;
     $worker->wait_for_loop(-1);
 
-From now on a loop waits in C<wait> instead of on C<fd>, and watches this descriptor itself. False: the engine
-is on a thread or in another process. -1: no more.
+From now on a loop waits in C<wait> instead of on C<fd>, and watches this descriptor itself. False: this
+system has no epoll. -1: no more.
+
+=head2 in_loop
+
+    $worker->in_loop(1);
+    ...    # callbacks of the loop's own
+    $worker->in_loop(0);
+
+Tells that a loop handles what it watches itself. Meanwhile an engine on a thread or in another process leaves
+new connections and requests to others, and what L</show_busy_in> shows goes on.
 
 =head2 wait
 

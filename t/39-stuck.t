@@ -54,6 +54,7 @@ async sub http {
     die "no lifespan\n" if $scope->{type} eq 'lifespan';
     if ($scope->{method} eq 'POST') { 1 while (await $receive->())->{more} }
     await IO::Async::Loop->new->delay_future(after => 2.5) if $scope->{path} eq '/wait';
+    await IO::Async::Loop->new->delay_future(after => 0.1) if $scope->{query_string} eq 'later';
     my $text = ($DO{ $scope->{path} } || $DO{'/'})->();
     my @length = ([ 'content-length', length $text ]);
     await $send->({ type => 'http.response.start', status => 200, headers => \@length });
@@ -119,8 +120,10 @@ sub finds {
     like($server->log, qr/process $stuck->[0] is stuck $where/, '... and has said where it was');
     is(is_alive($other->[1]), $other->[0], '... the other worker and its connection are there');
     my $answer = $stuck->[1]->response;
-    if (has_thread($mode)) { is(($answer || {})->{status}, 504, '... the engine answers its client') }
-    else                   { ok(!defined $answer, '... its client is cut off') }
+    # In a callback of the loop no request is known for its own.
+    if    ($mode =~ /callback/) { ok(!defined $answer, '... its client is cut off') }
+    elsif (has_thread($mode))   { is(($answer || {})->{status}, 504, '... the engine answers its client') }
+    else                        { ok(!defined $answer, '... its client is cut off') }
     ok(
         wait_for(sub { my ($one, $two) = two_connections($server->port); $two && $one->[0] ne $stuck->[0] }),
         '... another worker takes its place'
@@ -130,15 +133,18 @@ sub finds {
 
 # All requests wait for their deadlines at the same time.
 my $LOCK  = "GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+my $LATER = "GET /lock?later HTTP/1.1\r\nHost: h\r\n\r\n";    # in a callback of the loop
 my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
 my @BLOCKED =
     map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } sort keys %START;
+my @LATER = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LATER) ] }
+    qw(inline thread);
 my @STANDING =
     map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] } qw(inline thread);
 my $AGE = qr/which came [1-9]\d*\.\d s ago/;
 my $STACK =
     qr/    \S+::wait_for_lock .+\n(?:    \S+::(?:http|__ANON__) .+\n)*(?! )/;    # the application's frames
-my $LONG = qr/has been at one request for 1 s/;
+my $LONG = qr/has been at one event for 1 s/;
 
 for (@BLOCKED) {
     my ($mode, $begun) = @$_;
@@ -148,6 +154,15 @@ for (@BLOCKED) {
             $LONG, qr{in request \d+-\d+ GET /lock\?x=1, $AGE, at .+\n$STACK}, $mode);
         further_requests($server) if $mode eq 'inline';
         is($server->stop, 0, 'the server ends well');
+    };
+}
+
+for (@LATER) {
+    my ($mode, $begun) = @$_;
+    subtest "request_kill_timeout, $mode, a request that goes on in a callback of the loop" => sub {
+        my $where = qr{at .+\n    \S+::wait_for_lock .+\n    \S+::http };
+        finds($begun, 'it blocks', $LONG, $where, "$mode, callback");
+        is($begun->[0]->stop, 0, 'the server ends well');
     };
 }
 
@@ -188,14 +203,23 @@ for (@STANDING) {
 }
 
 # Each worker's engine has a thread, and could accept while its application stands.
-subtest 'connections that come while a worker stands' => sub {
+connections_come(@$_) for [ 'in a request', $LOCK ], [ 'in a callback of its loop', $LATER ];
+
+sub connections_come {
+    my ($where, $request) = @_;
+    return subtest "connections that come while a worker stands $where" => sub { are_served($request) };
+}
+
+sub are_served {
+    my ($request) = @_;
+    flock $locked, LOCK_EX or die $!;
     my $server =
         TestServer->command(qw(-E production --engine thread --workers 2 --heartbeat-timeout 0), $app);
     my $ask   = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
     my $stuck = TestClient->new($server->port);
     ok(my $pid = is_alive($stuck), 'a worker') or return;
-    $stuck->send($LOCK);
-    sleep 0.2;    # the engine gives the application 5 ms to accept
+    $stuck->send($request);
+    sleep 0.4;    # the engine gives the application 5 ms to accept
     my @come = map { $ask->('/') } 1 .. 12;
     # On a busy machine a connection may come before the engine notices that its application stands.
     my @answered = grep { IO::Select->new($_->socket)->can_read(2) } @come;
@@ -208,7 +232,8 @@ subtest 'connections that come while a worker stands' => sub {
     };
     ok(wait_for($naps), '... accepts again');
     is($server->stop, 0, '... and ends well');
-};
+    return;
+}
 
 # The deadline is that of the whole stop, whatever workers do.
 for my $placement ([], ['--preload-app'], [qw(--engine thread)], [qw(--engine process)]) {

@@ -423,8 +423,7 @@ subtest 'interpreters that do not come back' => sub {
         qr/GET \/lock\?x=1, which came \d+\.\d s ago, at .+ line \d+\n    \S+::wait_for_lock called at/;
     ok $server->wait_for_log(qr/interpreter \d is stuck in request \d+-\d+ $where/), 'the log says where';
     ok $server->wait_for_log(qr/is stuck in request \d+-\d+ GET \/begun/),           '... of both';
-    my $left =
-        qr/interpreter \d has been at one request for $PATIENCE s and is left alone: another one takes/;
+    my $left = qr/interpreter \d has been at one event for $PATIENCE s and is left alone: another one takes/;
     ok wait_for(sub { 2 == (() = $server->raw_log =~ /$left/g) }, 60),
         '... and that others take their places';
     is((words($kept[0], '/'))[0], $pid, 'the connection goes on, as does the process');

@@ -897,6 +897,16 @@ CODE:
 OUTPUT:
     RETVAL
 
+void
+in_loop(self, works)
+    SV *self
+    bool works
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = any_worker(aTHX_ self);
+    if (!px_is_foreign(worker)) px_worker_in_loop(aTHX_ worker, works);
+
 SV *
 wait(self, timeout_ms)
     SV *self

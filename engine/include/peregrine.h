@@ -228,10 +228,14 @@ int peregrine_fd(peregrine_worker *worker);
  * `fd` being readable ends the wait (an epoll descriptor of the host's, say), and so does a signal; the
  * signals that are blocked meanwhile are those of `*blocked`, bit n - 1 for signal n (NULL: as they are).
  * To be called with -1 before `fd` is closed, or to go back to peregrine_fd(). PEREGRINE_E_SYSTEM with
- * EOPNOTSUPP: the engine is on a thread or in another process, or this system has no epoll. */
+ * EOPNOTSUPP: this system has no epoll. */
 int peregrine_host_loop(peregrine_worker *worker, int fd, const uint64_t *blocked);
 /* 1: since the last call a wait was ended by that descriptor or by a signal; 0: not so. */
 int peregrine_host_loop_due(peregrine_worker *worker);
+/* The host's loop handles what it watches itself (1), or has done so (0), whichever way it waits. Meanwhile
+ * an engine on a thread or in another process leaves new connections and requests to others, and it counts
+ * the worker as stuck when that takes too long. */
+void peregrine_loop_works(peregrine_worker *worker, int works);
 /* Sends what was answered since the last peregrine_poll(), for a host that does something else before the
  * next one. */
 void peregrine_send_all(peregrine_worker *worker);

@@ -5,6 +5,7 @@ const abi = @import("abi");
 const listen = @import("abi_listener.zig").listen;
 const loopback = @import("loopback.zig");
 const c = std.c;
+const linux = std.os.linux;
 const types = abi.types;
 const Code = types.Code;
 const Event = types.Event;
@@ -622,6 +623,32 @@ test "when the engine goes its interpreters are told" {
     // No engine is at the other end.
     try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.join_socket, 1000));
 }
+
+test "the loop of an interpreter waits on when the engine has gone" {
+    const engine: Engine = try .start(.{});
+    const handle = abi.interpreters.peregrine_join(engine.join_socket, 1000).?;
+    defer abi.peregrine_worker_free(handle);
+    const host: c.fd_t = @intCast(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));
+    defer _ = c.close(host);
+    try testing.expectEqual(Code.ok, abi.loop.peregrine_host_loop(handle, host, null));
+    engine.stop();
+    var events: [*]const Event = undefined;
+    while (true) {
+        const count = abi.peregrine_poll(handle, for_ever_ms, &events);
+        if (count > 0 and events[@intCast(count - 1)].kind == .stopped) break;
+    }
+    const begun = std.Io.Clock.awake.now(testing.io);
+    try testing.expectEqual(0, abi.peregrine_poll(handle, 20, &events));
+    try testing.expect(begun.untilNow(testing.io, .awake).toMilliseconds() >= 19);
+    try testing.expectEqual(0, abi.loop.peregrine_host_loop_due(handle));
+    const one: u64 = 1;
+    _ = c.write(host, std.mem.asBytes(&one), @sizeOf(u64));
+    try testing.expectEqual(0, abi.peregrine_poll(handle, for_ever_ms, &events));
+    try testing.expectEqual(1, abi.loop.peregrine_host_loop_due(handle));
+}
+
+/// Long enough that whoever waits so long has not been woken.
+const for_ever_ms = 60_000;
 
 test "threads are interpreters like processes, and come and go without a trace" {
     const engine: Engine = try .start(.{});

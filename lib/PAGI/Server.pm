@@ -1106,10 +1106,11 @@ An interpreter that does not come back to its event loop for C<heartbeat_timeout
 whether a request keeps it or something else. C<request_kill_timeout>, which is off by default, is about one
 request: when a request keeps its interpreter for that long without giving control back, by computing,
 sleeping or waiting in a library, for a database or a lock, that interpreter is killed and replaced at once,
-and no other one. A request that awaits a Future keeps no interpreter, however long it takes
-(C<request_timeout> is for such requests); ten requests that keep an interpreter for a second each count a
-second each. Before the interpreter is killed it writes to the standard error the request that keeps it, with
-method, path and age, and where each Perl function on the stack was called:
+and no other one. So is an interpreter that one callback of the event loop keeps for that long, as requests
+go on there that have awaited something. A request that awaits a Future keeps no interpreter, however long it
+takes (C<request_timeout> is for such requests); ten requests that keep an interpreter for a second each count
+a second each. Before the interpreter is killed it writes to the standard error the request that keeps it,
+with method, path and age, and where each Perl function on the stack was called:
 
     PAGI: process 4711 is stuck in request 12-3 GET /report, which came 30.4 s ago, at app.pl line 17
         My::Report::rows called at app.pl line 17

@@ -23,10 +23,12 @@ sub new {
     my $watchers = $self->{watchers} = {
         timer   => EV::timer_ns(0, 0, sub { $weak->_happened('timer') }),
         prepare => EV::prepare_ns(sub { $weak->_set_timer }),
+        check   => EV::check_ns(sub { $weak->_note_work(1) }),
         child   => EV::child_ns(0, 0, sub { $weak->{child_ended}->($_[0]->rpid, $_[0]->rstatus) }),
     };
     _make_quiet($_) for values %$watchers;
-    $watchers->{$_}->start for qw(prepare child);
+    $watchers->{check}->priority(EV::MAXPRI());    # what comes after it may take long
+    $watchers->{$_}->start for qw(prepare check child);
     $self->watch_loop($args{descriptor});
     return $self;
 }
@@ -93,11 +95,20 @@ sub take_due {
 sub _set_timer {
     my ($self) = @_;
     return $self->_leave if $self->is_foreign;
+    $self->_note_work(0);
     my $timer = $self->{watchers}{timer};
     my $left  = $self->{left}->(EV::depth() == $self->{depth} ? $self->{limit} : undef);
     return $timer->stop if !defined $left;
     $timer->set($left > 0 ? $left : 0);
     $timer->start;
+    return;
+}
+
+# While callbacks run, of whatever module, the engine gives what is new to others.
+sub _note_work {
+    my ($self, $works) = @_;
+    my $engine = $self->engine or return;
+    $engine->in_loop($works);
     return;
 }
 

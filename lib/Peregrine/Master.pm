@@ -735,7 +735,7 @@ sub _check_busy {
     my $limit = defined $child->{busy} ? $self->{busy_timeout} : 0 or return;
     my $since = $self->{busy_words}->get($child->{busy})           or return;
     return if $now - $since / 1000 < $limit;
-    $self->_kill($child, "has been at one request for $limit s", 'request');
+    $self->_kill($child, "has been at one event for $limit s", 'request');
     return;
 }
 

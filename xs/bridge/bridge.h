@@ -184,6 +184,7 @@ struct px_worker {
     const PERL_SI *server_stack;
     I32 server_frame;
     bool woken; /* the engine's descriptor has been made readable since the last poll */
+    bool in_loop;   /* the host's loop handles what it watches itself, see px_worker_in_loop() */
     bool host_loop; /* the loop waits in the engine, unless `woken`; nobody watches the descriptor */
     /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
      * before it goes. (A weak reference that only C knows would not survive the cloning of the interpreter
@@ -310,6 +311,7 @@ void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, v
 void px_worker_dispatch(pTHX_ px_worker *worker);
 bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms);
 int px_worker_host_loop(px_worker *worker, int fd);
+void px_worker_in_loop(pTHX_ px_worker *worker, bool works);
 void px_worker_drain(pTHX_ px_worker *worker);
 void px_worker_retire(pTHX_ px_worker *worker);
 void px_worker_end_streams(pTHX_ px_worker *worker);
@@ -411,8 +413,8 @@ static inline void px_busy_begin(const px_worker *worker) {
 
 /* Notes that the event has ended. In a nested event loop the outer event goes on, from now. */
 static inline void px_busy_end(const px_worker *worker) {
-    if (worker->busy)
-        __atomic_store_n(worker->busy, worker->depth > 1 ? px_busy_now() : 0, __ATOMIC_RELAXED);
+    const bool goes_on = worker->depth > 1 || worker->in_loop;
+    if (worker->busy) __atomic_store_n(worker->busy, goes_on ? px_busy_now() : 0, __ATOMIC_RELAXED);
 }
 
 /* alarm.c */

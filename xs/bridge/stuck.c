@@ -135,7 +135,7 @@ static void read_frame(void *argument) {
 /* Adds the application's frames, or all frames if no event is being dispatched. */
 static void add_stack(pTHX_ stuck_part *part) {
     const px_worker *worker = part->worker;
-    const PERL_SI *server = worker && worker->depth > 0 ? worker->server_stack : NULL;
+    const PERL_SI *server = worker && (worker->depth > 0 || worker->in_loop) ? worker->server_stack : NULL;
     int frames = 0;
     if (PL_dirty) return;
     for (const PERL_SI *si = PL_curstackinfo; si; si = si->si_prev) {

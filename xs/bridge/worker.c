@@ -501,16 +501,19 @@ static bool goes_on(px_worker *worker, int polls) {
     return false;
 }
 
+/* Below this frame of Perl's stack are the server's own. */
+static void note_frame(pTHX_ px_worker *worker) {
+    worker->server_stack = PL_curstackinfo;
+    worker->server_frame = cxstack_ix;
+}
+
 /* Handles what the engine has, for `rounds` polls, of which the first one waits for it. The engine sends what
  * was answered when it is polled again; for a loop that waits in the engine it does so before the loop turns
  * to what it watches, and requests that had come behind others are handled first, up to a bound. */
 static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     int polls = 0;
     worker->refs++;
-    if (worker->depth++ == 0) {
-        worker->server_stack = PL_curstackinfo;
-        worker->server_frame = cxstack_ix;
-    }
+    if (worker->depth++ == 0) note_frame(aTHX_ worker);
     ENTER;
     save_scalar(PL_errgv);
     CLEAR_ERRSV(); /* so that calls need not keep $@, see px_call() */
@@ -524,8 +527,11 @@ static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
         if (worker->woken) timeout_ms = 0;
         worker->woken = false;
         worker->batch_left = 0;
-        if (timeout_ms != 0) px_busy_end(worker);
+        const bool waits = timeout_ms != 0;
+        if (waits) px_busy_end(worker);
+        if (waits && worker->in_loop) peregrine_loop_works(worker->engine, false);
         const int count = peregrine_poll(worker->engine, timeout_ms, &worker->batch);
+        if (waits && worker->in_loop) peregrine_loop_works(worker->engine, true);
         timeout_ms = 0;
         if (worker->loans) px_loan_collect(aTHX_ worker);
         if (count <= 0) {
@@ -555,6 +561,17 @@ bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms) {
     const bool due = worker->engine && peregrine_host_loop_due(worker->engine);
     px_worker_release(aTHX_ worker);
     return due;
+}
+
+/* The loop begins to handle what it watches itself, or has done so: while it does, it handles nothing of the
+ * engine's, which may have other interpreters for that. */
+void px_worker_in_loop(pTHX_ px_worker *worker, bool works) {
+    if (!worker->engine) return;
+    if (worker->depth == 0) note_frame(aTHX_ worker);
+    worker->in_loop = works;
+    if (works) px_busy_begin(worker);
+    else px_busy_end(worker);
+    peregrine_loop_works(worker->engine, works);
 }
 
 /* From now on a loop waits in px_worker_wait() that watches this descriptor itself, and blocks no signal

@@ -285,7 +285,7 @@ pub export fn peregrine_fd(handle: *Handle) callconv(.c) c_int {
     return switch (handle.place()) {
         .here => |here| here.engine.worker.io.fd(),
         .thread => |pair| pair.wakeup.fd(),
-        .joined => |interpreter| interpreter.wakeup.all,
+        .joined => |interpreter| interpreter.wakeup.fd(),
         .gone => Code.gone,
     };
 }

@@ -15,6 +15,7 @@ const Code = types.Code;
 const Batch = @import("batch.zig").Batch;
 const Command = peregrine.Command;
 const Event = types.Event;
+const HostLoop = peregrine.io.host_loop.HostLoop;
 const io = peregrine.io;
 const trace = peregrine.trace;
 
@@ -25,6 +26,9 @@ pub const Engine = struct {
     is_remote: bool,
     /// The engine's count of requests that were given up for want of memory; null: it is not told.
     shed: ?*const platform.Atomic(u32),
+    /// For the engine: since when C handles what its loop watches, in milliseconds of the monotonic clock;
+    /// 0: it does not.
+    loop_since: *platform.Atomic(u64),
     /// The engine's process; 0: this one.
     process: u32 = 0,
 
@@ -35,7 +39,8 @@ pub const Engine = struct {
         wake: *const fn (engine: *Engine) void,
         /// From now on events may come without a sign. `asleep`: a sign may have been given before.
         clear: *const fn (engine: *Engine, asleep: bool) void,
-        wait: *const fn (engine: *Engine, timeout_ms: c_int) void,
+        /// Waits for a sign, and for this loop of C's.
+        wait: *const fn (engine: *Engine, timeout_ms: c_int, loop: ?*HostLoop) void,
         /// Waits until `commands` has room. False: there will be none.
         waitForRoom: *const fn (engine: *Engine, commands: *ring.Writer) bool,
         /// The file that an event names, which has come ahead of it. For a remote engine.
@@ -63,8 +68,10 @@ pub const Engine = struct {
                     owner(engine).clear(asleep);
                 }
 
-                fn wait(engine: *Engine, timeout_ms: c_int) void {
-                    owner(engine).wakeup.wait(timeout_ms);
+                fn wait(engine: *Engine, timeout_ms: c_int, loop: ?*HostLoop) void {
+                    const wakeup = &owner(engine).wakeup;
+                    const host_loop = loop orelse return wakeup.wait(timeout_ms);
+                    host_loop.wait(wakeup.fd(), timeout_ms);
                 }
 
                 fn waitForRoom(engine: *Engine, commands: *ring.Writer) bool {
@@ -118,6 +125,8 @@ pub const ApplicationEnd = struct {
     returned: ?*types.Loan = null,
     /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
+    /// C's loop, if that waits in `poll`.
+    loop: ?HostLoop = null,
     /// The engine's count of requests given up for want of memory, as of the beginning of the last look at
     /// the whole ledger that has ended (`shed`), and of the look under way (`shed_begun`), which has come to
     /// `shed_at`.
@@ -167,6 +176,20 @@ pub const ApplicationEnd = struct {
         timeout_ms: c_int,
         inbox: ?*const peregrine.Inbox,
     ) error{ Malformed, OutOfMemory }![]const Event {
+        const loop = if (end.loop) |*loop| loop else null;
+        try end.read();
+        const has_mail = if (inbox) |box| box.hasMail() else false;
+        if (end.batch.items.len > 0 or timeout_ms == 0 or has_mail) {
+            if (loop) |host_loop| host_loop.look();
+            return end.batch.items;
+        }
+        end.engine.calls.wait(end.engine, timeout_ms, loop);
+        try end.read();
+        return end.batch.items;
+    }
+
+    /// Gathers the next events. If there are none the engine will raise the wakeup.
+    fn read(end: *ApplicationEnd) error{ Malformed, OutOfMemory }!void {
         end.flush();
         end.forgetBatch();
         end.ledger.sweep();
@@ -176,17 +199,20 @@ pub const ApplicationEnd = struct {
         end.asleep = false;
         while (true) {
             try end.gather();
-            if (end.batch.items.len > 0) return end.batch.items;
+            if (end.batch.items.len > 0) return;
             // The records so far were parts of a message that is longer than the ring.
             if (end.events.release()) end.wakeEngine();
             if (try end.events.sleeps()) break;
         }
         end.asleep = true;
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
-        if (timeout_ms == 0) return end.batch.items;
-        if (inbox) |box| if (box.hasMail()) return end.batch.items;
-        end.engine.calls.wait(end.engine, timeout_ms);
-        return end.poll(0, inbox);
+    }
+
+    /// Tells the engine that C handles what its loop watches, or that it does no more.
+    pub fn noteLoop(end: *ApplicationEnd, works: bool) void {
+        // Output that waits for the next poll must not wait for the loop.
+        if (works) end.flush();
+        end.engine.loop_since.store(if (works) @max(io.micros() / std.time.us_per_ms, 1) else 0, .monotonic);
     }
 
     /// Asserts what always holds between two calls. Looks at every entry of the ledger: for

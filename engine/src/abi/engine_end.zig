@@ -79,14 +79,18 @@ pub const EngineEnd = struct {
     task: Atomic(?*Task) = .init(null),
     /// The ticket of a request that the application will never answer; 0: none.
     given_up: Atomic(types.Ticket) = .init(0),
+    /// Since when the application handles what its own loop watches, see `application_end.Engine`.
+    loop_since: *const Atomic(u64),
     /// Kept when commands find room again.
     made_room: platform.Latch = .{},
     /// The application does not keep to the rules: it is heard no more.
     broken: Atomic(bool) = .init(false),
 
     const Attention = struct {
-        /// How far the application had read the ring of events when it was last seen to go on.
+        /// How far the application had read the ring of events when it was last seen to go on, and since
+        /// when it then was in its own loop.
         released: u64 = 0,
+        loop_since: u64 = 0,
         /// When the application began to work on its present event; null: it works on no event.
         since: ?u64 = null,
         /// When the kernel's queues were last looked at, and how often in a row somebody waited there.
@@ -109,6 +113,7 @@ pub const EngineEnd = struct {
         slots: *const Slots,
         commands: ring.Reader,
         events: ring.Writer,
+        loop_since: *const Atomic(u64),
     ) error{OutOfMemory}!EngineEnd {
         const private = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max);
         errdefer gpa.free(private);
@@ -120,6 +125,7 @@ pub const EngineEnd = struct {
             .link = .{ .slots = slots, .calls = &link_calls },
             .commands = commands,
             .events = events,
+            .loop_since = loop_since,
             .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
             .private = private,
             .held = .{ .bytes = try gpa.alignedAlloc(
@@ -223,14 +229,15 @@ pub const EngineEnd = struct {
         if (most == 0 or end.other != .thread) return wanted_ms;
         const attention = &end.attention;
         const released = end.events.released() catch return wanted_ms;
-        const works = released != end.events.at and end.events.isReaderAtWork();
-        if (!works or released != attention.released) {
-            attention.* = .{ .released = released };
+        const loop_since = end.loop_since.load(.monotonic);
+        const works = loop_since != 0 or released != end.events.at and end.events.isReaderAtWork();
+        if (!works or released != attention.released or loop_since != attention.loop_since) {
+            attention.* = .{ .released = released, .loop_since = loop_since };
             end.worker.takeUpAccepting();
             if (!works) return wanted_ms;
         }
         const now = end.worker.io.now();
-        const since = attention.since orelse now;
+        const since = attention.since orelse if (loop_since != 0) @min(loop_since, now) else now;
         attention.since = since;
         if (now -| since < most) return shorter(wanted_ms, most - (now -| since));
         end.worker.yieldAccepting();
@@ -270,9 +277,11 @@ pub const EngineEnd = struct {
         return true;
     }
 
-    /// The worker is awake: the application need not wake it.
+    /// The worker is awake: the application need not wake it. A connection that has ended the wait is left to
+    /// other workers if the application is in its own loop for too long: nothing has told of that before.
     pub fn waited(end: *EngineEnd) void {
         end.commands.wakes();
+        if (end.other == .thread and end.loop_since.load(.monotonic) != 0) _ = end.heed(-1);
     }
 
     // ---- Events

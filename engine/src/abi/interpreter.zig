@@ -25,7 +25,7 @@ pub const Interpreter = struct {
     wakeup: sharing.Wakeup,
     end: ApplicationEnd,
     /// The engine as the application's end knows it.
-    way: application_end.Engine = .{ .calls = &calls, .is_remote = true, .shed = null },
+    way: application_end.Engine,
     /// Routes that C has added here, as its engine's owner has there.
     routes: u8 = 0,
     /// A thread of this process has made the wakeup readable.
@@ -69,9 +69,15 @@ pub const Interpreter = struct {
             .waker = met.waker,
             .wakeup = try .init(met.waker, met.socket),
             .end = undefined,
+            .way = .{
+                .calls = &calls,
+                .is_remote = true,
+                .shed = null,
+                .loop_since = &shared.words.loop_since,
+                .process = shared.words.engine,
+            },
         };
         errdefer self.wakeup.deinit();
-        self.way.process = shared.words.engine;
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
         self.end = try .init(gpa, &self.way, .init(shared.commands), .init(shared.events), ledger);
         // C polls once before it first waits for the wakeup, and the engine learns then that it waits.
@@ -98,7 +104,10 @@ pub const Interpreter = struct {
         timeout_ms: c_int,
         inbox: ?*const peregrine.Inbox,
     ) error{ Malformed, OutOfMemory }![]const types.Event {
-        if (self.state.load(.acquire) == .over) return &.{};
+        if (self.state.load(.acquire) == .over) {
+            self.waitForLoop(timeout_ms);
+            return &.{};
+        }
         const events = self.end.poll(timeout_ms, inbox) catch |err| switch (err) {
             // The ring of events has something that the engine has not put there: the ring pair is of no use.
             error.Malformed => self.breakOff(),
@@ -109,6 +118,13 @@ pub const Interpreter = struct {
         std.debug.assert(last.len > 0 and last[last.len - 1].kind == .stopped);
         self.state.store(.over, .release);
         return last;
+    }
+
+    /// Nothing comes any more, but C's loop waits here for all else.
+    fn waitForLoop(self: *Interpreter, timeout_ms: c_int) void {
+        const loop = if (self.end.loop) |*loop| loop else return;
+        self.clear(true);
+        if (timeout_ms == 0) loop.look() else loop.wait(self.wakeup.fd(), timeout_ms);
     }
 
     fn breakOff(self: *Interpreter) []const types.Event {

@@ -25,6 +25,8 @@ pub const RingPair = struct {
     application: ApplicationEnd align(std.atomic.cache_line),
     /// The engine as the application's end knows it.
     way: application_end.Engine,
+    /// See `application_end.Engine`.
+    loop_since: platform.Atomic(u64),
     thread: ?platform.Thread = null,
 
     /// The size of each ring: some of the longest records, and not more than fits into a processor's cache.
@@ -37,6 +39,7 @@ pub const RingPair = struct {
         pair.gpa = gpa;
         pair.local = local;
         pair.thread = null;
+        pair.loop_since = .init(0);
         pair.slots = try .init();
         errdefer pair.slots.deinit();
         pair.wakeup = try .init();
@@ -60,6 +63,7 @@ pub const RingPair = struct {
             &pair.slots,
             .init(commands),
             .init(events),
+            &pair.loop_since,
         );
         errdefer pair.engine.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(
@@ -67,7 +71,12 @@ pub const RingPair = struct {
             &pair.slots,
             &local.worker.config,
         );
-        pair.way = .{ .calls = &calls, .is_remote = false, .shed = &pair.engine.link.shed };
+        pair.way = .{
+            .calls = &calls,
+            .is_remote = false,
+            .shed = &pair.engine.link.shed,
+            .loop_since = &pair.loop_since,
+        };
         pair.application = try .init(gpa, &pair.way, .init(commands), .init(events), ledger);
         // The first poll is what starts the thread.
         pair.wakeup.raise();

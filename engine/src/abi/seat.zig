@@ -97,6 +97,7 @@ pub const Seat = struct {
             &shared.slots,
             .init(shared.commands),
             .init(shared.events),
+            &shared.words.loop_since,
         );
         errdefer seat.end.deinit();
         seat.host.link = &seat.end.link;
@@ -180,15 +181,23 @@ pub const Seat = struct {
         return seat.precedes(other);
     }
 
-    /// Whether the interpreter has worked on one event for long: it gives room back in the ring of events
-    /// when it is done with that event.
+    /// Whether the interpreter has worked on one event for long, of ours or of its own loop. It gives room
+    /// back in the ring of events when it is done with an event of ours.
     pub fn isHeldUp(seat: *const Seat) bool {
         const events = &seat.end.events;
+        if (seat.isInLoopFor(still_ms)) return true;
         return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
+    }
+
+    /// Whether the interpreter has handled what its own loop watches for so long, by what it says.
+    fn isInLoopFor(seat: *const Seat, ms: u64) bool {
+        const since = seat.end.loop_since.load(.monotonic);
+        return since != 0 and seat.worker.now -| since >= ms;
     }
 
     /// Whether the interpreter has been at one event for so long that it counts as stuck.
     pub fn isStuck(seat: *const Seat) bool {
+        if (seat.isInLoopFor(stuck_ms)) return true;
         if (seat.worker.now -| seat.moved_at < stuck_ms) return false;
         return seat.state == .busy or seat.isHeldUp();
     }

@@ -22,6 +22,9 @@ pub const Words = extern struct {
     given_up: platform.Atomic(u64),
     /// Set by the application: how many of its exchanges wait for their clients, and not for it.
     parked: platform.Atomic(u32),
+    /// Set by the application: since when it handles what its own loop watches, in milliseconds of the
+    /// monotonic clock; 0: it does not.
+    loop_since: platform.Atomic(u64),
     /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked.
     is_short: platform.Atomic(u32),
     /// Set by the engine: somebody asks how long requests wait.

@@ -81,6 +81,7 @@ pub const streams = @import("streams.zig");
 pub const polling = @import("polling.zig");
 /// Memory and descriptors that processes share.
 pub const sharing = @import("sharing.zig");
+pub const host_loop = @import("host_loop.zig");
 /// Descriptors and mappings that a forked child must not have.
 pub const fork = @import("fork.zig");
 /// The monotonic clock in microseconds: the same one as an io's, for all processes.
@@ -243,6 +244,7 @@ test {
     _ = @import("sys/temporary.zig");
     _ = @import("wakeup.zig");
     _ = sharing;
+    _ = host_loop;
     _ = @import("failure.zig");
     _ = @import("queue.zig");
     _ = @import("readiness.zig");

@@ -222,7 +222,7 @@ pub const Wakeup = struct {
         errdefer sys.close(all);
         const event = try watch.eventFd();
         errdefer sys.close(event);
-        for ([_]sys.Fd{ waker, event }) |fd| try watch.epollAdd(all, fd, watch.Ready.in, 0);
+        for ([_]sys.Fd{ waker, event }) |one| try watch.epollAdd(all, one, watch.Ready.in, 0);
         try watch.epollAdd(all, socket, watch.Ready.in | watch.Ready.peer_shut, 0);
         return .{ .all = all, .waker = waker, .event = event };
     }
@@ -235,7 +235,7 @@ pub const Wakeup = struct {
     /// The other process is gone: its ends of the waker and of `socket` make this readable no longer.
     pub fn forget(wakeup: *const Wakeup, socket: sys.Fd) void {
         if (!is_linux) return;
-        for ([_]sys.Fd{ wakeup.waker, socket }) |fd| watch.epollDelete(wakeup.all, fd) catch {};
+        for ([_]sys.Fd{ wakeup.waker, socket }) |one| watch.epollDelete(wakeup.all, one) catch {};
     }
 
     /// Makes the wakeup readable, from any thread of this process.
@@ -246,6 +246,11 @@ pub const Wakeup = struct {
     /// Makes the wakeup unreadable after `raise`; false: nobody has raised it.
     pub fn clear(wakeup: *const Wakeup) bool {
         return is_linux and watch.eventTake(wakeup.event);
+    }
+
+    /// The descriptor to watch for reading.
+    pub fn fd(wakeup: *const Wakeup) sys.Fd {
+        return wakeup.all;
     }
 
     /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait

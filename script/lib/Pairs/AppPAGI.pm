@@ -15,9 +15,9 @@ sub app ($class, %given) {
         return await _websocket($receive, $send) if $scope->{type} eq 'websocket';
         return await _events($scope, $send)      if $scope->{type} eq 'sse';
         my $body = await _body($receive);
-        await _hear_itself($scope, $receive) if $path ne '/stuck';
-        return await _stream($send)          if $path eq '/stream';
-        await _wait_for('held')              if $path eq '/held';
+        await _hear_itself($scope, $receive);
+        return await _stream($send) if $path eq '/stream';
+        await _wait_for('held')     if $path eq '/held';
         my $do = $do{$path} or return await _answer($send, 404, "not here\n");
         await _answer($send, 200, $do->($body));
     };
@@ -57,9 +57,7 @@ async sub _body ($receive) {
 }
 
 # With channels each request gets a message of its own. A hub that goes may take the message along; then the
-# call says so. Code that is stuck behind it would be stuck in a callback of the loop, like any timer's: the
-# engine believes that interpreter idle until its heartbeat is overdue. That is a gap, which rows do not
-# look at yet.
+# call says so. Code behind it runs in a callback of the loop, so a request that is stuck is stuck there.
 async sub _hear_itself ($scope, $receive) {
     my ($channels, $me) = @$scope{qw(pagi.channels pagi.channel)};
     my $is_there = $channels && eval { await $channels->send($me, { type => 'pairs.said' }) };

@@ -91,6 +91,32 @@ pub fn epollWaitBlocking(
     };
 }
 
+/// man 2 ppoll: waits until one of two descriptors is readable (the first one may be -1: none), at most
+/// `timeout_ms` (-1: without bound), while these signals are blocked (null: as they are). True: the second
+/// descriptor is readable, or a signal has come.
+pub fn waitForTwo(first: Fd, second: Fd, timeout_ms: i32, blocked: ?*const u64) bool {
+    var wanted: [2]linux.pollfd = .{
+        .{ .fd = first, .events = linux.POLL.IN, .revents = 0 },
+        .{ .fd = second, .events = linux.POLL.IN, .revents = 0 },
+    };
+    var timeout: linux.timespec = .{
+        .sec = @divTrunc(@max(timeout_ms, 0), std.time.ms_per_s),
+        .nsec = @rem(@max(timeout_ms, 0), std.time.ms_per_s) * std.time.ns_per_ms,
+    };
+    const rc = linux.ppoll(
+        &wanted,
+        wanted.len,
+        if (timeout_ms < 0) null else &timeout,
+        @ptrCast(blocked),
+    );
+    return switch (linux.errno(rc)) {
+        .SUCCESS => wanted[1].revents != 0,
+        .INTR => true,
+        .NOMEM => false, // the next look may do better
+        else => unreachable, // EFAULT, EINVAL: our own fault
+    };
+}
+
 /// A new event counter, non-blocking, closed on exec and in forks.
 pub fn eventFd() ResourceError!Fd {
     return descriptor(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));

@@ -192,11 +192,23 @@ sub _after_wait {
     my ($self, $is_due) = @_;
     if (!$is_due && !%{ $self->{fakeevents} }) {
         $self->_note_turn;
-        return 1 + $self->_manage_queues if !$self->{peregrine_signals};
+        return 1 + $self->_as_work('_manage_queues') if !$self->{peregrine_signals};
     }
     # the processing time would count the wait, too
     delete @{$self}{qw(peregrine_signals processing_start)};
-    return $self->_own_turn(0);
+    return $self->_as_work(_own_turn => 0);
+}
+
+# Callbacks of the loop's own may take long, or never return. Meanwhile the engine gives what is new to
+# others.
+sub _as_work {
+    my ($self, $method, @arguments) = @_;
+    my $engine = $self->{peregrine_turns} ? undef : $self->{peregrine_engine};
+    return $self->$method(@arguments) if !$engine;
+    $engine->in_loop(1);
+    my $count = $self->$method(@arguments);
+    $engine->in_loop(0);
+    return $count;
 }
 
 sub _note_turn {
