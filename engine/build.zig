@@ -61,15 +61,16 @@ pub fn build(b: *std.Build) void {
     test_step.dependOn(hub_step);
 
     addThreadTests(b, target, filters);
-    const pair = ringsSimulation(b, target, filters);
-    test_step.dependOn(&pair.step);
-    const many = manyCases(b, target, filters);
-    test_step.dependOn(&many.step);
-    b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(&many.step);
+    // To compile them optimised takes a minute each, and what `test` runs of them takes seconds without.
+    test_step.dependOn(&ringsSimulation(b, target, .debug, filters).step);
+    test_step.dependOn(&manyCases(b, target, .debug, filters).step);
+    b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(
+        &manyCases(b, target, .safe, filters).step,
+    );
     b.step(
         "sim-rings",
         "Run a worker and an application behind the two ends of a simulated ring pair",
-    ).dependOn(&pair.step);
+    ).dependOn(&ringsSimulation(b, target, .safe, filters).step);
     addFuzz(b, target);
 
     const consumer = b.addSystemCommand(&.{ b.graph.zig_exe, "build" });
@@ -316,14 +317,14 @@ fn addThreadTests(b: *std.Build, target: std.Build.ResolvedTarget, filters: []co
     }
 }
 
-/// The tests with thousands of cases, optimised with all checks; in one program, since that is what
-/// takes long to compile.
+/// The tests with thousands of cases, in one program.
 fn manyCases(
     b: *std.Build,
     target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
     filters: []const []const u8,
 ) *std.Build.Step.Run {
-    const how: Layers.How = .{ .target = target, .optimize = .safe };
+    const how: Layers.How = .{ .target = target, .optimize = optimize };
     const layers: Layers = .create(b, how);
     const module = Layers.layer(b, "test/many_cases.zig", how);
     module.addImport("protocol", layers.protocol);
@@ -341,9 +342,10 @@ fn manyCases(
 fn ringsSimulation(
     b: *std.Build,
     target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
     filters: []const []const u8,
 ) *std.Build.Step.Run {
-    const how: Layers.How = .{ .target = target, .optimize = .safe };
+    const how: Layers.How = .{ .target = target, .optimize = optimize };
     const layers: Layers = .create(b, how);
     const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, simulated_platform);
     const module = Layers.layer(b, "test/sim/rings/rings_test.zig", how);

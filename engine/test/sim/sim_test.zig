@@ -2,7 +2,7 @@
 //! that are told by hand.
 //!
 //! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run,
-//! PEREGRINE_SEED_FIRST from which on.
+//! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
 const per = @import("peregrine");
 const history = @import("history.zig");
@@ -11,7 +11,7 @@ const Worker = @import("host.zig").Worker;
 const testing = std.testing;
 const gpa = testing.allocator;
 
-const seeds_default = 2_000;
+const seeds_default = 1_000;
 
 fn number(name: []const u8) !?u64 {
     const text = testing.environ.getPosix(name) orelse return null;
