@@ -92,8 +92,8 @@ for my $type (sort keys %sent) {
     );
     my %of = (
         http      => [ grep { /\Ahttp\./ } keys %sent ],
-        websocket => [ grep { /\Awebsocket\./ } keys %sent ],
-        sse       => [ 'http.fullflush', grep { /\Asse\./ } keys %sent ],
+        websocket => [ grep { /\A(?:websocket|topic)\./ } keys %sent ],
+        sse       => [ 'http.fullflush', grep { /\A(?:sse|topic)\./ } keys %sent ],
     );
     for my $scope (sort keys %of) {
         my ($sends) = content("xs/pagi/$scope.c") =~ /${scope}_sends\[\] = \{(.*?)\};/s;
@@ -127,7 +127,7 @@ my $json = JSON::PP->new->canonical->ascii->allow_nonref->convert_blessed;
 {
     no strict 'refs';
     *{"PAGI::Server::${_}::TO_JSON"} = sub { ref $_[0] }
-        for qw(Connection Transport Channels WorkerPool);
+        for qw(Connection Transport Channels Topics WorkerPool);
 }
 
 sub note_down ($kind, $scope, $what) {
@@ -169,6 +169,9 @@ async sub app ($scope, $receive, $send) {
         await $in_vain->('websocket.http.response.start');
         await $send->({ type => 'websocket.accept' });
         await $in_vain->('websocket.keepalive');
+        await $in_vain->('topic.subscribe');
+        await $in_vain->('topic.unsubscribe');
+        await $send->({ type => 'topic.subscribe', topic => 'news', since => 'a position that is none' });
         while (1) {
             my $event = await $next->();
             last                                         if $event->{type} eq 'websocket.disconnect';

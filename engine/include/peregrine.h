@@ -1005,12 +1005,18 @@ enum {
     PEREGRINE_NODE_TOO_LARGE = 7
 };
 
+/* The longest text of a place in a topic with history */
+enum { PEREGRINE_NODE_POSITION_BYTES = 48 };
+
 typedef struct peregrine_node_event {
     uint32_t size;
     uint32_t number;  /* of the request that is over; 0: there is mail */
     uint32_t result;
     uint64_t mailbox; /* has mail, which nobody found there before */
     uint64_t user;    /* of peregrine_node_open() */
+    uint32_t readable; /* 1: no mail, but something for peregrine_node_read() */
+    uint32_t position_len; /* of a request about a topic with history: the place in it; 0: there is none */
+    char position[PEREGRINE_NODE_POSITION_BYTES];
 } peregrine_node_event;
 /* 1: the next event, in `event`, whose `size` is set; 0: none. */
 int peregrine_node_next(peregrine_node *node, peregrine_node_event *event);
@@ -1040,7 +1046,9 @@ enum {
     PEREGRINE_NODE_SEND = 3,      /* name: channel, or a topic of which one channel gets it; bytes */
     PEREGRINE_NODE_ADD = 4,       /* name: channel, of any node; extra: topic */
     PEREGRINE_NODE_DISCARD = 5,   /* likewise */
-    PEREGRINE_NODE_FLUSH = 6      /* ends all subscriptions and drops all messages of all nodes */
+    PEREGRINE_NODE_FLUSH = 6,     /* ends all subscriptions and drops all messages of all nodes */
+    PEREGRINE_NODE_APPEND = 7,    /* name: topic with history, which gets an entry; bytes: at least one */
+    PEREGRINE_NODE_LOOK = 8       /* name: topic; tells the place of its newest entry */
 };
 typedef struct peregrine_node_ask {
     uint32_t size;
@@ -1059,6 +1067,49 @@ int64_t peregrine_node_request(peregrine_node *node, const peregrine_node_ask *a
 int peregrine_node_is_behind(const peregrine_node *node);
 /* Takes effect at once. */
 void peregrine_node_unsubscribe(peregrine_node *node, uint64_t mailbox, const char *name, size_t len);
+
+/* How a reader of a topic with history gets its entries */
+enum {
+    PEREGRINE_NODE_AS_TEXT = 0,   /* one by one; what is no UTF-8 is replaced */
+    PEREGRINE_NODE_AS_BINARY = 1, /* one by one */
+    PEREGRINE_NODE_AS_EVENTS = 2  /* messages of an event stream, with positions as ids; some at once */
+};
+typedef struct peregrine_node_follow_ask {
+    uint32_t size;
+    uint32_t as;
+    uint32_t cuts; /* 1: a reader behind the history is cut; 0: it gets a reset and goes on */
+    uint64_t mailbox;
+    const char *name;
+    size_t name_len;
+    const char *since; /* a position: entries behind it come; "" or "now": what is published from now on */
+    size_t since_len;
+} peregrine_node_follow_ask;
+/* The mailbox reads a topic with history. As peregrine_node_request(); the event tells the place where it
+ * begins, and is followed by one that is readable. A position that is none of the history makes a reset. */
+int64_t peregrine_node_follow(peregrine_node *node, const peregrine_node_follow_ask *ask);
+/* Takes effect at once. */
+void peregrine_node_unfollow(peregrine_node *node, uint64_t mailbox, const char *name, size_t len);
+
+/* What there is to read */
+enum {
+    PEREGRINE_NODE_NOTHING = 0, /* an event tells when there is more */
+    PEREGRINE_NODE_BYTES = 1,   /* send them, then say peregrine_node_sent() */
+    PEREGRINE_NODE_RESET = 2,   /* entries may be missing: the reader goes on behind `position` */
+    PEREGRINE_NODE_CUT = 3      /* it was too far behind, and reads nothing any more */
+};
+typedef struct peregrine_node_reading {
+    uint32_t size;
+    uint32_t as;
+    const char *bytes; /* valid until the next call about the node */
+    size_t len;
+    const char *topic;
+    size_t topic_len;
+    uint32_t position_len;
+    char position[PEREGRINE_NODE_POSITION_BYTES];
+} peregrine_node_reading;
+/* One of these; in `reading`, whose `size` is set, what it is. */
+int peregrine_node_read(peregrine_node *node, uint64_t mailbox, peregrine_node_reading *reading);
+void peregrine_node_sent(peregrine_node *node, uint64_t mailbox, size_t count);
 
 #ifdef __cplusplus
 }

@@ -40,6 +40,7 @@ test "constants have the same names and values" {
         .{ "", types.RouteFlag },        .{ "VERIFY_", types.Verify },   .{ "", types.ForwardedHeader },
         .{ "", types.FileFlag },         .{ "", types.OpenedFlag },      .{ "NODE_", types.NodeFlag },
         .{ "NODE_", types.NodeRequest }, .{ "NODE_", types.NodeResult }, .{ "TRACE_", types.TraceKind },
+        .{ "NODE_", types.NodeRead },    .{ "NODE_", types.NodeAs },
     }) |group| compared += try expectSameConstants(group[0], group[1]);
     inline for (@typeInfo(types.Code).@"struct".decl_names) |name| {
         const value = @field(types.Code, name);
@@ -62,6 +63,8 @@ test "constants have the same names and values" {
     try std.testing.expectEqual(peregrine.tls.ticket_keys_bytes, c.PEREGRINE_TICKET_KEYS_BYTES);
     compared += 1;
     try std.testing.expectEqual(abi.node.name_bytes, c.PEREGRINE_NODE_NAME_BYTES);
+    compared += 1;
+    try std.testing.expectEqual(@sizeOf(types.NodePosition), c.PEREGRINE_NODE_POSITION_BYTES);
     compared += 1;
     comptime var declared = 0;
     inline for (@typeInfo(c).@"struct".decl_names) |name| {

@@ -57,6 +57,11 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         'A chat whose people are connected to different workers: a channel brings what is said to all.'
     ],
     [
+        board => 'pagi/board/app.pl',
+        'Board',
+        'Notices that reach browsers which were away: their streams go on where they were.'
+    ],
+    [
         jobs => 'pagi/jobs/app.pl',
         'Jobs',
         'Work in processes of its own, and its progress as an event stream.'

@@ -75,7 +75,8 @@ with ranges. L<PAGI::Server::Protocol> has every key of C<$scope>, every event a
 =item Channels
 
 With the option C<channels> scopes have the keys C<pagi.channels> and C<pagi.channel>, for messages between
-the connections of all interpreters: L<PAGI::Server::Channels>.
+the connections of all interpreters: L<PAGI::Server::Channels>; and C<pagi.topics>, for sequences of messages
+with history, which the server sends to WebSockets and event streams: L<PAGI::Server::Topics>.
 
 =item Trailers of a request
 
@@ -304,8 +305,8 @@ B<--compress-authenticated>
 =item channels => 0
 
 Messages between the connections of all interpreters: applications find L<PAGI::Server::Channels> in
-their scopes, under C<pagi.channels> and C<pagi.channel>. C<memory://> is the same as 1.
-B<--channels>
+their scopes, under C<pagi.channels> and C<pagi.channel>, and for topics with history
+L<PAGI::Server::Topics>, under C<pagi.topics>. C<memory://> is the same as 1. B<--channels>
 
 =item on_error => none
 

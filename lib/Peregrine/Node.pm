@@ -14,6 +14,7 @@ use Socket           qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 # Of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
 use constant { CONNECTED => 1, WRITES => 2, DEADLINES => 4 };
 use constant {
+    OK          => 0,
     GONE        => 1,
     FULL        => 2,
     TOO_MANY    => 3,
@@ -22,7 +23,9 @@ use constant {
     NAME        => 6,
     TOO_LARGE   => 7,
 };
-my %KINDS = (subscribe => 1, publish => 2, send => 3, add => 4, discard => 5, flush => 6);
+my %KINDS =
+    (subscribe => 1, publish => 2, send => 3, add => 4, discard => 5, flush => 6, append => 7, look => 8);
+my %AS = (text => 0, binary => 1, events => 2);
 
 # Seconds between looks at what waits for an answer.
 use constant TICK_S => 1;
@@ -140,14 +143,16 @@ sub _tick {
 
 sub _tell_events {
     my ($self) = @_;
-    while (my ($number, $result, $mailbox) = $self->{handle}->next) {
+    while (my ($number, $result, $mailbox, $position) = $self->{handle}->next) {
         if (!$number) {
             my $code = $self->{mail}{$mailbox};
             $code->() if $code;
             next;
         }
         my ($future, @told) = @{ delete $self->{asked}{$number} || next };
-        _settle($future, $result, @told) if !$future->is_ready;
+        next if $future->is_ready;
+        if   ($result == OK && length $position) { $future->done($position) }
+        else                                     { _settle($future, $result, @told) }
     }
     return;
 }
@@ -200,15 +205,43 @@ sub ask {
         $what{extra}   // '',
         $what{bytes}   // ''
     );
+    return $self->_asked($number, $what{name});
+}
+
+# The Future of a request.
+sub _asked {
+    my ($self, $number, $name) = @_;
     my $future = $self->{loop}->new_future;
     if ($number <= 0) {
-        _settle($future, -$number, $what{name});
+        _settle($future, -$number, $name);
         return $future;
     }
-    $self->{asked}{$number} = [ $future, $what{name} ];
+    $self->{asked}{$number} = [ $future, $name ];
     $self->_tick_later;
     $self->_watch_writing($self->{socket}, 1) if $self->{socket} && $self->{handle}->is_behind;
     return $future;
+}
+
+# A mailbox reads a topic with history. The Future is done with the position where it begins.
+sub follow {
+    my ($self, $mailbox, $name, %how) = @_;
+    my $number = $self->{handle}->follow($mailbox, $name, $AS{ $how{as} }, $how{cuts} ? 1 : 0, $how{since});
+    # A topic that is read here already has answered.
+    $self->{soon} //= $self->{loop}->later(weakly($self, '_poll_soon'));
+    return $self->_asked($number, $name);
+}
+
+sub _poll_soon {
+    my ($self) = @_;
+    delete $self->{soon};
+    return $self->_poll;
+}
+
+sub unfollow {
+    my ($self, $mailbox, $name) = @_;
+    $self->{handle}->unfollow($mailbox, $name);
+    $self->{soon} //= $self->{loop}->later(weakly($self, '_poll_soon'));
+    return;
 }
 
 sub unsubscribe {
@@ -273,9 +306,17 @@ The object of the engine's library.
 
     my $future = $node->ask(publish => (name => $topic, bytes => $bytes, extra => "$one $other"));
 
-Asks the hub: C<subscribe>, C<publish>, C<send>, C<add>, C<discard> or C<flush>. The Future is done with 1, or
-with 0 if there is no such channel any more, or fails with one of the names in
-L<PAGI::Server::Channels/FAILURES>.
+Asks the hub: C<subscribe>, C<publish>, C<send>, C<add>, C<discard> or C<flush>; for topics with history
+C<append> and C<look>. The Future is done with 1, or with 0 if there is no such channel any more, for topics
+with a position, or fails with one of the names in L<PAGI::Server::Channels/FAILURES>.
+
+=head2 follow, unfollow
+
+    my $future = $node->follow($mailbox, $topic, as => 'events', since => $position, cuts => 0);
+    $node->unfollow($mailbox, $topic);
+
+The connection of a mailbox reads a topic with history; the bridge sends it the entries. The Future is done
+with the position where it begins.
 
 =head2 unsubscribe
 

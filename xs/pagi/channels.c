@@ -24,13 +24,15 @@ void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope) {
     av_push(channels, newSVpvn(name, len));
     px_store(aTHX_ scope, PAGI_KEY(cx, CHANNELS), sv_bless(reference, cx->channels_stash));
     px_store(aTHX_ scope, PAGI_KEY(cx, CHANNEL), newSVpvn(name, len));
+    px_store(aTHX_ scope, PAGI_KEY(cx, TOPICS), newSVsv(app->topics));
 }
 
 /* The request is over: its channel ends. */
-void pagi_channels_close(pagi_exchange *exchange) {
+void pagi_channels_close(pTHX_ pagi_exchange *exchange) {
     if (!exchange->mailbox) return;
     peregrine_node_close(exchange->app->node, exchange->mailbox);
     exchange->mailbox = 0;
+    px_clear(aTHX_(SV **)&exchange->resets);
 }
 
 /* The next message, a new reference; NULL: there is none, and an event tells of the next. */
@@ -45,11 +47,12 @@ SV *pagi_channels_take(pTHX_ peregrine_node *node, uint64_t mailbox) {
 }
 
 SV *pagi_channels_next(pTHX_ pagi_exchange *exchange) {
+    if (exchange->resets && AvFILLp(exchange->resets) >= 0) return av_shift(exchange->resets);
     return pagi_channels_take(aTHX_ exchange->app->node, exchange->mailbox);
 }
 
-/* There is mail for a request that had found none. */
-static void mail(pTHX_ pagi_exchange *exchange) {
+/* There is mail for a request that had found none, or there are entries of topics. */
+static void serve(pTHX_ pagi_exchange *exchange, bool readable) {
     px_exchange *base = &exchange->base;
     px_worker *worker = base->worker;
     px_exchange *outer = worker->at;
@@ -57,7 +60,8 @@ static void mail(pTHX_ pagi_exchange *exchange) {
     px_exchange_hold(base);
     worker->at = base;
     if (outermost) px_busy_begin(worker);
-    pagi_receive_serve(aTHX_ exchange);
+    if (readable) pagi_topics_pump(aTHX_ exchange);
+    else pagi_receive_serve(aTHX_ exchange);
     if (outermost) px_busy_end(worker);
     worker->at = outer;
     px_exchange_note_parked(base);
@@ -76,7 +80,7 @@ bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event
         SAVETMPS;
         save_scalar(PL_errgv);
         CLEAR_ERRSV(); /* so that calls need not keep $@, see px_call() */
-        mail(aTHX_ INT2PTR(pagi_exchange *, (UV)event->user));
+        serve(aTHX_ INT2PTR(pagi_exchange *, (UV)event->user), event->readable);
         FREETMPS;
         LEAVE;
     }

@@ -24,6 +24,7 @@ static void fill(pTHX_ pagi_context *cx) {
         cx->keys[i] = newSVpvn_share(key_texts[i].text, key_texts[i].len, 0);
     cx->no_data = newHV();
     cx->connection_stash = gv_stashpvs("PAGI::Server::Connection", GV_ADD);
+    cx->topics_stash = gv_stashpvs("PAGI::Server::Topics", GV_ADD);
     cx->channels_stash = gv_stashpvs("PAGI::Server::Channels", GV_ADD);
     cx->transport_stash = gv_stashpvs("PAGI::Server::Transport", GV_ADD);
 }

@@ -296,7 +296,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     if (!pagi_exchange_delivers(exchange)) return;
     px_exchange_hold(&exchange->base);
     exchange->end = PAGI_END_DISCONNECTED;
-    pagi_channels_close(exchange);
+    pagi_channels_close(aTHX_ exchange);
     if (!told) exchange->reason = reason;
     px_clear(aTHX_ & exchange->body); /* no event will bring the body to the application */
     if (reason == PEREGRINE_IDLE_TIMEOUT) report_idle(aTHX_ exchange);

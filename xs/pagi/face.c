@@ -53,6 +53,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     if (channels) {
         app->node = pagi_node_of(aTHX_ node_handle);
         app->node_object = newSVsv(channels);
+        app->topics = pagi_topics_new(aTHX_ app);
     }
     px_worker_attach(aTHX_ worker, route, channels ? &pagi_channels_face : &pagi_face, app, settings);
 }
@@ -60,7 +61,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
 static void drop_application(pTHX_ void *application) {
     pagi_app *app = (pagi_app *)application;
     SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page,
-                   (SV *)app->local_folders, app->node_object, app->pool};
+                   (SV *)app->local_folders, app->node_object, app->topics, app->pool};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
     Safefree(app);
@@ -118,7 +119,7 @@ static void take_request_with_channel(pTHX_ px_exchange *base, const peregrine_e
 }
 
 static void clear_with_channel(pTHX_ px_exchange *base) {
-    pagi_channels_close(pagi_exchange_of(base));
+    pagi_channels_close(aTHX_ pagi_exchange_of(base));
     pagi_exchange_clear(aTHX_ base);
 }
 
@@ -132,6 +133,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     case PEREGRINE_DRAINED:
         pagi_transport_drained(aTHX_ exchange);
         px_future_resolve_all(aTHX_ base, &exchange->senders);
+        if (exchange->mailbox) pagi_topics_pump(aTHX_ exchange);
         break;
     case PEREGRINE_FLUSHED: px_future_resolve_all(aTHX_ base, &exchange->flushers); break;
     case PEREGRINE_FINISHED:

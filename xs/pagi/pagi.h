@@ -83,6 +83,13 @@
     X(CODE, "code")                                       \
     X(CHANNELS, "pagi.channels")                          \
     X(CHANNEL, "pagi.channel")                            \
+    X(TOPICS, "pagi.topics")                              \
+    X(TOPIC, "topic")                                     \
+    X(AS, "as")                                           \
+    X(SINCE, "since")                                     \
+    X(BEHIND, "behind")                                   \
+    X(POSITION, "position")                               \
+    X(TOPIC_RESET, "topic.reset")                         \
     X(TIMEOUT, "timeout")
 
 #define PAGI_KEY_ENUM(name, text) PAGI_KEY_##name,
@@ -101,6 +108,7 @@ typedef struct pagi_context {
     HV *connection_stash;
     HV *transport_stash;
     HV *channels_stash;
+    HV *topics_stash;
     HV *no_data; /* the value of an extension that has no data */
 } pagi_context;
 
@@ -149,6 +157,11 @@ typedef struct pagi_kind {
     SV *(*last_event)(pTHX_ pagi_exchange *exchange);
     /* the server stops; NULL: the exchange may go on to its end */
     void (*shut_down)(pTHX_ pagi_exchange *exchange);
+    /* For topics.c, NULL where no topic can be read: entries that go out, a reset, and the end of a client
+     * that is too far behind. The first two return the engine's code. */
+    int (*entry)(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found);
+    int (*reset)(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found);
+    void (*behind)(pTHX_ pagi_exchange *exchange);
 } pagi_kind;
 
 extern const pagi_kind pagi_http_kind;
@@ -199,6 +212,7 @@ struct pagi_app {
     bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
     peregrine_node *node; /* the hub's node here, which node_object keeps; NULL: there are no channels */
     SV *node_object;
+    SV *topics; /* the application's PAGI::Server::Topics, or NULL */
     HV *local_folders; /* folders on this machine's storage, whose files are opened at once */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
@@ -292,6 +306,7 @@ typedef struct pagi_stream {
     SV *comment;
     uint32_t comment_ms;
     SV *close_reason; /* the application's reason for closing, or NULL */
+    bool encoded; /* its content has a Content-Encoding: bytes of others would not be of it */
 } pagi_stream;
 
 /* A request and its response. */
@@ -318,6 +333,7 @@ struct pagi_exchange {
     pagi_stream stream; /* of the sse kind */
     pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
     uint64_t mailbox;  /* of its channel; 0: it has none */
+    AV *resets;        /* events topic.reset that $receive has not given, or NULL */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection; /* `pagi.connection`; NULL until a scope has it */
     SV *transport;
@@ -451,9 +467,14 @@ void pagi_receive_cancel(pTHX_ pagi_exchange *exchange);
 peregrine_node *pagi_node_of(pTHX_ SV *handle);
 SV *pagi_channels_take(pTHX_ peregrine_node *node, uint64_t mailbox);
 void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope);
-void pagi_channels_close(pagi_exchange *exchange);
+void pagi_channels_close(pTHX_ pagi_exchange *exchange);
 SV *pagi_channels_next(pTHX_ pagi_exchange *exchange);
 bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event);
+
+/* topics.c */
+SV *pagi_topics_new(pTHX_ pagi_app *app);
+SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event);
+void pagi_topics_pump(pTHX_ pagi_exchange *exchange);
 
 /* message.c */
 SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail);

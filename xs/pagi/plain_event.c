@@ -19,6 +19,8 @@ static const struct {
     {PAGI_KEY_REASON, px_plain_string},           {PAGI_KEY_SUBPROTOCOL, px_plain_string},
     {PAGI_KEY_TEXT, px_plain_string},             {PAGI_KEY_BYTES, px_plain_string},
     {PAGI_KEY_CODE, px_plain_string},             {PAGI_KEY_TIMEOUT, px_plain_string},
+    {PAGI_KEY_TOPIC, px_plain_string},            {PAGI_KEY_AS, px_plain_string},
+    {PAGI_KEY_SINCE, px_plain_string},            {PAGI_KEY_BEHIND, px_plain_string},
 };
 
 /* For Peregrine::_plain_event, which is called guarded: a new reference to the copy, or to whatever else

@@ -65,7 +65,7 @@ static SV *next_of_both(pTHX_ pagi_exchange *exchange) {
         event = pagi_channels_next(aTHX_ exchange);
         exchange->mail_given = event != NULL;
     }
-    if (exchange->last_told) pagi_channels_close(exchange);
+    if (exchange->last_told) pagi_channels_close(aTHX_ exchange);
     return event;
 }
 

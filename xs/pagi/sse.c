@@ -156,6 +156,7 @@ static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
         return px_future_invalid(aTHX_ worker,
                                  "%s: headers must not have content-length: a stream has no length", type);
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    const bool encoded = has_field(&fields, "content-encoding");
     add_field(&fields, "content-type", "text/event-stream");
     add_field(&fields, "cache-control", "no-cache");
 
@@ -168,6 +169,7 @@ static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
     if (code >= 0) stream_started(aTHX_ exchange);
+    exchange->stream.encoded = encoded;
     SV *future = pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
     if (worker->stopping) hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
     return future;
@@ -290,6 +292,45 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     return pagi_event_outcome(aTHX_ exchange, type, end_stream(aTHX_ exchange));
 }
 
+/* ---- Topics ---------------------------------------------------------------------------------- */
+
+static SV *send_topic(pTHX_ pagi_exchange *exchange, const char *type, HV *event) {
+    SV *failed = stream_out_of_order(aTHX_ exchange, type);
+    if (failed) return failed;
+    if (exchange->stream.encoded)
+        return px_future_invalid(aTHX_ exchange->base.worker, "%s: the stream has a Content-Encoding, and "
+                                                              "entries of topics have none", type);
+    return pagi_topics_send(aTHX_ exchange, type, event);
+}
+
+static SV *send_topic_subscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+    return send_topic(aTHX_ exchange, "topic.subscribe", event);
+}
+
+static SV *send_topic_unsubscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+    return send_topic(aTHX_ exchange, "topic.unsubscribe", event);
+}
+
+static int sse_entry(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
+    if (!is_streaming(exchange)) return PEREGRINE_E_OUT_OF_ORDER;
+    return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, found->bytes, found->len, 0);
+}
+
+/* The client hears of it, and has a position to come back with. */
+static int sse_reset(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
+    if (!is_streaming(exchange)) return PEREGRINE_E_OUT_OF_ORDER;
+    SV *text = sv_2mortal(Perl_newSVpvf(aTHX_ "id: %.*s\nevent: reset\ndata: %.*s\n\n",
+                                        (int)found->position_len, found->position,
+                                        (int)found->topic_len, found->topic));
+    return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, SvPVX_const(text),
+                           SvCUR(text), 0);
+}
+
+/* The client comes back with its last position. */
+static void sse_behind(pTHX_ pagi_exchange *exchange) {
+    hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
+}
+
 /* ---- A response instead ---------------------------------------------------------------------- */
 
 static SV *stream_was_started(pTHX_ pagi_exchange *exchange, const char *type) {
@@ -319,6 +360,8 @@ static const pagi_send_event sse_sends[] = {
     PAGI_SEND("sse.comment", send_comment),
     PAGI_SEND("sse.start", send_start),
     PAGI_SEND("sse.keepalive", send_keepalive),
+    PAGI_SEND("topic.subscribe", send_topic_subscribe),
+    PAGI_SEND("topic.unsubscribe", send_topic_unsubscribe),
     PAGI_SEND("sse.close", send_close),
     PAGI_SEND("sse.http.response.start", send_response_start),
     PAGI_SEND("sse.http.response.body", send_response_body),
@@ -340,4 +383,7 @@ const pagi_kind pagi_sse_kind = {
     .request_event = PAGI_KEY_SSE_REQUEST,
     .last_event = sse_last_event,
     .shut_down = sse_shut_down,
+    .entry = sse_entry,
+    .reset = sse_reset,
+    .behind = sse_behind,
 };

@@ -10,6 +10,7 @@
 #define PAGI_CLOSE_ABNORMAL 1006
 #define PAGI_CLOSE_POLICY 1008
 #define PAGI_CLOSE_INTERNAL 1011
+#define PAGI_CLOSE_TRY_AGAIN 1013
 
 /* ---- What $receive gives --------------------------------------------------------------------- */
 
@@ -404,11 +405,53 @@ static SV *send_denial_body(pTHX_ pagi_exchange *exchange, HV *event) {
     return failed ? failed : pagi_response_body(aTHX_ exchange, type, event, false);
 }
 
+/* ---- Topics ---------------------------------------------------------------------------------- */
+
+static SV *send_topic_subscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+    SV *failed = not_open(aTHX_ exchange, "topic.subscribe");
+    return failed ? failed : pagi_topics_send(aTHX_ exchange, "topic.subscribe", event);
+}
+
+static SV *send_topic_unsubscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+    SV *failed = not_open(aTHX_ exchange, "topic.unsubscribe");
+    return failed ? failed : pagi_topics_send(aTHX_ exchange, "topic.unsubscribe", event);
+}
+
+static int websocket_entry(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
+    if (exchange->socket.state != PAGI_SOCKET_OPEN) return PEREGRINE_E_OUT_OF_ORDER;
+    return peregrine_send_message(exchange->base.worker->engine, exchange->base.ticket, found->bytes,
+                                  found->len, found->as == PEREGRINE_NODE_AS_TEXT ? PEREGRINE_TEXT : 0);
+}
+
+/* A message has no room for it: the application is told, and decides what its client hears. */
+static int websocket_reset(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
+    pagi_context *cx = exchange->app->cx;
+    HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, TOPIC_RESET));
+    px_store(aTHX_ event, PAGI_KEY(cx, TOPIC), newSVpvn(found->topic, found->topic_len));
+    px_store(aTHX_ event, PAGI_KEY(cx, POSITION), newSVpvn(found->position, found->position_len));
+    if (!exchange->resets) exchange->resets = newAV();
+    av_push(exchange->resets, newRV_noinc((SV *)event));
+    pagi_receive_serve(aTHX_ exchange);
+    return PEREGRINE_OK;
+}
+
+static void websocket_behind(pTHX_ pagi_exchange *exchange) {
+    static const char reason[] = "too far behind a topic";
+    note_close(aTHX_ exchange, PAGI_CLOSE_TRY_AGAIN,
+               newSVpv(peregrine_reason_text(PEREGRINE_QUEUE_OVERFLOW), 0));
+    exchange->socket.state = PAGI_SOCKET_CLOSING;
+    (void)peregrine_close_websocket(exchange->base.worker->engine, exchange->base.ticket,
+                                    PAGI_CLOSE_TRY_AGAIN, reason, sizeof(reason) - 1);
+    px_worker_queued(aTHX_ exchange->base.worker);
+}
+
 static const pagi_send_event websocket_sends[] = {
     PAGI_SEND("websocket.send", send_message),
     PAGI_SEND("websocket.accept", send_accept),
     PAGI_SEND("websocket.close", send_close),
     PAGI_SEND("websocket.keepalive", send_keepalive),
+    PAGI_SEND("topic.subscribe", send_topic_subscribe),
+    PAGI_SEND("topic.unsubscribe", send_topic_unsubscribe),
     PAGI_SEND("websocket.http.response.start", send_denial_start),
     PAGI_SEND("websocket.http.response.body", send_denial_body),
     {NULL, 0, NULL},
@@ -508,4 +551,7 @@ const pagi_kind pagi_websocket_kind = {
     .body = websocket_message,
     .closed = websocket_closed,
     .returned = websocket_returned,
+    .entry = websocket_entry,
+    .reset = websocket_reset,
+    .behind = websocket_behind,
 };

@@ -40,7 +40,7 @@ pub const Hub = struct {
         const self = try gpa.create(Hub);
         errdefer gpa.destroy(self);
         self.* = .{
-            .broker = .init(gpa),
+            .broker = .init(gpa, io.randomSeed() orelse io.micros() ^ @intFromPtr(self)),
             .join_socket = join_socket,
             .lock = lock,
             .wakeup = io.Wakeup.init() catch return error.NoDescriptors,
@@ -73,6 +73,9 @@ pub const Hub = struct {
         while (!self.stops.load(.acquire)) self.round() catch self.wakeup.wait(stand_by_ms);
     }
 
+    /// Milliseconds after which old entries of topics go, where nothing else happens.
+    const tick_ms = 1000;
+
     fn round(self: *Hub) !void {
         self.polls.clearRetainingCapacity();
         try self.polls.append(gpa, .read(self.wakeup.fd()));
@@ -81,8 +84,9 @@ pub const Hub = struct {
             const wants = socket >= 0 and self.broker.output(@intCast(index)).len > 0;
             try self.polls.append(gpa, if (wants) .readOrWrite(socket) else .read(socket));
         }
-        polling.wait(self.polls.items, -1);
+        polling.wait(self.polls.items, tick_ms);
         self.wakeup.clear();
+        self.broker.tick(io.micros() / 1000);
         for (self.polls.items[2..], 0..) |*poll, index| {
             if (poll.isReadable()) self.receive(@intCast(index));
         }

@@ -86,8 +86,14 @@ pub const Node = struct {
             Way.add => inner.change(.add, name, extra, at),
             Way.discard => inner.change(.discard, name, extra, at),
             Way.flush => inner.flush(at),
+            Way.append => inner.append(name, bytes, at),
+            Way.look => inner.look(name, at),
             else => return -Result.name,
         };
+        return node.numberOf(asked);
+    }
+
+    fn numberOf(node: *Node, asked: hub.Node.Asked) i64 {
         const number = asked catch |err| return switch (err) {
             error.Gone => -Result.gone,
             error.Unavailable => -Result.unavailable,
@@ -98,6 +104,11 @@ pub const Node = struct {
         return number;
     }
 };
+
+/// Writes the text of a position; answers its length.
+fn write(place: hub.position.Position, out: *types.NodePosition) u32 {
+    return @intCast(place.print(out[0..hub.position.Position.text_bytes_max]).len);
+}
 
 pub export fn peregrine_node_new(made: *?*Node) callconv(.c) c_int {
     const node = gpa.create(Node) catch return Code.memory;
@@ -140,21 +151,27 @@ pub export fn peregrine_node_poll(node: *Node) callconv(.c) u32 {
 pub export fn peregrine_node_next(node: *Node, given: *sized.Header) callconv(.c) c_int {
     if (node.isForeign()) return 0;
     const event = node.inner.next() orelse return 0;
-    sized.write(types.NodeEvent, given, switch (event) {
-        .reply => |reply| .{
-            .size = given.size,
-            .number = reply.number,
-            .result = resultOf(reply.code),
+    var told: types.NodeEvent = .{ .size = given.size };
+    switch (event) {
+        .reply => |reply| {
+            told.number = reply.number;
+            told.result = resultOf(reply.code);
+            if (reply.place) |place| told.position_len = write(place, &told.position);
         },
-        .mail => |mail| .{ .size = given.size, .mailbox = mail.mailbox, .user = mail.user },
-    });
+        .mail, .readable => |about| {
+            told.mailbox = about.mailbox;
+            told.user = about.user;
+            told.readable = @intFromBool(event == .readable);
+        },
+    }
+    sized.write(types.NodeEvent, given, told);
     return 1;
 }
 
 fn resultOf(code: wire.Code) u32 {
     return switch (code) {
         .ok => Result.ok,
-        .gone => Result.gone,
+        .gone, .ended => Result.gone,
         .full => Result.full,
         .too_many => Result.too_many,
         .unavailable, .flushed => Result.unavailable,
@@ -221,4 +238,75 @@ pub export fn peregrine_node_request(node: *Node, given: *const sized.Header) ca
     if (asked.extra_len > hub.limits.exclude_bytes_max) return -Result.too_large;
     if (asked.bytes_len > hub.limits.message_bytes_max) return -Result.too_large;
     return node.ask(asked.request, asked.mailbox, name, extra, asked.bytes[0..asked.bytes_len]);
+}
+
+pub export fn peregrine_node_follow(node: *Node, given: *const sized.Header) callconv(.c) i64 {
+    const wish = sized.read(types.NodeFollowAsk, given);
+    const as = types.NodeAs;
+    if (node.isForeign()) return -Result.unavailable;
+    const name = wish.name[0..wish.name_len];
+    if (!wire.isName(name)) return -Result.name;
+    const since = wish.since[0..wish.since_len];
+    return node.numberOf(node.inner.follow(wish.mailbox, name, .{
+        .as = switch (wish.as) {
+            as.as_text => .text,
+            as.as_binary => .binary,
+            as.as_events => .events,
+            else => return -Result.name,
+        },
+        .since = if (since.len == 0) .now else hub.position.Since.parse(since) catch nowhere,
+        .behind = if (wish.cuts != 0) .cut else .skip,
+    }, Node.now()));
+}
+
+/// In place of a position that is none, because clients make them: no history has this one.
+const nowhere: hub.position.Since = .{ .after = .{
+    .epoch = 0,
+    .mark = .{ .offset = std.math.maxInt(u64), .check = 0 },
+} };
+
+pub export fn peregrine_node_unfollow(
+    node: *Node,
+    mailbox: u64,
+    name: [*]const u8,
+    len: usize,
+) callconv(.c) void {
+    if (node.isForeign()) return;
+    node.inner.unfollow(mailbox, name[0..len]);
+    node.send();
+}
+
+pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Header) callconv(.c) c_int {
+    const kind = types.NodeRead;
+    if (node.isForeign()) return kind.nothing;
+    // For want of memory the reader hears of the next entry.
+    const found = node.inner.read(mailbox) catch return kind.nothing;
+    var told: types.NodeReading = .{ .size = given.size };
+    switch (found) {
+        .nothing => return kind.nothing,
+        .cut => {
+            node.send();
+            return kind.cut;
+        },
+        .bytes => |bytes| {
+            told.as = switch (bytes.as) {
+                .text => types.NodeAs.as_text,
+                .binary => types.NodeAs.as_binary,
+                .events => types.NodeAs.as_events,
+            };
+            told.bytes = bytes.bytes.ptr;
+            told.len = bytes.bytes.len;
+        },
+        .reset => |reset| {
+            told.topic = reset.topic.ptr;
+            told.topic_len = reset.topic.len;
+            told.position_len = write(reset.position, &told.position);
+        },
+    }
+    sized.write(types.NodeReading, given, told);
+    return if (found == .reset) kind.reset else kind.bytes;
+}
+
+pub export fn peregrine_node_sent(node: *Node, mailbox: u64, count: usize) callconv(.c) void {
+    if (!node.isForeign()) node.inner.noteRead(mailbox, count);
 }

@@ -290,6 +290,23 @@ pub const NodeRequest = struct {
     pub const add = 4;
     pub const discard = 5;
     pub const flush = 6;
+    pub const append = 7;
+    pub const look = 8;
+};
+
+/// What `peregrine_node_read` has found.
+pub const NodeRead = struct {
+    pub const nothing = 0;
+    pub const bytes = 1;
+    pub const reset = 2;
+    pub const cut = 3;
+};
+
+/// `NodeFollowAsk.as`.
+pub const NodeAs = struct {
+    pub const as_text = 0;
+    pub const as_binary = 1;
+    pub const as_events = 2;
 };
 
 /// What became of a request to the hub.
@@ -304,13 +321,43 @@ pub const NodeResult = struct {
     pub const too_large = 7;
 };
 
-/// `peregrine_node_event`: the reply of a request, or mail where `mailbox` is not 0.
+/// `peregrine_node_event`: the reply of a request, or mail where `mailbox` is not 0, or entries of topics.
 pub const NodeEvent = extern struct {
     size: u32,
     number: u32 = 0,
     result: u32 = 0,
     mailbox: u64 = 0,
     user: u64 = 0,
+    readable: u32 = 0,
+    position_len: u32 = 0,
+    position: NodePosition = undefined,
+};
+
+/// The text of a place in a topic.
+pub const NodePosition = [48]u8;
+
+/// `peregrine_node_follow`'s argument.
+pub const NodeFollowAsk = extern struct {
+    size: u32,
+    as: u32 = 0,
+    cuts: u32 = 0,
+    mailbox: u64 = 0,
+    name: [*]const u8 = "",
+    name_len: usize = 0,
+    since: [*]const u8 = "",
+    since_len: usize = 0,
+};
+
+/// `peregrine_node_reading`.
+pub const NodeReading = extern struct {
+    size: u32,
+    as: u32 = 0,
+    bytes: ?[*]const u8 = null,
+    len: usize = 0,
+    topic: ?[*]const u8 = null,
+    topic_len: usize = 0,
+    position_len: u32 = 0,
+    position: NodePosition = undefined,
 };
 
 /// `peregrine_node_message`.

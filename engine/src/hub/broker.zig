@@ -1,10 +1,13 @@
 //! The hub's state machine: which nodes there are, which topics each of them wants, and what is to be sent to
-//! them. All that is published to a topic passes here in one order, which is the order at every node.
+//! them. All that is published to a topic passes here in one order, which is the order at every node. Topics
+//! with history are those of topics.zig.
 //! Does not know: sockets, processes, and what lies in a message.
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
+const Position = @import("position.zig").Position;
 const wire = @import("wire.zig");
+const Topics = @import("topics.zig").Topics;
 const Channel = wire.Channel;
 const Frame = wire.Frame;
 
@@ -47,9 +50,11 @@ pub const Broker = struct {
     groups: std.StringHashMapUnmanaged(Group) = .empty,
     /// Bytes that wait for all nodes.
     waiting: usize = 0,
+    topics: Topics,
 
-    pub fn init(gpa: std.mem.Allocator) Broker {
-        return .{ .gpa = gpa };
+    /// `seed`: drawn at random.
+    pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
+        return .{ .gpa = gpa, .topics = .init(gpa, seed) };
     }
 
     pub fn deinit(broker: *Broker) void {
@@ -65,6 +70,7 @@ pub const Broker = struct {
             entry.value_ptr.nodes.deinit(broker.gpa);
         }
         broker.groups.deinit(broker.gpa);
+        broker.topics.deinit();
         broker.* = undefined;
     }
 
@@ -96,8 +102,17 @@ pub const Broker = struct {
         return broker.nodes.items[index].state == .cut;
     }
 
+    /// Time passes.
+    pub fn tick(broker: *Broker, now_ms: u64) void {
+        broker.topics.tick(now_ms);
+    }
+
     /// The bytes for a node that have not gone yet.
-    pub fn output(broker: *const Broker, index: Index) []const u8 {
+    pub fn output(broker: *Broker, index: Index) []const u8 {
+        while (broker.nodes.items[index].waiting() < limits.follow_bytes_max and !broker.isCut(index)) {
+            const frame = broker.topics.next(index) orelse break;
+            broker.say(index, &frame);
+        }
         const node = &broker.nodes.items[index];
         return node.output.items[node.sent..];
     }
@@ -147,6 +162,10 @@ pub const Broker = struct {
             .discard => try broker.ask(index, id, frame, .leave),
             .flush => try broker.flush(index, frame.number),
             .sync => try broker.answer(index, frame.number, .ok),
+            .append => broker.place(index, frame.number, broker.append(frame)),
+            .look => broker.place(index, frame.number, broker.look(frame)),
+            .follow => try broker.follow(index, frame),
+            .unfollow => broker.topics.unfollow(index, frame.name),
             .answer => if (broker.by_id.get(frame.node)) |asker| {
                 try broker.answer(asker, frame.number, frame.code);
             },
@@ -166,6 +185,44 @@ pub const Broker = struct {
     fn answer(broker: *Broker, index: Index, number: u32, code: wire.Code) !void {
         if (number != 0) broker.say(index, &.{ .kind = .done, .number = number, .code = code });
     }
+
+    // ---- Topics with history
+
+    const Placed = error{ OutOfMemory, TooMany, TooLong, Malformed }!Position;
+
+    fn append(broker: *Broker, frame: *const Frame) Placed {
+        // An entry without bytes would have no frame in some variants.
+        if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
+        return broker.topics.append(frame.name, frame.payload);
+    }
+
+    fn look(broker: *Broker, frame: *const Frame) Placed {
+        if (!wire.isName(frame.name)) return error.Malformed;
+        return broker.topics.look(frame.name);
+    }
+
+    /// Answers a request for a place.
+    fn place(broker: *Broker, index: Index, number: u32, made: Placed) void {
+        var extra: [wire.place_bytes]u8 = undefined;
+        const position = made catch |err| return switch (err) {
+            error.Malformed => broker.cut(index),
+            error.OutOfMemory, error.TooMany, error.TooLong => broker.say(index, &.{
+                .kind = .done,
+                .number = number,
+                .code = .too_many,
+            }),
+        };
+        wire.writePlace(position, &extra);
+        broker.say(index, &.{ .kind = .done, .number = number, .extra = &extra });
+    }
+
+    fn follow(broker: *Broker, index: Index, frame: *const Frame) !void {
+        if (!wire.isName(frame.name)) return error.Malformed;
+        const has = if (frame.extra.len == 0) null else try wire.readPlace(frame.extra);
+        try broker.topics.follow(index, frame.name, frame.node, has);
+    }
+
+    // ---- Channels
 
     fn subscribe(broker: *Broker, index: Index, name: []const u8) !wire.Code {
         if (!wire.isName(name)) return error.Malformed;
@@ -310,6 +367,7 @@ pub const Broker = struct {
         node.output.clearAndFree(broker.gpa);
         node.sent = 0;
         if (node.topics > 0) broker.leaveAll(index);
+        broker.topics.leaveAll(index);
     }
 
     fn leaveAll(broker: *Broker, index: Index) void {

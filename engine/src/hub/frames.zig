@@ -20,6 +20,8 @@ pub const Variant = union(enum) {
     event,
     /// Like `event`, each in a chunk of HTTP/1.
     event_chunk,
+    /// The content of a WebSocket's message, which others frame.
+    content: protocol.websocket.Kind,
 
     pub const Deflated = struct {
         kind: protocol.websocket.Kind,
@@ -79,8 +81,8 @@ pub const Frames = struct {
 
 /// Makes frames. It may be shared by all topics of a thread.
 pub const Framer = struct {
-    /// Compresses with a window of 15 bits, without context takeover.
-    deflater: *Deflater,
+    /// Compresses with a window of 15 bits, without context takeover; null: no variant is compressed.
+    deflater: ?*Deflater,
     /// Shorter messages are not compressed.
     deflate_bytes_min: u32,
 
@@ -104,6 +106,7 @@ pub const Framer = struct {
                 .deflated => |how| framer.deflated(&out, how, bytes),
                 .event => event(&out.writer, epoch, segment.mark(offset), bytes),
                 .event_chunk => eventChunk(&out.writer, epoch, segment.mark(offset), bytes),
+                .content => |kind| content(&out.writer, kind, bytes),
             };
             written catch return error.OutOfMemory;
             end.* = @intCast(out.written().len);
@@ -124,13 +127,14 @@ pub const Framer = struct {
         if (bytes.len < framer.deflate_bytes_min or !isSendable(how.kind, bytes)) {
             return message(writer, how.kind, bytes);
         }
-        assert(!framer.deflater.takeover);
-        framer.deflater.limitWindow(how.window_bits);
+        const deflater = framer.deflater.?;
+        assert(!deflater.takeover);
+        deflater.limitWindow(how.window_bits);
         const room = frame.header_bytes_max + Deflater.outputBytesMax(bytes.len);
         const space = try writer.writableSliceGreedy(room);
         // The header has the length, and is written last.
         const body = space[frame.header_bytes_max..];
-        const len = framer.deflater.deflate(bytes, true, body);
+        const len = deflater.deflate(bytes, true, body);
         if (len >= bytes.len) return message(writer, how.kind, bytes);
         var head: [frame.header_bytes_max]u8 = undefined;
         const head_len = frame.encode(header(how.kind, len, true), &head);
@@ -174,6 +178,15 @@ fn message(
     const head_len = frame.encode(header(kind, std.fmt.count("{f}", .{replaced}), false), &head);
     try writer.writeAll(head[0..head_len]);
     try writer.print("{f}", .{replaced});
+}
+
+fn content(
+    writer: *std.Io.Writer,
+    kind: protocol.websocket.Kind,
+    bytes: []const u8,
+) std.Io.Writer.Error!void {
+    if (isSendable(kind, bytes)) return writer.writeAll(bytes);
+    return writer.print("{f}", .{std.unicode.fmtUtf8(bytes)});
 }
 
 fn event(

@@ -14,6 +14,8 @@ pub const limits = @import("limits.zig");
 pub const wire = @import("wire.zig");
 pub const Broker = @import("broker.zig").Broker;
 pub const Node = @import("node.zig").Node;
+pub const readers = @import("readers.zig");
+pub const Topics = @import("topics.zig").Topics;
 /// Redis, or Valkey.
 pub const redis = struct {
     pub const Url = @import("redis/url.zig").Url;
@@ -34,6 +36,7 @@ test {
     _ = @import("broker.zig");
     _ = @import("node.zig");
     _ = @import("wire.zig");
+    _ = @import("topics_test.zig");
     _ = @import("simulation_test.zig");
     _ = @import("redis/keys.zig");
     _ = @import("redis/simulation_test.zig");

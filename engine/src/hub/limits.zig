@@ -30,3 +30,13 @@ pub const hub_bytes_max = 256 << 20;
 pub const nodes_max = 2200;
 /// Topics that one node subscribes to.
 pub const node_topics_max = 1_000_000;
+/// Topics with history in one hub.
+pub const history_topics_max = 100_000;
+/// Bytes of the entries of all topics in one hub, with what each entry costs beside. Each node that reads a
+/// topic has a copy of its history.
+pub const histories_bytes_max = 64 << 20;
+/// Bytes that wait for a node, beyond which entries of topics wait in their histories: a node that reads
+/// slowly costs no memory for them.
+pub const follow_bytes_max = 128 << 10;
+/// Topics that one connection reads. A turn looks at each.
+pub const mailbox_readers_max = 32;

@@ -212,6 +212,27 @@ pub const Log = struct {
         return .appended;
     }
 
+    /// Adds the next entry of a history that is trusted: a hub's, which has checked it. False: it is not the
+    /// next one.
+    pub fn follow(
+        log: *Log,
+        at: Position,
+        time_ms: u64,
+        bytes: []const u8,
+    ) error{ OutOfMemory, TooLong }!bool {
+        if (at.epoch != log.epoch or at.mark.offset != log.tip.offset + 1) return false;
+        try log.add(at.mark, time_ms, bytes);
+        return true;
+    }
+
+    /// Lets go of all entries.
+    pub fn clear(log: *Log) void {
+        while (log.segments.len > 0) log.dropFirst();
+        log.bytes = 0;
+        log.base = log.tip;
+        log.invariants();
+    }
+
     /// The history begins anew: all readers get a reset.
     pub fn restart(log: *Log, epoch: position.Epoch, mark: Mark) void {
         while (log.segments.len > 0) log.dropFirst();
@@ -231,7 +252,7 @@ pub const Log = struct {
     }
 
     /// The segment that a kept entry is in.
-    fn segmentOf(log: *const Log, offset: u64) *Segment {
+    pub fn segmentOf(log: *const Log, offset: u64) *Segment {
         assert(offset > log.base.offset and offset <= log.tip.offset);
         var low: usize = 0;
         var high = log.segments.len;
@@ -425,6 +446,12 @@ pub const Log = struct {
         assert(count <= hold.end - hold.at);
         hold.at += @intCast(count);
         if (hold.at == hold.end) log.release(cursor);
+    }
+
+    /// Where the frame ends that the reader's next bytes begin with.
+    pub fn frameEnd(cursor: *const Cursor) usize {
+        const hold = cursor.hold.?;
+        return hold.frames.ends[hold.frames.entriesBefore(hold.at)] - hold.at;
     }
 
     /// The reader lets go of its segment: entries whose frames it has sent are behind it.

@@ -1,6 +1,6 @@
-//! A node of the hub: the mailboxes of the channels here, the topics that they subscribe to, and requests to
-//! the hub that wait for their answers.
-//! Does not know: sockets, clocks, and what lies in a message.
+//! A node of the hub: the mailboxes of the channels here, the topics that they subscribe to, readers of
+//! topics with history (readers.zig), and requests to the hub that wait for their answers. Does not know:
+//! sockets, clocks, and what lies in a message.
 //!
 //! A message waits here until its channel asks for it. A hub that is lost takes along what is under way:
 //! requests end as `unavailable` if it cannot have heard of them, as `unknown` otherwise; subscriptions are
@@ -9,16 +9,23 @@ const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
 const wire = @import("wire.zig");
+const readers_file = @import("readers.zig");
+const Position = @import("position.zig").Position;
+const Readers = readers_file.Readers;
 const Channel = wire.Channel;
 const Code = wire.Code;
 const Frame = wire.Frame;
 
 /// What the node's owner is told.
 pub const Event = union(enum) {
-    /// A request is over.
-    reply: struct { number: u32, code: Code },
+    /// A request is over. `place`: in a topic with history.
+    reply: struct { number: u32, code: Code, place: ?Position = null },
     /// A message has come for a mailbox whose owner had found none: `user` of `open`.
-    mail: struct { mailbox: u64, user: u64 },
+    mail: About,
+    /// There is something to `read` for a connection that had found nothing.
+    readable: About,
+
+    pub const About = struct { mailbox: u64, user: u64 };
 };
 
 /// A message, once in memory for all mailboxes that it waits in.
@@ -61,6 +68,8 @@ const Request = struct {
     subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
     /// Another node's, which is to be answered.
     origin: ?struct { node: u64, number: u32 } = null,
+    /// The connection that waits to read a topic with history.
+    reads: ?u64 = null,
 
     const never = std.math.maxInt(u64);
 };
@@ -87,6 +96,8 @@ pub const Node = struct {
     /// Bytes of all messages that wait.
     bytes: usize = 0,
     swept_ms: u64 = 0,
+    readers: Readers,
+    trimmed_ms: u64 = 0,
 
     const State = enum {
         /// No hub was met yet: requests wait for the first one.
@@ -102,7 +113,7 @@ pub const Node = struct {
 
     /// `id`: of no other node, ever.
     pub fn init(gpa: std.mem.Allocator, id: u64) Node {
-        return .{ .gpa = gpa, .id = id };
+        return .{ .gpa = gpa, .id = id, .readers = .init(gpa, .of(&.{})) };
     }
 
     pub fn deinit(node: *Node) void {
@@ -114,6 +125,7 @@ pub const Node = struct {
         }
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| node.freeTopic(topic.*);
+        node.readers.deinit();
         node.mailboxes.deinit(gpa);
         node.free.deinit(gpa);
         node.topics.deinit(gpa);
@@ -154,6 +166,7 @@ pub const Node = struct {
         const mailbox = node.find(id) orelse return;
         node.empty(mailbox);
         while (mailbox.topics.getLastOrNull()) |topic| node.leave(mailbox, topic);
+        while (node.readers.any(id)) |name| node.endReading(id, name, .gone);
         mailbox.messages.deinit(node.gpa);
         mailbox.topics.deinit(node.gpa);
         mailbox.* = .{};
@@ -375,6 +388,95 @@ pub const Node = struct {
         return node.request(.{ .kind = .flush }, now_ms);
     }
 
+    // ---- Topics with history
+
+    /// A new entry. The reply tells its place.
+    pub fn append(node: *Node, name: []const u8, bytes: []const u8, now_ms: u64) Asked {
+        return node.request(.{ .kind = .append, .name = name, .payload = bytes }, now_ms);
+    }
+
+    /// Asks for the place of a topic's newest entry.
+    pub fn look(node: *Node, name: []const u8, now_ms: u64) Asked {
+        return node.request(.{ .kind = .look, .name = name }, now_ms);
+    }
+
+    /// From the reply on, which tells the place where it begins, a connection reads a topic.
+    pub fn follow(node: *Node, id: u64, name: []const u8, wish: readers_file.Wish, now_ms: u64) Asked {
+        defer node.invariants();
+        if (node.find(id) == null) return error.Gone;
+        node.endReading(id, name, .ended);
+        const number = try node.enter(.{ .asked_ms = now_ms, .reads = id });
+        errdefer _ = node.requests.swapRemove(number);
+        switch (try node.readers.add(id, name, wish, number)) {
+            .follow => |of| node.say(&.{ .kind = .follow, .node = of, .name = name }) catch |err| {
+                _ = node.readers.remove(id, name);
+                return err;
+            },
+            .waits => {},
+            .settled => |what| node.settled(what),
+        }
+        return number;
+    }
+
+    /// Takes effect at once.
+    pub fn unfollow(node: *Node, id: u64, name: []const u8) void {
+        defer node.invariants();
+        node.endReading(id, name, .ended);
+    }
+
+    fn endReading(node: *Node, id: u64, name: []const u8, code: Code) void {
+        var buffer: [limits.name_bytes_max]u8 = undefined;
+        // The name may be the reader's own.
+        const own = std.fmt.bufPrint(&buffer, "{s}", .{name}) catch return;
+        const removed = node.readers.remove(id, own) orelse return;
+        if (removed.unfollow) node.say(&.{ .kind = .unfollow, .name = own }) catch node.lose();
+        if (removed.number != 0) node.finish(removed.number, code, null);
+    }
+
+    fn settled(node: *Node, what: readers_file.Settled) void {
+        node.finish(what.number, .ok, what.position);
+        const user = node.find(what.mailbox).?.user;
+        // For want of memory it hears of the next entry.
+        node.events.append(node.gpa, .{ .readable = .{ .mailbox = what.mailbox, .user = user } }) catch {};
+    }
+
+    /// What a connection is sent next; `nothing` leads to a `readable` event later.
+    pub fn read(node: *Node, id: u64) error{OutOfMemory}!readers_file.Read {
+        const found = try node.readers.read(id);
+        if (found == .cut) while (node.readers.any(id)) |name| node.endReading(id, name, .ended);
+        return found;
+    }
+
+    pub fn noteRead(node: *Node, id: u64, count: usize) void {
+        node.readers.sent(id, count);
+    }
+
+    /// Connections that wait for the topic are told.
+    fn wakeReaders(node: *Node, topic: anytype) !void {
+        var waiting: Readers.Waiting = .{ .readers = &node.readers, .topic = topic };
+        try node.events.ensureUnusedCapacity(node.gpa, topic.readers.items.len);
+        while (waiting.next()) |id| {
+            const user = node.find(id).?.user;
+            node.events.appendAssumeCapacity(.{ .readable = .{ .mailbox = id, .user = user } });
+        }
+    }
+
+    fn topicIsLive(node: *Node, frame: *const Frame) !void {
+        const topic = try node.readers.goesLive(frame.name, frame.node) orelse return;
+        while (Readers.nextSettled(topic)) |what| node.settled(what);
+        try node.wakeReaders(topic);
+    }
+
+    fn entry(node: *Node, frame: *const Frame, now_ms: u64) !void {
+        const at = try wire.readPlace(frame.extra);
+        const time_ms = now_ms -| frame.number;
+        const taken = try node.readers.entry(frame.name, frame.node, at, time_ms, frame.payload);
+        const topic = taken orelse return;
+        try node.wakeReaders(topic);
+    }
+
+    // ---- Requests of all kinds
+
     fn request(node: *Node, frame: Frame, now_ms: u64) Asked {
         defer node.invariants();
         if (node.state == .lost or node.state == .greeting_again) return error.Unavailable;
@@ -413,7 +515,7 @@ pub const Node = struct {
     }
 
     /// Ends a request. A subscription that was not made is none.
-    fn finish(node: *Node, number: u32, code: Code) void {
+    fn finish(node: *Node, number: u32, code: Code, place: ?Position) void {
         const found = node.requests.fetchSwapRemove(number) orelse return;
         const what = found.value;
         if (code != .ok) if (what.subscribes) |subscribed| {
@@ -421,7 +523,9 @@ pub const Node = struct {
         };
         if (what.origin) |origin| {
             node.answer(origin.node, origin.number, code) catch {};
-        } else node.events.append(node.gpa, .{ .reply = .{ .number = number, .code = code } }) catch {};
+        } else node.events.append(node.gpa, .{
+            .reply = .{ .number = number, .code = code, .place = place },
+        }) catch {};
     }
 
     // ---- The hub
@@ -450,6 +554,7 @@ pub const Node = struct {
         defer node.invariants();
         if (node.state == .lost) return;
         node.state = .lost;
+        node.readers.lose();
         node.reader.deinit(node.gpa);
         node.output.clearAndFree(node.gpa);
         node.sent = 0;
@@ -460,9 +565,10 @@ pub const Node = struct {
             const found = node.requests.values()[at];
             const number = node.requests.keys()[at];
             if (found.origin != null) {
-                node.finish(number, .unknown);
-            } else if (found.subscribes == null) {
-                node.finish(number, if (found.sent_at <= node.sent_total) .unknown else .unavailable);
+                node.finish(number, .unknown, null);
+            } else if (found.subscribes == null and found.reads == null) {
+                const code: Code = if (found.sent_at <= node.sent_total) .unknown else .unavailable;
+                node.finish(number, code, null);
             } else node.requests.values()[at].sent_at = Request.never;
         }
     }
@@ -511,7 +617,10 @@ pub const Node = struct {
     fn handle(node: *Node, frame: *const Frame, now_ms: u64) !void {
         if (!node.isMet()) return node.meet(frame);
         switch (frame.kind) {
-            .done => node.finish(frame.number, frame.code),
+            .done => {
+                const place = if (frame.extra.len == 0) null else try wire.readPlace(frame.extra);
+                node.finish(frame.number, frame.code, place);
+            },
             .publication => try node.publication(frame, now_ms),
             .mail => try node.answer(frame.node, frame.number, try node.mail(frame, now_ms)),
             .join => try node.foreignJoin(frame, now_ms),
@@ -520,6 +629,9 @@ pub const Node = struct {
                 try node.answer(frame.node, frame.number, .ok);
             },
             .flushed => node.flushAll(),
+            .begins => node.readers.begins(frame.name, frame.node, try wire.readPlace(frame.extra)),
+            .entry => try node.entry(frame, now_ms),
+            .live => try node.topicIsLive(frame),
             else => return error.Malformed,
         }
     }
@@ -531,7 +643,19 @@ pub const Node = struct {
         if (!again) return;
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| try node.say(&.{ .kind = .subscribe, .name = topic.*.name });
+        var extra: [wire.place_bytes]u8 = undefined;
+        var follows = node.readers.follows();
+        while (follows.next()) |wanted| {
+            if (wanted.has) |place| wire.writePlace(place, &extra);
+            try node.say(&.{
+                .kind = .follow,
+                .node = wanted.number,
+                .name = wanted.name,
+                .extra = if (wanted.has == null) "" else &extra,
+            });
+        }
         for (node.requests.keys(), node.requests.values()) |number, *what| {
+            if (what.reads != null) continue;
             try node.say(&.{ .kind = .sync, .number = number });
             what.sent_at = node.sent_total + node.waitingBytes();
         }
@@ -602,7 +726,7 @@ pub const Node = struct {
         while (at > 0) {
             at -= 1;
             if (at < node.requests.count() and node.requests.values()[at].subscribes != null) {
-                node.finish(node.requests.keys()[at], .flushed);
+                node.finish(node.requests.keys()[at], .flushed, null);
             }
         }
         for (node.mailboxes.items) |*mailbox| {
@@ -628,21 +752,35 @@ pub const Node = struct {
             const what = node.requests.values()[at];
             if (now_ms < what.asked_ms + limits.request_ms) continue;
             const number = node.requests.keys()[at];
+            if (what.reads) |id| {
+                node.giveUpReading(id, number);
+                continue;
+            }
             const is_sent = what.sent_at <= node.sent_total;
             if (!is_sent and what.subscribes == null) lost = true;
-            node.finish(number, if (is_sent and what.subscribes == null) .unknown else .unavailable);
+            node.finish(number, if (is_sent and what.subscribes == null) .unknown else .unavailable, null);
         }
         if (lost) node.lose();
         if (node.bytes > 0 and now_ms -% node.swept_ms >= sweep_ms) {
             node.swept_ms = now_ms;
             for (node.mailboxes.items) |*mailbox| node.expire(mailbox, now_ms);
         }
+        if (now_ms -% node.trimmed_ms >= sweep_ms) {
+            node.trimmed_ms = now_ms;
+            node.readers.tick(now_ms);
+        }
         return lost;
+    }
+
+    /// The hub has told nothing of the topic for too long.
+    fn giveUpReading(node: *Node, id: u64, number: u32) void {
+        const name = node.readers.waitingFor(id, number).?;
+        node.endReading(id, name, .unavailable);
     }
 
     /// Whether there is anything that `tick` may end.
     pub fn hasDeadlines(node: *const Node) bool {
-        return node.requests.count() > 0 or node.bytes > 0;
+        return node.requests.count() > 0 or node.bytes > 0 or node.readers.hasDeadlines();
     }
 
     /// What has happened, in order.
@@ -653,6 +791,7 @@ pub const Node = struct {
             switch (event) {
                 .reply => return event,
                 .mail => |about| if (node.find(about.mailbox) != null) return event,
+                .readable => |about| if (node.find(about.mailbox) != null) return event,
             }
         }
         node.events.clearRetainingCapacity();
@@ -683,6 +822,9 @@ pub const Node = struct {
         }
         assert(memberships == 0);
         assert(node.requests.count() <= limits.requests_max);
+        for (node.requests.keys(), node.requests.values()) |number, *what| if (what.reads) |id| {
+            assert(node.readers.waitingFor(id, number) != null);
+        };
         assert((node.state != .lost) or node.output.items.len == 0);
     }
 

@@ -31,7 +31,7 @@ const World = struct {
 
     fn init(losses: bool) World {
         const gpa = testing.allocator;
-        var world: World = .{ .broker = .init(gpa), .nodes = undefined, .losses = losses };
+        var world: World = .{ .broker = .init(gpa, 1), .nodes = undefined, .losses = losses };
         for (&world.nodes, 0..) |*node, i| node.* = .init(gpa, 100 + i);
         return world;
     }
@@ -167,7 +167,7 @@ const World = struct {
                 try testing.expect(world.open_requests.remove(key));
                 if (!world.losses) try testing.expectEqual(wire.Code.ok, reply.code);
             },
-            .mail => {},
+            .mail, .readable => {},
         };
     }
 
@@ -228,7 +228,7 @@ const Pair = struct {
 
     fn init() !Pair {
         var pair: Pair = .{
-            .broker = .init(testing.allocator),
+            .broker = .init(testing.allocator, 1),
             .nodes = .{ .init(testing.allocator, 1), .init(testing.allocator, 2) },
             .connections = undefined,
         };
@@ -261,7 +261,7 @@ const Pair = struct {
         pair.settle(0);
         while (pair.nodes[i].next()) |event| switch (event) {
             .reply => |reply| if (reply.number == number) return reply.code,
-            .mail => {},
+            .mail, .readable => {},
         };
         return error.NoReply;
     }
@@ -366,7 +366,7 @@ test "a request that the hub never answers ends: unavailable if it has not gone,
     try testing.expectError(error.Unavailable, node.publish("t", "1", "", 0));
     try testing.expect(early != 0);
 
-    var broker: Broker = .init(gpa);
+    var broker: Broker = .init(gpa, 1);
     defer broker.deinit();
     const connection = try broker.connect();
     try node.connected();

@@ -9,9 +9,10 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
+const Position = @import("position.zig").Position;
 
 /// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
-pub const version = 1;
+pub const version = 2;
 
 /// The fields that a kind uses besides are named in its comment.
 pub const Kind = enum(u8) {
@@ -35,11 +36,20 @@ pub const Kind = enum(u8) {
     sync,
     /// What became of `mail`, `join` or `leave`: code; their node and number.
     answer,
+    /// A new entry of a topic with history. name: topic; payload; number.
+    append,
+    /// From here on the node takes over a topic's history. name: topic; extra: the place of its newest entry,
+    /// empty if it has none; node: a number of this following, which is in all that is told of it.
+    follow,
+    /// name: topic.
+    unfollow,
+    /// Asks for the place of a topic's newest entry. name: topic; number.
+    look,
 
     // From a hub to a node.
     /// number: version.
     welcome,
-    /// number, code.
+    /// number, code; extra: the place that was made, or asked for.
     done,
     /// name: topic; extra; payload.
     publication,
@@ -49,7 +59,36 @@ pub const Kind = enum(u8) {
     join,
     leave,
     flushed,
+    /// The history that follows has nothing to do with what the node has. name: topic; extra: the place of
+    /// the entry before the first; node: as in `follow`.
+    begins,
+    /// The next entry. name: topic; extra: its place; number: milliseconds that it is old; node; payload.
+    entry,
+    /// The node has all entries. name: topic; node.
+    live,
 };
+
+/// A place in a topic's history, as `extra`.
+pub const place_bytes = 24;
+
+pub fn writePlace(place: Position, out: *[place_bytes]u8) void {
+    std.mem.writeInt(u64, out[0..8], place.epoch, .little);
+    std.mem.writeInt(u64, out[8..16], place.mark.offset, .little);
+    std.mem.writeInt(u64, out[16..24], place.mark.check, .little);
+}
+
+pub fn readPlace(bytes: []const u8) error{Malformed}!Position {
+    if (bytes.len != place_bytes) return error.Malformed;
+    return .{
+        .epoch = std.math.cast(u48, std.mem.readInt(u64, bytes[0..8], .little)) orelse
+            return error.Malformed,
+        .mark = .{
+            .offset = std.mem.readInt(u64, bytes[8..16], .little),
+            .check = std.math.cast(u48, std.mem.readInt(u64, bytes[16..24], .little)) orelse
+                return error.Malformed,
+        },
+    };
+}
 
 /// What became of a request.
 pub const Code = enum(u8) {
@@ -68,6 +107,8 @@ pub const Code = enum(u8) {
     flushed,
     /// The name is that of no channel.
     no_channel,
+    /// The connection has ended, or reads the topic no more.
+    ended,
 };
 
 pub const Frame = struct {

@@ -110,10 +110,12 @@ my %EVENTS = (
     'websocket.keepalive'           => { interval    => \&_seconds, timeout => \&_seconds },
     'websocket.http.response.start' => { status      => \&_status,  headers => \&_headers },
     'websocket.http.response.body'  => { body        => \&_bytes,   more    => \&_flag },
-    'lifespan.startup.complete'     => {},
-    'lifespan.startup.failed'       => { message => \&_text },
-    'lifespan.shutdown.complete'    => {},
-    'lifespan.shutdown.failed'      => { message => \&_text },
+    'topic.subscribe'            => { topic => \&_text, as => \&_text, since => \&_text, behind => \&_text },
+    'topic.unsubscribe'          => { topic => \&_text },
+    'lifespan.startup.complete'  => {},
+    'lifespan.startup.failed'    => { message => \&_text },
+    'lifespan.shutdown.complete' => {},
+    'lifespan.shutdown.failed'   => { message => \&_text },
 );
 
 my %REQUIRED = (
@@ -123,6 +125,8 @@ my %REQUIRED = (
     'sse.keepalive'                 => ['interval'],
     'sse.http.response.start'       => ['status'],
     'websocket.keepalive'           => ['interval'],
+    'topic.subscribe'               => ['topic'],
+    'topic.unsubscribe'             => ['topic'],
     'websocket.http.response.start' => ['status'],
 );
 

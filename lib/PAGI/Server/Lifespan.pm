@@ -66,9 +66,12 @@ sub _channel {
     my $node = $self->{channels} or return;
     ($self->{mailbox}, my $name) = $node->open_mailbox(weakly($self, '_deliver'));
     require PAGI::Server::Channels;
+    require PAGI::Server::Topics;
     return (
         'pagi.channels' => PAGI::Server::Channels->new($node, $self->{mailbox}, $name),
+        'pagi.topics'   => PAGI::Server::Topics->new($node),
         'pagi.channel'  => $name,
+        'pagi.topics'   => PAGI::Server::Topics->new($node),
     );
 }
 

@@ -1,0 +1,443 @@
+//! Readers of topics with history at a node, each of them one connection's, and copies of the histories that
+//! they read. All readers of a topic share its copy; a reader has a place in it.
+//! Does not know: the hub's connection, and requests (node.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+const log_file = @import("log.zig");
+const Log = log_file.Log;
+const frames = @import("frames.zig");
+const position = @import("position.zig");
+const Position = position.Position;
+
+/// How a reader gets entries.
+pub const As = enum {
+    text,
+    binary,
+    /// As messages of an event stream, with positions.
+    events,
+
+    fn variant(as: As) frames.Variant {
+        return switch (as) {
+            .text => .{ .content = .text },
+            .binary => .{ .content = .binary },
+            .events => .event,
+        };
+    }
+};
+
+/// A reader's wishes.
+pub const Wish = struct {
+    as: As,
+    since: position.Since = .now,
+    behind: Behind = .skip,
+
+    /// What follows when it is further behind than the history goes back.
+    pub const Behind = @FieldType(log_file.Want, "behind");
+};
+
+/// What a connection is sent next.
+pub const Read = union(enum) {
+    /// It has all; an event tells when there is more.
+    nothing,
+    /// An entry, or the events of several; until `sent` has been told that all of it went.
+    bytes: struct { as: As, bytes: []const u8 },
+    /// Entries that it has seen may not be those that others have, or it has missed some. It goes on behind
+    /// this position.
+    reset: struct { topic: []const u8, position: Position },
+    /// It is too far behind, and wanted to be cut then. Its reader is gone.
+    cut,
+};
+
+const Topic = struct {
+    name: []const u8,
+    /// Of this following: what the hub tells of an earlier one is not for this topic.
+    number: u64,
+    /// Null: the hub has told nothing of it yet.
+    log: ?Log = null,
+    /// The log has all that this hub has.
+    live: bool = false,
+    readers: std.ArrayList(*Reader) = .empty,
+};
+
+pub const Reader = struct {
+    topic: *Topic,
+    mailbox: u64,
+    wish: Wish,
+    state: union(enum) {
+        /// Until the topic is live; then the request with this number is answered.
+        waits: u32,
+        /// Is to be told of a reset.
+        reset: log_file.Cursor,
+        reads: log_file.Cursor,
+    },
+
+    fn want(reader: *const Reader) log_file.Want {
+        return .{ .variant = reader.wish.as.variant(), .behind = reader.wish.behind };
+    }
+};
+
+/// The readers of one connection.
+const Mailbox = struct {
+    readers: std.ArrayList(*Reader) = .empty,
+    /// It has found nothing, and is to be told of the next entry.
+    wanted: bool = false,
+    /// The reader that has its turn, and keeps it while its bytes are not sent.
+    turn: usize = 0,
+};
+
+/// A reader that was waiting has its place.
+pub const Settled = struct { number: u32, mailbox: u64, position: Position };
+
+pub const Readers = struct {
+    gpa: std.mem.Allocator,
+    bounds: log_file.Limits,
+    /// The newest `Topic.number`.
+    last_number: u64 = 0,
+    topics: std.StringHashMapUnmanaged(*Topic) = .empty,
+    mailboxes: std.AutoHashMapUnmanaged(u64, Mailbox) = .empty,
+
+    pub fn init(gpa: std.mem.Allocator, bounds: log_file.Limits) Readers {
+        return .{ .gpa = gpa, .bounds = bounds };
+    }
+
+    pub fn deinit(readers: *Readers) void {
+        var mailboxes = readers.mailboxes.valueIterator();
+        while (mailboxes.next()) |mailbox| {
+            for (mailbox.readers.items) |reader| _ = readers.drop(reader);
+            mailbox.readers.deinit(readers.gpa);
+        }
+        readers.mailboxes.deinit(readers.gpa);
+        assert(readers.topics.count() == 0);
+        readers.topics.deinit(readers.gpa);
+        readers.* = undefined;
+    }
+
+    pub fn invariants(readers: *const Readers) void {
+        if (!std.debug.runtime_safety or readers.mailboxes.count() > checked_mailboxes_max) return;
+        var count: usize = 0;
+        var mailboxes = readers.mailboxes.iterator();
+        while (mailboxes.next()) |found| {
+            const list = found.value_ptr.readers.items;
+            count += list.len;
+            assert(list.len > 0 and list.len <= limits.mailbox_readers_max);
+            for (list) |reader| assert(reader.mailbox == found.key_ptr.*);
+        }
+        var topics = readers.topics.valueIterator();
+        while (topics.next()) |topic| {
+            assert(topic.*.readers.items.len > 0);
+            assert(!topic.*.live or topic.*.log != null);
+            count -= topic.*.readers.items.len;
+            for (topic.*.readers.items) |reader| assert(reader.state != .waits or !topic.*.live);
+        }
+        assert(count == 0);
+    }
+
+    /// With more mailboxes a look at all of them after each entry would be what the node does.
+    const checked_mailboxes_max = 32;
+
+    fn find(readers: *const Readers, mailbox_id: u64, name: []const u8) ?*Reader {
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return null;
+        for (mailbox.readers.items) |reader| {
+            if (std.mem.eql(u8, reader.topic.name, name)) return reader;
+        }
+        return null;
+    }
+
+    pub const Added = union(enum) {
+        /// The topic was new here: the hub is to be asked for it, with this number.
+        follow: u64,
+        /// The hub has been asked.
+        waits,
+        settled: Settled,
+    };
+
+    /// A reader for a connection. `number`: of the request, which is answered when the reader has its place.
+    pub fn add(
+        readers: *Readers,
+        mailbox_id: u64,
+        name: []const u8,
+        wish: Wish,
+        number: u32,
+    ) error{ OutOfMemory, TooMany }!Added {
+        defer readers.invariants();
+        assert(readers.find(mailbox_id, name) == null);
+        const gpa = readers.gpa;
+        const is_new = !readers.topics.contains(name);
+        const reader = try gpa.create(Reader);
+        errdefer gpa.destroy(reader);
+        const topic = try readers.topicOf(name);
+        errdefer if (is_new) readers.freeTopic(topic);
+        try topic.readers.ensureUnusedCapacity(gpa, 1);
+        const found = try readers.mailboxes.getOrPut(gpa, mailbox_id);
+        if (!found.found_existing) found.value_ptr.* = .{};
+        errdefer if (!found.found_existing) {
+            _ = readers.mailboxes.remove(mailbox_id);
+        };
+        const mailbox = found.value_ptr;
+        if (mailbox.readers.items.len == limits.mailbox_readers_max) return error.TooMany;
+        try mailbox.readers.append(gpa, reader);
+        reader.* = .{ .topic = topic, .mailbox = mailbox_id, .wish = wish, .state = .{ .waits = number } };
+        topic.readers.appendAssumeCapacity(reader);
+        if (is_new) return .{ .follow = topic.number };
+        return if (topic.live) .{ .settled = settle(reader) } else .waits;
+    }
+
+    fn topicOf(readers: *Readers, name: []const u8) !*Topic {
+        if (readers.topics.get(name)) |topic| return topic;
+        if (readers.topics.count() == limits.node_topics_max) return error.TooMany;
+        try readers.topics.ensureUnusedCapacity(readers.gpa, 1);
+        const own = try readers.gpa.dupe(u8, name);
+        errdefer readers.gpa.free(own);
+        const topic = try readers.gpa.create(Topic);
+        readers.last_number += 1;
+        topic.* = .{ .name = own, .number = readers.last_number };
+        readers.topics.putAssumeCapacityNoClobber(own, topic);
+        return topic;
+    }
+
+    fn freeTopic(readers: *Readers, topic: *Topic) void {
+        assert(topic.readers.items.len == 0 and readers.topics.remove(topic.name));
+        if (topic.log) |*log| log.deinit();
+        topic.readers.deinit(readers.gpa);
+        readers.gpa.free(topic.name);
+        readers.gpa.destroy(topic);
+    }
+
+    /// The place of a reader whose topic is live.
+    fn settle(reader: *Reader) Settled {
+        const number = reader.state.waits;
+        const log = &reader.topic.log.?;
+        switch (log.begin(reader.wish.since)) {
+            .current, .behind => |cursor| reader.state = .{ .reads = cursor },
+            .reset => |told| reader.state = .{ .reset = told.cursor },
+        }
+        const at: Position = switch (reader.state) {
+            .waits => unreachable,
+            .reset => log.now(),
+            .reads => |cursor| .{ .epoch = log.epoch, .mark = log.markAt(cursor.offset) },
+        };
+        return .{ .number = number, .mailbox = reader.mailbox, .position = at };
+    }
+
+    /// What `remove` leaves to do.
+    pub const Removed = struct {
+        /// The request that was not answered yet; 0: none.
+        number: u32 = 0,
+        /// The hub is to be told that nobody reads the topic any more.
+        unfollow: bool = false,
+    };
+
+    /// The reader is gone; null: there is none.
+    pub fn remove(readers: *Readers, mailbox_id: u64, name: []const u8) ?Removed {
+        defer readers.invariants();
+        const reader = readers.find(mailbox_id, name) orelse return null;
+        return readers.removeReader(reader);
+    }
+
+    fn removeReader(readers: *Readers, reader: *Reader) Removed {
+        const mailbox = readers.mailboxes.getPtr(reader.mailbox).?;
+        const at = std.mem.findScalar(*Reader, mailbox.readers.items, reader).?;
+        _ = mailbox.readers.orderedRemove(at);
+        mailbox.turn = 0;
+        if (mailbox.readers.items.len == 0) {
+            mailbox.readers.deinit(readers.gpa);
+            assert(readers.mailboxes.remove(reader.mailbox));
+        }
+        const number = switch (reader.state) {
+            .waits => |number| number,
+            .reset, .reads => 0,
+        };
+        return .{ .number = number, .unfollow = readers.drop(reader) };
+    }
+
+    /// True: it was the last one of its topic.
+    fn drop(readers: *Readers, reader: *Reader) bool {
+        const topic = reader.topic;
+        switch (reader.state) {
+            .waits => {},
+            .reset, .reads => |*cursor| topic.log.?.release(cursor),
+        }
+        const at = std.mem.findScalar(*Reader, topic.readers.items, reader).?;
+        _ = topic.readers.swapRemove(at);
+        readers.gpa.destroy(reader);
+        if (topic.readers.items.len > 0) return false;
+        readers.freeTopic(topic);
+        return true;
+    }
+
+    /// The name of a topic that a connection reads; null: it reads none.
+    pub fn any(readers: *const Readers, mailbox_id: u64) ?[]const u8 {
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return null;
+        return mailbox.readers.items[0].topic.name;
+    }
+
+    /// The topic that a connection waits to read, with the request of this number.
+    pub fn waitingFor(readers: *const Readers, mailbox_id: u64, number: u32) ?[]const u8 {
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return null;
+        for (mailbox.readers.items) |reader| switch (reader.state) {
+            .waits => |own| if (own == number) return reader.topic.name,
+            .reset, .reads => {},
+        };
+        return null;
+    }
+
+    // ---- What the hub tells
+
+    /// The connection is gone: readers go on with what is here.
+    pub fn lose(readers: *Readers) void {
+        var topics = readers.topics.valueIterator();
+        while (topics.next()) |topic| topic.*.live = false;
+    }
+
+    pub const Follow = struct { name: []const u8, number: u64, has: ?Position };
+
+    pub const Follows = struct {
+        inner: std.StringHashMapUnmanaged(*Topic).ValueIterator,
+
+        pub fn next(list: *Follows) ?Follow {
+            const topic = (list.inner.next() orelse return null).*;
+            return .{
+                .name = topic.name,
+                .number = topic.number,
+                .has = if (topic.log) |*log| log.now() else null,
+            };
+        }
+    };
+
+    /// What the next hub is to be asked for.
+    pub fn follows(readers: *Readers) Follows {
+        return .{ .inner = readers.topics.valueIterator() };
+    }
+
+    fn followed(readers: *const Readers, name: []const u8, number: u64) ?*Topic {
+        const topic = readers.topics.get(name) orelse return null;
+        return if (topic.number == number) topic else null;
+    }
+
+    pub fn begins(readers: *Readers, name: []const u8, number: u64, before: Position) void {
+        defer readers.invariants();
+        const topic = readers.followed(name, number) orelse return;
+        topic.live = false;
+        if (topic.log) |*log| return log.restart(before.epoch, before.mark);
+        topic.log = .init(readers.gpa, readers.bounds, before.epoch, before.mark);
+    }
+
+    pub fn entry(
+        readers: *Readers,
+        name: []const u8,
+        number: u64,
+        at: Position,
+        time_ms: u64,
+        bytes: []const u8,
+    ) error{ OutOfMemory, TooLong, Malformed }!?*Topic {
+        defer readers.invariants();
+        const topic = readers.followed(name, number) orelse return null;
+        const log = &(topic.log orelse return error.Malformed);
+        return if (try log.follow(at, time_ms, bytes)) topic else error.Malformed;
+    }
+
+    /// The topic is complete. Readers that have waited for it are settled by `nextSettled`.
+    pub fn goesLive(readers: *Readers, name: []const u8, number: u64) error{Malformed}!?*Topic {
+        const topic = readers.followed(name, number) orelse return null;
+        if (topic.log == null) return error.Malformed;
+        topic.live = true;
+        return topic;
+    }
+
+    /// The next reader of a live topic that has waited.
+    pub fn nextSettled(topic: *Topic) ?Settled {
+        assert(topic.live);
+        for (topic.readers.items) |reader| if (reader.state == .waits) return settle(reader);
+        return null;
+    }
+
+    /// Connections that wait for an entry of the topic.
+    pub const Waiting = struct {
+        readers: *Readers,
+        topic: *Topic,
+        at: usize = 0,
+
+        pub fn next(waiting: *Waiting) ?u64 {
+            while (waiting.at < waiting.topic.readers.items.len) {
+                const reader = waiting.topic.readers.items[waiting.at];
+                waiting.at += 1;
+                const mailbox = waiting.readers.mailboxes.getPtr(reader.mailbox).?;
+                if (!mailbox.wanted or reader.state == .waits) continue;
+                mailbox.wanted = false;
+                return reader.mailbox;
+            }
+            return null;
+        }
+    };
+
+    // ---- Reading
+
+    /// What a connection is sent next. It keeps its turn until that is sent.
+    pub fn read(readers: *Readers, mailbox_id: u64) error{OutOfMemory}!Read {
+        defer readers.invariants();
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return .nothing;
+        for (0..mailbox.readers.items.len) |_| {
+            const reader = mailbox.readers.items[mailbox.turn];
+            const found = try readOne(reader);
+            if (found != .nothing) return found;
+            mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
+        }
+        mailbox.wanted = true;
+        return .nothing;
+    }
+
+    const framer: frames.Framer = .{ .deflater = null, .deflate_bytes_min = 0 };
+
+    fn readOne(reader: *Reader) error{OutOfMemory}!Read {
+        const log = &(reader.topic.log orelse return .nothing);
+        switch (reader.state) {
+            .waits => return .nothing,
+            .reset => |cursor| {
+                reader.state = .{ .reads = cursor };
+                const is_kept = cursor.generation == log.generation and cursor.offset >= log.base.offset;
+                const at: Position = if (is_kept)
+                    .{ .epoch = log.epoch, .mark = log.markAt(cursor.offset) }
+                else
+                    log.now();
+                return .{ .reset = .{ .topic = reader.topic.name, .position = at } };
+            },
+            .reads => |*cursor| switch (try log.next(cursor, reader.want(), framer)) {
+                .nothing => return .nothing,
+                .bytes => |bytes| return .{ .bytes = .{
+                    .as = reader.wish.as,
+                    .bytes = switch (reader.wish.as) {
+                        .events => bytes,
+                        .text, .binary => bytes[0..Log.frameEnd(cursor)],
+                    },
+                } },
+                .skipped => return .{ .reset = .{ .topic = reader.topic.name, .position = log.now() } },
+                .reset => |at| return .{ .reset = .{ .topic = reader.topic.name, .position = at } },
+                .cut => return .cut,
+            },
+        }
+    }
+
+    /// What `read` gave was sent, whole.
+    pub fn sent(readers: *Readers, mailbox_id: u64, count: usize) void {
+        defer readers.invariants();
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return;
+        const reader = mailbox.readers.items[mailbox.turn];
+        const log = &reader.topic.log.?;
+        log.sent(&reader.state.reads, count);
+        // Its segment is not held while it waits: the history may go.
+        log.release(&reader.state.reads);
+        mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
+    }
+
+    /// Entries that are too old are forgotten.
+    pub fn tick(readers: *Readers, now_ms: u64) void {
+        var topics = readers.topics.valueIterator();
+        while (topics.next()) |topic| if (topic.*.log) |*log| log.trim(now_ms);
+    }
+
+    /// Whether time may change anything.
+    pub fn hasDeadlines(readers: *const Readers) bool {
+        return readers.topics.count() > 0;
+    }
+};

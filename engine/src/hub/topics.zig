@@ -1,0 +1,315 @@
+//! The topics of a hub: their histories, and the nodes that take them over. A node follows a topic by an
+//! offset, and is told the next entry when it has read those before: entries never queue for a node.
+//! Does not know: connections, and who reads a topic at a node.
+const std = @import("std");
+const assert = std.debug.assert;
+const Config = @import("config.zig").Config;
+const limits = @import("limits.zig");
+const log_file = @import("log.zig");
+const Log = log_file.Log;
+const position = @import("position.zig");
+const Position = position.Position;
+const wire = @import("wire.zig");
+const Frame = wire.Frame;
+
+/// What an entry costs beside its bytes.
+const entry_bytes = 48;
+
+/// What a node reads.
+const Reads = struct {
+    /// The topics that may have something for it.
+    due: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
+    /// The topics that it follows: `due` has room for as many.
+    count: usize = 0,
+};
+
+const Follower = struct {
+    /// As `follow` had it.
+    number: u64,
+    generation: u32,
+    /// The newest entry that the node has been told.
+    offset: u64,
+    state: enum {
+        /// The node has nothing of the history.
+        begins,
+        catching_up,
+        live,
+    },
+};
+
+pub const Topic = struct {
+    name: []const u8,
+    log: Log,
+    followers: std.AutoArrayHashMapUnmanaged(u32, Follower) = .empty,
+    /// In `Topics.by_use`.
+    place: std.DoublyLinkedList.Node = .{},
+    used_ms: u64,
+
+    fn cost(topic: *const Topic) u64 {
+        return topic.log.bytes + entry_bytes * (topic.log.tip.offset - topic.log.base.offset);
+    }
+};
+
+pub const Topics = struct {
+    gpa: std.mem.Allocator,
+    random: std.Random.DefaultPrng,
+    bounds: log_file.Limits,
+    /// Names this hub's entries.
+    hub: u48,
+    sequence: u64 = 0,
+    by_name: std.StringHashMapUnmanaged(*Topic) = .empty,
+    /// All topics, those first that were not used for longest.
+    by_use: std.DoublyLinkedList = .{},
+    /// What the entries of all topics cost.
+    bytes: u64 = 0,
+    nodes: std.ArrayList(Reads) = .empty,
+    now_ms: u64 = 0,
+    /// The `extra` of the frame that `next` has returned.
+    extra: [wire.place_bytes]u8 = undefined,
+
+    /// `seed`: drawn at random, so that a hub's epochs are no other's.
+    pub fn init(gpa: std.mem.Allocator, seed: u64) Topics {
+        var random: std.Random.DefaultPrng = .init(seed);
+        const hub = random.random().int(u48);
+        return .{ .gpa = gpa, .random = random, .bounds = .of(&.{}), .hub = hub };
+    }
+
+    pub fn deinit(topics: *Topics) void {
+        while (topics.by_use.first) |place| topics.free(of(place));
+        topics.by_name.deinit(topics.gpa);
+        for (topics.nodes.items) |*reads| reads.due.deinit(topics.gpa);
+        topics.nodes.deinit(topics.gpa);
+        topics.* = undefined;
+    }
+
+    pub fn invariants(topics: *const Topics) void {
+        if (!std.debug.runtime_safety or topics.by_name.count() > checked_topics_max) return;
+        var bytes: u64 = 0;
+        var at = topics.by_use.first;
+        var count: usize = 0;
+        while (at) |place| : (at = place.next) {
+            const topic = of(place);
+            bytes += topic.cost();
+            count += 1;
+            assert(topics.by_name.get(topic.name).? == topic);
+            for (topic.followers.keys(), topic.followers.values()) |node, follower| {
+                const is_behind = follower.state != .live or follower.offset != topic.log.tip.offset;
+                assert(!is_behind or topics.nodes.items[node].due.contains(topic));
+            }
+        }
+        assert(bytes == topics.bytes and count == topics.by_name.count());
+    }
+
+    /// With more topics a look at all of them after each frame would be what the hub does.
+    const checked_topics_max = 32;
+
+    fn of(place: *std.DoublyLinkedList.Node) *Topic {
+        return @fieldParentPtr("place", place);
+    }
+
+    fn free(topics: *Topics, topic: *Topic) void {
+        topics.bytes -= topic.cost();
+        topics.by_use.remove(&topic.place);
+        assert(topics.by_name.remove(topic.name));
+        topic.followers.deinit(topics.gpa);
+        topic.log.deinit();
+        topics.gpa.free(topic.name);
+        topics.gpa.destroy(topic);
+    }
+
+    fn find(topics: *Topics, name: []const u8) !*Topic {
+        if (topics.by_name.get(name)) |topic| {
+            topics.use(topic);
+            return topic;
+        }
+        if (topics.by_name.count() == limits.history_topics_max and !topics.makeRoom()) {
+            return error.TooMany;
+        }
+        try topics.by_name.ensureUnusedCapacity(topics.gpa, 1);
+        const own = try topics.gpa.dupe(u8, name);
+        errdefer topics.gpa.free(own);
+        const topic = try topics.gpa.create(Topic);
+        // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
+        const epoch = topics.random.random().int(position.Epoch);
+        topic.* = .{
+            .name = own,
+            .log = .init(topics.gpa, topics.bounds, epoch, .origin),
+            .used_ms = topics.now_ms,
+        };
+        topics.by_name.putAssumeCapacityNoClobber(own, topic);
+        topics.by_use.append(&topic.place);
+        return topic;
+    }
+
+    fn use(topics: *Topics, topic: *Topic) void {
+        topic.used_ms = topics.now_ms;
+        topics.by_use.remove(&topic.place);
+        topics.by_use.append(&topic.place);
+    }
+
+    /// Forgets the topic that nobody follows and that was not used for longest, among the first few.
+    fn makeRoom(topics: *Topics) bool {
+        var at = topics.by_use.first;
+        for (0..16) |_| {
+            const place = at orelse return false;
+            at = place.next;
+            if (of(place).followers.count() > 0) continue;
+            topics.free(of(place));
+            return true;
+        }
+        return false;
+    }
+
+    /// Time passes. Entries that are too old are forgotten, as are topics without entries and followers.
+    pub fn tick(topics: *Topics, now_ms: u64) void {
+        defer topics.invariants();
+        topics.now_ms = now_ms;
+        while (topics.by_use.first) |place| {
+            const topic = of(place);
+            if (now_ms -| topic.used_ms <= topics.bounds.age_ms_max) return;
+            topics.forget(topic);
+        }
+    }
+
+    /// Its entries are gone, and the topic if nobody follows it.
+    fn forget(topics: *Topics, topic: *Topic) void {
+        if (topic.followers.count() == 0) return topics.free(topic);
+        topics.bytes -= topic.cost();
+        topic.log.clear();
+        topics.use(topic);
+        topics.markDue(topic);
+    }
+
+    /// Memory for this was taken when the followers came.
+    fn markDue(topics: *Topics, topic: *Topic) void {
+        for (topic.followers.keys()) |node| topics.nodes.items[node].due.putAssumeCapacity(topic, {});
+    }
+
+    /// A new entry; answers its place.
+    pub fn append(topics: *Topics, name: []const u8, bytes: []const u8) !Position {
+        defer topics.invariants();
+        const topic = try topics.find(name);
+        topics.bytes -= topic.cost();
+        defer while (topics.bytes > limits.histories_bytes_max) topics.forget(of(topics.by_use.first.?));
+        defer topics.bytes += topic.cost();
+        topics.sequence += 1;
+        _ = try topic.log.append(topics.hub, topics.sequence, topics.now_ms, bytes);
+        topics.markDue(topic);
+        return topic.log.now();
+    }
+
+    /// The place of the newest entry.
+    pub fn look(topics: *Topics, name: []const u8) !Position {
+        defer topics.invariants();
+        return (try topics.find(name)).log.now();
+    }
+
+    /// `has`: the newest entry that the node has already.
+    pub fn follow(topics: *Topics, node: u32, name: []const u8, number: u64, has: ?Position) !void {
+        defer topics.invariants();
+        const topic = try topics.find(name);
+        while (topics.nodes.items.len <= node) try topics.nodes.append(topics.gpa, .{});
+        const reads = &topics.nodes.items[node];
+        const is_new = !topic.followers.contains(node);
+        if (is_new and reads.count == limits.node_topics_max) return error.TooMany;
+        try topic.followers.ensureUnusedCapacity(topics.gpa, 1);
+        try reads.due.ensureTotalCapacity(topics.gpa, reads.count + 1);
+        reads.count += @intFromBool(is_new);
+        const at: ?u64 = if (has) |after| switch (topic.log.begin(.{ .after = after })) {
+            .current, .behind => |cursor| cursor.offset,
+            .reset => null,
+        } else null;
+        topic.followers.putAssumeCapacity(node, .{
+            .number = number,
+            .generation = topic.log.generation,
+            .offset = at orelse 0,
+            .state = if (at == null) .begins else .catching_up,
+        });
+        reads.due.putAssumeCapacity(topic, {});
+    }
+
+    pub fn unfollow(topics: *Topics, node: u32, name: []const u8) void {
+        defer topics.invariants();
+        const topic = topics.by_name.get(name) orelse return;
+        topics.leave(node, topic);
+        topics.use(topic);
+    }
+
+    fn leave(topics: *Topics, node: u32, topic: *Topic) void {
+        if (!topic.followers.swapRemove(node)) return;
+        const reads = &topics.nodes.items[node];
+        reads.count -= 1;
+        _ = reads.due.swapRemove(topic);
+    }
+
+    /// The node is gone.
+    pub fn leaveAll(topics: *Topics, node: u32) void {
+        defer topics.invariants();
+        if (node >= topics.nodes.items.len) return;
+        const reads = &topics.nodes.items[node];
+        var at = topics.by_use.first;
+        while (at) |place| : (at = place.next) {
+            if (reads.count == 0) break;
+            topics.leave(node, of(place));
+        }
+        reads.due.clearAndFree(topics.gpa);
+    }
+
+    /// The next frame for a node; null: it has all. Valid until anything changes.
+    pub fn next(topics: *Topics, node: u32) ?Frame {
+        if (node >= topics.nodes.items.len) return null;
+        const due = &topics.nodes.items[node].due;
+        while (due.count() > 0) {
+            const topic = due.keys()[0];
+            const frame = topics.nextOf(topic, topic.followers.getPtr(node).?);
+            // The topics of a node take turns.
+            due.swapRemoveAt(0);
+            if (frame == null) continue;
+            due.putAssumeCapacity(topic, {});
+            return frame;
+        }
+        return null;
+    }
+
+    fn nextOf(topics: *Topics, topic: *Topic, follower: *Follower) ?Frame {
+        const log = &topic.log;
+        if (follower.generation != log.generation or follower.offset < log.base.offset) {
+            follower.state = .begins;
+        }
+        switch (follower.state) {
+            .begins => {
+                follower.* = .{
+                    .number = follower.number,
+                    .generation = log.generation,
+                    .offset = log.base.offset,
+                    .state = .catching_up,
+                };
+                wire.writePlace(.{ .epoch = log.epoch, .mark = log.base }, &topics.extra);
+                return .{
+                    .kind = .begins,
+                    .node = follower.number,
+                    .name = topic.name,
+                    .extra = &topics.extra,
+                };
+            },
+            .catching_up, .live => {},
+        }
+        if (follower.offset == log.tip.offset) {
+            if (follower.state == .live) return null;
+            follower.state = .live;
+            return .{ .kind = .live, .node = follower.number, .name = topic.name };
+        }
+        follower.offset += 1;
+        const segment = log.segmentOf(follower.offset);
+        const age = topics.now_ms -| segment.entry(follower.offset).time_ms;
+        wire.writePlace(.{ .epoch = log.epoch, .mark = segment.mark(follower.offset) }, &topics.extra);
+        return .{
+            .kind = .entry,
+            .node = follower.number,
+            .name = topic.name,
+            .extra = &topics.extra,
+            .number = std.math.lossyCast(u32, age),
+            .payload = segment.bytes(follower.offset),
+        };
+    }
+};

@@ -1,0 +1,238 @@
+//! Topics with history over connections that are late and are lost, with a hub that dies, nodes that are slow
+//! and readers that come back with their last position. What must hold: each reader gets each entry behind
+//! its position once, in the hub's order, or is told of a reset; without a death of the hub and without a
+//! history that was too short there is no reset.
+const std = @import("std");
+const Broker = @import("broker.zig").Broker;
+const Node = @import("node.zig").Node;
+const position = @import("position.zig");
+const Position = position.Position;
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const names = [_][]const u8{ "a", "b" };
+
+const Reader = struct {
+    mailbox: u64,
+    /// The request that is not answered.
+    asked: ?u32 = null,
+    at: ?Position = null,
+    resets: usize = 0,
+};
+
+const World = struct {
+    const node_count = 3;
+
+    broker: Broker,
+    nodes: [node_count]Node = undefined,
+    connections: [node_count]?Broker.Index = @splat(null),
+    readers: [node_count][names.len]Reader = undefined,
+    /// By epoch: the messages of a topic, in the hub's order.
+    truth: std.AutoArrayHashMapUnmanaged(u48, std.ArrayList(u32)) = .empty,
+    published: u32 = 0,
+    deaths: u64 = 0,
+    short: bool,
+    now: u64 = 1,
+
+    fn init(world: *World, short: bool) !void {
+        world.* = .{ .broker = .init(gpa, 7), .short = short };
+        for (&world.nodes, &world.readers, 0..) |*node, *readers, i| {
+            node.* = .init(gpa, 100 + i);
+            if (short) node.readers.bounds.entries_max = 16;
+            for (readers) |*reader| reader.* = .{ .mailbox = try node.open(0) };
+        }
+        world.bound();
+    }
+
+    fn bound(world: *World) void {
+        if (world.short) world.broker.topics.bounds.entries_max = 16;
+    }
+
+    fn deinit(world: *World) void {
+        for (&world.nodes) |*node| node.deinit();
+        world.broker.deinit();
+        for (world.truth.values()) |*list| list.deinit(gpa);
+        world.truth.deinit(gpa);
+    }
+
+    /// Notes what the hub has put in order.
+    fn note(world: *World) !void {
+        var topics = world.broker.topics.by_name.valueIterator();
+        while (topics.next()) |topic| {
+            const log = &topic.*.log;
+            const found = try world.truth.getOrPut(gpa, log.epoch);
+            if (!found.found_existing) found.value_ptr.* = .empty;
+            var entries = log.entriesAfter(found.value_ptr.items.len);
+            while (entries.next()) |entry| {
+                try testing.expectEqual(found.value_ptr.items.len + 1, entry.mark.offset);
+                try found.value_ptr.append(gpa, std.mem.bytesToValue(u32, entry.bytes));
+            }
+        }
+    }
+
+    fn connect(world: *World, i: usize) !void {
+        if (world.connections[i] != null) return;
+        try world.nodes[i].connected();
+        world.connections[i] = try world.broker.connect();
+    }
+
+    fn cut(world: *World, i: usize) void {
+        const index = world.connections[i] orelse return;
+        world.connections[i] = null;
+        world.broker.disconnect(index);
+        world.nodes[i].lose();
+    }
+
+    fn die(world: *World) void {
+        for (0..node_count) |i| world.cut(i);
+        world.broker.deinit();
+        world.deaths += 1;
+        world.broker = .init(gpa, 1000 + world.deaths);
+        world.bound();
+    }
+
+    fn move(world: *World, random: std.Random, i: usize) !void {
+        const index = world.connections[i] orelse return;
+        const node = &world.nodes[i];
+        var copy: [400]u8 = undefined;
+        if (random.boolean()) {
+            const piece = copy[0..@min(copy.len, random.intRangeAtMost(usize, 0, node.toSend().len))];
+            @memcpy(piece, node.toSend()[0..piece.len]);
+            node.noteSent(piece.len);
+            world.broker.receive(index, piece);
+            try world.note();
+        } else {
+            const bytes = world.broker.output(index);
+            const piece = copy[0..@min(copy.len, random.intRangeAtMost(usize, 0, bytes.len))];
+            @memcpy(piece, bytes[0..piece.len]);
+            world.broker.noteSent(index, piece.len);
+            node.receive(piece, world.now);
+        }
+        try testing.expect(!world.broker.isCut(index) and node.isConnected());
+    }
+
+    fn act(world: *World, random: std.Random, faults: bool) !void {
+        const i = random.uintLessThan(usize, node_count);
+        const topic = random.uintLessThan(usize, names.len);
+        const reader = &world.readers[i][topic];
+        const node = &world.nodes[i];
+        switch (random.uintLessThan(u32, if (faults) 10 else 8)) {
+            0, 1, 2 => {
+                world.published += 1;
+                _ = node.append(names[topic], std.mem.asBytes(&world.published), world.now) catch |err|
+                    try testing.expect(err == error.Unavailable);
+            },
+            3 => if (reader.asked == null) {
+                // It begins, or comes back.
+                reader.asked = try node.follow(reader.mailbox, names[topic], .{
+                    .as = .binary,
+                    .since = if (reader.at) |at| .{ .after = at } else .now,
+                }, world.now);
+            },
+            4 => if (random.uintLessThan(u32, 4) == 0) {
+                node.unfollow(reader.mailbox, names[topic]);
+            },
+            5, 6 => try world.read(i, topic),
+            7 => try world.connect(i),
+            8 => if (random.uintLessThan(u32, 4) == 0) world.cut(i),
+            9 => if (random.uintLessThan(u32, 20) == 0) world.die(),
+            else => unreachable,
+        }
+        try world.hear(i);
+    }
+
+    fn hear(world: *World, i: usize) !void {
+        while (world.nodes[i].next()) |event| switch (event) {
+            .reply => |reply| for (&world.readers[i]) |*reader| {
+                if (reader.asked != reply.number) continue;
+                reader.asked = null;
+                if (reply.code == .ended) continue;
+                try testing.expectEqual(.ok, reply.code);
+                const place = reply.place.?;
+                if (reader.at) |at| if (!std.meta.eql(at, place)) {
+                    reader.resets += 1;
+                };
+                // A reset is told by `read`, too: until then it is not to be read.
+                reader.at = place;
+            },
+            .mail, .readable => {},
+        };
+    }
+
+    fn read(world: *World, i: usize, topic: usize) !void {
+        const reader = &world.readers[i][topic];
+        const node = &world.nodes[i];
+        try world.hear(i);
+        if (reader.asked != null) return;
+        while (true) switch (try node.read(reader.mailbox)) {
+            .nothing => return,
+            .cut => return error.WasCut,
+            .reset => |told| {
+                try testing.expectEqualStrings(names[topic], told.topic);
+                if (!std.meta.eql(reader.at.?, told.position)) reader.resets += 1;
+                reader.at = told.position;
+            },
+            .bytes => |found| {
+                const at = &reader.at.?;
+                const list = world.truth.get(at.epoch).?.items;
+                try testing.expectEqual(list[at.mark.offset], std.mem.bytesToValue(u32, found.bytes));
+                const check = checkBehind(node, topic, at.mark.offset);
+                at.mark = .{ .offset = at.mark.offset + 1, .check = check };
+                node.noteRead(reader.mailbox, found.bytes.len);
+            },
+        };
+    }
+
+    /// The check of the entry that is read, as an event stream's id would tell it.
+    fn checkBehind(node: *Node, topic: usize, offset: u64) position.Check {
+        return node.readers.topics.get(names[topic]).?.log.?.markAt(offset + 1).check;
+    }
+
+    fn settle(world: *World, random: std.Random) !void {
+        for (0..4000) |_| for (0..node_count) |i| {
+            try world.connect(i);
+            try world.move(random, i);
+        };
+        for (0..node_count) |i| for (0..names.len) |topic| try world.read(i, topic);
+    }
+};
+
+fn live(seed: u64, faults: bool, short: bool) !usize {
+    errdefer std.debug.print("seed {d}\n", .{seed});
+    var prng: std.Random.DefaultPrng = .init(seed);
+    const random = prng.random();
+    var world: World = undefined;
+    try world.init(short);
+    defer world.deinit();
+    for (0..600) |_| {
+        world.now += random.uintLessThan(u64, 3);
+        try world.act(random, faults);
+        for (0..4) |_| try world.move(random, random.uintLessThan(usize, World.node_count));
+    }
+    try world.settle(random);
+    var resets: usize = 0;
+    for (&world.nodes, &world.readers) |*node, *readers| for (readers, names) |*reader, name| {
+        resets += reader.resets;
+        if (node.readers.any(reader.mailbox) == null) continue;
+        const log = &world.broker.topics.by_name.get(name).?.log;
+        try testing.expectEqualDeep(log.now(), reader.at.?);
+    };
+    if (!short and world.deaths == 0) try testing.expectEqual(0, resets);
+    return resets;
+}
+
+test "readers of nodes that stay connected miss nothing" {
+    for (0..100) |seed| _ = try live(seed, false, false);
+}
+
+test "readers of nodes that lose the hub, and of a hub that dies, miss nothing or get a reset" {
+    var resets: usize = 0;
+    for (1000..1200) |seed| resets += try live(seed, true, false);
+    try testing.expect(resets > 0);
+}
+
+test "readers that are behind a short history get a reset" {
+    var resets: usize = 0;
+    for (2000..2100) |seed| resets += try live(seed, false, true);
+    try testing.expect(resets > 0);
+}

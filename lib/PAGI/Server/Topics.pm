@@ -1,0 +1,202 @@
+package PAGI::Server::Topics;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+
+# An object is [ node ]: xs/pagi/topics.c makes one for each application.
+use constant { NODE => 0 };
+
+my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
+
+# A position, as clients have it from Last-Event-ID: anything. What is none makes a reset, but not a failure.
+use constant SINCE_MAX => 48;
+
+# For scopes of Perl's.
+sub new {
+    my ($class, $node) = @_;
+    return bless [$node], $class;
+}
+
+sub _problem {
+    my ($name) = @_;
+    return if defined $name && !ref $name && $name =~ $NAME;
+    return Future->fail('InvalidTopicName', 'topic', 'a name has 1 to 100 letters, digits, and . - _ :');
+}
+
+sub publish {
+    my ($self, $topic, $bytes) = @_;
+    my $failed = _problem($topic);
+    return $failed if $failed;
+    return Future->fail('InvalidMessage', 'message', 'an entry is a string of at least one byte')
+        if !defined $bytes || ref $bytes || !length $bytes;
+    my $copy = $bytes;
+    return Future->fail('InvalidMessage', 'message', 'an entry is of bytes: encode its characters')
+        if !utf8::downgrade($copy, 1);
+    return $self->[NODE]->ask(append => (name => $topic, bytes => $copy));
+}
+
+sub position {
+    my ($self, $topic) = @_;
+    my $failed = _problem($topic);
+    return $failed // $self->[NODE]->ask(look => (name => $topic));
+}
+
+# ---- For xs/pagi/topics.c -----------------------------------------------------------------------
+
+# `text` and `binary` are messages of a WebSocket; an event stream has only `sse`.
+my %AS      = (websocket => { text => 'text', binary => 'binary' }, sse => { sse => 'events' });
+my %DEFAULT = (websocket => 'text', sse => 'sse');
+
+sub _subscribe {
+    my ($self, $wish) = @_;
+    my ($mailbox, $kind, $topic, $as, $since, $behind) = @$wish;
+    my $failed = _problem($topic);
+    return $failed if $failed;
+    $as //= $DEFAULT{$kind};
+    my $known = $AS{$kind}{$as};
+    return Future->fail(
+        "topic.subscribe: as must be " . join(' or ', reverse sort keys %{ $AS{$kind} }) . "\n")
+        if !$known;
+    $behind //= 'skip';
+    return Future->fail("topic.subscribe: behind must be skip or cut\n") if $behind !~ /\A(?:skip|cut)\z/;
+    $since //= '';
+    $since = 'none' if length $since > SINCE_MAX || $since =~ /[^\x20-\x7e]/;
+    return $self->[NODE]->follow($mailbox, $topic, as => $known, cuts => $behind eq 'cut', since => $since);
+}
+
+sub _unsubscribe {
+    my ($self, $wish) = @_;
+    my ($mailbox, undef, $topic) = @$wish;
+    my $failed = _problem($topic);
+    return $failed if $failed;
+    $self->[NODE]->unfollow($mailbox, $topic);
+    return Future->done;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::Topics - sequences of messages with history, which the server sends to whoever reads them
+
+=head1 SYNOPSIS
+
+    # pagi-server --channels --workers 4 news.pl
+    use Future::AsyncAwait;
+
+    async sub {
+        my ($scope, $receive, $send) = @_;
+        if ($scope->{type} eq 'sse') {
+            my ($since) = map { $_->[1] } grep { $_->[0] eq 'last-event-id' } @{ $scope->{headers} };
+            await $send->({ type => 'sse.start' });
+            await $send->({ type => 'topic.subscribe', topic => 'news', since => $since });
+            while ((await $receive->())->{type} ne 'sse.disconnect') { }
+        }
+        elsif ($scope->{type} eq 'http') {
+            my $position = await $scope->{'pagi.topics'}->publish(news => 'Something has happened');
+            ...
+        }
+    };
+
+=head1 DESCRIPTION
+
+With the option C<channels> each scope, C<lifespan> included, has the key C<pagi.topics>, an object of this
+class. A topic is an ordered sequence of entries, strings of bytes, of which the last ones are kept: 1000, 4
+MiB and five minutes at most, and 64 MiB of all topics together. Anybody may publish to it, in any
+interpreter.
+
+A WebSocket or an event stream reads a topic when its application sends C<topic.subscribe>
+(L<PAGI::Server::Protocol>). From then on the server sends it the entries by itself: none of the application's
+code runs for them, and the application does as before what it likes with the connection. A WebSocket gets
+each entry as a message of text, in which what is no UTF-8 is replaced, or of bytes (C<< as => 'binary' >>);
+an event stream gets it as an event's data, with its position as the event's C<id>. C<topic.unsubscribe> ends
+it, as does the end of the connection. A connection may read 32 topics; an event stream should read one,
+because its client keeps only one position. The application decides who may read which topic: clients cannot
+subscribe by themselves.
+
+=head2 Positions
+
+Each entry has a position, a short text. C<publish> tells it, C<position> tells that of the newest entry, and
+an event stream's client keeps it and sends it again as C<Last-Event-ID> when it reconnects. With C<< since =>
+$position >> a reader gets all entries behind that position, each once, in their order; without, it gets what
+is published next. So a page may be made of a database, with the position that was asked for before, and its
+stream begins there.
+
+A position may be none any more: its entry was kept too short a time, another history has begun because the
+hub was started again, or the client has made it up. Then the reader gets a B<reset> in place of a silent gap,
+and goes on with what is published next. An event stream gets it as
+
+    id: 7f15e87a9941.3.2e73586fdbd8
+    event: reset
+    data: news
+
+for which its page listens, to load itself again. The application of a WebSocket is told by C<$receive>, with
+C<topic.reset>, and decides what its client hears.
+
+=head2 What is promised
+
+All readers of a topic get its entries in the same order. A client that reads too slowly has no queue of its
+own: it gets what follows from the history when it has taken what was sent before. When the history does not
+go back as far as it is behind, it gets a reset and goes on with what is new; or with C<< behind => 'cut' >>
+its connection ends, a WebSocket's with 1013.
+
+    What dies         What becomes of the topics
+    a client          comes back with its position, and misses nothing that is still kept
+    an interpreter    its connections end; likewise
+    all of them, HUP  likewise
+    a program, USR2   nothing while both run; the hub of the old one goes with it, and its topics: reset
+    the hub           publish fails, with Unknown if the entry may be there, with Unavailable otherwise, for
+                      some hundredths of a second; its topics are lost: reset
+
+No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
+Each interpreter keeps a copy of the histories that its connections read. Topics have nothing to do with those
+of L<PAGI::Server::Channels>, even if they have the same names.
+
+=head1 METHODS
+
+Each returns a L<Future>. Names are made of letters, digits, and C<.>, C<->, C<_>, C<:>, of at most 100
+characters.
+
+=head2 publish
+
+    my $position = await $topics->publish($topic, $bytes);
+
+Adds an entry of 1 byte to 1 MiB. Done when it has its place, whether anybody reads the topic or not.
+
+=head2 position
+
+    my $position = await $topics->position($topic);
+
+The position of the newest entry; of a topic without entries that of its beginning.
+
+=head2 new
+
+    my $topics = PAGI::Server::Topics->new($node);
+
+For the server.
+
+=head1 FAILURES
+
+The message of a failure is a name:
+
+    InvalidTopicName
+    InvalidMessage      an entry is a string of bytes, of at least one
+    MessageTooLarge     the entry has more than 1 MiB
+    TooMany             topics of one connection, or of the hub (100,000); calls that wait for an answer
+    Unavailable         there is no hub now: the call has had no effect
+    Unknown             the hub went, or did not answer: the entry may be there
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
