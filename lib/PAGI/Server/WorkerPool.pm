@@ -31,7 +31,8 @@ sub new {
     my ($class, %args) = @_;
     my $self = bless {
         %args{qw(loop log socket message_size words queue timeout)},
-        lines  => {},    # with a call, by the number of their descriptor
+        number => fileno $args{socket},
+        lines  => {},                     # with a call, by the number of their descriptor
         spares => [],
         pid    => $$,
     }, $class;
@@ -85,7 +86,7 @@ sub _waiting {
 
 sub _untaken {
     my ($self) = @_;
-    return Peregrine::unreceived_bytes(fileno $self->{socket}) / $self->{message_size};
+    return Peregrine::unreceived_bytes($self->{number}) / $self->{message_size};
 }
 
 # ---- A call -------------------------------------------------------------------------------------
@@ -100,13 +101,12 @@ sub _is_text { return defined $_[0] && !ref $_[0] && length $_[0] }
 sub _problem_with_call {
     my ($self, $name, $args, $timeout, $options) = @_;
     my ($more) = sort keys %$options;
-    return
-          !_is_text($name)                             ? 'a handler has a name'
-        : defined $more                                ? "a call has no option '$more'"
-        : !(ref $args && reftype($args) eq 'ARRAY')    ? 'args has to be an array reference'
-        : !looks_like_number($timeout) || $timeout < 0 ? 'timeout has to be a number of seconds'
-        : $self->{pid} != $$ ? "process $$ was forked from the one that the pool belongs to"
-        :                      undef;
+    return "a call has no option '$more'"          if defined $more;
+    return 'a handler has a name'                  if !_is_text($name);
+    return 'args has to be an array reference'     if !(ref $args && reftype($args) eq 'ARRAY');
+    return 'timeout has to be a number of seconds' if !looks_like_number($timeout) || $timeout < 0;
+    return "process $$ was forked from another one, which has the pool" if $self->{pid} != $$;
+    return;
 }
 
 sub _submit {
@@ -127,7 +127,7 @@ sub _submit {
 sub _is_full {
     my ($self) = @_;
     my ($own, $queue, $untaken) = (scalar keys %{ $self->{lines} }, $self->{queue}, $self->_untaken);
-    return 0 if !$untaken && $own < $queue;
+    return 0 if $untaken < $queue && $own < $queue;    # whatever the processes do
     my ($count, $idle) = $self->_processes;
     return $own >= $count + $queue || $untaken + 1 - $idle > $queue;
 }
@@ -149,7 +149,7 @@ sub _open {
     socketpair my $near, my $far, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return;
     $near->blocking(0);
     Peregrine::hide_from_forks(fileno $_, 1) for $near, $far;
-    my $line = { near => $near, far => $far };
+    my $line = { near => $near, number => fileno $near, far => $far };
     $self->{loop}->watch_io(handle => $near, on_read_ready => weakly($self, _read => $line));
     return $line;
 }
@@ -178,8 +178,8 @@ sub _start {
     my $until  = int 1000 * $line->{until};
     my $far    = delete $line->{far};
     $self->_write($line);
-    my $socket = fileno $self->{socket};
-    my $sent   = Peregrine::send_descriptors($socket, pack('Q', $until), ref $far ? fileno $far : $far);
+    my $number = ref $far ? fileno $far : $far;
+    my $sent   = Peregrine::send_descriptors($self->{number}, pack('Q', $until), $number);
     _close_end($far);
 
     if (!$sent) {    # the kernel's own limits of what may be on its way
@@ -187,7 +187,7 @@ sub _start {
         return $self->_full;
     }
     $line->{future} = $future;
-    $self->{lines}{ fileno $line->{near} } = $line;
+    $self->{lines}{ $line->{number} } = $line;
     $future->on_cancel(weakly($self, _give_up => $line));
     $self->_limit($line->{until}) if $until;
     return $future;
@@ -195,13 +195,15 @@ sub _start {
 
 sub _write {
     my ($self, $line) = @_;
-    while (length $line->{output}) {
-        my $sent = Peregrine::send_descriptors(fileno $line->{near}, $line->{output});
+    my $left = length $line->{output};
+    while ($left) {
+        my $sent = Peregrine::send_descriptors($line->{number}, $line->{output});
         next if !defined $sent && $! == EINTR;
         last if !defined $sent;
-        substr $line->{output}, 0, $sent, '';
+        $left -= $sent;
+        substr $line->{output}, 0, $sent, '' if $left;
     }
-    my $waits = length $line->{output} ? 1 : 0;
+    my $waits = $left ? 1 : 0;
     return if $waits == ($line->{writes} // 0);
     $line->{writes} = $waits;
     return $self->{loop}->unwatch_io(handle => $line->{near}, on_write_ready => 1) if !$waits;
@@ -213,7 +215,7 @@ sub _write {
 sub _read {
     my ($self, $line) = @_;
     while ($line->{near}) {
-        my ($bytes, $far) = Peregrine::receive_descriptors(fileno $line->{near}, READ_MAX);
+        my ($bytes, $far) = Peregrine::receive_descriptors($line->{number}, READ_MAX);
         return                     if !defined $bytes && ($! == EAGAIN || $! == EINTR);
         return $self->_lost($line) if !length($bytes // '');
         $line->{answer} .= $bytes;
@@ -228,7 +230,7 @@ sub _answered {
     $line->{far} = $far;
     my $answer = Peregrine::decode_values(delete $line->{answer});
     my $future = delete $line->{future};
-    delete $self->{lines}{ fileno $line->{near} };
+    delete $self->{lines}{ $line->{number} };
     if (@{ $self->{spares} } < SPARE_MAX && !$line->{writes}) { push @{ $self->{spares} }, $line }
     else                                                      { $self->_close($line) }
     return if !$future || $future->is_ready;
@@ -243,7 +245,7 @@ sub _give_up {
     my ($self, $line) = @_;
     delete $line->{future};
     return if !$line->{near} || $self->{pid} != $$;
-    delete $self->{lines}{ fileno $line->{near} };
+    delete $self->{lines}{ $line->{number} };
     $self->_close($line);
     return;
 }
