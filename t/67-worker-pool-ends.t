@@ -152,6 +152,36 @@ subtest 'the master has gone' => sub {
     is scalar(() = $server->log =~ /cleans up/g), 2, 'and clean up';
 };
 
+for my $how ([], [ '--workers', 2 ], [ '--workers', 2, '--engine', 'process' ]) {
+    subtest "status: @$how" => sub {
+        my $server = server(@$how, '--pool-workers', 2, '--pool-queue', 1, '--status', '127.0.0.1:0');
+        my $status = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
+        calls($server, (['nothing']) x 3, ['object'], ['exit'], [ sleep => [60], 0.1 ]);
+        wait_for_stats($server, idle => 2);
+        asked($server, '/together', [ map { [ sleep => [0.5] ] } 1 .. 4 ]);
+        my $pool = wait_for(sub {
+            my $pool = JSON::PP::decode_json(get($status, '/status.json')->{body})->{pool};
+            return $pool->{idle} == 2 ? $pool : 0;
+        });
+        my $seconds = delete $pool->{seconds};    # the lifespan of each interpreter makes a call, too
+        is_deeply $pool,
+            {
+            workers     => 2,
+            busy        => 0,
+            idle        => 2,
+            queue_depth => 0,
+            queue_limit => 1,
+            calls       => { done => @$how ? 8 : 7, died => 1, timeout => 1, lost => 1, refused => 1 },
+            },
+            'calls by what became of them';
+        cmp_ok $seconds, '>', 1.4, 'and the time of processes';
+        my $metrics = get($status, '/metrics')->{body};
+        like $metrics, qr/^peregrine_pool_calls_total\{outcome="refused"\} 1$/m, 'metrics of calls';
+        like $metrics, qr/^peregrine_pool_processes\{state="idle"\} 2$/m,        'of processes';
+        is $server->stop, 0, 'the server stops';
+    };
+}
+
 subtest 'a stop' => sub {
     my $server = server('--pool-workers', 1);
     asked($server, '/forget', [ [ sleep => [1] ], map { [ note => ["late $_"] ] } 1 .. 3 ]);

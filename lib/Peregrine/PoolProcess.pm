@@ -16,6 +16,11 @@ use Scalar::Util qw(blessed);
 # take as long as it likes. Other values are the time in milliseconds when the call has to be over.
 use constant { IDLE => 1, FOREVER => 1 << 62 };
 
+# What is counted in memory that all processes share, in its order: calls by what became of them, and the
+# microseconds that processes were at calls.
+use constant COUNTS => qw(done died timeout lost refused busy);
+use constant { DONE => 0, DIED => 1, TIMEOUT => 2, LOST => 3, REFUSED => 4, BUSY => 5 };
+
 # Bytes of a call in the pool's socket: the time in milliseconds when it has to be over; 0: never.
 use constant CALL_BYTES => 8;
 
@@ -30,7 +35,8 @@ use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
 
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(link log number socket words place calls_max handlers init cleanup)}, made => 0 },
+    return bless { %args{qw(link log number socket words place counts calls_max handlers init cleanup)},
+        made => 0 },
         $class;
 }
 
@@ -90,9 +96,12 @@ sub _take {
     $words->set($place, IDLE);
     my ($bytes, $end) = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
     return 0 if !defined $end;
-    my $until = unpack 'Q', $bytes;
+    my ($until, $now) = (unpack('Q', $bytes), Peregrine::Deadline::now());
     $words->set($place, $until || FOREVER);
-    $self->_make($end) if !$until || Peregrine::Deadline::now() * 1000 < $until;
+    if (!$until || $now * 1000 < $until) {
+        $self->_make($end);
+        $self->{counts}->add(BUSY, 1_000_000 * (Peregrine::Deadline::now() - $now));
+    }
     Peregrine::hide_from_forks($end, 0);
     POSIX::close($end);
     $self->{link}->say(recycle => 'pool_max_calls') if ++$self->{made} == $self->{calls_max};
@@ -106,6 +115,7 @@ sub _make {
     my ($name, $forgets, @args) = @{ $self->_read($end) || return };
     return if !$forgets && _has_gone($end);
     my $outcome = $self->_outcome($name, @args);
+    $self->{counts}->add($outcome->[0] eq 'done' ? DONE : DIED, 1);
     $self->{log}->error("the call of '$name', which nobody waits for, failed: $outcome->[1]")
         if $forgets && $outcome->[0] ne 'done';
     return _send($end, _encoded($name, $outcome));
@@ -206,7 +216,8 @@ bytes the far end. ARCHITECTURE.md has the reasons.
 
     my $process = Peregrine::PoolProcess->new(
         link => $link, log => $log, number => 1, socket => $descriptor, words => $words, place => 1,
-        calls_max => 1000, handlers => { name => sub { ... } }, init => sub { ... }, cleanup => sub { ... },
+        counts => $counts, calls_max => 1000, handlers => { name => sub { ... } }, init => sub { ... },
+        cleanup => sub { ... },
     );
 
 =head2 run

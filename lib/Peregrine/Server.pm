@@ -177,7 +177,9 @@ sub _part {
         weaken(my $weak = $self);
         my $orders = $self->options->{acme};
         $self->{certificate_table} = $orders && _certificate_table($orders);
+        my $pool    = $self->_worker_pool;
         my $monitor = Peregrine::Server::Monitor->new(
+            pool         => $pool,
             certificates => $self->{certificate_table},
             log          => $self->{log},
             options      => $self->options,
@@ -193,7 +195,7 @@ sub _part {
             placement => $placement,
             monitor   => $monitor,
             hub       => $self->_hub,
-            pool      => $self->_worker_pool,
+            pool      => $pool,
         );
         $placement->has_workers
             ? Peregrine::Server::Supervisor->new(%args, %{$self}{qw(load_app reload pid_file)})

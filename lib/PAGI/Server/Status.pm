@@ -37,6 +37,7 @@ sub new {
         counters => $args{counters},
         is_ready => $args{is_ready} || sub { 1 },
         joins    => $args{joins},
+        pool     => $args{pool},
         $args{certificates} ? (certificates => $args{certificates}) : (),
         $args{hosts}        ? (names        => \%names)             : (),
     }, $class;
@@ -164,6 +165,7 @@ sub facts {
         restarts     => $read->{restarts},
         total        => _families($read->{sum}),
         processes    => [ map { _process($_, $now) } @{ $read->{processes} } ],
+        pool         => $self->{pool} ? $self->{pool}->facts : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
 }
@@ -301,10 +303,10 @@ their own, if they keep everybody out who has no business there.
     );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops. C<certificates> is a L<Peregrine::Server::CertificateTable>. C<joins>:
-the server's interpreters join an engine, which counts them. With C<hosts>, requests for another name than
-these, an address or C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name
-does not matter.
+C</readyz> says that the server stops. C<certificates> is a L<Peregrine::Server::CertificateTable>. C<pool>
+is a L<Peregrine::Server::WorkerPool>. C<joins>: the server's interpreters join an engine, which counts them.
+With C<hosts>, requests for another name than these, an address or C<localhost> are answered with 421, as
+with the option C<status_hosts>; without, the name does not matter.
 
 =head2 to_app
 
@@ -319,10 +321,12 @@ C<processes>, each with C<pid>, C<since> (epoch seconds), C<silent> (seconds sin
 C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; both are undef where there is
 no F</proc>) and C<counted>; and C<certificates> of the option C<acme>, each with C<names>, C<expires>,
 C<attempt> and C<next> (epoch seconds of its end, the last attempt and the next one; undef if there is none),
-C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts of
-this server have succeeded and failed). C<total> and C<counted> have a value for each name of
-L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an upper bound in
-seconds and how many there are in that bucket alone, and C<seconds>, their sum.
+C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts
+of this server have succeeded and failed); and C<pool>, undef without a worker pool, with what
+L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of them (C<done>, C<died>, C<timeout>,
+C<lost>, C<refused>), and C<seconds> that processes were at calls. C<total> and C<counted> have a value for
+each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an
+upper bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
 
 =head1 LICENSE
 

@@ -30,13 +30,13 @@ sub CLONE_SKIP { return 1 }
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(loop log socket message_size words queue timeout)},
+        %args{qw(loop log socket message_size words counts queue timeout)},
         number => fileno $args{socket},
         lines  => {},                     # with a call, by the number of their descriptor
         spares => [],
         pid    => $$,
     }, $class;
-    weaken($self->{loop});
+    weaken($self->{loop}) if $self->{loop};
     return $self;
 }
 
@@ -135,6 +135,7 @@ sub _is_full {
 sub _full {
     my ($self) = @_;
     my $stats = $self->stats;
+    $self->{counts}->add(Peregrine::PoolProcess::REFUSED, 1);
     return _failed(
         Backpressure => "worker pool queue full ($stats->{queue_depth}/$stats->{queue_limit})",
         $stats
@@ -260,10 +261,12 @@ sub _fail {
 
 sub _lost {
     my ($self, $line) = @_;
-    return $self->_fail($line, WorkerDied => "the process that worked at '$line->{name}' has ended")
-        if $line->{future};
-    @{ $self->{spares} } = grep { $_ != $line } @{ $self->{spares} };
-    return $self->_close($line);
+    if (!$line->{future}) {
+        @{ $self->{spares} } = grep { $_ != $line } @{ $self->{spares} };
+        return $self->_close($line);
+    }
+    $self->{counts}->add(Peregrine::PoolProcess::LOST, 1);
+    return $self->_fail($line, WorkerDied => "the process that worked at '$line->{name}' has ended");
 }
 
 # ---- Deadlines ----------------------------------------------------------------------------------
@@ -283,8 +286,10 @@ sub _look {
     delete $self->{timer};
     my $now   = Peregrine::Deadline::now();
     my @lines = grep { $_->{until} } values %{ $self->{lines} };
-    $self->_fail($_, Timeout => "the call of '$_->{name}' was not over in time")
-        for grep { $_->{until} <= $now } @lines;
+    for my $line (grep { $_->{until} <= $now } @lines) {
+        $self->{counts}->add(Peregrine::PoolProcess::TIMEOUT, 1);
+        $self->_fail($line, Timeout => "the call of '$line->{name}' was not over in time");
+    }
     my $next = min(map { $_->{until} } grep { $_->{future} } @lines);
     $self->_limit($next) if defined $next;
     return;
@@ -349,6 +354,25 @@ design (F<docs/design/worker-pool.mkdn> of PAGI), except for handlers that are m
 
 The processes belong to the server: all interpreters call the same ones, whatever C<engine> and C<workers>
 are. They are started before the application, and end after it.
+
+=head1 WHICH WAY
+
+    way                     good for                              costs
+    PSGI with               requests that block, each with one    a process for each request at a time; no
+    --engine process        response; code that is there: DBI,    WebSockets, and streams keep a process
+                            DBIx::Class, LWP
+    PAGI, a worker pool     WebSockets, event streams and many    a process for each call at a time; about
+                            requests, which call what blocks      50 microseconds for a call; values are
+                            now and then                          copied, handles cannot be sent
+    PAGI, an asynchronous   many calls at a time, long waits,     other code than that for DBI; not every
+    client (await it)       listening to a database               database has one
+
+They may be mixed: L<peregrine|Plack::Handler::Peregrine> serves applications of PSGI beside those of PAGI
+(C<--mount>). What computes for long, without waiting, belongs into a pool, too, or beside more C<workers>.
+
+As a start, a pool has two to four processes for each processor if its calls wait, and one if they compute;
+C<pool_queue> is ten to fifty times the number of processes. If C<stats> or the metrics show that calls wait
+while processors are idle, more processes help.
 
 =head1 HANDLERS
 

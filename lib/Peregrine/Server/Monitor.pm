@@ -121,7 +121,7 @@ sub _instance {
     require PAGI::Server::Application;
     require PAGI::Server::Status;
     require Peregrine::Server::Instance;
-    my $status = PAGI::Server::Status->new(%{$self}{qw(certificates counters is_ready joins)},
+    my $status = PAGI::Server::Status->new(%{$self}{qw(certificates counters is_ready joins pool)},
         hosts => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],);
     my $application = PAGI::Server::Application->new(app => $status->to_app);
     return Peregrine::Server::Instance->new(
@@ -225,7 +225,8 @@ busy, and is started again like one of them.
     );
     my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
 
-C<certificates>: the L<Peregrine::Server::CertificateTable>, if the server orders any. The second one is for a
+C<certificates>: the L<Peregrine::Server::CertificateTable>, if the server orders any; C<pool>: its
+L<Peregrine::Server::WorkerPool>, if it has one. The second one is for a
 child: what its engine counts goes into that column, which its master clears.
 
 =head2 planned

@@ -32,6 +32,7 @@ sub new {
     $self->{options}  = $args{configuration}->options;
     $self->{deadline} = Peregrine::Deadline->new;
     $self->{places}   = Peregrine::Spread->new;
+    $self->{counts}   = Peregrine::Words->new(scalar(my @counts = Peregrine::PoolProcess::COUNTS));
     $self->_open;
     return $self;
 }
@@ -60,8 +61,18 @@ sub for_interpreter {
         words   => $self->{places}->words,
         queue   => $self->{options}{pool_queue},
         timeout => $self->{options}{pool_timeout},
-        %{$self}{qw(log message_size)},
+        %{$self}{qw(log message_size counts)},
     );
+}
+
+# For whoever shows the status.
+sub facts {
+    my ($self) = @_;
+    my @names = Peregrine::PoolProcess::COUNTS;
+    my %counts;
+    @counts{@names} = $self->{counts}->get(0, scalar @names);
+    my $seconds = delete($counts{busy}) / 1_000_000;
+    return { %{ $self->for_interpreter->stats }, calls => \%counts, seconds => $seconds };
 }
 
 # ---- Processes ----------------------------------------------------------------------------------
@@ -108,6 +119,7 @@ sub _run {
         log       => $self->{log},
         socket    => fileno $self->{takes},
         words     => $self->{places}->words,
+        counts    => $self->{counts},
         place     => $record->{spread},
         calls_max => $self->{configuration}->by_chance('pool_max_calls'),
     )->run;
@@ -221,6 +233,12 @@ C<leave> is called in each process, and closes what it must not have.
 
 Replaces the processes by others, which load the handlers' file again: one by one, or all at once. The Future
 of C<restart> is done with 1, or with 0 if new processes do not start and old ones go on.
+
+=head2 facts
+
+    my $facts = $pool->facts;
+
+See L<PAGI::Server::Status/facts>.
 
 =head2 for_interpreter
 

@@ -12,7 +12,8 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 sub text {
     my ($facts) = @_;
     return join '', _about($facts), _counted($facts->{total}), _workers($facts),
-        @{ $facts->{certificates} } ? _certificates($facts) : ();
+        @{ $facts->{certificates} } ? _certificates($facts) : (),
+        $facts->{pool}              ? _pool($facts->{pool}) : ();
 }
 
 # A family of metrics: each of its lines is a pair of labels and a value.
@@ -101,6 +102,28 @@ sub _workers {
             'process_restarts_total', 'counter',
             'Processes that were replaced.',
             map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
+        ),
+    );
+}
+
+sub _pool {
+    my ($pool) = @_;
+    return (
+        _family(
+            'pool_processes', 'gauge',
+            'Processes of the worker pool by what they do.',
+            map { [ _label(state => $_), $pool->{$_} ] } qw(busy idle)
+        ),
+        _family('pool_queue',       'gauge', 'Calls that wait for a process.', [ '', $pool->{queue_depth} ]),
+        _family('pool_queue_limit', 'gauge', 'How many calls may wait.',       [ '', $pool->{queue_limit} ]),
+        _family(
+            'pool_calls_total', 'counter',
+            'Calls by what became of them.',
+            map { [ _label(outcome => $_), $pool->{calls}{$_} ] } sort keys %{ $pool->{calls} }
+        ),
+        _family(
+            'pool_busy_seconds_total',                        'counter',
+            'Time that processes of the pool were at calls.', [ '', $pool->{seconds} ]
         ),
     );
 }
