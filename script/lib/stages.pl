@@ -169,7 +169,7 @@ sub engine (@) {
     return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere'));
 }
 
-# A minute's worth of script/pairs.
+# Half a minute of script/pairs.
 sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
 
 # Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
