@@ -1,4 +1,4 @@
-# What the operator of a server sees of certificates that it orders: commands, metrics, the status page's
+# The operator's view of certificates that a server orders: commands, metrics, the status page's
 # facts, and an error every day when one ends soon.
 use v5.36;
 

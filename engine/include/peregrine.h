@@ -993,7 +993,7 @@ enum {
 /* Receives and sends. Then ask for events. */
 uint32_t peregrine_node_poll(peregrine_node *node);
 
-/* What became of a request */
+/* Results of a request to the hub */
 enum {
     PEREGRINE_NODE_OK = 0,
     PEREGRINE_NODE_GONE = 1,        /* there is no such channel any more: the message is lost */
@@ -1090,7 +1090,7 @@ int64_t peregrine_node_follow(peregrine_node *node, const peregrine_node_follow_
 /* Takes effect at once. */
 void peregrine_node_unfollow(peregrine_node *node, uint64_t mailbox, const char *name, size_t len);
 
-/* What there is to read */
+/* Results of a read */
 enum {
     PEREGRINE_NODE_NOTHING = 0, /* an event tells when there is more */
     PEREGRINE_NODE_BYTES = 1,   /* send them, then say peregrine_node_sent() */
@@ -1107,7 +1107,7 @@ typedef struct peregrine_node_reading {
     uint32_t position_len;
     char position[PEREGRINE_NODE_POSITION_BYTES];
 } peregrine_node_reading;
-/* One of these; in `reading`, whose `size` is set, what it is. */
+/* A result of a read; the bytes or the position are in `reading`, whose `size` is set before. */
 int peregrine_node_read(peregrine_node *node, uint64_t mailbox, peregrine_node_reading *reading);
 void peregrine_node_sent(peregrine_node *node, uint64_t mailbox, size_t count);
 

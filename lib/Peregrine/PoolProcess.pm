@@ -12,12 +12,12 @@ use Peregrine::Nearest;
 use POSIX        ();
 use Scalar::Util qw(blessed);
 
-# What a process says about itself in its word of shared memory: it waits for a call, or is at a call that may
+# The state of a process in its word of shared memory: the process waits for a call, or is at a call that may
 # take as long as it likes. Other values are the time in milliseconds when the call has to be over.
 use constant { IDLE => 1, FOREVER => 1 << 62 };
 
-# What is counted in memory that all processes share, in its order: calls by what became of them, and the
-# microseconds that processes were at calls.
+# Counters in memory that all processes share, in its order: calls by their outcome, and the microseconds that
+# processes were at calls.
 use constant COUNTS => qw(done died timeout lost refused busy);
 use constant { DONE => 0, DIED => 1, TIMEOUT => 2, LOST => 3, REFUSED => 4, BUSY => 5 };
 

@@ -67,7 +67,7 @@ async sub body {
     }
 }
 
-# What became of a call: `done` and the result, or the kind of the failure and its message.
+# The outcome of a call: `done` and the result, or the kind of the failure and its message.
 async sub outcome {
     my ($future) = @_;
     my $result = eval { [ done => await $future ] };

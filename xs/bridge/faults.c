@@ -19,7 +19,7 @@ static bool is_reading;
 static pthread_t reader;
 static sigjmp_buf way_out;
 
-/* What the process does at a fault while nobody reads. */
+/* The actions at a fault that the process had before. They hold while no thread reads. */
 static struct sigaction otherwise[C_ARRAY_LENGTH(faults)];
 
 static void leave_faults_alone(void) {

@@ -164,8 +164,8 @@ static bool is_reserved(const char *type, STRLEN len) {
     return false;
 }
 
-/* What is wrong with the type of a message, read from the bytes that it has become, which no code of the
- * application changes any more. */
+/* The mistake in the type of a message, read from the bytes that the message has become, which no code of
+ * the application changes any more. */
 static const char *wrong_type(pTHX_ SV *bytes) {
     SV *message = pagi_message_read(aTHX_ SvPVX_const(bytes), SvCUR(bytes));
     if (!message) return "it is not understood";

@@ -46,7 +46,7 @@ SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event)
     return call_topics(aTHX_ exchange, strEQ(type, "topic.subscribe") ? "_subscribe" : "_unsubscribe", event);
 }
 
-/* What the engine has said to an entry. False: nothing more goes out now. */
+/* Takes the engine's answer to an entry. False: nothing more goes out now. */
 static bool goes_on(pTHX_ pagi_exchange *exchange, int code) {
     if (code < 0 && code != PEREGRINE_E_GONE) return false;
     SvREFCNT_dec(pagi_event_outcome(aTHX_ exchange, "topic.subscribe", code));

@@ -275,7 +275,7 @@ pub const OpenedFile = extern struct {
     system_error: i32 = 0,
 };
 
-/// What `peregrine_node_poll` tells.
+/// Bits of the answer of `peregrine_node_poll`.
 pub const NodeFlag = struct {
     pub const connected = 1;
     pub const writes = 2;
@@ -294,7 +294,7 @@ pub const NodeRequest = struct {
     pub const look = 8;
 };
 
-/// What `peregrine_node_read` has found.
+/// Results of `peregrine_node_read`.
 pub const NodeRead = struct {
     pub const nothing = 0;
     pub const bytes = 1;
@@ -309,7 +309,7 @@ pub const NodeAs = struct {
     pub const as_events = 2;
 };
 
-/// What became of a request to the hub.
+/// Results of a request to the hub.
 pub const NodeResult = struct {
     pub const ok = 0;
     pub const gone = 1;

@@ -173,7 +173,7 @@ fn message(
         try writer.writeAll(head[0..head_len]);
         return writer.writeAll(bytes);
     }
-    // What is no text is replaced, as a browser's decoder does.
+    // Bytes that are no UTF-8 become U+FFFD, as in a browser's decoder.
     const replaced = std.unicode.fmtUtf8(bytes);
     const head_len = frame.encode(header(kind, std.fmt.count("{f}", .{replaced}), false), &head);
     try writer.writeAll(head[0..head_len]);

@@ -86,18 +86,19 @@ pub const Lag = struct {
     bytes: u64,
 };
 
-/// What a reader is sent next.
+/// The step that a reader of the log takes next.
 pub const Next = union(enum) {
-    /// It has all.
+    /// The reader has every entry.
     nothing,
     /// Bytes of frames. Valid until `sent` has taken all of them, or `release`.
     bytes: []const u8,
-    /// It was too far behind, and goes on with the entry that is published next. So many entries were
-    /// passed over.
+    /// The number of entries that a reader too far behind has missed. The entry that is published next is
+    /// its next one.
     skipped: u64,
-    /// It is too far behind.
+    /// The reader is too far behind, and is to be ended.
     cut,
-    /// Entries that it has seen may not be those that others have. It goes on from here.
+    /// The reader may have seen entries that other readers have not. Its next entry is the one behind this
+    /// position.
     reset: Position,
 };
 
@@ -122,7 +123,7 @@ pub const Resumed = union(enum) {
     };
 };
 
-/// One topic's entries.
+/// The entries of a topic.
 pub const Log = struct {
     gpa: Allocator,
     limits: Limits,
@@ -189,11 +190,11 @@ pub const Log = struct {
     /// How an entry fits that somebody else has given its place.
     pub const Place = enum {
         appended,
-        /// It is here already.
+        /// The log has the entry already.
         repeated,
         /// Entries before it are missing.
         gap,
-        /// It belongs to another history than the entries here.
+        /// The entry belongs to another history than those of the log.
         diverged,
     };
 

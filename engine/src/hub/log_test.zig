@@ -411,7 +411,7 @@ test "frames of each variant" {
     try expectFrames("\x81\x02hi\x81\x00", .{ .websocket = .text }, &two);
     try expectFrames("\x82\x02hi\x82\x00", .{ .websocket = .binary }, &two);
     try expectFrames("\x81\x02hi\x81\x00", .{ .deflated = .{ .kind = .text } }, &two);
-    // What is no text is replaced for those who would end the WebSocket for it.
+    // Bytes that are no UTF-8 are replaced, because browsers end a WebSocket for them.
     try expectFrames("\x81\x05a\u{fffd}b", .{ .websocket = .text }, &.{"a\xffb"});
     try expectFrames("\x82\x03a\xffb", .{ .websocket = .binary }, &.{"a\xffb"});
     const first = position.follow(0, 1, 1);

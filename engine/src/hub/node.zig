@@ -16,7 +16,7 @@ const Channel = wire.Channel;
 const Code = wire.Code;
 const Frame = wire.Frame;
 
-/// What the node's owner is told.
+/// News for the node's owner.
 pub const Event = union(enum) {
     /// A request is over. `place`: in a topic with history.
     reply: struct { number: u32, code: Code, place: ?Position = null },
@@ -64,7 +64,7 @@ const Request = struct {
     asked_ms: u64,
     /// The hub can have heard of it when this many bytes have gone.
     sent_at: u64 = never,
-    /// What it subscribes.
+    /// The mailbox and the topic that a request subscribes.
     subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
     /// Another node's, which is to be answered.
     origin: ?struct { node: u64, number: u32 } = null,
@@ -305,7 +305,7 @@ pub const Node = struct {
 
     fn endUnused(node: *Node, topic: *Topic) void {
         if (topic.mailboxes.count() > 0) return;
-        // What is not said is said by the next hub's not being told of the topic.
+        // A node without memory for the word is lost, and does not tell its next hub of the topic.
         node.say(&.{ .kind = .unsubscribe, .name = topic.name }) catch node.lose();
         assert(node.topics.remove(topic.name));
         node.freeTopic(topic);
@@ -440,7 +440,7 @@ pub const Node = struct {
         node.events.append(node.gpa, .{ .readable = .{ .mailbox = what.mailbox, .user = user } }) catch {};
     }
 
-    /// What a connection is sent next; `nothing` leads to a `readable` event later.
+    /// The step that a connection takes next; `nothing` leads to a `readable` event later.
     pub fn read(node: *Node, id: u64) error{OutOfMemory}!readers_file.Read {
         const found = try node.readers.read(id);
         if (found == .cut) while (node.readers.any(id)) |name| node.endReading(id, name, .ended);
@@ -783,7 +783,7 @@ pub const Node = struct {
         return node.requests.count() > 0 or node.bytes > 0 or node.readers.hasDeadlines();
     }
 
-    /// What has happened, in order.
+    /// The next event, in the order in which events happened.
     pub fn next(node: *Node) ?Event {
         while (node.events_taken < node.events.items.len) {
             const event = node.events.items[node.events_taken];

@@ -32,20 +32,20 @@ pub const Wish = struct {
     since: position.Since = .now,
     behind: Behind = .skip,
 
-    /// What follows when it is further behind than the history goes back.
+    /// The treatment of a reader that is further behind than the history goes back.
     pub const Behind = @FieldType(log_file.Want, "behind");
 };
 
-/// What a connection is sent next.
+/// The step that a connection takes next.
 pub const Read = union(enum) {
-    /// It has all; an event tells when there is more.
+    /// The connection has every entry; an event tells of the next one.
     nothing,
     /// An entry, or the events of several; until `sent` has been told that all of it went.
     bytes: struct { as: As, bytes: []const u8 },
-    /// Entries that it has seen may not be those that others have, or it has missed some. It goes on behind
-    /// this position.
+    /// The reader may have seen entries that other readers have not, or has missed some. Its next entry is
+    /// the one behind this position.
     reset: struct { topic: []const u8, position: Position },
-    /// It is too far behind, and wanted to be cut then. Its reader is gone.
+    /// The reader was too far behind, and wanted to be cut then. It is gone.
     cut,
 };
 
@@ -80,7 +80,7 @@ pub const Reader = struct {
 /// The readers of one connection.
 const Mailbox = struct {
     readers: std.ArrayList(*Reader) = .empty,
-    /// It has found nothing, and is to be told of the next entry.
+    /// The mailbox has found nothing, and is to be told of the next entry.
     wanted: bool = false,
     /// The reader that has its turn, and keeps it while its bytes are not sent.
     turn: usize = 0,
@@ -220,7 +220,7 @@ pub const Readers = struct {
         return .{ .number = number, .mailbox = reader.mailbox, .position = at };
     }
 
-    /// What `remove` leaves to do.
+    /// The work that `remove` leaves to its caller.
     pub const Removed = struct {
         /// The request that was not answered yet; 0: none.
         number: u32 = 0,
@@ -305,7 +305,7 @@ pub const Readers = struct {
         }
     };
 
-    /// What the next hub is to be asked for.
+    /// The topics that the next hub is to be asked for.
     pub fn follows(readers: *Readers) Follows {
         return .{ .inner = readers.topics.valueIterator() };
     }
@@ -373,7 +373,7 @@ pub const Readers = struct {
 
     // ---- Reading
 
-    /// What a connection is sent next. It keeps its turn until that is sent.
+    /// The step that a connection takes next. The reader keeps its turn until its bytes are sent.
     pub fn read(readers: *Readers, mailbox_id: u64) error{OutOfMemory}!Read {
         defer readers.invariants();
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return .nothing;
@@ -418,7 +418,7 @@ pub const Readers = struct {
         }
     }
 
-    /// What `read` gave was sent, whole.
+    /// The bytes that `read` gave were sent, all of them.
     pub fn sent(readers: *Readers, mailbox_id: u64, count: usize) void {
         defer readers.invariants();
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return;

@@ -30,7 +30,7 @@ pub const Limits = struct {
 /// The parser's memory for open aggregates.
 pub const depth_ceiling = Config.rules.reply_depth_max.max;
 
-/// What a server speaks: RESP2 until HELLO has chosen.
+/// The version of the protocol that a server speaks: RESP2 until HELLO has chosen.
 pub const Dialect = enum { resp2, resp3 };
 
 /// The parser's observation of the peer's bytes.

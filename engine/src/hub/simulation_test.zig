@@ -144,7 +144,7 @@ const World = struct {
         }
     }
 
-    /// What two mailboxes have both got from a topic came to both in the same order.
+    /// Messages of a topic that two mailboxes have got came to both in the same order.
     fn checkOrder(world: *World) !void {
         for (0..topics.len) |topic| {
             for (0..2 * node_count) |one| for (0..one) |other| {
@@ -197,7 +197,7 @@ fn live(seed: u64, losses: bool) !void {
     }
     try world.settle(random);
     try testing.expectEqual(0, world.open_requests.count());
-    // What was subscribed before all losses holds behind them.
+    // Subscriptions that were made before all losses hold behind them.
     const before = world.received;
     var expected: usize = 0;
     for (0..World.topics.len) |topic| {

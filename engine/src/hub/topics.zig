@@ -12,10 +12,10 @@ const Position = position.Position;
 const wire = @import("wire.zig");
 const Frame = wire.Frame;
 
-/// What an entry costs beside its bytes.
+/// The cost of an entry beside its bytes.
 const entry_bytes = 48;
 
-/// What a node reads.
+/// A node's reading of topics.
 const Reads = struct {
     /// The topics that may have something for it.
     due: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
@@ -60,7 +60,7 @@ pub const Topics = struct {
     by_name: std.StringHashMapUnmanaged(*Topic) = .empty,
     /// All topics, those first that were not used for longest.
     by_use: std.DoublyLinkedList = .{},
-    /// What the entries of all topics cost.
+    /// The cost of the entries of all topics.
     bytes: u64 = 0,
     nodes: std.ArrayList(Reads) = .empty,
     now_ms: u64 = 0,

@@ -123,7 +123,7 @@ const World = struct {
                     try testing.expect(err == error.Unavailable);
             },
             3 => if (reader.asked == null) {
-                // It begins, or comes back.
+                // The reader begins, or comes back.
                 reader.asked = try node.follow(reader.mailbox, names[topic], .{
                     .as = .binary,
                     .since = if (reader.at) |at| .{ .after = at } else .now,

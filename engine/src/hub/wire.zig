@@ -34,7 +34,7 @@ pub const Kind = enum(u8) {
     flush,
     /// Answered when all that the node has said before was done; number.
     sync,
-    /// What became of `mail`, `join` or `leave`: code; their node and number.
+    /// The result of `mail`, `join` or `leave`: code; their node and number.
     answer,
     /// A new entry of a topic with history. name: topic; payload; number.
     append,
@@ -90,7 +90,7 @@ pub fn readPlace(bytes: []const u8) error{Malformed}!Position {
     };
 }
 
-/// What became of a request.
+/// The result of a request.
 pub const Code = enum(u8) {
     ok,
     /// There is no such channel: it has ended, or never was.

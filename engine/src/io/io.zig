@@ -86,7 +86,7 @@ pub const host_loop = @import("host_loop.zig");
 pub const fork = @import("fork.zig");
 /// The monotonic clock in microseconds: the same one as an io's, for all processes.
 pub const micros = sys.monotonicUs;
-/// That clock in nanoseconds.
+/// The time of the monotonic clock in nanoseconds.
 pub const nanos = sys.monotonicNs;
 /// Lets the calling thread sleep.
 pub const sleep = sys.sleep;

@@ -32,7 +32,7 @@ pub fn wait(polls: []Poll, timeout_ms: i32) void {
     };
 }
 
-/// What a socket did without waiting.
+/// The result of reading or writing a socket without waiting.
 pub const Outcome = union(enum) {
     /// So many bytes.
     done: usize,

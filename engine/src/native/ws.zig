@@ -134,7 +134,7 @@ pub const upgrader = struct {
         any,
         /// Pages of the host and port that the request is for (its Host field; a proxy has to leave it).
         same,
-        /// These: "https://shop.example".
+        /// Origins of this list, such as "https://shop.example".
         listed: []const []const u8,
 
         /// Whether a request may come from where it says. Several such fields are a forgery.

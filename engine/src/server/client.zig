@@ -58,7 +58,7 @@ pub const Client = struct {
     }
 };
 
-/// What a worker knows of the clients of requests: whose the present one is, and who is believed about it.
+/// A worker's knowledge of clients: the one of the present request, and the proxies that are believed.
 pub const Clients = struct {
     /// The client of the request that begins now. Its address may lie in `text`.
     current: Client = .nobody,

@@ -100,7 +100,7 @@ pub const Storage = struct {
         return storage.threads;
     }
 
-    /// What the threads have done since the last call.
+    /// The tasks that threads have finished since the last call.
     pub fn collect(storage: *Storage) Done {
         const threads = storage.threads orelse return .{ .storage = storage, .tasks = .{} };
         return .{ .storage = storage, .tasks = threads.collect() };

@@ -180,7 +180,7 @@ fn describeTheirs(answer: *const c.redisReply, writer: *std.Io.Writer) !void {
     }
 }
 
-/// What both readers write their values to.
+/// The memory that both readers write their values to.
 const Memory = struct {
     tree: hub.Tree,
     ours: [1 << 20]u8 = undefined,

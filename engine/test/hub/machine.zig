@@ -18,7 +18,7 @@ pub const config: hub.Config = .{
 };
 const topic = "room.42";
 
-/// What the reader got.
+/// An entry that the reader has got, or the reset of its topic.
 pub const Seen = union(enum) { number: u64, reset };
 
 pub const Options = struct {

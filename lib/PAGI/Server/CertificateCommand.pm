@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep);
 # Seconds between two looks whether a server has done what it was asked for.
 use constant ASKS_S => 0.25;
 
-# What may be typed behind the command; configuration files have other options as well.
+# Options that may be typed behind the command; configuration files have others as well.
 my %OPTIONS = map { $_ => 1 } qw(acme_folder chdir config);
 
 my %COMMANDS = (certificates => \&_list, renew => \&_renew);

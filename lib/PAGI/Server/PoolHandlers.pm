@@ -16,14 +16,14 @@ my %NUMBERS = (
     max_jobs_per_worker => 'pool_max_calls',
 );
 
-# What is wrong with a value of the option, or nothing.
+# The mistake in a value of the option, or nothing.
 sub problem {
     my ($value) = @_;
     return if !defined $value || !ref $value && length $value;
     return _problem_with($value, sort keys %NUMBERS);
 }
 
-# What is wrong with the hash, where these keys are allowed beside code; or nothing.
+# The mistake in the hash, where these keys are allowed beside code; or nothing.
 sub _problem_with {
     my ($pool, @more) = @_;
     return "must be a hash reference, or the path of a file that returns one" if !_is($pool, 'HASH');

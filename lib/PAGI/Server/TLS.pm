@@ -124,7 +124,7 @@ sub _load {
     return 1;
 }
 
-# What each file of a configuration is, in words, by its path.
+# The kind of each file of a configuration, in words, by its path.
 sub _files {
     my ($config) = @_;
     my %kinds    = (cert_file => 'certificate', key_file => 'key', chain_file => 'chain');

@@ -241,7 +241,7 @@ sub _answered {
     return $future->fail("$kind: $value", 'worker_pool', $kind);
 }
 
-# Nobody waits for the answer any more.
+# Forgets a call whose answer has no receiver any more.
 sub _give_up {
     my ($self, $line) = @_;
     delete $line->{future};

@@ -9,7 +9,7 @@ use Crypt::Misc qw(encode_b64u);
 use Net::SSLeay;
 use Time::Local qw(timegm_modern);
 
-# What the first certificate of a PEM says: { from, to, names, issuer, ari }; nothing if there is none.
+# The facts of the first certificate of a PEM: { from, to, names, issuer, ari }; nothing if there is none.
 sub facts {
     my ($pem) = @_;
     my $bio = Net::SSLeay::BIO_new(Net::SSLeay::BIO_s_mem());

@@ -167,7 +167,7 @@ sub _ask_for_window {
     return;
 }
 
-# What the server shows of a certificate.
+# The facts of a certificate that the server shows.
 sub _report {
     my ($self, $names, $due, $problem) = @_;
     my $facts = $self->_facts($names);

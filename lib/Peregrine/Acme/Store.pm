@@ -116,7 +116,7 @@ sub remove {
     return;
 }
 
-# What is known of the attempts for a name: a hash, empty at first.
+# The attempts for a name, as a hash; empty at first.
 sub state {
     my ($self, $name) = @_;
     my $text  = _read("$self->{folder}/states/$name.json") // return {};

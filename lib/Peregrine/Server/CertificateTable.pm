@@ -65,7 +65,7 @@ sub _bytes {
     return $text;
 }
 
-# One more of `renewals` or `failed`.
+# Adds one to `renewals` or `failed`.
 sub count {
     my ($self, $name, $word) = @_;
     return $self->_change($name, sub { $_[0]->add($_[1] + $AT{$word}, 1) });

@@ -23,7 +23,7 @@ use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->
 # Options whose value is a directory that is there.
 my @DIRECTORIES = qw(x_sendfile acme_challenges);
 
-# What a proxy has to do where the server does not.
+# The work of a proxy in front of a server that does not do it.
 my %PROXY = (redirect_http => 'the proxy has to redirect', acme => 'the proxy has to have the certificates');
 
 # Options that say where the server listens.

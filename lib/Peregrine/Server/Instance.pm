@@ -102,7 +102,7 @@ sub channels {
     return $self->{node} ||= $hub->node($self->{loop});
 }
 
-# What the application here calls for blocking work; nothing without a worker pool.
+# The pool that the application here calls for blocking work; nothing without one.
 sub worker_pool {
     my ($self) = @_;
     my $pool = $self->{pool} or return;

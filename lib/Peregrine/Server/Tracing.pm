@@ -13,7 +13,7 @@ use POSIX ();
 
 use constant VARIABLE => 'PEREGRINE_TRACE';
 
-# That of this process; there is one for all its servers.
+# The trace of this process, which all its servers share.
 my $TRACE;
 
 # Before there are threads and children: these have the memory then, too.

@@ -52,7 +52,7 @@ sub _open {
     return;
 }
 
-# What an application's interpreter calls.
+# The object that an application's interpreter calls.
 sub for_interpreter {
     my ($self, $loop) = @_;
     return PAGI::Server::WorkerPool->new(
@@ -169,7 +169,7 @@ use parent -norequire, qw(Peregrine::Master);
 
 sub _kind { return 'pool process' }
 
-# What the process says of itself.
+# The word in shared memory with the state of the process.
 sub _word {
     my ($self, $child) = @_;
     return $self->{spread}->words->get($child->{spread});

@@ -147,7 +147,7 @@ sub end ($self) {
     kill KILL => $self->processes;
     $self->{server}{status} //= do { waitpid $self->{server}->pid, 0; $? };
     for my $pattern (qr/panic|Attempt to free|segfault|SIGSEGV|SIGABRT|double free|corrupted/i) {
-        # What follows the line is where it happened.
+        # The lines behind the message say where it happened.
         my ($lines) = $self->log =~ /^(.*$pattern.*(?:\n.*){0,40})$/m;
         $self->found("the log: $lines") if defined $lines;
     }

@@ -3,9 +3,9 @@ const std = @import("std");
 
 /// The kind of an error.
 pub const Failure = enum {
-    /// It reads its data set from the disk.
+    /// The server reads its data set from the disk.
     loading,
-    /// It is a replica, since a failover perhaps.
+    /// The server is a replica, since a failover perhaps.
     read_only,
     /// A replica whose master is gone.
     master_down,
@@ -13,9 +13,9 @@ pub const Failure = enum {
     busy,
     /// Its memory is full.
     out_of_memory,
-    /// It cannot write to its disk.
+    /// The server cannot write to its disk.
     misconfigured,
-    /// Fewer replicas are connected than it wants.
+    /// Fewer replicas are connected than the server wants.
     no_replicas,
     no_permission,
     /// The password is wrong, or missing.
@@ -30,7 +30,7 @@ pub const Failure = enum {
     unknown_command,
     other,
 
-    /// What helps.
+    /// The way on after a failure.
     pub const Remedy = enum {
         /// Another connection, later: the server, or the one at its address then, will do it.
         reconnect,

@@ -9,7 +9,7 @@ const position = @import("../position.zig");
 const Mark = position.Mark;
 const Position = position.Position;
 
-/// What has to be done for the topic.
+/// The state of a topic between its log here and Redis, and the work that it asks for.
 pub const Follower = struct {
     log: *Log,
     state: State = .{ .away = .beginning },

@@ -28,10 +28,10 @@ pub const Event = union(enum) {
     foreign: []const u8,
 };
 
-/// What `receive` did.
+/// The result of `receive`.
 pub const Step = struct { consumed: usize, event: Event };
 
-/// One connection that subscribes.
+/// A connection that subscribes to topics.
 pub const Hearer = struct {
     gpa: Allocator,
     config: *const Config,

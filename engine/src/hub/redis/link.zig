@@ -31,7 +31,7 @@ pub const Account = struct {
 pub const Why = union(enum) {
     /// The socket was refused, or closed by the other end.
     closed,
-    /// It did not connect, answer or log in within its time.
+    /// The server did not accept, answer or log in within its time.
     silent,
     /// The answer was not RESP, or none to the command.
     nonsense,
@@ -75,7 +75,7 @@ pub const Link = struct {
     /// Values that fit: of an answer, or of each element where they come one by one. HELLO has a few for each
     /// module.
     const nodes_max = 1024;
-    /// What comes with a message.
+    /// Bytes of an answer besides the message in it, at most.
     const text_overhead = 8192;
 
     pub fn init(gpa: Allocator, config: *const Config, account: Account) Allocator.Error!Link {
@@ -107,7 +107,7 @@ pub const Link = struct {
         return link.state == .ready;
     }
 
-    /// What the owner has to do.
+    /// The next step of the link's owner.
     pub const Wish = union(enum) {
         nothing,
         /// Open a socket; then `connected` or `lost`.
@@ -163,7 +163,7 @@ pub const Link = struct {
         assert(link.state == .connecting);
         const account = link.account;
         link.parser = .init(.of(link.config));
-        // What is RESP2 is RESP3, too.
+        // Answers in RESP2 are valid RESP3, too.
         link.parser.dialect = .resp3;
         link.tree.clear();
         var arguments: [7][]const u8 = .{ "HELLO", "3", "", "", "", "", "" };

@@ -33,13 +33,13 @@ pub const Identity = struct {
 
 /// The end of a publication.
 pub const Outcome = union(enum) {
-    /// It has this place.
+    /// The entry has this place in the topic.
     published: Position,
-    /// Redis has refused it.
+    /// Redis has refused the entry.
     refused: Failure,
-    /// It did not reach Redis within its time.
+    /// The entry did not reach Redis within its time.
     unavailable,
-    /// It may have reached Redis, whose answer did not come within its time.
+    /// The entry may have reached Redis, whose answer did not come within its time.
     unknown,
 };
 
@@ -53,7 +53,7 @@ pub const Event = union(enum) {
     /// Close the socket. A read is over, too.
     lost: Why,
     done: struct { token: u64, outcome: Outcome },
-    /// What a read has found first: the topic's newest place.
+    /// The topic's newest place, which a read finds first.
     head: Position,
     entry: Placed,
     /// A read is complete. `full`: there may be more behind its last entry.
@@ -62,7 +62,7 @@ pub const Event = union(enum) {
     read_refused: Failure,
 };
 
-/// What `receive` did.
+/// The result of `receive`.
 pub const Step = struct { consumed: usize, event: Event };
 
 const Publication = struct {
@@ -114,12 +114,12 @@ const Read = struct {
         asked,
         /// The topic's epoch is known; this many entries have come.
         entries: struct { epoch: position.Epoch, count: u32 },
-        /// One of the commands was refused; answers to others are passed over.
+        /// Redis has refused a command of the transaction; answers to the others are passed over.
         refused: Failure,
     },
 };
 
-/// One connection that publishes and reads.
+/// A connection that publishes entries and reads them.
 pub const Publisher = struct {
     gpa: Allocator,
     config: *const Config,
@@ -472,7 +472,7 @@ pub const Publisher = struct {
         const place = try readPlace(value);
         if (place == .early) return publisher.drop(.wanted, moment);
         publisher.script_state = .known;
-        // It was given up, and its owner knows already.
+        // The owner was told when the publication was given up.
         if (!is_first) return null;
         return publisher.end(switch (place) {
             .there => |at| .{ .published = at },
@@ -539,7 +539,7 @@ const Place = union(enum) {
     there: Position,
     /// The publication was passed over: its hub has given it up.
     late,
-    /// It was passed over, because the one before it is missing.
+    /// Redis has passed over the entry, because the one before it is missing.
     early,
 };
 

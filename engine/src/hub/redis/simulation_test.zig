@@ -56,7 +56,7 @@ const Store = struct {
     }
 };
 
-/// One end of a connection at the server.
+/// The server's end of a connection.
 const Peer = struct {
     /// Bytes on their way.
     up: std.ArrayList(u8) = .empty,

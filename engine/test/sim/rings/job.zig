@@ -24,7 +24,7 @@ pub const Job = struct {
     /// Commands out of 100 that are wrong.
     mistakes: u8,
     waits: Waits = .nothing,
-    /// What the job waits for before it goes on.
+    /// The number of turns of the application for which the job waits.
     pause: u32 = 0,
     stage: Stage = .begin,
     body_complete: bool,
