@@ -134,17 +134,19 @@ for (
     )
 {
     my ($row, $title, $what) = @$_;
-    push @JUDGES,
-        my ($judge, $about) = (
+    push @JUDGES, my ($judge, $about) = (
         "matrix-$row" => {
             title   => $title,
             what    => $what // $PERL_TESTS,
             command => "script/matrix $row",
             lines   =>
                 qr/^(?:System: .*|Engine: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
-            by => sub { 'tests in t/, Test::More, in a chroot' },
+            by => sub {
+                join ' and ', $what ? "the engine's tests, zig build" : (),
+                    $row eq 'musl' ? () : 'tests in t/, Test::More, in a chroot';
+            },
         },
-        );
+    );
     $JUDGES{$judge} = $about;
 }
 
