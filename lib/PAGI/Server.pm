@@ -308,6 +308,12 @@ Messages between the connections of all interpreters: applications find L<PAGI::
 their scopes, under C<pagi.channels> and C<pagi.channel>, and for topics with history
 L<PAGI::Server::Topics>, under C<pagi.topics>. C<memory://> is the same as 1. B<--channels>
 
+=item channels_socket => none
+
+A Unix socket through which other programs of the same user publish (L<Peregrine::Publisher>,
+C<peregrine publish>). Its mode is 0600, because it lets them publish everything. Without
+C<channels> there is none. B<--channels-socket>
+
 =item on_error => none
 
 A function that is called when the application or a callback dies: with the exception, the scope of

@@ -29,6 +29,7 @@ use PAGI::Server::Mounts;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 use PAGI::Server::PidFile;
+use PAGI::Server::PublishCommand;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
 use Peregrine::Fork;
@@ -119,6 +120,8 @@ sub _run {
         if Peregrine::Trace::is_meant(@arguments);
     return PAGI::Server::CertificateCommand->command(@arguments)
         if PAGI::Server::CertificateCommand::is_meant(@arguments);
+    return PAGI::Server::PublishCommand->command(@arguments[ 1 .. $#arguments ])
+        if PAGI::Server::PublishCommand::is_meant(@arguments);
     $self->_parse(@arguments) if @arguments;
     my $options = $self->{options};
     return $self->_help    if $options->{help};

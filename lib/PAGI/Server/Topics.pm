@@ -141,6 +141,11 @@ and goes on with what is published next. An event stream gets it as
 for which its page listens, to load itself again. The application of a WebSocket is told by C<$receive>, with
 C<topic.reset>, and decides what its client hears.
 
+=head2 From elsewhere
+
+An application of PSGI, a job of a queue or any other Perl program publishes with L<Peregrine::Publisher>, a
+shell with C<peregrine publish> (L<PAGI::Server::PublishCommand>).
+
 =head2 What is promised
 
 All readers of a topic get its entries in the same order. A client that reads too slowly has no queue of its

@@ -10,12 +10,17 @@ use Future;
 use Peregrine;
 use Peregrine::Handover;
 use Peregrine::Node;
+use Peregrine::Publisher;
 use Peregrine::Server::Beside;
-use Scalar::Util qw(weaken);
-use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+use Peregrine::Later qw(weakly);
+use Scalar::Util     qw(weaken);
+use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET unpack_sockaddr_un);
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
 my @KEPT = qw(hub_join hub_end);
+
+# Connections of other programs that wait to be accepted.
+use constant BACKLOG => 128;
 
 # See Peregrine::Threads.
 sub CLONE_SKIP                       { return 1 }
@@ -26,6 +31,7 @@ sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
     $self->_inherit or $self->_open;
+    Peregrine::Publisher::_serve($self->{hub_join});
     return $self;
 }
 
@@ -45,18 +51,74 @@ sub _inherit {
     my $before = Peregrine::Handover->from_environment or return 0;
     my @given  = map { $before->take($_) } @KEPT;
     return 0 if grep { !defined } @given;
-    for my $i (0 .. $#KEPT) {
-        open my $handle, '+<&=', $given[$i] or die "the hub's sockets: $!\n";
-        fcntl $handle, F_SETFD, FD_CLOEXEC or die "the hub's sockets: $!\n";
-        $self->{ $KEPT[$i] } = $handle;
-    }
+    $self->{ $KEPT[$_] } = _handle($given[$_]) for 0 .. $#KEPT;
+    my $listener = $before->take('hub_listener');
+    $self->{inherited} = _handle($listener) if defined $listener;
     return 1;
 }
 
-# Name => handle.
+sub _handle {
+    my ($descriptor) = @_;
+    open my $handle, '+<&=', $descriptor or die "the hub's sockets: $!\n";
+    fcntl $handle, F_SETFD, FD_CLOEXEC or die "the hub's sockets: $!\n";
+    return $handle;
+}
+
+# Name => handle. From then on the socket's file is the next program's: if that does not come, the file stays,
+# and whoever listens there next replaces it.
 sub for_handover {
     my ($self) = @_;
-    return map { $_ => $self->{$_} } @KEPT;
+    delete $self->{file};
+    return map { $_ => $self->{$_} } grep { $self->{$_} } @KEPT, 'hub_listener';
+}
+
+# The socket of other programs, for this user alone: whoever opens it may publish.
+sub listen {
+    my ($self, %owner) = @_;
+    my $path      = $self->{configuration}->options->{channels_socket};
+    my $inherited = delete $self->{inherited};
+    return if !defined $path || $self->{hub_listener};
+    if ($inherited && unpack_sockaddr_un(getsockname $inherited) eq $path) {
+        $self->{hub_listener} = $inherited;
+    }
+    else {
+        my $descriptor =
+            Peregrine::open_unix($path, BACKLOG, oct '600', map { $_ // -1 } @owner{qw(uid gid)});
+        die "option 'channels_socket': $path: $!\n" if $descriptor < 0;
+        $self->{hub_listener} = _handle($descriptor);
+    }
+    $self->{file} = { path => $path, pid => $$, inode => (lstat $path)[1] };
+    return;
+}
+
+# Other programs connect there; the hub gets their connections as it gets those of nodes.
+sub _accept {
+    my ($self) = @_;
+    while (accept my $connection, $self->{hub_listener}) {
+        Peregrine::send_descriptors(fileno $self->{hub_join}, 'j', fileno $connection);
+    }
+    return;
+}
+
+sub _watch {
+    my ($self, $loop) = @_;
+    my $listener = $self->{hub_listener} or return;
+    $listener->blocking(0);
+    $loop->watch_io(handle => $listener, on_read_ready => weakly($self, '_accept'));
+    $self->{watched} = $loop;
+    return;
+}
+
+# The file goes with the process that made it, if it is still that file.
+sub _close {
+    my ($self) = @_;
+    my $loop = delete $self->{watched};
+    $loop->unwatch_io(handle => $self->{hub_listener}, on_read_ready => 1) if $loop;
+    my $file = $self->{file};
+    return if !$file || $file->{pid} != $$;
+    delete $self->{file};
+    unlink $file->{path} if ((lstat $file->{path})[1] // -1) == $file->{inode};
+    return;
 }
 
 # The node of an interpreter, in its loop.
@@ -68,14 +130,17 @@ sub node {
 # ---- The hub ------------------------------------------------------------------------------------
 
 sub start_thread {
-    my ($self) = @_;
+    my ($self, $loop) = @_;
+    $self->listen;
     $self->{thread} = Peregrine::HubHandle->new(fileno $self->{hub_end}, -1)
         or die "the hub's thread cannot be started: $!\n";
+    $self->_watch($loop);
     return;
 }
 
 sub stop_thread {
     my ($self) = @_;
+    $self->_close;
     delete $self->{thread};
     return;
 }
@@ -100,6 +165,7 @@ sub start_process {
 
 sub stop_process {
     my ($self) = @_;
+    $self->_close;
     my $beside = delete $self->{beside} or return Future->done;
     return $beside->stop;
 }
@@ -117,11 +183,13 @@ sub start {
     my $socket = fileno $self->{hub}{hub_end};
     $self->{thread} = Peregrine::HubHandle->new($socket, $socket)
         or die "the hub's thread cannot be started: $!\n";
+    $self->{hub}->_watch($self->{loop});
     return 1;
 }
 
 sub shutdown {
     my ($self) = @_;
+    $self->{hub}->_close;
     delete $self->{thread};
     return Future->done;
 }
@@ -171,7 +239,16 @@ By name, what a program that takes over needs.
 
 The node of an interpreter.
 
+=head2 listen
+
+    $hub->listen(uid => $uid, gid => $gid);
+
+Opens C<channels_socket>, if the option is there.
+
 =head2 start_thread, stop_thread
+
+    $hub->start_thread($loop);
+    $hub->stop_thread;
 
 =head2 start_process, stop_process
 

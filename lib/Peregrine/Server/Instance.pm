@@ -162,7 +162,7 @@ sub listen {
 # Called with open sockets: starts the application, and then serves requests.
 sub begin {
     my ($self) = @_;
-    $self->{hub}->start_thread if $self->{hub} && $self->{role} eq 'alone';
+    $self->{hub}->start_thread($self->{loop}) if $self->{hub} && $self->{role} eq 'alone';
     my $starting = $self->_start_pool->then(sub {
         return $self->{has_application} ? $self->{application}->start($self) : Future->done;
     })->then(sub {

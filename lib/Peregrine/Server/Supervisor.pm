@@ -99,6 +99,7 @@ sub open {
     my ($self, %owner) = @_;
     $self->{configuration}->open_sockets(@{$self}{qw(listeners log)}, \%owner);
     $self->{monitor}->bind(\%owner);
+    $self->{hub}->listen(%owner) if $self->{hub};
     PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner{uid});
     $self->{listeners}->open_for_all($self->{placement}->engines);
     $self->{pid} = $$;

@@ -52,6 +52,7 @@ my @SECTIONS = (
             { name => 'compress_authenticated', type => 'boolean', default => 0 },
             { name => 'channels', type => 'boolean', default => 0, also => { 'memory://' => 1 },
               variable => 'PAGI_CHANNELS_BACKEND' },
+            { name => 'channels_socket', type => 'string', arg => 'PATH', shown => 'none' },
             { name => 'on_error', flag => '', type => 'code', optional => 1, live => 1, shown => 'none' },
         )
     ],
