@@ -182,11 +182,44 @@ for my $how ([], [ '--workers', 2 ], [ '--workers', 2, '--engine', 'process' ]) 
     };
 }
 
+subtest '--reload' => sub {
+    my $file   = write_file('reloaded.pl', '+{ handlers => { version => sub { 1 } } };');
+    my $server = TestServer->command('--reload', '--worker-pool', $file, $app);
+    is_deeply [ calls($server, ['version']) ], [ [ done => 1 ] ], 'the first version';
+    write_file('reloaded.pl', '+{ handlers => { version => sub { "second" } } };');
+    ok wait_for(sub { my ($said) = calls($server, ['version']); $said->[1] eq 'second' }),
+        'a file that changes is loaded again';
+    is $server->stop, 0, 'the server stops';
+};
+
+subtest 'a start that is stopped' => sub {
+    for my $how ([], [ '--workers', 1 ], [ '--workers', 1, '--engine', 'process' ]) {
+        my $file   = write_file('slow.pl', '+{ init => sub { sleep 60 }, handlers => { a => sub { } } };');
+        my $server = TestServer->spawn($^X, (map { "-I$_" } @INC),
+            'bin/pagi-server', @$how, '--port', 0, '--worker-pool', $file, $app);
+        wait_for(sub { pool_processes($server->pid) == 4 });
+        my @pool  = pool_processes($server->pid);
+        my $began = time;
+        is $server->stop, 0, "the server stops while its pool starts (@$how)";
+        cmp_ok time - $began, '<', 20, '... soon';
+        ok wait_for(sub { are_gone(@pool) }), '... and its processes with it';
+    }
+};
+
 subtest 'a stop' => sub {
     my $server = server('--pool-workers', 1);
     asked($server, '/forget', [ [ sleep => [1] ], map { [ note => ["late $_"] ] } 1 .. 3 ]);
     is $server->stop,                              0, 'the server stops';
     is scalar(() = $server->log =~ /noted late/g), 3, 'calls that nobody waits for are made before';
+
+    for my $how ([], [ '--workers', 1 ]) {
+        $server = server(@$how, '--pool-workers', 1, '--shutdown-timeout', 3);
+        asked($server, '/forget', [ [ sleep => [60] ] ]);
+        wait_for_stats($server, busy => 1);
+        my $began = time;
+        is $server->stop, 0, "the server stops beside a call that goes on (@$how)";
+        cmp_ok time - $began, '<', 20, '... after shutdown_timeout';
+    }
 };
 
 subtest 'USR2' => sub {

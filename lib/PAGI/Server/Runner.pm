@@ -575,7 +575,7 @@ sub _reload_on_change {
     my @mounts = $self->_mounts;
     my @apps   = @mounts ? map { $_->{name} // () } @mounts : $app // ();
 
-    for my $file (grep { PAGI::Server::AppLoader::is_file($_) } @apps) {
+    for my $file (grep { PAGI::Server::AppLoader::is_file($_) } @apps, $options->{worker_pool} // ()) {
         die "App file not found: $file\n" if !-e $file;
         my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($file));
         if (!$options->{reload_dir}) {

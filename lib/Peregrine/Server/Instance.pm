@@ -192,6 +192,13 @@ sub _start_pool {
     );
 }
 
+# Interrupts the start, which fails with the category `stopped`.
+sub stop_start {
+    my ($self) = @_;
+    $self->{pool}->stop_start if $self->{pool} && $self->{role} eq 'alone';
+    return $self->{application}->stop_start;
+}
+
 sub _serve {
     my ($self) = @_;
     my ($engine, $monitor) = @{$self}{qw(engine monitor)};
@@ -370,8 +377,9 @@ sub end_application {
 sub _stop_pool {
     my ($self) = @_;
     my $calls = delete $self->{calls};
-    $calls->end if $calls;
-    return $self->{pool} && $self->{role} eq 'alone' ? $self->{pool}->stop($self->{loop}) : Future->done;
+    $calls->end         if $calls;
+    return Future->done if !$self->{pool} || $self->{role} ne 'alone';
+    return $self->{pool}->stop($self->{loop}, $self->time_to_stop);
 }
 
 sub abandon_application {
@@ -496,7 +504,7 @@ serves. C<start> waits for it, and is false if the instance was told to stop mea
     my @later   = $instance->configure($configuration);
     my $problem = $instance->problem_with(\%given);
 
-=head2 shutdown, retire, hurry, stop_within, give_up_stop, stopping, deadline, time_to_stop
+=head2 shutdown, stop_start, retire, hurry, stop_within, give_up_stop, stopping, deadline, time_to_stop
 
     my $stopping = $instance->retire('max_requests');
 

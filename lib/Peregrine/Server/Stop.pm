@@ -91,7 +91,7 @@ sub _stop_start {
         return $stopping->done if !$instance->is_running;
         $self->shutdown->on_ready(sub { $stopping->done });
     });
-    $loop->later(sub { $instance->application->stop_start });
+    $loop->later(sub { $instance->stop_start });
     return $stopping;
 }
 

@@ -117,11 +117,9 @@ sub begin {
     $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
     $self->_start_hub if $self->{hub};
-    my $starting = $self->_start_pool->then(sub {
-        my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
-        $self->{master} = $self->_make_master;
-        return $engine->then(sub { $self->{master}->start });
-    });
+    my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
+    $self->{master} = $self->_make_master;
+    my $starting = $engine->then(sub { $self->_start_pool })->then(sub { $self->{master}->start });
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
@@ -138,9 +136,16 @@ sub _start_pool {
     weaken(my $weak = $self);
     return $pool->start(
         $self->{loop},
-        leave        => sub { $leave->(); $weak->_forget_keys },
+        leave        => sub { $leave->(); $weak->_leave_engine },
         has_template => $options->{preload_app} && !$self->{reload} && !ref $options->{worker_pool},
     );
+}
+
+# In a process that has nothing to do with the engine.
+sub _leave_engine {
+    my ($self) = @_;
+    delete @{$self}{qw(join_socket engine_socket)};
+    return $self->_forget_keys;
 }
 
 # In a process that serves nothing.
@@ -391,12 +396,16 @@ sub end {
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
     my $stopped =
-        $engine->then(sub { $self->{master} ? $self->{master}->$way : Future->done })
-        ->then(sub { $status || $monitor->stop_process })
+        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process })
         ->then(sub { $self->{hub}  ? $self->{hub}->stop_process : Future->done })
-        ->then(sub { $self->{pool} ? $self->{pool}->stop($loop) : Future->done });
+        ->then(sub { $self->{pool} ? $self->_stop_pool          : Future->done });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
+}
+
+sub _stop_pool {
+    my ($self) = @_;
+    return $self->{pool}->stop($self->{loop}, $self->{deadline}->left($self->{options}{shutdown_timeout}));
 }
 
 # The end waits for the loop's next turn, because signals cannot be detached in their callbacks

@@ -125,10 +125,18 @@ sub _run {
     )->run;
 }
 
+# The Future of `start` fails with the category `stopped`, unless it is done.
+sub stop_start {
+    my ($self) = @_;
+    my $master = $self->{master};
+    $master->stop->retain if $master && !$master->is_running;
+    return;
+}
+
 # True, in the Future: all processes have new code.
 sub restart {
     my ($self) = @_;
-    return $self->{master}->restart;
+    return $self->{master} ? $self->{master}->restart : Future->done(1);
 }
 
 sub renew {
@@ -145,9 +153,9 @@ sub hurry {
 
 # The master's Future is done within a callback of the master, which has to be there still.
 sub stop {
-    my ($self, $loop) = @_;
+    my ($self, $loop, $seconds) = @_;
     my $master = $self->{master} or return Future->done;
-    $self->{deadline}->begin($self->{options}{shutdown_timeout});
+    $self->{deadline}->within($seconds);
     return $master->stop->then(sub {
         $loop->later(sub { $self->abandon });
     });
@@ -220,10 +228,10 @@ L<PAGI::Server::WorkerPool> for their applications.
 
     my $pool = Peregrine::Server::WorkerPool->new(log => $log, configuration => $configuration);
 
-=head2 start, stop, hurry, abandon
+=head2 start, stop_start, stop, hurry, abandon
 
     my $starting = $pool->start($loop, leave => sub { ... }, has_template => 1);
-    my $stopping = $pool->stop($loop);
+    my $stopping = $pool->stop($loop, $seconds);
 
 C<leave> is called in each process, and closes what it must not have.
 
