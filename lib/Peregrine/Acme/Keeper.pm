@@ -18,6 +18,9 @@ use POSIX qw(strftime);
 # of `peregrine renew`.
 use constant { LOOK_S => 60, LOCKED_S => 5, ASKED_S => 1 };
 
+# Without end, there would be an order at each look.
+use constant EARLY => 'the certificate that has come should be renewed at once: is the clock right?';
+
 my $JSON = JSON::PP->new->canonical->utf8;
 
 # `orders`: lists of names, one for each certificate; `directory`, `folder`, `contact`, `eab`, `ca_file`,
@@ -114,9 +117,16 @@ sub _chance {
 sub _due {
     my ($self, $names)       = @_;
     my ($name, $certificate) = ($names->[0], $self->_facts($names));
-    return 0                                           if $self->{store}->is_asked($name);
     $self->_ask_for_window($name, $certificate->{ari}) if $certificate && defined $certificate->{ari};
-    return next_attempt($names, $certificate, $self->{store}->state($name));
+    return $self->_due_by($names, $certificate, $self->{store}->state($name));
+}
+
+# Requests do not wait; a certificate that could not be written does as long as a failure.
+sub _due_by {
+    my ($self, $names, $certificate, $state) = @_;
+    return 0                                                         if $self->{store}->is_asked($names->[0]);
+    return Peregrine::Acme::Schedule::believed($state->{next}, time) if $self->{unkept}{ $names->[0] };
+    return next_attempt($names, $certificate, $state);
 }
 
 # As far as the folder knows: 0 if there is no certificate and nothing to wait for.
@@ -203,8 +213,8 @@ sub _try {
     my $lock  = $store->lock($name) or return time + LOCKED_S;
     my $facts = $self->_facts($names);
     my $state = $store->state($name);
-    my $due   = next_attempt($names, $facts, $state);
-    return $due if $due > time && !$store->is_asked($name);
+    my $due   = $self->_due_by($names, $facts, $state);
+    return $due if $due > time;
     $state = $self->_begin($name, $state);
     my $window = $state->{window};
     my $came   = eval {
@@ -213,13 +223,12 @@ sub _try {
     };
     my $problem = $@;
     $store->answer($name);
-    if ($came) {
-        $store->keep_state($name, { attempt => $state->{attempt} });
-        undef $lock;
-        $self->{say}->(came => $name);
-        return $self->_due($names);
-    }
-    return $self->_failed($names, $state, $problem);
+    return $self->_failed($names, $state, $problem) if !$came;
+    $self->{say}->(came => $name);
+    return $self->_failed($names, $state, EARLY) if next_attempt($names, $self->_facts($names), {}) <= time;
+    $store->keep_state($name, { attempt => $state->{attempt} });
+    undef $lock;
+    return $self->_due($names);
 }
 
 # Before anything is asked of the authority, the folder has to say so: where it cannot be written, nothing is

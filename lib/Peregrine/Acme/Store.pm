@@ -71,6 +71,7 @@ sub _write {
     my $written = print({$file} $bytes) && $file->flush && $file->sync && close($file) && rename($new, $path);
     my $reason  = $!;
     return 1 if $written;
+    close $file;    # what it still holds is lost, and Perl need not say so
     unlink $new;
     die "$path cannot be written: $reason\n";
 }

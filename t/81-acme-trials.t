@@ -1,0 +1,28 @@
+# What may happen to certificates that a server orders, in small: script/acme does it at length.
+use v5.36;
+
+use lib 't/lib';
+use Test::More;
+
+use TestTools qw(program_path);
+
+BEGIN {
+    plan skip_all => 'pebble is not installed' if !program_path('pebble');
+    plan skip_all => 'CryptX is not installed' if !eval { require CryptX; 1 };
+}
+
+use AcmeTrials;
+use PAGI::Server;
+
+plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
+
+my $trials = AcmeTrials->new;
+subtest 'the clock is set'             => sub { $trials->clock };
+subtest 'the authority is away'        => sub { $trials->away };
+subtest 'a rate limit'                 => sub { $trials->rate_limit };
+subtest 'the disk is full'             => sub { $trials->disk_full };
+subtest 'the folder cannot be written' => sub { $trials->unwritable };
+subtest 'steps are killed'             => sub { $trials->kills(13) };
+subtest 'renewals'                     => sub { $trials->renewals(3) };
+
+done_testing;

@@ -1,0 +1,476 @@
+package AcmeTrials;
+
+# What may happen to certificates that a server orders, from pebble: script/acme tries each at length,
+# t/81-acme-trials.t in small. The code that orders runs in the test's process, whose clock and whose files
+# the trials have in their hands; `renewals` has a whole server. Load this before other modules of
+# Peregrine::Acme.
+
+use v5.36;
+
+our $AHEAD;    # seconds that the clock of code loaded from here on is ahead
+our $STEP;     # called before and after each file changes, and each request
+
+BEGIN {
+    die "AcmeTrials: Peregrine::Acme::Store is loaded already\n" if $INC{'Peregrine/Acme/Store.pm'};
+    $AHEAD = 0;
+    no warnings 'once';
+    *CORE::GLOBAL::time   = sub : prototype() () { CORE::time() + $AHEAD };
+    *CORE::GLOBAL::rename = sub : prototype($$) ($from, $to) {
+        $STEP->() if $STEP;
+        my $done = CORE::rename($from, $to);
+        $STEP->() if $STEP;
+        return $done;
+    };
+    *CORE::GLOBAL::unlink = sub (@paths) {
+        $STEP->() if $STEP;
+        my $done = CORE::unlink(@paths);
+        $STEP->() if $STEP;
+        return $done;
+    };
+}
+
+use Crypt::PK::ECC;
+use File::Temp      ();
+use IO::Handle      ();
+use IO::Socket::SSL ();
+use JSON::PP        qw(decode_json encode_json);
+use List::Util      qw(max);
+use Pebble;
+use Peregrine::Acme::Keeper;
+use POSIX ();
+use Test::More;
+use TestServer;
+use TestTools   qw(content free_port wait_for);
+use Time::HiRes qw(sleep);
+
+{
+    no warnings qw(prototype redefine);
+    # Pebble has done its work sooner.
+    *Peregrine::Acme::Client::sleep = sub ($seconds) { return Time::HiRes::sleep(0.1) };
+    my %before = (sync => \&IO::Handle::sync, request => \&Peregrine::Acme::Client::_request);
+    *IO::Handle::sync                  = sub { $STEP->() if $STEP; return $before{sync}->(@_) };
+    *Peregrine::Acme::Client::_request = sub {
+        my (undef, undef, $url) = @_;
+        $STEP->() if $STEP;
+        my $canned = ($AcmeTrials::ANSWER && $AcmeTrials::ANSWER->($url));
+        my $answer = $canned // $before{request}->(@_);
+        $STEP->() if $STEP;
+        return $answer;
+    };
+}
+our $ANSWER;    # gives the answer to a URL in the authority's place
+
+use constant DAY => 86400;
+
+# A server that answers challenges, and an authority that asks it.
+sub new ($class) {
+    my $self = bless { dir => File::Temp->newdir, port => free_port() }, $class;
+    chmod 0755, $self->{dir};
+    mkdir "$self->{dir}/challenges" or die $!;
+    chmod 0777, "$self->{dir}/challenges" or die $!;
+    $self->{pebble} = $self->_pebble;
+    chmod 0755, $self->{pebble}->roots =~ s{/[^/]+\z}{}r or die $!;
+    $self->{server} = TestServer->command(
+        '--listen',          "127.0.0.1:$self->{port},plain",
+        '--acme-challenges', "$self->{dir}/challenges",
+        'examples/pagi/hello/app.pl'
+    );
+    return $self;
+}
+
+sub _pebble ($self, %args) { return Pebble->new(http_port => $self->{port}, %args) }
+
+# A new folder, whose challenges the server answers.
+sub folder ($self, $place = "$self->{dir}/" . ++$self->{folders}) {
+    -d $place or mkdir $place or die "$place: $!";
+    symlink "$self->{dir}/challenges", "$place/challenges" or die $!;
+    return $place;
+}
+
+# The code that orders, as it is after a start; what it says is in {said}.
+sub keeper ($self, $folder, %more) {
+    my @said;
+    my $keeper = Peregrine::Acme::Keeper->new(
+        orders    => [ ['example.org'] ],
+        directory => $self->{pebble}->directory,
+        ca_file   => $self->{roots} // $self->{pebble}->roots,
+        folder    => $folder,
+        agrees    => 1,
+        say       => sub (%fact) { push @said, \%fact },
+        %more,
+    );
+    $keeper->{said} = \@said;
+    return $keeper;
+}
+
+# Texts of the log at a level; how many facts there are of a kind.
+sub texts ($keeper, $level) {
+    return map { $_->{text} } grep { ($_->{level} // '') eq $level } @{ $keeper->{said} };
+}
+
+sub ordered ($keeper) {
+    return scalar grep { / is ordered from / } texts($keeper, 'info');
+}
+
+sub came ($keeper) {
+    return scalar grep { defined $_->{came} } @{ $keeper->{said} };
+}
+
+sub failed ($keeper) {
+    return scalar grep { defined $_->{failed} } @{ $keeper->{said} };
+}
+
+sub certificate ($folder) {
+    return -e "$folder/certificates/example.org.pem" && content("$folder/certificates/example.org.pem");
+}
+
+# Lets time pass, and the code work, for these seconds: a hundredth of them at a time, if it would look
+# sooner.
+sub live ($keeper, $seconds) {
+    my $end = time + $seconds;
+    while (time < $end) { $AHEAD += max($keeper->work, $seconds / 100) }
+    return;
+}
+
+# What is wrong with the files of a folder, which a process that was killed has left.
+sub damage ($folder) {
+    my @damage;
+    for my $path (glob "$folder/certificates/*.pem") {
+        my $ctx = Net::SSLeay::CTX_new();
+        Net::SSLeay::CTX_use_certificate_chain_file($ctx, $path)
+            && Net::SSLeay::CTX_use_PrivateKey_file($ctx, $path, Net::SSLeay::FILETYPE_PEM())
+            && Net::SSLeay::CTX_check_private_key($ctx)
+            or push @damage, $path;
+        Net::SSLeay::CTX_free($ctx);
+    }
+    eval { decode_json(content($_)); 1 } or push @damage, $_ for glob "$folder/states/*.json";
+    eval { Crypt::PK::ECC->new($_);  1 } or push @damage, $_ for glob "$folder/accounts/*.pem";
+    return @damage;
+}
+
+# ---- Trials -------------------------------------------------------------------------------------
+
+# One renewal after the other on request, while clients come all the time, over HTTP/1 and HTTP/2.
+sub renewals ($self, $count) {
+    my $pebble = Pebble->new(http_port => my $plain = free_port(), nonce_reject => 20);
+    my ($port, $folder) = (free_port(), "$self->{dir}/renewals");
+    my $server = TestServer->command(
+        '--listen',         "127.0.0.1:$plain,plain",
+        '--listen',         "127.0.0.1:$port",
+        '--http2',          '--acme',
+        'example.org',      '--acme-agree',
+        '--acme-directory', $pebble->directory,
+        '--acme-ca',        $pebble->roots,
+        '--acme-folder',    $folder,
+        '--workers',        2,
+        '--engine',         'process',
+        'examples/pagi/hello/app.pl'
+    );
+    $server->wait_for_log(qr/has come/) or return fail 'the first certificate';
+    my $store = Peregrine::Acme::Store->new($folder);
+    wait_for(sub { _shake($pebble, $port) }) or return fail 'TLS is served';
+    my @clients = map { _client($pebble, $port) } 1, 2;
+    my $renewed = 0;
+
+    for (1 .. $count) {
+        my $before = certificate($folder);
+        $store->ask('example.org');
+        wait_for(sub { !$store->is_asked('example.org') }) or last;
+        $renewed++ if certificate($folder) ne $before;
+    }
+    # All of them, because each has copies of those before.
+    close $_->{stop} for @clients;
+    my (%serials, @failed, $asked);
+    for my $client (@clients) {
+        my $seen = decode_json(readline $client->{results});
+        waitpid $client->{pid}, 0;
+        $asked += $seen->{asked};
+        push @failed, @{ $seen->{failed} };
+        @serials{ keys %{ $seen->{serials} } } = ();
+    }
+    my $log = $server->log;
+    is $renewed, $count, "$count renewals";
+    is scalar(@failed), 0, "... and no failed handshake among $asked" or diag join "\n", @failed;
+    # Clients do not come in each moment.
+    cmp_ok scalar(keys %serials), '>', $count / 2, '... with certificates that change: ' . keys %serials;
+    cmp_ok scalar(() = $log =~ /the certificate files are loaded again/g), '>=', $count,
+        '... each without a signal';
+    is $server->stop, 0, 'the server ends well';
+    return;
+}
+
+# The serial number of the certificate that a server shows; nothing if the handshake fails.
+sub _shake ($pebble, $port) {
+    my $socket = IO::Socket::SSL->new(
+        PeerAddr            => '127.0.0.1',
+        PeerPort            => $port,
+        SSL_hostname        => 'example.org',
+        SSL_verifycn_name   => 'example.org',
+        SSL_verifycn_scheme => 'http',
+        SSL_alpn_protocols  => [ rand() < 0.5 ? 'h2' : 'http/1.1' ],
+        SSL_verify_mode     => IO::Socket::SSL::SSL_VERIFY_PEER(),
+        SSL_ca_file         => $pebble->roots,
+        Timeout             => 30,
+    ) or return;
+    return Net::SSLeay::P_ASN1_INTEGER_get_hex(Net::SSLeay::X509_get_serialNumber($socket->peer_certificate));
+}
+
+sub _client ($pebble, $port) {
+    pipe my $stops,   my $stop or die $!;
+    pipe my $results, my $told or die $!;
+    my $pid = fork // die $!;
+    if ($pid) { close $_ for $stops, $told; return { pid => $pid, stop => $stop, results => $results } }
+    close $_ for $stop, $results;
+    my %seen = (asked => 0, failed => [], serials => {});
+    vec(my $reads = '', fileno $stops, 1) = 1;
+    srand $$;
+
+    while (!select my $readable = $reads, undef, undef, 0.02) {
+        $seen{asked}++;
+        if (my $serial = _shake($pebble, $port)) { $seen{serials}{$serial}++ }
+        else { push @{ $seen{failed} }, time . " $IO::Socket::SSL::SSL_ERROR" }
+    }
+    print {$told} encode_json(\%seen), "\n";
+    close $told;
+    POSIX::_exit(0);
+}
+
+# An order, the first one or a renewal, is killed at a step: the folder is whole, and the next start goes on.
+# `every`: each step, or each seventh.
+sub kills ($self, $every = 1) {
+    for my $renewal (0, 1) {
+        my $steps = $self->_killed_at(0, $renewal) // return fail 'an order is not killed';
+        cmp_ok $steps, '>', 30, ($renewal ? 'a renewal' : 'a first order') . " has $steps steps";
+        my (@damaged, @stays, $kills);
+        for (my $step = 1; $step <= $steps; $step += $every) {
+            my ($folder, $before, $killed) = $self->_killed_at($step, $renewal);
+            $kills++ if $killed;
+            push @damaged, "step $step: $_" for damage($folder);
+            my $keeper = $self->keeper($folder);
+            my $wait   = $keeper->work;
+            push @stays, "step $step: $wait s, " . join '; ', texts($keeper, 'error')
+                if (certificate($folder) || '') eq $before;
+            push @damaged, "step $step, after the next start: $_" for damage($folder);
+        }
+        cmp_ok $kills, '>=', $steps / $every - 2, "it was killed at $kills of them";
+        is_deeply \@damaged, [], '... and has left old files or new ones';
+        is_deeply \@stays,   [], '... and the next start has the certificate at once';
+    }
+    return;
+}
+
+# Step 0: the number of steps. Otherwise the folder, the certificate before, and whether it was killed.
+sub _killed_at ($self, $wanted, $renewal) {
+    my $folder = $self->folder;
+    if ($renewal) {
+        $self->keeper($folder)->work;
+        Peregrine::Acme::Store->new($folder)->ask('example.org');
+    }
+    my $before = certificate($folder) || '';
+    pipe my $reads, my $told or die $!;
+    my $pid = fork // die $!;
+    if (!$pid) {
+        my $step = 0;
+        $STEP = sub { kill KILL => $$ if ++$step == $wanted };
+        my $keeper = $self->keeper($folder);
+        $keeper->work;
+        syswrite $told, $step;
+        POSIX::_exit(came($keeper) ? 0 : 1);
+    }
+    close $told;
+    my $steps = readline $reads;
+    waitpid $pid, 0;
+    return $? == 0 ? $steps : undef if !$wanted;
+    return ($folder, $before, $? == POSIX::SIGKILL());
+}
+
+sub _away { die Peregrine::Acme::Problem->new(text => 'nobody answers') }
+
+# The clock is set: forward beyond the time of renewal, back, and back after it was wrong by years.
+sub clock ($self) {
+    local $AHEAD = 0;
+    my $folder = $self->folder;
+    my $keeper = $self->keeper($folder);
+    $keeper->work;
+    is came($keeper), 1, 'a certificate comes';
+    my ($fact) = grep { $_->{certificate} } reverse @{ $keeper->{said} };
+    $AHEAD = $fact->{due} - time + 10;
+    $keeper->work;
+    is came($keeper), 2, 'the clock is beyond the time of renewal: there is a new one';
+    $AHEAD = -400 * DAY;
+    live($keeper, 3600);
+    is ordered($keeper), 2, 'the clock is a year behind: nothing is ordered again';
+    $AHEAD = 0;
+    live($keeper, 3600);
+    is ordered($keeper), 2, '... nor when it is right again';
+
+    my $wrong = $self->folder;
+    local $ANSWER = \&_away;
+    $AHEAD  = 12 * 365 * DAY;
+    $keeper = $self->keeper($wrong);
+    live($keeper, 3 * DAY);
+    cmp_ok failed($keeper), '>', 3, 'the clock is ahead by years, and nobody answers';
+    $ANSWER = undef;
+    $AHEAD  = 0;
+    $keeper->work;
+    is came($keeper), 1, 'the clock is right again: no wait of those years is kept';
+    return;
+}
+
+# The authority is away for days: few attempts, the old certificate stays, and an attempt afterwards has a
+# new one.
+sub away ($self) {
+    local $AHEAD = 0;
+    my $pebble = $self->_pebble(validity => 40 * DAY);
+    local $self->{pebble} = $pebble;
+    my $folder = $self->folder;
+    my $keeper = $self->keeper($folder);
+    $keeper->work;
+    my $old = certificate($folder);
+    local $ANSWER = \&_away;
+    live($keeper, 1 * DAY) for 1 .. 38;
+    cmp_ok failed($keeper), '>', 10, 'the authority is away when a certificate is due: it is asked again';
+    cmp_ok failed($keeper), '<', 30, '... a few times, and then once a day';
+    is certificate($folder), $old, 'the old certificate stays';
+    my $failed = failed($keeper);
+    $keeper = $self->keeper($folder);
+    live($keeper, 600);
+    is failed($keeper), 0, 'a restart does not forget to wait';
+    live($keeper, 20 * DAY) for 1 .. 4;
+    cmp_ok failed($keeper), '>', 60, 'after two lifetimes it is still asked';
+    like + (texts($keeper, 'error'))[-1],
+        qr/nobody answers; the old one stays until .*; the next attempt is in/,
+        '... and the log says why';
+    $ANSWER = undef;
+    live($keeper, 2 * DAY);
+    cmp_ok came($keeper), '>=', 1, 'the authority is back: there is a new certificate';
+    # Pebble's clock is the machine's, so its certificates have expired months ago.
+    cmp_ok came($keeper), '<', 20, '... and no order at each look, though it should be renewed at once';
+    like + (texts($keeper, 'error'))[-1], qr/should be renewed at once: is the clock right\?/,
+        '... which is told';
+    isnt certificate($folder), $old, '... in place of the old one';
+    return;
+}
+
+# The authority has had enough orders, and says for how long.
+sub rate_limit ($self) {
+    local $AHEAD = 0;
+    my $folder = $self->folder;
+    my $asked  = 0;
+    local $ANSWER = sub ($url) {
+        return if $url !~ /order-plz/;
+        $asked++;
+        return {
+            status  => 429,
+            success => '',
+            headers => { 'retry-after' => 5 * 3600 },
+            content => encode_json({
+                type   => 'urn:ietf:params:acme:error:rateLimited',
+                detail => 'too many certificates for these names'
+            }),
+        };
+    };
+    my $keeper = $self->keeper($folder);
+    live($keeper, 4 * 3600);
+    is $asked, 1, 'an authority that has had enough is asked once';
+    like + (texts($keeper, 'error'))[0], qr/too many certificates .*; the next attempt is in [45] hours/,
+        '... and the log says so';
+    live($keeper = $self->keeper($folder), 1800);
+    is $asked, 1, '... and not again after a restart';
+    $ANSWER = undef;
+    live($keeper, 3600);
+    is came($keeper), 1, '... but when the time is over';
+    return;
+}
+
+# The disk is full before an order, and during one. Needs root, for a small file system.
+sub disk_full ($self) {
+    local $AHEAD = 0;
+    my $place = "$self->{dir}/small";
+    mkdir $place or die $!;
+    system('mount', '-t', 'tmpfs', '-o', 'size=128k', 'tmpfs', $place) == 0
+        or return pass 'no file system can be mounted';
+    my $done  = eval { $self->_fill($self->folder("$place/acme"), "$place/filler"); 1 };
+    my $error = $@;
+    system('umount', $place) == 0 or diag 'umount failed';
+    return $done || die $error;
+}
+
+sub _fill ($self, $folder, $filler) {
+    my $fill = sub {
+        open my $out, '>', $filler or die $!;
+        1 while syswrite $out, 'x' x 1024;
+    };
+    my $keeper = $self->keeper($folder);
+    $fill->();
+    live($keeper, 3 * 3600);
+    is ordered($keeper), 0, 'the disk is full: nothing is ordered that could not be kept';
+    cmp_ok failed($keeper), '>', 3, '... it is tried again';
+    like + (texts($keeper, 'error'))[0], qr/No space left on device; the next attempt is in/,
+        '... and the log says why';
+    unlink $filler;
+    live($keeper, 3 * 3600);
+    is came($keeper), 1, 'there is room: the certificate comes';
+    my $old = certificate($folder);
+
+    Peregrine::Acme::Store->new($folder)->ask('example.org');
+    my $kept = \&Peregrine::Acme::Store::keep_certificate;
+    {
+        no warnings 'redefine';
+        local *Peregrine::Acme::Store::keep_certificate = sub { $fill->(); return $kept->(@_) };
+        $keeper = $self->keeper($folder);
+        $keeper->work;
+        live($keeper, 3600);
+    }
+    is ordered($keeper),     1,    'the disk becomes full during an order: it is not repeated';
+    is came($keeper),        0,    '... while the certificate cannot be kept';
+    is certificate($folder), $old, '... the old one stays';
+    is_deeply [ damage($folder) ], [], '... and all files are whole';
+    unlink $filler;
+    live($keeper, 2 * 3600);
+    is ordered($keeper), 1, 'there is room: nothing is ordered again';
+    is came($keeper),    1, '... and the certificate is kept';
+    ok certificate($folder) ne $old, '... in place of the old one';
+    return;
+}
+
+# Somebody takes the right to write away, from all folders or from that of certificates.
+sub unwritable ($self) {
+    return pass 'the superuser may write anywhere' if !$self->_as_user(sub { $self->_unwritable });
+    return;
+}
+
+# In a child that is no superuser; its results are the test's. False if there is no such user.
+sub _as_user ($self, $code) {
+    return $code->() || 1 if $> != 0;
+    my ($uid, $gid) = (getpwnam 'nobody')[ 2, 3 ] or return 0;
+    local ($), $>) = ("$gid $gid", $uid);
+    $code->();
+    return 1;
+}
+
+sub _unwritable ($self) {
+    local $AHEAD = 0;
+    my $folder = $self->folder(File::Temp::tempdir(CLEANUP => 1) . '/acme');
+    my $keeper = $self->keeper($folder);
+    chmod 0500, "$folder/states" or die $!;
+    live($keeper, 3600);
+    is ordered($keeper), 0, 'states cannot be written: nothing is ordered';
+    like + (texts($keeper, 'error'))[0], qr/Permission denied; the next attempt is in/,
+        '... and the log says why';
+    chmod 0700, "$folder/states";
+    live($keeper, 2 * 3600);
+    is came($keeper), 1, '... until they can';
+    chmod 0500, "$folder/certificates";
+    Peregrine::Acme::Store->new($folder)->ask('example.org');
+    live($keeper, 3600);
+    is ordered($keeper), 2, 'certificates cannot be written: one is ordered';
+    is came($keeper),    1, '... and waits';
+    chmod 0700, "$folder/certificates";
+    live($keeper, 2 * 3600);
+    is ordered($keeper), 2, '... until they can';
+    is came($keeper),    2, '... and is kept then';
+    return;
+}
+
+1;
