@@ -492,8 +492,11 @@ typedef struct peregrine_tls_config {
     const char *groups;                        /* of the key exchange, in OpenSSL's notation, in order of
                                                 * preference; NULL: X25519MLKEM768 where the library knows
                                                 * it, X25519, P-256, P-384 */
-    uint32_t certificates_later;               /* 1: cert_dir may be empty, or not be there yet. Handshakes
-                                                * are refused until a certificate has come */
+    uint32_t certificates_later;               /* 1: the certificates of cert_dir are ordered from an
+                                                * authority. It may be empty, or not be there yet: handshakes
+                                                * are refused until a certificate has come. An authority that
+                                                * asks for a name by TLS (RFC 8737) gets the certificate in
+                                                * NAME.alpn, with its key behind it */
 } peregrine_tls_config;
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */

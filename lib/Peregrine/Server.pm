@@ -369,6 +369,7 @@ sub _order_certificates {
         log            => $self->{log},
         options        => $options,
         table          => $self->{certificate_table},
+        challenge      => $self->{configuration}->challenge,
         on_certificate => sub { $weak && $weak->{part} && $weak->{part}->load_again },
     )->start;
     return;

@@ -96,6 +96,7 @@ sub keeper ($self, $folder, %more) {
         ca_file   => $self->{roots} // $self->{pebble}->roots,
         folder    => $folder,
         agrees    => 1,
+        challenge => 'http-01',
         say       => sub (%fact) { push @said, \%fact },
         %more,
     );

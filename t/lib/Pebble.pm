@@ -74,7 +74,7 @@ sub roots { return $_[0]{files}->path('roots.pem') }
 
 sub stop {
     my ($self) = @_;
-    $_->signal('TERM')->wait(10) for @{ delete $self->{processes} || [] };
+    $_->signal('TERM')->wait(10) for grep { defined } @{ delete $self->{processes} || [] };
     return;
 }
 

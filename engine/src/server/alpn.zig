@@ -19,6 +19,12 @@ pub fn isMultiplexed(name: ?[]const u8) bool {
     return std.mem.eql(u8, name orelse return false, all[0].name);
 }
 
+/// Whether a name that was agreed on stands for an authority's question for a host's name (RFC 8737), which
+/// the handshake has answered. No request follows.
+pub fn isValidation(name: ?[]const u8) bool {
+    return std.mem.eql(u8, name orelse return false, "acme-tls/1");
+}
+
 test "the offered protocols depend on an option, and the chosen one is known afterwards" {
     var config: Config = .{};
     const names = [_][]const u8{ "http/1.1", "h2", "h2" };
@@ -30,4 +36,6 @@ test "the offered protocols depend on an option, and the chosen one is known aft
         try std.testing.expectEqual(expected, isMultiplexed(protocol.name));
     }
     try std.testing.expect(!isMultiplexed(null));
+    try std.testing.expect(isValidation("acme-tls/1"));
+    try std.testing.expect(!isValidation("http/1.1") and !isValidation(null));
 }

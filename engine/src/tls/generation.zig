@@ -10,6 +10,7 @@ const certificate = @import("certificate.zig");
 const directory = @import("directory.zig");
 const staples = @import("staple.zig");
 const transport = @import("transport.zig");
+const validation = @import("validation.zig");
 
 /// A loaded configuration of a server or a client.
 pub const Generation = struct {
@@ -29,6 +30,8 @@ pub const Generation = struct {
     /// Certificates from a directory, by the name of the file: they stay in use when the file becomes
     /// unusable.
     kept: std.StringHashMapUnmanaged(certificate.Pair) = .empty,
+    /// The folder with the certificates that answer an authority (RFC 8737).
+    validations: ?[]const u8 = null,
     /// Sentences for the operator about certificates and files that work less well than they should.
     complaints: std.ArrayList([]const u8) = .empty,
 
@@ -67,7 +70,12 @@ pub const Generation = struct {
             defer pair.deinit();
             _ = try generation.addPair(&pair, files, config, authorities, diagnostic);
         }
-        if (config.cert_dir) |path| try generation.addFolder(path, config, before, authorities, diagnostic);
+        if (config.cert_dir) |path| {
+            try generation.addFolder(path, config, before, authorities, diagnostic);
+            if (config.certificates_later) {
+                generation.validations = try generation.arena.allocator().dupe(u8, path);
+            }
+        }
         generation.first = generation.entries.items[0].context;
         return generation;
     }
@@ -284,6 +292,7 @@ pub const Generation = struct {
         c.SSL_CTX_set_tlsext_servername_callback(context, &selectCertificate, generation);
         c.SSL_CTX_set_tlsext_status_cb(context, &showStaple, generation);
         c.SSL_CTX_set_alpn_select_cb(context, selectProtocol, null);
+        c.SSL_CTX_set_client_hello_cb(context, answerValidation, generation);
         // A cipher_list of the user's may name DHE, which needs parameters.
         c.SSL_CTX_set_dh_auto(context, true);
         // Tickets carry the state; a server-side cache would only hold memory.
@@ -501,7 +510,39 @@ fn contextFor(generation: *const Generation, name: []const u8) *c.SSL_CTX {
 /// RFC 1035 §2.3.4.
 const host_name_bytes_max = 255;
 
+/// An authority that asks for a name gets the certificate that is there for that, and for as long as one is
+/// there; OpenSSL calls this first. A file is read here because it appears a moment before the question.
+fn answerValidation(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int {
+    const generation: *const Generation = @ptrCast(@alignCast(argument.?));
+    const folder = generation.validations orelse return c.SSL_CLIENT_HELLO_SUCCESS;
+    const offered = extensionOf(ssl, c.TLSEXT_TYPE_application_layer_protocol_negotiation);
+    if (!validation.isAsked(offered)) return c.SSL_CLIENT_HELLO_SUCCESS;
+    alert.* = c.SSL_AD_NO_APPLICATION_PROTOCOL;
+    const name = validation.hostName(extensionOf(ssl, c.TLSEXT_TYPE_server_name)) orelse
+        return c.SSL_CLIENT_HELLO_ERROR;
+    var buffer: [validation.path_bytes_max]u8 = undefined;
+    const path = validation.pathFor(&buffer, folder, name) orelse return c.SSL_CLIENT_HELLO_ERROR;
+    var diagnostic: tls.Diagnostic = .{};
+    var pair = certificate.Pair.load(.{ .cert_file = path, .key_file = path }, &diagnostic) catch
+        return c.SSL_CLIENT_HELLO_ERROR;
+    defer pair.deinit();
+    c.SSL_certs_clear(ssl);
+    if (c.SSL_use_cert_and_key(ssl, pair.leaf, pair.key, pair.chain.stack, 1) != 1) {
+        return c.SSL_CLIENT_HELLO_ERROR;
+    }
+    transport.lentTo(ssl).validates = true;
+    return c.SSL_CLIENT_HELLO_SUCCESS;
+}
+
+/// An extension of the client's hello; empty if it has none. Borrowed for the callback.
+fn extensionOf(ssl: *c.SSL, kind: c_uint) []const u8 {
+    var bytes: [*]const u8 = undefined;
+    var len: usize = 0;
+    return if (c.SSL_client_hello_get0_ext(ssl, kind, &bytes, &len) == 1) bytes[0..len] else "";
+}
+
 fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int {
+    if (transport.lentTo(ssl).validates) return c.SSL_TLSEXT_ERR_OK;
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const name = c.SSL_get_servername(ssl, c.TLSEXT_NAMETYPE_host_name) orelse return c.SSL_TLSEXT_ERR_NOACK;
     const context = contextFor(generation, std.mem.span(name));
@@ -535,6 +576,11 @@ fn selectProtocol(
     argument: ?*anyopaque,
 ) callconv(.c) c_int {
     _ = argument;
+    if (transport.lentTo(ssl).validates) {
+        chosen.* = validation.protocol;
+        chosen_len.* = validation.protocol.len;
+        return c.SSL_TLSEXT_ERR_OK;
+    }
     const ours = transport.lentTo(ssl).protocols;
     if (ours.len == 0) return c.SSL_TLSEXT_ERR_NOACK;
     const is_strong = isStrong(c.SSL_get_pending_cipher(ssl));

@@ -242,6 +242,11 @@ pub const SSL_TLSEXT_ERR_OK = 0;
 pub const SSL_TLSEXT_ERR_ALERT_FATAL = 2;
 pub const SSL_TLSEXT_ERR_NOACK = 3;
 pub const SSL_AD_INTERNAL_ERROR = 80;
+pub const SSL_AD_NO_APPLICATION_PROTOCOL = 120;
+pub const SSL_CLIENT_HELLO_SUCCESS = 1;
+pub const SSL_CLIENT_HELLO_ERROR = 0;
+pub const TLSEXT_TYPE_server_name = 0;
+pub const TLSEXT_TYPE_application_layer_protocol_negotiation = 16;
 pub const TLSEXT_NAMETYPE_host_name = 0;
 pub const NID_kx_ecdhe = 1038;
 pub const NID_kx_dhe = 1039;
@@ -252,6 +257,8 @@ pub const VerifyCallback = fn (verified: c_int, store: ?*X509_STORE_CTX) callcon
 pub const ServerNameCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
 /// A client wants to know more of the certificate: SSL_TLSEXT_ERR_OK if it is told.
 pub const StatusCallback = fn (ssl: *SSL, argument: ?*anyopaque) callconv(.c) c_int;
+pub const ClientHelloCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
+
 pub const AlpnCallback = fn (
     ssl: *SSL,
     chosen: *[*]const u8,
@@ -283,6 +290,11 @@ pub extern fn SSL_CTX_use_cert_and_key(
     chain: ?*X509_STACK,
     override: c_int,
 ) c_int;
+pub extern fn SSL_CTX_set_client_hello_cb(
+    context: *SSL_CTX,
+    callback: *const ClientHelloCallback,
+    argument: ?*anyopaque,
+) void;
 pub extern fn SSL_CTX_set_alpn_protos(context: *SSL_CTX, protocols: [*]const u8, len: c_uint) c_int;
 pub extern fn SSL_CTX_set_alpn_select_cb(
     context: *SSL_CTX,
@@ -379,6 +391,22 @@ pub extern fn SSL_CIPHER_get_kx_nid(cipher: *const SSL_CIPHER) c_int;
 pub extern fn SSL_CIPHER_get_auth_nid(cipher: *const SSL_CIPHER) c_int;
 pub extern fn SSL_CIPHER_get_protocol_id(cipher: *const SSL_CIPHER) u16;
 pub extern fn SSL_get0_alpn_selected(ssl: *const SSL, protocol: *?[*]const u8, len: *c_uint) void;
+/// Within a callback for a client's hello: the extension as it came.
+pub extern fn SSL_client_hello_get0_ext(
+    ssl: *SSL,
+    kind: c_uint,
+    bytes: *[*]const u8,
+    len: *usize,
+) c_int;
+/// The certificates of this connection alone.
+pub extern fn SSL_certs_clear(ssl: *SSL) void;
+pub extern fn SSL_use_cert_and_key(
+    ssl: *SSL,
+    leaf: *X509,
+    key: *EVP_PKEY,
+    chain: ?*X509_STACK,
+    override: c_int,
+) c_int;
 pub extern fn SSL_get_servername(ssl: *const SSL, kind: c_int) ?[*:0]const u8;
 pub extern fn SSL_get_SSL_CTX(ssl: *const SSL) ?*SSL_CTX;
 pub extern fn SSL_set_SSL_CTX(ssl: *SSL, context: *SSL_CTX) ?*SSL_CTX;

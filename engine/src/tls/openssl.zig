@@ -5,6 +5,7 @@
 //! context.zig    what threads share, and how it is replaced
 //! retained.zig   a configuration kept for that, and how its files look
 //! generation.zig one loaded configuration: certificates by name, policy
+//! validation.zig the question of an authority for a name
 //! certificate.zig PEM files into certificates and keys, with errors in words
 //! libssl.zig     what is used of OpenSSL, declared by hand
 const std = @import("std");
@@ -35,4 +36,5 @@ test {
     _ = @import("session.zig");
     _ = @import("staple.zig");
     _ = @import("transport.zig");
+    _ = @import("validation.zig");
 }

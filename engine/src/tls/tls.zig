@@ -78,7 +78,9 @@ pub const ServerConfig = struct {
     /// also where another one has it as well. One that cannot be used is an error at first; later the one
     /// that was in its place stays, and `Context.concern` tells.
     cert_dir: ?[:0]const u8 = null,
-    /// `cert_dir` may be empty, or not be there yet: handshakes are refused until a certificate has come.
+    /// The certificates of `cert_dir` are ordered from an authority. It may be empty, or not be there yet:
+    /// handshakes are refused until a certificate has come. And an authority that asks for a name by TLS (RFC
+    /// 8737) gets the certificate in NAME.alpn, with its key behind it, for as long as that is there.
     certificates_later: bool = false,
     /// PEM file with the authorities that client certificates are verified against. Required unless
     /// `verify_client` is `.none`.

@@ -18,6 +18,8 @@ pub const Transfer = struct {
     kernel: *Kernel,
     /// The protocols among which ALPN may choose. Borrowed for the call.
     protocols: []const tls.Protocol,
+    /// The peer is an authority that asks for a name (RFC 8737); its hello is read within one call.
+    validates: bool = false,
 };
 
 /// A session's view of the kernel, which may seal records in its place (kTLS).
@@ -62,7 +64,7 @@ pub fn isLent(ssl: *const c.SSL) bool {
 }
 
 /// The buffers that the running call of a session has lent to its `ssl`.
-pub fn lentTo(ssl: *const c.SSL) *const Transfer {
+pub fn lentTo(ssl: *const c.SSL) *Transfer {
     return transferOf(c.SSL_get_rbio(ssl));
 }
 

@@ -197,8 +197,8 @@ sub terms {
 
 # ---- An order (RFC 8555 section 7.4) ------------------------------------------------------------
 
-# `key`: PEM; `present` is called with token and content of each challenge of http-01, `remove` with the
-# token. Returns the chain, as PEM.
+# `key`: PEM; `challenge`: its type; `present` is called with token, content and name of each, `remove` with
+# token and name. Returns the chain, as PEM.
 sub certificate {
     my ($self, %args) = @_;
     my $end = _clock() + ORDER_S;
@@ -251,17 +251,18 @@ sub _authorize {
     return if $wanted->{status} eq 'valid';
     my $name = ($wanted->{identifier} || {})->{value} // '?';
     $self->_refused("the authorization for $name", $wanted) if $wanted->{status} ne 'pending';
-    my ($challenge) = grep { ($_->{type} // '') eq 'http-01' } @{ $wanted->{challenges} || [] };
-    $self->_problem(text => "the authority offers no http-01 for $name") if !$challenge;
+    my $type = $args->{challenge};
+    my ($challenge) = grep { ($_->{type} // '') eq $type } @{ $wanted->{challenges} || [] };
+    $self->_problem(text => "the authority offers no $type for $name") if !$challenge;
     my $token = $challenge->{token} // '';
     $self->_problem(text => "the authority's token for $name is none") if $token !~ /\A[\w-]{1,200}\z/;
-    $args->{present}->($token, "$token." . sha256_b64u($JSON->encode($self->{jwk})));
+    $args->{present}->($token, "$token." . sha256_b64u($JSON->encode($self->{jwk})), $name);
     my $done = eval {
         $self->_post($challenge->{url}, {});
         $self->_await($url, $end, qr/\A(?:pending|processing)\z/);
     };
     my $error = $@;
-    $args->{remove}->($token);
+    $args->{remove}->($token, $name);
     die $error                                            if !$done;
     $self->_refused("the authorization for $name", $done) if $done->{status} ne 'valid';
     return;
@@ -342,8 +343,9 @@ Peregrine::Acme::Client - orders certificates from an ACME authority
     my $chain = $client->certificate(
         names   => ['example.org'],
         key     => $key,
-        present => sub { my ($token, $content) = @_; ... },
-        remove  => sub { my ($token) = @_; ... },
+        challenge => 'http-01',
+        present   => sub { my ($token, $content, $name) = @_; ... },
+        remove    => sub { my ($token, $name) = @_; ... },
     );
 
 =head1 DESCRIPTION
@@ -366,8 +368,10 @@ A new private key on P-256, as PEM.
 
 =head2 certificate
 
-Returns the chain as PEM. C<present> gets the token of a challenge and the content that has to be at
-F</.well-known/acme-challenge/TOKEN>; C<remove> is called when the challenge is over, however that was.
+Returns the chain as PEM. C<present> gets the token of a challenge, the name that it is about, and the key
+authorization: for C<http-01> the content that has to be at F</.well-known/acme-challenge/TOKEN>, for
+C<tls-alpn-01> that of a L<Peregrine::Acme::Validation>. C<remove> is called when the challenge is over,
+however that was.
 C<replaces>: the name of the certificate that is renewed (RFC 9773 section 5).
 
 =head2 terms

@@ -12,6 +12,7 @@ use Peregrine::Acme::Certificate;
 use Peregrine::Acme::Client;
 use Peregrine::Acme::Schedule;
 use Peregrine::Acme::Store;
+use Peregrine::Acme::Validation;
 use POSIX qw(strftime);
 
 # Seconds between two looks at the clock, which may be set; at a lock that another server has; and at requests
@@ -24,7 +25,7 @@ use constant EARLY => 'the certificate that has come should be renewed at once: 
 my $JSON = JSON::PP->new->canonical->utf8;
 
 # `orders`: lists of names, one for each certificate; `directory`, `folder`, `contact`, `eab`, `ca_file`,
-# `agrees`; `say` gets facts.
+# `agrees`, `challenge` (its type); `say` gets facts.
 sub new {
     my ($class, %args) = @_;
     my $store = Peregrine::Acme::Store->new($args{folder})->make->sweep;
@@ -289,12 +290,29 @@ sub _ordered {
         names    => $names,
         key      => $key,
         replaces => $replaces,
-        present  => sub { $store->present(@_) },
-        remove   => sub { $store->remove(@_) },
+        %{ $self->_challenge },
     );
     my $facts = Peregrine::Acme::Certificate::facts($chain)
         or die "the authority's certificate cannot be read\n";
     return { chain => $chain, key => $key, to => $facts->{to} };
+}
+
+# How the authority is answered, by HTTP or by TLS.
+sub _challenge {
+    my ($self) = @_;
+    my ($store, $type) = ($self->{store}, $self->{challenge});
+    return {
+        challenge => $type,
+        $type eq 'tls-alpn-01'
+        ? (
+            present => sub {
+                my (undef, $content, $name) = @_;
+                $store->present_certificate($name, Peregrine::Acme::Validation::certificate($name, $content));
+            },
+            remove => sub { $store->remove_certificate($_[1]) },
+            )
+        : (present => sub { $store->present(@_[ 0, 1 ]) }, remove => sub { $store->remove($_[0]) })
+    };
 }
 
 sub _day { return strftime('%Y-%m-%d %H:%M UTC', gmtime $_[0]) }
@@ -324,6 +342,7 @@ Peregrine::Acme::Keeper - orders certificates and renews them
         directory => $url,
         folder    => $folder,
         agrees    => 1,
+        challenge => 'http-01',                           # or tls-alpn-01
         say       => sub { my (%fact) = @_; ... },
     );
     while (1) { sleep $keeper->work }

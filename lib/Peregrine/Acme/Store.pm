@@ -47,7 +47,8 @@ sub make {
 # Removes what attempts have left that were killed.
 sub sweep {
     my ($self) = @_;
-    my @left = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', map { "$_/.*.new.*" } sort keys %FOLDERS;
+    my @left   = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', 'certificates/*.alpn',
+        map { "$_/.*.new.*" } sort keys %FOLDERS;
     unlink grep { time - ((stat)[9] // time) > OLD_S } @left;
     return $self;
 }
@@ -114,6 +115,20 @@ sub present {
 sub remove {
     my ($self, $token) = @_;
     unlink $self->challenges . "/$token";
+    return;
+}
+
+# Where the engine looks for the answer to an authority that asks by TLS (validation.zig).
+sub _validation_path { return $_[0]->certificates . "/$_[1].alpn" }
+
+sub present_certificate {
+    my ($self, $name, $pem) = @_;
+    return _write($self->_validation_path($name), $pem);
+}
+
+sub remove_certificate {
+    my ($self, $name) = @_;
+    unlink $self->_validation_path($name);
     return;
 }
 
@@ -232,6 +247,13 @@ Paths of the folder and of two within.
 
     $store->present($token, $content);
     $store->remove($token);
+
+=head2 present_certificate, remove_certificate
+
+    $store->present_certificate('example.org', $pem);
+    $store->remove_certificate('example.org');
+
+The answer to C<tls-alpn-01>.
 
 =head2 state, keep_state
 

@@ -84,7 +84,7 @@ sub binding {
 # `on_certificate` is called when a certificate has come.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(loop log options table on_certificate)}, pid => $$ }, $class;
+    return bless { %args{qw(loop log options challenge table on_certificate)}, pid => $$ }, $class;
 }
 
 sub _orders {
@@ -95,6 +95,7 @@ sub _orders {
         directory => $options->{acme_directory},
         folder    => $options->{acme_folder},
         agrees    => $options->{acme_agree} ? 1 : 0,
+        challenge => $self->{challenge},
         $options->{acme_contact} ? (contact => $options->{acme_contact})      : (),
         $options->{acme_ca}      ? (ca_file => $options->{acme_ca})           : (),
         $options->{acme_eab}     ? (eab     => binding($options->{acme_eab})) : (),
@@ -285,6 +286,7 @@ The option C<acme> as lists of names; C<parse> dies with the end of a sentence.
 
     my $certificates = Peregrine::Server::Certificates->new(
         loop => $loop, log => $log, options => \%options, table => $table,
+        challenge => 'http-01',
         on_certificate => sub { ... },
     );
 

@@ -101,13 +101,26 @@ sub _check_plain {
     my ($self, $option) = @_;
     my $options = $self->{options};
     my @tcp     = grep { $_->{kind} ne 'unix' } $self->places;
-    my @plain   = grep { $options->{disable_tls} || !($_->{ssl} // $options->{ssl}) } @tcp;
+    my @plain   = $self->_plain;
     die "option '$option': no listener has TLS; if a proxy in front ends TLS, $PROXY{$option}\n"
         if @plain == @tcp;
     die "option '$option': every listener has TLS: name one without, such as '0.0.0.0:80,plain'\n"
-        if !@plain;
+        if !@plain && $option ne 'acme';
     return;
 }
+
+# Places for clients of other machines that have no TLS.
+sub _plain {
+    my ($self) = @_;
+    my $options = $self->{options};
+    return
+        grep { $_->{kind} ne 'unix' && ($options->{disable_tls} || !($_->{ssl} // $options->{ssl})) }
+        $self->places;
+}
+
+# The type of the challenges with which an authority asks (RFC 8555, RFC 8737): by HTTP where there is a place
+# for it.
+sub challenge { return $_[0]->_plain ? 'http-01' : 'tls-alpn-01' }
 
 sub _folders {
     my ($static) = @_;
@@ -337,6 +350,10 @@ Reads certificates that only these places have.
 
 The values of all options, those that the last change has given, the L<Peregrine::Place>s, and the
 L<PAGI::Server::TLS> of places without certificates of their own.
+
+=head2 challenge
+
+The type of the challenges with which an authority asks for the names of C<acme>.
 
 =head2 names_place, changes_places
 

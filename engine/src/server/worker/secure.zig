@@ -152,6 +152,7 @@ pub fn Secure(comptime W: type) type {
             assert(transport.phase == .handshake and transport.tunnel.?.session.isHandshakeDone());
             transport.awaitRequest(w.now);
             const agreed = transport.tunnel.?.session.protocol();
+            if (alpn.isValidation(agreed)) return transport.lane.beginClosing();
             // A connection over the limit gets a 503 on each of its streams.
             if (alpn.isMultiplexed(agreed)) return w.beginStreams(transport);
             if (transport.surplus != .no and !w.health.isSet()) try w.queueRejection(&transport.lane, "");
