@@ -50,4 +50,12 @@ subtest 'a check of the engine on a thread' => sub {
     like $output, qr/^all met$/m, 'verdict';
 };
 
+subtest 'a worker pool' => sub {
+    my ($status, $output) = output_of('script/bench-pool --short');
+    is(() = $output =~ /^  (?:met|MISSED) +(?:an empty call|p99 of an echo)/mg, 4, 'figures beside goals')
+        or diag $output;
+    like $output, qr/^  met +requests without an answer: 0/m, 'no request is without an answer';
+    is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
+};
+
 done_testing;
