@@ -978,11 +978,22 @@ void peregrine_close_aside(peregrine_opener *opener, int fd);
 typedef struct peregrine_hub peregrine_hub;
 int peregrine_hub_new(int join_socket, int lock, peregrine_hub **hub);
 void peregrine_hub_free(peregrine_hub *hub);
+/* A number that grows at least every second while the hub's thread lives. */
+uint32_t peregrine_hub_beats(const peregrine_hub *hub);
 
 /* A node, one thread's. PEREGRINE_OK, PEREGRINE_E_MEMORY. */
 typedef struct peregrine_node peregrine_node;
 int peregrine_node_new(peregrine_node **node);
 void peregrine_node_free(peregrine_node *node);
+
+/* Limits of a node's mailboxes; until then they are those of PAGI's design. */
+typedef struct peregrine_node_bounds {
+    uint32_t size;
+    uint32_t capacity; /* messages that wait in one, at least 1 */
+    uint64_t expiry_ms; /* how long they wait */
+    uint64_t message_bytes; /* of one message that is sent from here; 1 MiB at most */
+} peregrine_node_bounds;
+void peregrine_node_limit(peregrine_node *node, const peregrine_node_bounds *bounds);
 
 /* The node has a connection to a hub: our end of the pair, which stays the caller's. */
 int peregrine_node_connected(peregrine_node *node, int fd);

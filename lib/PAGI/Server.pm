@@ -308,6 +308,21 @@ Messages between the connections of all interpreters: applications find L<PAGI::
 their scopes, under C<pagi.channels> and C<pagi.channel>, and for topics with history
 L<PAGI::Server::Topics>, under C<pagi.topics>. C<memory://> is the same as 1. B<--channels>
 
+=item channels_capacity => 100
+
+Messages that wait in one channel for its application. Of further ones C<publish> drops those for
+this channel silently, and C<send> fails. From 1 to 100000. B<--channels-capacity>
+
+=item channels_expiry => 60
+
+Time after which a message that waits in a channel is dropped. From 0.1 to 86400.
+B<--channels-expiry>
+
+=item channels_message_size => 1048576
+
+The longest message of channels, as it is sent between interpreters. A longer one fails. From 1024
+to 1048576. B<--channels-message-size>
+
 =item channels_socket => none
 
 A Unix socket through which other programs of the same user publish (L<Peregrine::Publisher>,

@@ -37,7 +37,7 @@ use constant { AGAIN_S => 0.02, AGAIN_MAX_S => 1 };
 sub CLONE_SKIP                        { return 1 }
 sub Peregrine::NodeHandle::CLONE_SKIP { return 1 }
 
-# `join`: the socket that leads to the hub.
+# `join`: the socket that leads to the hub; `limits`: capacity, milliseconds of expiry, bytes of a message.
 sub new {
     my ($class, %args) = @_;
     my $handle = Peregrine::NodeHandle->new or die "no memory for a node of the hub\n";
@@ -50,6 +50,7 @@ sub new {
         pid    => $$,
     }, $class;
     weaken($self->{loop});
+    $handle->limit(@{ $args{limits} }) if $args{limits};
     $self->_join;
     return $self;
 }

@@ -12,7 +12,16 @@ use Socket      qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STR
 use Time::HiRes qw(time);
 
 # The frames of engine/src/hub/wire.zig: its version, the kinds that are used here, and the codes.
-use constant { VERSION => 2, HELLO => 0, PUBLISH => 3, APPEND => 10, LOOK => 13, WELCOME => 14, DONE => 15 };
+use constant {
+    VERSION => 2,
+    HELLO   => 0,
+    PUBLISH => 3,
+    APPEND  => 10,
+    LOOK    => 13,
+    COUNT   => 15,
+    WELCOME => 16,
+    DONE    => 17
+};
 use constant { OK => 0, FULL => 2, TOO_MANY => 3 };
 use constant HEAD => 24;
 my $HEAD = 'L< C C S< L< Q< L<';
@@ -26,9 +35,9 @@ use constant PATIENCE_S => 5;
 my $own;
 
 sub of_server {
-    my ($class) = @_;
+    my ($class, %args) = @_;
     die "Peregrine::Publisher: this is no process of a server with channels\n" if !$own;
-    return $class->_new(join => $own);
+    return $class->_new(join => $own, %args);
 }
 
 sub new {
@@ -40,7 +49,7 @@ sub new {
 
 sub _new {
     my ($class, %args) = @_;
-    return bless { %args, number => 0 }, $class;
+    return bless { patience => PATIENCE_S, %args, number => 0 }, $class;
 }
 
 # For Peregrine::Server::Hub.
@@ -62,6 +71,17 @@ sub publish {
     my $copy = $bytes;
     die "InvalidMessage\n" if !utf8::downgrade($copy, 1);
     return _position($self->_ask(APPEND, $topic, $copy));
+}
+
+# What the hub counts: broker.zig, Counts.
+my @COUNTS = qw(interpreters subscribed topics history_bytes published sent entries dropped_full
+    dropped_expired cut);
+
+sub counts {
+    my ($self) = @_;
+    my %counts;
+    @counts{@COUNTS} = unpack 'Q<*', $self->_ask(COUNT, '', '');
+    return \%counts;
 }
 
 sub position {
@@ -95,7 +115,7 @@ sub _position {
 sub _ask {
     my ($self, $kind, $name, $payload) = @_;
     die "MessageTooLarge\n" if length $payload > MESSAGE_BYTES;
-    my $until = time + PATIENCE_S;
+    my $until = time + $self->{patience};
     $self->_connect($until);
     my $number = $self->{number} = $self->{number} % 0xFFFF_FFFF + 1;
     # A frame that is cut short is none.
@@ -253,6 +273,16 @@ Adds an entry to a topic, and returns its position.
     my $position = $publisher->position($topic);
 
 The position of the topic's newest entry.
+
+=head2 counts
+
+    my $counts = $publisher->counts;
+
+A hash reference: C<interpreters> that the hub has (with programs that publish), C<topics> with history and
+their C<history_bytes>, C<subscribed> (topics of channels), and since the hub's start C<entries>, C<published>
+and C<sent> (messages of channels, to topics and to single ones), C<dropped_full> and C<dropped_expired>
+(messages that a full mailbox or their age has cost, told by interpreters once a second), C<cut> (connections
+that read too slowly).
 
 =head2 publish_message
 

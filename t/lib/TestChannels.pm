@@ -140,7 +140,8 @@ my %DO = (
         syswrite STDOUT, join ' ', map { $_->failure // 'done' } @said;
         POSIX::_exit(0);
     },
-    # The body is a list of calls: [method, arguments]. `me` is the channel, `mail` what has come.
+    # The body is a list of calls: [method, arguments]. `me` is the channel, `mail` what has come; `sleep`
+    # blocks for some seconds.
     '/calls' => async sub {
         my ($scope, $receive) = @_;
         my $channels = $scope->{'pagi.channels'};
@@ -162,6 +163,7 @@ my %DO = (
 
 async sub call {
     my ($channels, $method, @arguments) = @_;
+    return select(undef, undef, undef, $arguments[0]) if $method eq 'sleep';
     my @result = eval { await $channels->$method(@arguments) };
     return $@ ? "$@" =~ s/ at .*//sr : $result[0];
 }

@@ -26,6 +26,8 @@ pub const Hub = struct {
     lock: i32,
     wakeup: io.Wakeup,
     stops: std.atomic.Value(bool) = .init(false),
+    /// Grows while the thread lives, within `tick_ms`.
+    beats: std.atomic.Value(u32) = .init(0),
     thread: std.Thread = undefined,
     /// `fork.count` of the process that has the thread.
     forks: u32,
@@ -66,6 +68,7 @@ pub const Hub = struct {
 
     fn run(self: *Hub) void {
         while (self.lock >= 0 and !io.file.lockForProcess(self.lock)) {
+            _ = self.beats.fetchAdd(1, .monotonic);
             self.wakeup.wait(stand_by_ms);
             if (self.stops.load(.acquire)) return;
         }
@@ -77,6 +80,7 @@ pub const Hub = struct {
     const tick_ms = 1000;
 
     fn round(self: *Hub) !void {
+        _ = self.beats.fetchAdd(1, .monotonic);
         self.polls.clearRetainingCapacity();
         try self.polls.append(gpa, .read(self.wakeup.fd()));
         try self.polls.append(gpa, .read(self.join_socket));
@@ -173,4 +177,8 @@ pub export fn peregrine_hub_new(join_socket: c_int, lock: c_int, made: *?*Hub) c
 pub export fn peregrine_hub_free(hub_or_null: ?*Hub) callconv(.c) void {
     // A forked process has no copy of the thread.
     if (hub_or_null) |own| if (own.forks == io.fork.count()) own.stop();
+}
+
+pub export fn peregrine_hub_beats(own: *const Hub) callconv(.c) u32 {
+    return own.beats.load(.monotonic);
 }

@@ -236,7 +236,7 @@ pub export fn peregrine_node_request(node: *Node, given: *const sized.Header) ca
     const names_topic = asked.request == Way.add or asked.request == Way.discard;
     if (names_topic and (wire.Channel.parse(name) == null or !wire.isName(extra))) return -Result.name;
     if (asked.extra_len > hub.limits.exclude_bytes_max) return -Result.too_large;
-    if (asked.bytes_len > hub.limits.message_bytes_max) return -Result.too_large;
+    if (asked.bytes_len > node.inner.bounds.message_bytes) return -Result.too_large;
     return node.ask(asked.request, asked.mailbox, name, extra, asked.bytes[0..asked.bytes_len]);
 }
 
@@ -310,3 +310,15 @@ pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Heade
 pub export fn peregrine_node_sent(node: *Node, mailbox: u64, count: usize) callconv(.c) void {
     if (!node.isForeign()) node.inner.noteRead(mailbox, count);
 }
+
+pub export fn peregrine_node_limit(node: *Node, given: *const sized.Header) callconv(.c) void {
+    const bounds = sized.read(types.NodeBounds, given);
+    node.inner.bounds = .{
+        .capacity = std.math.clamp(bounds.capacity, 1, capacity_max),
+        .life_ms = bounds.expiry_ms,
+        .message_bytes = @intCast(@min(bounds.message_bytes, hub.limits.message_bytes_max)),
+    };
+}
+
+/// A mailbox's list of messages is moved when its first half was taken.
+const capacity_max = 100_000;

@@ -360,6 +360,14 @@ pub const NodeReading = extern struct {
     position: NodePosition = undefined,
 };
 
+/// `peregrine_node_limit`'s argument.
+pub const NodeBounds = extern struct {
+    size: u32,
+    capacity: u32 = 0,
+    expiry_ms: u64 = 0,
+    message_bytes: u64 = 0,
+};
+
 /// `peregrine_node_message`.
 pub const NodeMessage = extern struct {
     size: u32,

@@ -40,6 +40,26 @@ const Group = struct {
     turn: usize = 0,
 };
 
+/// What has happened, and what there is.
+pub const Counts = extern struct {
+    nodes: u64 = 0,
+    /// Topics of channels with subscribers.
+    subscribed: u64 = 0,
+    /// Topics with history, and the bytes of their entries.
+    topics: u64 = 0,
+    history_bytes: u64 = 0,
+    /// Messages to topics of channels, and to single channels.
+    published: u64 = 0,
+    sent: u64 = 0,
+    /// Entries of topics with history.
+    entries: u64 = 0,
+    /// Messages that nodes have dropped.
+    dropped_full: u64 = 0,
+    dropped_expired: u64 = 0,
+    /// Nodes that have read too slowly, or have not kept to the rules.
+    cut: u64 = 0,
+};
+
 pub const Broker = struct {
     /// The number of a node here, from `connect` to `disconnect`.
     pub const Index = u32;
@@ -51,6 +71,7 @@ pub const Broker = struct {
     /// Bytes that wait for all nodes.
     waiting: usize = 0,
     topics: Topics,
+    counts: Counts = .{},
 
     /// `seed`: drawn at random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
@@ -90,6 +111,7 @@ pub const Broker = struct {
     /// The connection is gone, and with it what the node has subscribed to.
     pub fn disconnect(broker: *Broker, index: Index) void {
         defer broker.invariants();
+        if (!broker.isCut(index)) broker.counts.cut -%= 1;
         broker.cut(index);
         const node = &broker.nodes.items[index];
         node.reader.deinit(broker.gpa);
@@ -165,6 +187,11 @@ pub const Broker = struct {
             .append => broker.place(index, frame.number, broker.append(frame)),
             .look => broker.place(index, frame.number, broker.look(frame)),
             .follow => try broker.follow(index, frame),
+            .dropped => {
+                broker.counts.dropped_full += frame.number;
+                broker.counts.dropped_expired +|= frame.node;
+            },
+            .count => broker.tellCounts(index, frame.number),
             .unfollow => broker.topics.unfollow(index, frame.name),
             .answer => if (broker.by_id.get(frame.node)) |asker| {
                 try broker.answer(asker, frame.number, frame.code);
@@ -186,6 +213,18 @@ pub const Broker = struct {
         if (number != 0) broker.say(index, &.{ .kind = .done, .number = number, .code = code });
     }
 
+    fn tellCounts(broker: *Broker, index: Index, number: u32) void {
+        broker.counts.nodes = broker.by_id.count();
+        broker.counts.subscribed = broker.groups.count();
+        broker.counts.topics = broker.topics.by_name.count();
+        broker.counts.history_bytes = broker.topics.bytes;
+        var extra: [@sizeOf(Counts)]u8 = undefined;
+        inline for (@typeInfo(Counts).@"struct".field_names, 0..) |name, at| {
+            std.mem.writeInt(u64, extra[at * 8 ..][0..8], @field(broker.counts, name), .little);
+        }
+        broker.say(index, &.{ .kind = .done, .number = number, .extra = &extra });
+    }
+
     // ---- Topics with history
 
     const Placed = error{ OutOfMemory, TooMany, TooLong, Malformed }!Position;
@@ -193,7 +232,9 @@ pub const Broker = struct {
     fn append(broker: *Broker, frame: *const Frame) Placed {
         // An entry without bytes would have no frame in some variants.
         if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
-        return broker.topics.append(frame.name, frame.payload);
+        const place_of = try broker.topics.append(frame.name, frame.payload);
+        broker.counts.entries += 1;
+        return place_of;
     }
 
     fn look(broker: *Broker, frame: *const Frame) Placed {
@@ -264,6 +305,7 @@ pub const Broker = struct {
     }
 
     fn publish(broker: *Broker, index: Index, frame: *const Frame) !void {
+        broker.counts.published += 1;
         if (broker.groups.getPtr(frame.name)) |group| {
             const publication: Frame = .{
                 .kind = .publication,
@@ -288,6 +330,7 @@ pub const Broker = struct {
         else
             broker.nodeInTurn(frame.name);
         const target = to orelse return broker.answer(index, frame.number, .gone);
+        broker.counts.sent += 1;
         broker.say(target, &.{
             .kind = .mail,
             .name = frame.name,
@@ -363,6 +406,7 @@ pub const Broker = struct {
             .met => |id| assert(broker.by_id.remove(id)),
         }
         node.state = .cut;
+        broker.counts.cut +%= 1;
         broker.waiting -= node.waiting();
         node.output.clearAndFree(broker.gpa);
         node.sent = 0;

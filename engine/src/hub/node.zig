@@ -28,6 +28,16 @@ pub const Event = union(enum) {
     pub const About = struct { mailbox: u64, user: u64 };
 };
 
+/// What an operator chooses.
+pub const Bounds = struct {
+    /// Messages that wait in one mailbox.
+    capacity: u32 = limits.mailbox_messages_max,
+    /// Milliseconds after which a message that waits is gone.
+    life_ms: u64 = limits.message_life_ms,
+    /// Bytes of one message.
+    message_bytes: u32 = limits.message_bytes_max,
+};
+
 /// A message, once in memory for all mailboxes that it waits in.
 const Message = struct {
     bytes: []u8,
@@ -97,6 +107,9 @@ pub const Node = struct {
     bytes: usize = 0,
     swept_ms: u64 = 0,
     readers: Readers,
+    bounds: Bounds = .{},
+    /// Messages that were dropped since the hub was told of it.
+    dropped: struct { full: u32 = 0, expired: u32 = 0 } = .{},
     trimmed_ms: u64 = 0,
 
     const State = enum {
@@ -217,7 +230,10 @@ pub const Node = struct {
     }
 
     fn expire(node: *Node, mailbox: *Mailbox, now_ms: u64) void {
-        while (mailbox.waiting().len > 0 and mailbox.waiting()[0].until_ms <= now_ms) node.drop(mailbox);
+        while (mailbox.waiting().len > 0 and mailbox.waiting()[0].until_ms <= now_ms) {
+            node.drop(mailbox);
+            node.dropped.expired +|= 1;
+        }
     }
 
     /// The oldest message goes.
@@ -240,11 +256,13 @@ pub const Node = struct {
     /// False: the mailbox is full.
     fn deliver(node: *Node, mailbox: *Mailbox, message: *Message, now_ms: u64) bool {
         node.expire(mailbox, now_ms);
-        if (mailbox.waiting().len >= limits.mailbox_messages_max) return false;
-        if (node.bytes > limits.mailboxes_bytes_max) return false;
+        if (mailbox.waiting().len >= node.bounds.capacity or node.bytes > limits.mailboxes_bytes_max) {
+            node.dropped.full +|= 1;
+            return false;
+        }
         mailbox.messages.append(node.gpa, .{
             .message = message,
-            .until_ms = now_ms + limits.message_life_ms,
+            .until_ms = now_ms + node.bounds.life_ms,
         }) catch return false;
         message.references += 1;
         if (mailbox.wanted) {
@@ -761,6 +779,7 @@ pub const Node = struct {
             node.finish(number, if (is_sent and what.subscribes == null) .unknown else .unavailable, null);
         }
         if (lost) node.lose();
+        node.tellDropped();
         if (node.bytes > 0 and now_ms -% node.swept_ms >= sweep_ms) {
             node.swept_ms = now_ms;
             for (node.mailboxes.items) |*mailbox| node.expire(mailbox, now_ms);
@@ -772,6 +791,17 @@ pub const Node = struct {
         return lost;
     }
 
+    /// For the hub's counts.
+    fn tellDropped(node: *Node) void {
+        if (!node.isMet() or (node.dropped.full == 0 and node.dropped.expired == 0)) return;
+        node.say(&.{
+            .kind = .dropped,
+            .number = node.dropped.full,
+            .node = node.dropped.expired,
+        }) catch return;
+        node.dropped = .{};
+    }
+
     /// The hub has told nothing of the topic for too long.
     fn giveUpReading(node: *Node, id: u64, number: u32) void {
         const name = node.readers.waitingFor(id, number).?;
@@ -780,7 +810,8 @@ pub const Node = struct {
 
     /// Whether there is anything that `tick` may end.
     pub fn hasDeadlines(node: *const Node) bool {
-        return node.requests.count() > 0 or node.bytes > 0 or node.readers.hasDeadlines();
+        return node.requests.count() > 0 or node.bytes > 0 or node.dropped.full > 0 or
+            node.dropped.expired > 0 or node.readers.hasDeadlines();
     }
 
     /// The next event, in the order in which events happened.
@@ -810,7 +841,7 @@ pub const Node = struct {
             }
             open_count += 1;
             memberships += mailbox.topics.items.len;
-            assert(mailbox.waiting().len <= limits.mailbox_messages_max);
+            assert(mailbox.waiting().len <= node.bounds.capacity);
             assert(mailbox.topics.items.len <= limits.channel_topics_max);
             for (mailbox.topics.items) |topic| assert(topic.mailboxes.contains(mailbox.id));
         }

@@ -45,11 +45,15 @@ pub const Kind = enum(u8) {
     unfollow,
     /// Asks for the place of a topic's newest entry. name: topic; number.
     look,
+    /// Messages that a node has dropped. number: because a mailbox was full; node: because they were too old.
+    dropped,
+    /// Asks for the hub's counts; number.
+    count,
 
     // From a hub to a node.
     /// number: version.
     welcome,
-    /// number, code; extra: the place that was made, or asked for.
+    /// number, code; extra: the place that was made, or asked for; or the counts.
     done,
     /// name: topic; extra; payload.
     publication,

@@ -160,8 +160,8 @@ connections of all interpreters on this machine; no further. Linux only.
 =head2 What is promised
 
 A message comes once at most. Messages of one sender come in their order, and those of a topic come in the
-same order to all. A message that waits for C<$receive> for 60 s is gone. There is no history: who subscribes
-gets what is published later.
+same order to all. A message that waits for C<$receive> for C<channels_expiry> (60 s) is gone. There is no
+history: who subscribes gets what is published later.
 
     What dies         What is lost
     a client          the messages of its channel
@@ -235,8 +235,10 @@ For the server.
 
 The message of a failure is a name:
 
-    ChannelFull         send: 100 messages wait in the channel, or 64 MiB in its interpreter
-    MessageTooLarge     the message has more than 1 MiB, or all names of `exclude` together 64 KiB
+    ChannelFull         send: channels_capacity (100) messages wait in the channel, or 64 MiB in its
+                        interpreter
+    MessageTooLarge     the message has more than channels_message_size (1 MiB), or all names of
+                        `exclude` together 64 KiB
     InvalidMessage      the message is no hash, has no type or a reserved one, or a value that cannot be sent
     InvalidChannelName
     InvalidTopicName

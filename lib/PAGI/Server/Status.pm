@@ -38,6 +38,7 @@ sub new {
         is_ready => $args{is_ready} || sub { 1 },
         joins    => $args{joins},
         pool     => $args{pool},
+        channels => $args{channels},
         $args{certificates} ? (certificates => $args{certificates}) : (),
         $args{hosts}        ? (names        => \%names)             : (),
     }, $class;
@@ -160,12 +161,14 @@ sub facts {
     my $read   = $self->{counters}->read;
     my $now    = Time::HiRes::time;
     return {
-        version      => Peregrine::engine_version(),
-        time         => $now,
-        restarts     => $read->{restarts},
-        total        => _families($read->{sum}),
-        processes    => [ map { _process($_, $now) } @{ $read->{processes} } ],
-        pool         => $self->{pool} ? $self->{pool}->facts : undef,
+        version   => Peregrine::engine_version(),
+        time      => $now,
+        restarts  => $read->{restarts},
+        total     => _families($read->{sum}),
+        processes => [ map { _process($_, $now) } @{ $read->{processes} } ],
+        pool      => $self->{pool} ? $self->{pool}->facts : undef,
+        # Expected: there is no hub for a moment.
+        channels     => $self->{channels} ? eval { $self->{channels}->counts } : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
 }
@@ -322,11 +325,12 @@ C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; b
 no F</proc>) and C<counted>; and C<certificates> of the option C<acme>, each with C<names>, C<expires>,
 C<attempt> and C<next> (epoch seconds of its end, the last attempt and the next one; undef if there is none),
 C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts
-of this server have succeeded and failed); and C<pool>, undef without a worker pool, with what
-L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of them (C<done>, C<died>, C<timeout>,
-C<lost>, C<refused>), and C<seconds> that processes were at calls. C<total> and C<counted> have a value for
-each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>, pairs of an
-upper bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
+of this server have succeeded and failed); C<channels>, undef without channels or while their hub does
+not answer, with the L<counts|Peregrine::Publisher/counts> of the hub; and C<pool>, undef without a worker
+pool, with what L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of them (C<done>, C<died>,
+C<timeout>, C<lost>, C<refused>), and C<seconds> that processes were at calls. C<total> and C<counted> have a
+value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>,
+pairs of an upper bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
 
 =head1 LICENSE
 

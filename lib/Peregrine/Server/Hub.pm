@@ -11,6 +11,7 @@ use Peregrine;
 use Peregrine::Handover;
 use Peregrine::Node;
 use Peregrine::Publisher;
+use POSIX ();
 use Peregrine::Server::Beside;
 use Peregrine::Later qw(weakly);
 use Scalar::Util     qw(weaken);
@@ -124,7 +125,13 @@ sub _close {
 # The node of an interpreter, in its loop.
 sub node {
     my ($self, $loop) = @_;
-    return Peregrine::Node->new(loop => $loop, join => $self->{hub_join});
+    my ($capacity, $expiry_s, $bytes) =
+        @{ $self->{configuration}->options }{qw(channels_capacity channels_expiry channels_message_size)};
+    return Peregrine::Node->new(
+        loop   => $loop,
+        join   => $self->{hub_join},
+        limits => [ $capacity, int(1000 * $expiry_s), $bytes ]
+    );
 }
 
 # ---- The hub ------------------------------------------------------------------------------------
@@ -173,6 +180,10 @@ sub stop_process {
 # In the process of the hub: what Peregrine::Child and Peregrine::Process ask of a server.
 package Peregrine::Server::Hub::Serving;
 
+# Seconds between two looks at the thread, and looks at a thread that does nothing, which it does every
+# second, until it counts as hung.
+use constant { LOOK_S => 2, SILENT_MAX => 5 };
+
 sub new {
     my ($class, $hub, $loop) = @_;
     return bless { hub => $hub, loop => $loop }, $class;
@@ -184,7 +195,23 @@ sub start {
     $self->{thread} = Peregrine::HubHandle->new($socket, $socket)
         or die "the hub's thread cannot be started: $!\n";
     $self->{hub}->_watch($self->{loop});
+    $self->_look;
     return 1;
+}
+
+# The thread lives, or the process ends, so that its master starts another one. A process that was stopped
+# itself has given its thread no time either: looks are counted, not seconds.
+sub _look {
+    my ($self) = @_;
+    my $beats  = $self->{thread} ? $self->{thread}->beats : return;
+    $self->{silent} = defined $self->{beats} && $beats == $self->{beats} ? $self->{silent} + 1 : 0;
+    $self->{beats}  = $beats;
+    if ($self->{silent} >= SILENT_MAX) {
+        $self->{hub}{log}->of('hub')->error('its thread hangs: the process ends, and another one begins');
+        POSIX::_exit(1);
+    }
+    $self->{look} = Peregrine::Later::later($self->{loop}, LOOK_S, $self, '_look');
+    return;
 }
 
 sub shutdown {

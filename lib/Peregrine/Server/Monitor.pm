@@ -10,12 +10,16 @@ use PAGI::Server::Banner;
 use Peregrine::Counters;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
+use Peregrine::Publisher;
 use Peregrine::Server::Beside;
 use Peregrine::Server::Configuration;
 use Scalar::Util qw(weaken);
 
 # Seconds between two signs of life of a loop.
 use constant BEAT_S => 1;
+
+# Seconds that a look waits for the hub's counts.
+use constant CHANNELS_S => 0.2;
 
 # Seconds that the status has to stop.
 use constant SHUTDOWN_S => 1;
@@ -121,8 +125,12 @@ sub _instance {
     require PAGI::Server::Application;
     require PAGI::Server::Status;
     require Peregrine::Server::Instance;
-    my $status = PAGI::Server::Status->new(%{$self}{qw(certificates counters is_ready joins pool)},
-        hosts => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],);
+    my $channels = $self->{options}{channels} && Peregrine::Publisher->of_server(patience => CHANNELS_S);
+    my $status   = PAGI::Server::Status->new(
+        %{$self}{qw(certificates counters is_ready joins pool)},
+        $channels ? (channels => $channels) : (),
+        hosts => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],
+    );
     my $application = PAGI::Server::Application->new(app => $status->to_app);
     return Peregrine::Server::Instance->new(
         %{$self}{qw(configuration listeners)},

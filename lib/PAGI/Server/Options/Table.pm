@@ -52,6 +52,10 @@ my @SECTIONS = (
             { name => 'compress_authenticated', type => 'boolean', default => 0 },
             { name => 'channels', type => 'boolean', default => 0, also => { 'memory://' => 1 },
               variable => 'PAGI_CHANNELS_BACKEND' },
+            { name => 'channels_capacity', type => 'integer', default => 100, min => 1, max => 100_000 },
+            { name => 'channels_expiry', type => 'seconds', default => 60, min => 0.1, max => 86_400 },
+            { name => 'channels_message_size', type => 'bytes', default => 1 << 20, min => 1024,
+              max => 1 << 20 },
             { name => 'channels_socket', type => 'string', arg => 'PATH', shown => 'none' },
             { name => 'on_error', flag => '', type => 'code', optional => 1, live => 1, shown => 'none' },
         )

@@ -12,8 +12,9 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 sub text {
     my ($facts) = @_;
     return join '', _about($facts), _counted($facts->{total}), _workers($facts),
-        @{ $facts->{certificates} } ? _certificates($facts) : (),
-        $facts->{pool}              ? _pool($facts->{pool}) : ();
+        @{ $facts->{certificates} } ? _certificates($facts)         : (),
+        $facts->{channels}          ? _channels($facts->{channels}) : (),
+        $facts->{pool}              ? _pool($facts->{pool})         : ();
 }
 
 # A family of metrics: each of its lines is a pair of labels and a value.
@@ -102,6 +103,30 @@ sub _workers {
             'process_restarts_total', 'counter',
             'Processes that were replaced.',
             map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
+        ),
+    );
+}
+
+# The hub's counts. A hub that is started again begins anew, as counters may.
+my @CHANNELS = (
+    [ interpreters  => 'gauge',   'channels_connections', 'Interpreters and programs that the hub has.' ],
+    [ subscribed    => 'gauge',   'channels_topics', 'Topics of channels to which somebody has subscribed.' ],
+    [ topics        => 'gauge',   'topics',          'Topics with history.' ],
+    [ history_bytes => 'gauge',   'topics_history_bytes',     'Memory of the entries of all topics.' ],
+    [ entries       => 'counter', 'topics_entries_total',     'Entries that were published to topics.' ],
+    [ published     => 'counter', 'channels_published_total', 'Messages to topics of channels.' ],
+    [ sent          => 'counter', 'channels_sent_total',      'Messages to single channels.' ],
+    [ cut           => 'counter', 'channels_cut_total', 'Connections to the hub that read too slowly.' ],
+);
+
+sub _channels {
+    my ($counts) = @_;
+    return (
+        (map { _family(@$_[ 2, 1, 3 ], [ '', $counts->{ $_->[0] } ]) } @CHANNELS),
+        _family(
+            'channels_dropped_total', 'counter',
+            'Messages that channels have dropped, by reason.',
+            map { [ _label(reason => $_), $counts->{"dropped_$_"} ] } qw(full expired)
         ),
     );
 }
