@@ -14,6 +14,8 @@ use constant RETRY_MAX_S => 7 * 24 * 3600;
 # Without a word of the authority a certificate is renewed when this part of its time is over, earlier by up
 # to the other part, so that servers which began together do not ask together.
 use constant { PART => 2 / 3, SPREAD => 1 / 30 };
+# An advice to renew in this last part of the time, or behind it, leaves no second attempt: it is not taken.
+use constant RESERVE => 1 / 10;
 # Seconds between two questions for the window of renewal (RFC 9773 section 4.3).
 use constant { WINDOW_S => 6 * 3600, WINDOW_MAX_S => 24 * 3600, WINDOW_LEAST_S => 60 };
 
@@ -23,9 +25,11 @@ sub renewal {
     my (%facts)     = @_;
     my $certificate = $facts{certificate} or return 0;
     my $window      = $facts{window};
-    return $window->{start} + $facts{chance} * ($window->{end} - $window->{start}) if $window;
-    my $time = $certificate->{to} - $certificate->{from};
-    return $certificate->{from} + $time * (PART - SPREAD * $facts{chance});
+    my $time        = $certificate->{to} - $certificate->{from};
+    my $own         = $certificate->{from} + $time * (PART - SPREAD * $facts{chance});
+    return $own if !$window;
+    my $advised = $window->{start} + $facts{chance} * ($window->{end} - $window->{start});
+    return $advised < $certificate->{to} - $time * RESERVE ? $advised : $own;
 }
 
 # After so many failures in a row: seconds to wait. `chance`: from 0 to 1, another one each time.
@@ -68,8 +72,8 @@ Functions of their arguments and nothing else. Times are seconds since 1970.
 
     my $time = Peregrine::Acme::Schedule::renewal(certificate => $facts, window => $window, chance => 0.3);
 
-A moment of the window that the authority suggests, or else two thirds of the certificate's time; 0 without a
-certificate.
+A moment of the window that the authority suggests, or else two thirds of the certificate's time. A moment in
+the last tenth of that time, or behind it, is not taken. 0 without a certificate.
 
 =head2 patience
 
