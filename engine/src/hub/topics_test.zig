@@ -4,6 +4,7 @@
 //! history that was too short there is no reset.
 const std = @import("std");
 const Broker = @import("broker.zig").Broker;
+const limits = @import("limits.zig");
 const Node = @import("node.zig").Node;
 const position = @import("position.zig");
 const Position = position.Position;
@@ -235,4 +236,50 @@ test "readers that are behind a short history get a reset" {
     var resets: usize = 0;
     for (2000..2100) |seed| resets += try live(seed, false, true);
     try testing.expect(resets > 0);
+}
+
+/// Brings all bytes between a node and its hub.
+fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
+    while (true) {
+        const said = node.toSend();
+        broker.receive(index, said);
+        node.noteSent(said.len);
+        const heard = broker.output(index);
+        if (said.len + heard.len == 0) return;
+        node.receive(heard, 0);
+        broker.noteSent(index, heard.len);
+    }
+}
+
+test "a node that does not read costs no memory for entries, is not cut, and its readers get a reset" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    broker.topics.bounds.entries_max = 16;
+    var nodes = [_]Node{ .init(gpa, 1), .init(gpa, 2) };
+    defer for (&nodes) |*node| node.deinit();
+    var connections: [2]Broker.Index = undefined;
+    for (&nodes, &connections) |*node, *connection| {
+        try node.connected();
+        connection.* = try broker.connect();
+        exchange(&broker, connection.*, node);
+    }
+    const reader = try nodes[1].open(0);
+    _ = try nodes[1].follow(reader, "a", .{ .as = .binary }, 0);
+    exchange(&broker, connections[1], &nodes[1]);
+    const long: [50_000]u8 = @splat('x');
+    for (0..40) |_| {
+        _ = try nodes[0].append("a", &long, 0);
+        exchange(&broker, connections[0], &nodes[0]);
+        try testing.expect(broker.output(connections[1]).len < limits.follow_bytes_max + 2 * long.len);
+    }
+    exchange(&broker, connections[1], &nodes[1]);
+    try testing.expect(!broker.isCut(connections[1]) and nodes[1].isConnected());
+    const now = broker.topics.by_name.get("a").?.log.now();
+    const told = try nodes[1].read(reader);
+    try testing.expectEqualDeep(now, told.reset.position);
+    try testing.expectEqual(.nothing, try nodes[1].read(reader));
+    _ = try nodes[0].append("a", "new", 0);
+    for (&nodes, connections) |*node, connection| exchange(&broker, connection, node);
+    try testing.expectEqualStrings("new", (try nodes[1].read(reader)).bytes.bytes);
+    nodes[1].noteRead(reader, 3);
 }
