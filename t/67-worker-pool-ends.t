@@ -115,6 +115,15 @@ for my $how (
     };
 }
 
+subtest 'an interpreter that is late' => sub {
+    my $server = server('--workers', 1, '--pool-workers', 1);
+    my $said   = asked($server, '/late', [ [ sleep => [60], 0.2 ] ]);
+    ok $server->wait_for_log(qr/was at a call whose time is up/),
+        'the process has been killed before it looks';
+    is $said->[0],    'Timeout', 'and the call was not in time';
+    is $server->stop, 0,         'the server stops';
+};
+
 for my $how ([], ['--preload-app'], [ '--engine', 'process' ], [ '--engine', 'process', '--preload-app' ]) {
     subtest "HUP: @$how" => sub {
         my $file = write_file('changing.pl', '+{ handlers => { version => sub { 1 } } };');

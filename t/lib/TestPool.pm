@@ -117,6 +117,13 @@ my %DO = (
         $_->cancel for @futures;
         return scalar @futures;
     },
+    # The application blocks until the time of a call is up for long.
+    '/late' => async sub {
+        my ($scope, $pool, $calls) = @_;
+        my $future = begin($pool, @{ $calls->[0] });
+        select undef, undef, undef, 3;
+        return await outcome($future);
+    },
     # A process that the application forks.
     '/child' => async sub {
         my ($scope, $pool) = @_;

@@ -259,12 +259,15 @@ sub _fail {
     return;
 }
 
+# A process whose time for the call was up has been killed by its master, before this loop came to look.
 sub _lost {
     my ($self, $line) = @_;
     if (!$line->{future}) {
         @{ $self->{spares} } = grep { $_ != $line } @{ $self->{spares} };
         return $self->_close($line);
     }
+    return $self->_late($line)
+        if $line->{until} && int 1000 * $line->{until} <= 1000 * Peregrine::Deadline::now();
     $self->{counts}->add(Peregrine::PoolProcess::LOST, 1);
     return $self->_fail($line, WorkerDied => "the process that worked at '$line->{name}' has ended");
 }
@@ -281,15 +284,18 @@ sub _limit {
     return;
 }
 
+sub _late {
+    my ($self, $line) = @_;
+    $self->{counts}->add(Peregrine::PoolProcess::TIMEOUT, 1);
+    return $self->_fail($line, Timeout => "the call of '$line->{name}' was not over in time");
+}
+
 sub _look {
     my ($self) = @_;
     delete $self->{timer};
     my $now   = Peregrine::Deadline::now();
     my @lines = grep { $_->{until} } values %{ $self->{lines} };
-    for my $line (grep { $_->{until} <= $now } @lines) {
-        $self->{counts}->add(Peregrine::PoolProcess::TIMEOUT, 1);
-        $self->_fail($line, Timeout => "the call of '$line->{name}' was not over in time");
-    }
+    $self->_late($_) for grep { $_->{until} <= $now } @lines;
     my $next = min(map { $_->{until} } grep { $_->{future} } @lines);
     $self->_limit($next) if defined $next;
     return;
@@ -361,9 +367,10 @@ are. They are started before the application, and end after it.
     PSGI with               requests that block, each with one    a process for each request at a time; no
     --engine process        response; code that is there: DBI,    WebSockets, and streams keep a process
                             DBIx::Class, LWP
-    PAGI, a worker pool     WebSockets, event streams and many    a process for each call at a time; about
-                            requests, which call what blocks      50 microseconds for a call; values are
-                            now and then                          copied, handles cannot be sent
+    PAGI, a worker pool     WebSockets, event streams and many    a process for each call at a time; 50 to
+                            requests, which call what blocks      100 microseconds of processor time for a
+                            now and then                          call; values are copied, handles cannot
+                                                                  be sent
     PAGI, an asynchronous   many calls at a time, long waits,     other code than that for DBI; not every
     client (await it)       listening to a database               database has one
 
