@@ -7,6 +7,7 @@ const limits = @import("limits.zig");
 const wire = @import("wire.zig");
 const Broker = @import("broker.zig").Broker;
 const Node = @import("node.zig").Node;
+const Seeds = @import("seeds.zig").Seeds;
 const testing = std.testing;
 
 const World = struct {
@@ -214,11 +215,13 @@ fn live(seed: u64, losses: bool) !void {
 }
 
 test "nodes that stay connected" {
-    for (0..100) |seed| try live(seed, false);
+    const seeds: Seeds = try .init(0, 25);
+    for (seeds.first..seeds.end) |seed| try live(seed, false);
 }
 
 test "nodes that lose their hub, and come again" {
-    for (1000..1200) |seed| try live(seed, true);
+    const seeds: Seeds = try .init(1000, 50);
+    for (seeds.first..seeds.end) |seed| try live(seed, true);
 }
 
 const Pair = struct {
