@@ -50,7 +50,7 @@ sub stream {
     return $stream;
 }
 
-# What a command prints, and its exit status.
+# The output of a command, and its exit status.
 sub command {
     my ($input, @words) = @_;
     my $file = write_file('input', $input);

@@ -1,4 +1,4 @@
-# What may happen to certificates that a server orders, in small: script/acme does it at length.
+# Accidents of certificates that a server orders, in small: script/acme does it at length.
 use v5.36;
 
 use lib 't/lib';

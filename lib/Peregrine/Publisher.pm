@@ -73,7 +73,7 @@ sub publish {
     return _position($self->_ask(APPEND, $topic, $copy));
 }
 
-# What the hub counts: broker.zig, Counts.
+# The names of the hub's counters: broker.zig, Counts.
 my @COUNTS = qw(interpreters subscribed topics history_bytes published sent entries dropped_full
     dropped_expired cut);
 

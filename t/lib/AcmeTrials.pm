@@ -1,6 +1,6 @@
 package AcmeTrials;
 
-# What may happen to certificates that a server orders, from pebble: script/acme tries each at length,
+# Accidents of certificates that a server orders, from pebble: script/acme tries each at length,
 # t/81-acme-trials.t in small. The code that orders runs in the test's process, whose clock and whose files
 # the trials have in their hands; `renewals` has a whole server. Load this before other modules of
 # Peregrine::Acme.
@@ -133,7 +133,7 @@ sub live ($keeper, $seconds) {
     return;
 }
 
-# What is wrong with the files of a folder, which a process that was killed has left.
+# The mistakes in the files of a folder, which a process that was killed has left.
 sub damage ($folder) {
     my @damage;
     for my $path (glob "$folder/certificates/*.pem") {

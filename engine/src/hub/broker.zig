@@ -40,7 +40,7 @@ const Group = struct {
     turn: usize = 0,
 };
 
-/// What has happened, and what there is.
+/// Counts of events since the start, and of things that are there now.
 pub const Counts = extern struct {
     nodes: u64 = 0,
     /// Topics of channels with subscribers.

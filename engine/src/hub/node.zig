@@ -28,7 +28,7 @@ pub const Event = union(enum) {
     pub const About = struct { mailbox: u64, user: u64 };
 };
 
-/// What an operator chooses.
+/// Settings of the operator.
 pub const Bounds = struct {
     /// Messages that wait in one mailbox.
     capacity: u32 = limits.mailbox_messages_max,

@@ -10,7 +10,7 @@ use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
 use Peregrine::Publisher;
 
-# What may be typed behind the command; configuration files have other options as well.
+# Options that may be typed behind the command; configuration files have others as well.
 my %OPTIONS = map { $_ => 1 } qw(channels_socket chdir config);
 
 # Whether words of a command line mean to publish, and no application of that name.
