@@ -16,11 +16,13 @@ use Mojo::Server::Peregrine::Exchange;
 use Mojo::Server::Peregrine::Hypnotoad;
 use Mojo::Server::Peregrine::Socket;
 use Mojo::Server::Peregrine::Transaction;
+use PAGI::Server::Channels;
 
 our $VERSION = '0.003000';
 
 has inactivity_timeout => sub { $ENV{MOJO_INACTIVITY_TIMEOUT} // 30 };
 has ioloop             => sub { Mojo::IOLoop->singleton };
+has 'channels';
 
 # The application is loaded, and nothing runs yet: a process that is forked afterwards begins with its
 # lifespan.
@@ -54,9 +56,9 @@ sub _adopt_hypnotoad {
 sub serve {
     my ($self, $scope, $receive, $send) = @_;
     my $type = $scope->{type};
-    return $self->_live($receive, $send)   if $type eq 'lifespan';
+    return $self->_live(@_[ 1 .. 3 ])      if $type eq 'lifespan';
     return $self->app->config('hypnotoad') if $type eq 'settings';    # asked by the command, before the start
-    $self->begin                           if ($self->{process} // 0) != $$;
+    $self->begin($scope)                   if ($self->{process} // 0) != $$;
     return Mojo::Server::Peregrine::Exchange->new($self, $scope, $receive, $send)->run
         if $type eq 'http' || $type eq 'sse';
     return Mojo::Server::Peregrine::Socket->new($self, $scope, $receive, $send)->run if $type eq 'websocket';
@@ -66,9 +68,9 @@ sub serve {
 # ---- The life of a process ----------------------------------------------------------------------
 
 sub _live {
-    my ($self, $receive, $send) = @_;
+    my ($self, $scope, $receive, $send) = @_;
     return $receive->()->then(sub {
-        $self->begin;
+        $self->begin($scope);
         return $send->({ type => 'lifespan.startup.complete' });
     })->then(sub { return $receive->() })->then(sub {
         $self->end;
@@ -78,8 +80,10 @@ sub _live {
 
 # The hook comes first: what it waits for runs a loop of its own.
 sub begin {
-    my ($self) = @_;
+    my ($self, $scope) = @_;
     $self->{process} = $$;
+    my $channels = $scope->{'pagi.channels'};
+    $self->channels($channels && PAGI::Server::Channels->new($channels->node));
     $self->app->server($self);
     my $reactor = $self->ioloop->reactor;
     croak 'Mojo::Server::Peregrine: Mojo::IOLoop was loaded before MOJO_REACTOR named'
@@ -251,6 +255,11 @@ Seconds without a byte in either direction after which a response that is still 
 ended: as with the daemon 30, unless the environment variable MOJO_INACTIVITY_TIMEOUT names another number; 0:
 no limit. C<< $c->inactivity_timeout >> changes it for one exchange.
 
+=head2 channels
+
+With the option C<channels> the L<PAGI::Server::Channels> of the interpreter, from C<begin> on. See
+L<Mojolicious::Plugin::Peregrine>.
+
 =head2 ioloop
 
 The L<Mojo::IOLoop>: its singleton.
@@ -292,6 +301,10 @@ A L<Mojo::Transaction::HTTP> for a scope, without a body.
 =head2 run
 
 Dies: this is no program.
+
+=head1 SEE ALSO
+
+L<Mojolicious::Plugin::Peregrine>: messages between the clients of all workers.
 
 =head1 LICENSE
 

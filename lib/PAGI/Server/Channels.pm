@@ -19,6 +19,9 @@ sub new {
     return bless [ $node, $mailbox, $channel ], $class;
 }
 
+# The interpreter's node of the hub.
+sub node { return $_[0][NODE] }
+
 sub _problem {
     my ($what, $name) = @_;
     return if defined $name && !ref $name && $name =~ $NAME;
@@ -224,6 +227,12 @@ The same for any channel, of whichever interpreter: to know its name is the righ
     await $channels->flush;
 
 For tests: drops all messages that wait, and ends all subscriptions, of all interpreters.
+
+=head2 node
+
+    my $node = $channels->node;
+
+The L<Peregrine::Node> of the interpreter, for extensions that open channels of their own.
 
 =head2 new
 
