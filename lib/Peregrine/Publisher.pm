@@ -11,9 +11,9 @@ use Peregrine;
 use Socket      qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STREAM);
 use Time::HiRes qw(time);
 
-# The frames of engine/src/hub/wire.zig: its version, the kinds that are used here, and the codes.
+# The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
-    VERSION => 2,
+    WIRE    => 2,
     HELLO   => 0,
     PUBLISH => 3,
     APPEND  => 10,
@@ -145,9 +145,9 @@ sub _connect {
     @{$self}{qw(handle pid received)} = ($self->_open, $$, '');
     $self->_fail('Unavailable') if !$self->{handle};
     my $id = int(rand 2**32) << 32 | int rand 2**32;
-    if ($self->_send(_frame(HELLO, VERSION, $id, '', ''), $until)) {
+    if ($self->_send(_frame(HELLO, WIRE, $id, '', ''), $until)) {
         while (my ($kind, undef, $version) = $self->_receive($until)) {
-            return if $kind == WELCOME && $version == VERSION;
+            return if $kind == WELCOME && $version == WIRE;
         }
     }
     return $self->_fail('Unavailable');
