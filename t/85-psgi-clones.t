@@ -9,11 +9,13 @@ use Fcntl qw(LOCK_EX LOCK_UN);
 use Peregrine::Server::Configuration;
 use Peregrine::Threads;
 use Plack::Handler::EVHTP;
+use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(program_path wait_for);
+use TestTools   qw(content program_path wait_for);
 use TestWorkers qw(are_gone descriptors directory write_file);
+use Time::HiRes qw(sleep);
 
 plan skip_all => 'this Perl has no threads, or this is not Linux' if !Peregrine::Threads::are_possible();
 
@@ -124,10 +126,21 @@ sub words { return split / /, asked(@_)->{body}, 3 }
 
 sub threads_of { my ($pid) = @_; return scalar(() = glob "/proc/$pid/task/*") }
 
+# Of each thread of a process, the process's own left out: whether it would take a TERM now.
+sub takers_of_term {
+    my ($pid)   = @_;
+    my @blocked = map { content($_) =~ /^SigBlk:\s+([0-9a-f]+)$/m ? hex $1 : () }
+        grep { !m{/\Q$pid\E/status\z} } glob "/proc/$pid/task/*/status";
+    return [ map { $_ >> POSIX::SIGTERM() - 1 & 1 ? 0 : 1 } @blocked ];
+}
+
 subtest 'plackup -s EVHTP' => sub {
     my ($server, $port) = start(qw(-s EVHTP --max-workers 3 --retire-idle 0.2));
     my @kept = map { TestClient->new($port) } 1 .. 4;
     my ($pid) = words($kept[0], '/');
+    wait_for(sub { threads_of($pid) == 5 }, 60);
+    sleep 0.2;    # all of them wait by then
+    is_deeply takers_of_term($pid), [ (0) x 4 ], 'signals are for the process, and no interpreter';
     is((words($kept[0], '/flags'))[2], '1 0 0', 'psgi.multithread, and no psgi.multiprocess');
     is_deeply [ map { (words($_, '/later'))[2] } @kept ], [ ('later') x 4 ], 'an interpreter has a loop';
     is asked($kept[0], '/error')->{status}, 200, 'psgi.errors';

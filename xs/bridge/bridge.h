@@ -380,6 +380,7 @@ void px_leave(pTHX_ int status) __attribute__noreturn__;
 bool px_has_handler(pTHX_ int number);
 bool px_children_settle(pTHX_ bool on);
 void px_children_of_clone(void);
+bool px_children_is_clone(void);
 
 /* ops.c */
 Perl_ppaddr_t px_ops_replace(pTHX_ OPCODE type, Perl_ppaddr_t now, Perl_ppaddr_t before);

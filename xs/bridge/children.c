@@ -195,6 +195,9 @@ bool px_children_settle(pTHX_ bool on) {
     return before;
 }
 
+/* Whether the interpreter of this thread was cloned. */
+bool px_children_is_clone(void) { return is_clone; }
+
 /* The interpreter of this thread was cloned, and will not be the process's. */
 void px_children_of_clone(void) {
     is_settling = true;

@@ -575,10 +575,11 @@ void px_worker_in_loop(pTHX_ px_worker *worker, bool works) {
 }
 
 /* From now on a loop waits in px_worker_wait() that watches this descriptor itself, and blocks no signal
- * meanwhile; -1: no more. A code of the engine's. */
+ * meanwhile; -1: no more. In a clone signals stay blocked: they are for the process's own interpreter. A code
+ * of the engine's. */
 int px_worker_host_loop(px_worker *worker, int fd) {
     const uint64_t blocked = 0;
-    const int code = peregrine_host_loop(worker->engine, fd, &blocked);
+    const int code = peregrine_host_loop(worker->engine, fd, px_children_is_clone() ? NULL : &blocked);
     worker->host_loop = code == PEREGRINE_OK && fd >= 0;
     if (!worker->host_loop && worker->woken) peregrine_wake(worker->engine);
     return code;

@@ -71,7 +71,6 @@ sub _channel {
         'pagi.channels' => PAGI::Server::Channels->new($node, $self->{mailbox}, $name),
         'pagi.topics'   => PAGI::Server::Topics->new($node),
         'pagi.channel'  => $name,
-        'pagi.topics'   => PAGI::Server::Topics->new($node),
     );
 }
 
