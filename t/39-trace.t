@@ -99,12 +99,12 @@ sub check_server {
     my ($server, $kind, $has_ring) = @_;
     my $port = $server->{port} // $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/});
     my ($by) = get($port, '/one?token=hidden')->{body} =~ /process (\d+)/;
-    ok(
-        wait_for(sub {
-            grep { $_->{what} eq 'sent' } TestTrace::of_path($server->log, '/one');
-        }),
-        'a request is traced'
-    ) or return;
+    # The client has its answer before the engine and the application have done with it.
+    my $is_over = sub {
+        my %seen = map { $_->{what} => 1 } TestTrace::of_path($server->log, '/one');
+        return $seen{sent} && $seen{returned};
+    };
+    ok(wait_for($is_over), 'a request is traced') or return;
     check_request($kind, $has_ring, $by, TestTrace::of_path($server->log, '/one'));
     my @lines = grep { / (?:->|<-) / } split /\n/, $server->log;
     is((grep { /hidden|secret|value/i } @lines), 0, 'neither the query nor header fields are shown');
@@ -148,8 +148,11 @@ subtest 'the reader ends after its server' => sub {
     local $ENV{PEREGRINE_TRACE} = 'exchanges';
     my $server = TestServer->command('-E', 'production', $pagi);
     get($server->port, '/');
-    my ($reader) = grep { content("/proc/$_/cmdline") =~ /peregrine trace/ } _holders();
-    ok($reader, 'there is one');
+    my $reader;
+    my $is_there = sub {
+        ($reader) = grep { content("/proc/$_/cmdline") =~ /peregrine trace/ } _holders();
+    };
+    ok(wait_for($is_there), 'there is one') or return;
     $server->stop;
     ok(wait_for(sub { is_gone($reader) }), 'it has gone');
 };
