@@ -120,6 +120,7 @@ subtest 'what is refused' => sub {
     like $publisher->publish(news => 'x' x 1048576), qr/\A$place\z/, 'the longest entry';
     is eval { Peregrine::Publisher->of_server }, undef, 'this process has no server';
     my $nobody = Peregrine::Publisher->new(socket => directory() . '/nobody');
+    local $SIG{__WARN__} = sub { fail("warned: $_[0]") };
     is eval { $nobody->publish(news => 'x') }, undef,           'nobody listens';
     is $@,                                     "Unavailable\n", 'Unavailable';
     my ($said, $status) = command('', '--config', $config, 'a/b', 'x');

@@ -22,6 +22,7 @@ my %SHOWN = (
     'websocket-echo' => qr/^came back: hello\ncame back: gr\x{fc}\x{df}e\ncame back: \x{1f426}$/,
     chat             => qr/^guest\d+: hello, everybody$/m,
     rooms            => qr/^other hello, guest\d+$/m,
+    board            => qr/^notice \d+$/m,
     jobs             => qr/^job \d+ has started\n.*100 %\ndone$/s,
     lifespan         => qr/^request \d+ since \d+\nrequest \d+ since \d+$/,
     backpressure     => qr/^\d+\.\d MB came; the last line: sent \d+ of 500$/,

@@ -108,6 +108,17 @@ const examples = {
         }).finally(() => two[1].close());
     },
 
+    // The notice is posted before the stream is there, which begins where the page was made.
+    async board() {
+        const since = (await text('/')).match(/since=([0-9a-f.]+)/)[1];
+        const notice = 'notice ' + Math.floor(Math.random() * 1000);
+        await text('/', { method: 'POST', body: notice });
+        const source = new EventSource(run + '/?since=' + since);
+        await follow(source, resolve => {
+            source.onmessage = event => { show(event.data); if (event.data === notice) resolve(); };
+        });
+    },
+
     async jobs() {
         const job = await (await fetch(run + '/jobs', { method: 'POST' })).json();
         show(`job ${job.number} has started`);

@@ -142,7 +142,7 @@ sub _connect {
     my ($self, $until) = @_;
     delete $self->{handle} if $self->{handle} && ($self->{pid} != $$ || $self->_has_ended);
     return                 if $self->{handle};
-    @{$self}{qw(handle pid received)} = ($self->_open, $$, '');
+    @{$self}{qw(handle pid received)} = (scalar $self->_open, $$, '');
     $self->_fail('Unavailable') if !$self->{handle};
     my $id = int(rand 2**32) << 32 | int rand 2**32;
     if ($self->_send(_frame(HELLO, WIRE, $id, '', ''), $until)) {
