@@ -168,6 +168,7 @@ sub watch_engine {
 sub unwatch_engine {
     my ($self, $engine) = @_;
     return if !$self->{engine} || $self->{engine} != $engine;
+    $self->_note_work(0);
     delete $self->{engine};
     delete $self->{watchers}{engine};
     return;

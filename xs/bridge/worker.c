@@ -566,12 +566,11 @@ bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms) {
 /* The loop begins to handle what it watches itself, or has done so: while it does, it handles nothing of the
  * engine's, which may have other interpreters for that. */
 void px_worker_in_loop(pTHX_ px_worker *worker, bool works) {
-    if (!worker->engine) return;
     if (worker->depth == 0) note_frame(aTHX_ worker);
     worker->in_loop = works;
     if (works) px_busy_begin(worker);
     else px_busy_end(worker);
-    peregrine_loop_works(worker->engine, works);
+    if (worker->engine) peregrine_loop_works(worker->engine, works);
 }
 
 /* From now on a loop waits in px_worker_wait() that watches this descriptor itself, and blocks no signal
