@@ -252,6 +252,11 @@ async sub {
         await \$send->({ type => 'websocket.accept' });
         await \$send->({ type => 'websocket.send', text => "\$\$" });
     }
+    elsif (\$scope->{path} eq '/block') {
+        my \$block = sub { print STDERR "blocks\\n"; select undef, undef, undef, 0.7 };
+        IO::Async::Loop->new->watch_time(after => 0.05, code => \$block);
+        \$scope->{path} = '/';
+    }
     elsif (\$scope->{path} eq '/later') {
         print STDERR "at work\\n";
         await +(\$file ||= file_exists())->without_cancel;
@@ -324,6 +329,16 @@ subtest 'a new worker beside one that has WebSockets' => sub {
         return ++$asked >= 40 && 4 * ($answered{$stays} // 0) >= $asked;
     };
     ok(wait_for($shared), '... and leaves requests to the one that has WebSockets');
+    $server->stop;
+};
+
+subtest 'a request that comes while its only worker is in its own loop' => sub {
+    my ($server, $port) = holding(qw(--workers 1 --queue-timeout 60));
+    is(get($port, '/block')->{status}, 200, 'a timer is set');
+    ok($server->wait_for_log(qr/^blocks$/m), 'the worker blocks') or return;
+    select undef, undef, undef, 0.1;
+    my $client = TestClient->new($port)->send(sprintf $ask, '/');
+    is(($client->response || {})->{status}, 200, 'the request is served when the worker has left the loop');
     $server->stop;
 };
 

@@ -156,8 +156,10 @@ subtest 'no authority' => sub {
     my $client = TestClient->new($place{plain});
     $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     is $client->response->{body}, 'app http', 'HTTP is served meanwhile';
-    my $state = content("$folder/states/example.org.json");
-    like $state, qr/"failures":1/, 'the failure is counted';
+    my $state = '';
+    my $is_counted =
+        sub { $state = content("$folder/states/example.org.json"); return $state =~ /"failures":1/ };
+    ok wait_for($is_counted), 'the failure is counted' or diag $state;
     is $server->stop, 0, 'the server ends well';
     $server = TestServer->command(@options);
     sleep 1;

@@ -212,7 +212,8 @@ pub const ApplicationEnd = struct {
     pub fn noteLoop(end: *ApplicationEnd, works: bool) void {
         // Output that waits for the next poll must not wait for the loop.
         if (works) end.flush();
-        end.engine.loop_since.store(if (works) @max(io.micros() / std.time.us_per_ms, 1) else 0, .monotonic);
+        const since = if (works) @max(io.micros() / std.time.us_per_ms, 1) else 0;
+        _ = end.engine.loop_since.swap(since, .acq_rel);
     }
 
     /// Asserts what always holds between two calls. Looks at every entry of the ledger: for

@@ -151,6 +151,17 @@ pub const Interpreter = struct {
     /// Tells the engine how many exchanges wait for their clients.
     pub fn noteParked(self: *Interpreter, count: u32) void {
         _ = self.shared.words.parked.swap(count, .acq_rel);
+        self.wakeIfShort();
+    }
+
+    /// Tells the engine that C handles what its loop watches, or that it does no more.
+    pub fn noteLoop(self: *Interpreter, works: bool) void {
+        self.end.noteLoop(works);
+        if (!works) self.wakeIfShort();
+    }
+
+    /// Requests may wait for this interpreter, which has time for more now.
+    fn wakeIfShort(self: *Interpreter) void {
         if (self.shared.words.is_short.load(.acquire) == 0) return;
         if (self.shared.words.is_short.swap(0, .acq_rel) != 0) self.wakeEngine();
     }

@@ -49,7 +49,11 @@ pub export fn peregrine_host_loop_due(handle: *Handle) callconv(.c) c_int {
 }
 
 pub export fn peregrine_loop_works(handle: *Handle, works: c_int) callconv(.c) void {
-    if (handle.end()) |end| end.noteLoop(works != 0);
+    switch (handle.place()) {
+        .thread => |pair| pair.application.noteLoop(works != 0),
+        .joined => |interpreter| interpreter.noteLoop(works != 0),
+        .here, .gone => {},
+    }
 }
 
 pub export fn peregrine_send_all(handle: *Handle) callconv(.c) void {

@@ -192,13 +192,14 @@ pub const Pool = struct {
         return if (pool.queue.first()) |offer| shorter(ms, pool.patienceFor(offer)) else ms;
     }
 
-    /// Whether an interpreter has time already. If not, the engine is woken when it reads on, or when its
-    /// exchanges are parked: an interpreter says nothing of having time.
+    /// Whether an interpreter has time already. If not, the engine is woken when it reads on, when its
+    /// exchanges are parked, or when it leaves its own loop: an interpreter says nothing of having time.
     fn hasTimeSoon(pool: *const Pool, seat: *Seat) bool {
         if (seat.end.events.awaitRelease(seat.released) catch false) return true;
-        if (seat.state != .open or !seat.is_full) return false;
+        if (seat.state != .open or !seat.is_full and !seat.isInLoop()) return false;
         _ = seat.shared.words.is_short.swap(1, .acq_rel);
-        return seat.busyWith() < pool.manner.exchanges;
+        if (seat.isInLoop()) return false;
+        return !seat.is_full or seat.busyWith() < pool.manner.exchanges;
     }
 
     /// How long a request may still wait for an interpreter.

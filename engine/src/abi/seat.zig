@@ -189,7 +189,12 @@ pub const Seat = struct {
         return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
     }
 
-    /// Whether the interpreter has handled what its own loop watches for so long, by what it says.
+    /// Whether the interpreter handles what its own loop watches, by what it says.
+    pub fn isInLoop(seat: *const Seat) bool {
+        return seat.end.loop_since.load(.acquire) != 0;
+    }
+
+    /// Whether it has done so for this time.
     fn isInLoopFor(seat: *const Seat, ms: u64) bool {
         const since = seat.end.loop_since.load(.monotonic);
         return since != 0 and seat.worker.now -| since >= ms;

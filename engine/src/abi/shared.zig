@@ -25,7 +25,8 @@ pub const Words = extern struct {
     /// Set by the application: since when it handles what its own loop watches, in milliseconds of the
     /// monotonic clock; 0: it does not.
     loop_since: platform.Atomic(u64),
-    /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked.
+    /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked, or
+    /// until it has left its own loop.
     is_short: platform.Atomic(u32),
     /// Set by the engine: somebody asks how long requests wait.
     counts: platform.Atomic(u32),
