@@ -22,7 +22,8 @@ sub new {
 # The interpreter's node of the hub.
 sub node { return $_[0][NODE] }
 
-sub _problem {
+# A failed Future if that is no name of a `channel` or a `topic`.
+sub problem_with_name {
     my ($what, $name) = @_;
     return if defined $name && !ref $name && $name =~ $NAME;
     return Future->fail($what eq 'channel' ? 'InvalidChannelName' : 'InvalidTopicName',
@@ -39,7 +40,7 @@ sub _encoded {
 
 sub send {
     my ($self, $channel, $message) = @_;
-    my $failed = _problem(channel => $channel);
+    my $failed = problem_with_name(channel => $channel);
     return $failed if $failed;
     (my $bytes, $failed) = _encoded($message);
     return $failed // $self->[NODE]->ask(send => (name => $channel, bytes => $bytes));
@@ -47,12 +48,12 @@ sub send {
 
 sub publish {
     my ($self, $topic, $message, %options) = @_;
-    my $failed = _problem(topic => $topic);
+    my $failed = problem_with_name(topic => $topic);
     return $failed if $failed;
     my $exclude = delete $options{exclude};
     return Future->fail('InvalidOption', 'option', join ', ', sort keys %options) if %options;
     my @excluded = grep { defined } ref $exclude eq 'ARRAY' ? @$exclude : $exclude;
-    $failed //= _problem(channel => $_) for @excluded;
+    $failed //= problem_with_name(channel => $_) for @excluded;
     return $failed if $failed;
     (my $bytes, $failed) = _encoded($message);
     return $failed // $self->[NODE]->ask(publish => (name => $topic, bytes => $bytes, extra => "@excluded"));
@@ -60,13 +61,13 @@ sub publish {
 
 sub subscribe {
     my ($self, $topic) = @_;
-    my $failed = _problem(topic => $topic);
+    my $failed = problem_with_name(topic => $topic);
     return $failed // $self->[NODE]->ask(subscribe => (name => $topic, mailbox => $self->[MAILBOX]));
 }
 
 sub unsubscribe {
     my ($self, $topic) = @_;
-    my $failed = _problem(topic => $topic);
+    my $failed = problem_with_name(topic => $topic);
     return $failed if $failed;
     $self->[NODE]->unsubscribe($self->[MAILBOX], $topic);
     return Future->done(1);
@@ -95,7 +96,7 @@ sub group_discard {
 
 sub _group {
     my ($self, $kind, $topic, $channel) = @_;
-    my $failed = _problem(topic => $topic) // _problem(channel => $channel);
+    my $failed = problem_with_name(topic => $topic) // problem_with_name(channel => $channel);
     return $failed // $self->[NODE]->ask($kind => (name => $channel, extra => $topic));
 }
 
@@ -227,6 +228,12 @@ The same for any channel, of whichever interpreter: to know its name is the righ
     await $channels->flush;
 
 For tests: drops all messages that wait, and ends all subscriptions, of all interpreters.
+
+=head2 problem_with_name
+
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $name);
+
+A failed Future if that is no name of a C<channel> or a C<topic>. L<PAGI::Server::Topics> calls it.
 
 =head2 node
 

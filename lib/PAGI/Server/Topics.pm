@@ -6,11 +6,10 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::Channels;
 
 # An object is [ node ]: xs/pagi/topics.c makes one for each application.
 use constant { NODE => 0 };
-
-my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
 
 # A position, as clients have it from Last-Event-ID: anything. What is none makes a reset, but not a failure.
 use constant SINCE_MAX => 48;
@@ -21,15 +20,9 @@ sub new {
     return bless [$node], $class;
 }
 
-sub _problem {
-    my ($name) = @_;
-    return if defined $name && !ref $name && $name =~ $NAME;
-    return Future->fail('InvalidTopicName', 'topic', 'a name has 1 to 100 letters, digits, and . - _ :');
-}
-
 sub publish {
     my ($self, $topic, $bytes) = @_;
-    my $failed = _problem($topic);
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
     return $failed if $failed;
     return Future->fail('InvalidMessage', 'message', 'an entry is a string of at least one byte')
         if !defined $bytes || ref $bytes || !length $bytes;
@@ -41,7 +34,7 @@ sub publish {
 
 sub position {
     my ($self, $topic) = @_;
-    my $failed = _problem($topic);
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
     return $failed // $self->[NODE]->ask(look => (name => $topic));
 }
 
@@ -54,7 +47,7 @@ my %DEFAULT = (websocket => 'text', sse => 'sse');
 sub _subscribe {
     my ($self, $wish) = @_;
     my ($mailbox, $kind, $topic, $as, $since, $behind) = @$wish;
-    my $failed = _problem($topic);
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
     return $failed if $failed;
     $as //= $DEFAULT{$kind};
     my $known = $AS{$kind}{$as};
@@ -71,7 +64,7 @@ sub _subscribe {
 sub _unsubscribe {
     my ($self, $wish) = @_;
     my ($mailbox, undef, $topic) = @$wish;
-    my $failed = _problem($topic);
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
     return $failed if $failed;
     $self->[NODE]->unfollow($mailbox, $topic);
     return Future->done;
