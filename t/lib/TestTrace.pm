@@ -43,7 +43,7 @@ sub follow {
     my $self = bless { out => File::Temp->new, errors => File::Temp->new }, $class;
     defined($self->{pid} = fork) or die "fork: $!";
     if (!$self->{pid}) {
-        # Whoever runs the tests in the background has had it ignored.
+        # A shell that runs the tests in the background has had it ignored.
         $SIG{INT} = 'DEFAULT';
         $options{before}->() if $options{before};
         open STDOUT, '>&', $self->{out}    or die $!;

@@ -449,7 +449,7 @@ pub const Log = struct {
         if (hold.at == hold.end) log.release(cursor);
     }
 
-    /// Where the frame ends that the reader's next bytes begin with.
+    /// The end of the frame that the reader's next bytes begin with.
     pub fn frameEnd(cursor: *const Cursor) usize {
         const hold = cursor.hold.?;
         return hold.frames.ends[hold.frames.entriesBefore(hold.at)] - hold.at;

@@ -274,7 +274,7 @@ sub _lost {
 
 # ---- Deadlines ----------------------------------------------------------------------------------
 
-# One timer, for the next deadline.
+# A single timer serves all calls: for the next deadline.
 sub _limit {
     my ($self, $until) = @_;
     return                                      if $self->{timer} && $self->{next} <= $until;

@@ -118,7 +118,7 @@ sub remove {
     return;
 }
 
-# Where the engine looks for the answer to an authority that asks by TLS (validation.zig).
+# The file in which the engine looks for the answer to an authority that asks by TLS (validation.zig).
 sub _validation_path { return $_[0]->certificates . "/$_[1].alpn" }
 
 sub present_certificate {
