@@ -125,7 +125,7 @@ sub _readyz {
 sub _problem {
     my ($self) = @_;
     return 'the server stops' if !$self->{is_ready}->();
-    my $facts     = $self->facts;
+    my $facts     = $self->_counted;            # a hub that hangs must not delay the answer
     my @processes = @{ $facts->{processes} };
     return 'no process serves'      if !@processes;
     return 'every process is stuck' if !grep { !$_->{stuck} } @processes;
@@ -158,6 +158,18 @@ sub _read_page {
 
 sub facts {
     my ($self) = @_;
+    return {
+        %{ $self->_counted },
+        pool => $self->{pool} ? $self->{pool}->facts : undef,
+        # Expected: there is no hub for a moment.
+        channels     => $self->{channels} ? eval { $self->{channels}->counts } : undef,
+        certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
+    };
+}
+
+# Facts of memory that processes share: no process is asked.
+sub _counted {
+    my ($self) = @_;
     my $read   = $self->{counters}->read;
     my $now    = Time::HiRes::time;
     return {
@@ -166,10 +178,6 @@ sub facts {
         restarts  => $read->{restarts},
         total     => _families($read->{sum}),
         processes => [ map { _process($_, $now) } @{ $read->{processes} } ],
-        pool      => $self->{pool} ? $self->{pool}->facts : undef,
-        # Expected: there is no hub for a moment.
-        channels     => $self->{channels} ? eval { $self->{channels}->counts } : undef,
-        certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
 }
 
