@@ -5,7 +5,8 @@
 package Sanitized;
 use v5.36;
 use Config;
-use Cwd        qw(realpath);
+use Cwd qw(realpath);
+use Failures;
 use File::Path qw(make_path remove_tree);
 use Tap;
 
@@ -102,6 +103,7 @@ sub run_tests (@tests) {
     my %count    = Tap::run({ before => [$folder], seconds => $SECONDS_MAX }, @tests);
     my @findings = findings();
     say for @findings;
+    Failures::add('a sanitizer', $_) for @findings;
     $count{failed} += @findings;
     return %count;
 }

@@ -1,8 +1,10 @@
 # Runs Perl tests, several files at a time, and counts single tests.
 package Tap;
 use v5.36;
+use Failures;
 use File::Find ();
 use File::Spec ();
+use File::Temp ();
 use List::Util qw(max);
 use TAP::Harness;
 
@@ -49,22 +51,39 @@ sub record (%took) {
 }
 
 # How many have passed, failed and been skipped. A skipped test, or one that may fail, has not passed.
+# Shows the standard error of each file when all have ended, and keeps those that failed in Failures.
 # Options: under (a command in front of perl), before (folders for @INC, before blib), seconds (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
     # A server that changes its directory finds them, too.
     my @folders = map { File::Spec->rel2abs($_) } @{ $options->{before} // [] }, 'blib/lib', 'blib/arch';
     my $seconds = $options->{seconds} // $FILE_MAX;
+    my @command = ('timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders);
+    my %said;    # by file, where its standard error goes
     my $harness = TAP::Harness->new({
         jobs  => $AT_ONCE,
         timer => 1,
-        exec  => [ 'timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders ],
+        exec  => sub ($, $file) {
+            $said{$file} = File::Temp->new;
+            return [ 'sh', '-c', 'exec 2>"$0" "$@"', $said{$file}->filename, @command, $file ];
+        },
     });
+    my %not_ok;    # by file, the lines of its failed tests
+    $harness->callback(
+        made_parser => sub ($parser, $job) {
+            my $failed = $not_ok{ $job->[0] } = [];
+            $parser->callback(test => sub ($test) { push @$failed, $test->as_string unless $test->is_ok });
+        }
+    );
     my %count  = (passed => 0, failed => 0, skipped => 0);
     my $result = $harness->runtests(slowest_first(@tests));
     my %took;
     for my $file ($result->descriptions) {
         my ($parser) = $result->parsers($file);
+        my $said = contents($said{$file});
+        print "$file wrote to standard error:\n$said" if length $said;
+        Failures::add($file, join "\n", exit_of($parser), $parser->parse_errors, @{ $not_ok{$file} }, $said)
+            if $parser->has_problems;
         $took{$file} = $parser->end_time - $parser->start_time;
         my %unproven = map { $_ => 1 } $parser->skipped, $parser->todo;
         $count{skipped} += keys %unproven;
@@ -75,6 +94,19 @@ sub run ($options, @tests) {
     }
     record(%took);
     return %count;
+}
+
+sub contents ($file) {
+    open my $in, '<', $file->filename or die $file->filename . ": $!\n";
+    local $/;
+    return <$in> // '';
+}
+
+# How the process of a file has ended, if not well.
+sub exit_of ($parser) {
+    my $status = $parser->wait or return ();
+    return 'ended by signal ' . ($status & 127) if $status & 127;
+    return 'ended with status ' . ($status >> 8) . ($status >> 8 == 124 ? ' (its time was over)' : '');
 }
 
 sub in_words (%count) {

@@ -9,9 +9,11 @@ use File::Basename qw(dirname);
 use File::Temp     ();
 use lib dirname(__FILE__);
 use Changed;
+use Failures;
 use List::Util qw(sum);
 use POSIX      ();
 use Sanitized;
+use Storable qw(retrieve store);
 use Tap;
 use Time::HiRes qw(time);
 
@@ -45,7 +47,8 @@ my @COMPILED = (
     [ bench   => \&bench ],
 );
 my @STAGES = (@FIRST, @WAITING, @COMPILED);
-my $all;    # with --all
+my $all;      # with --all
+my $stage;    # the name of the one that runs
 my %total = (passed => 0, failed => 0, skipped => 0);
 
 chdir $ROOT or die "$ROOT: $!\n";
@@ -73,14 +76,16 @@ sub main (@wanted) {
         run_stages([], @WAITING);
         $compiled->();
     }
+    say for Failures::all() ? ('== failures', Failures::all()) : ();
     say Tap::in_words(%total);
     return $total{failed} ? 1 : 0;
 }
 
 # False if the build has failed, without which no other stage can run.
 sub run_stages ($files, @stages) {
-    for my $stage (@stages) {
-        my ($name, $code) = @$stage;
+    for (@stages) {
+        my ($name, $code) = @$_;
+        $stage = $name;
         say "== $name";
         my ($start, $worked) = (time, processor_seconds());
         my %count = $code->(@$files);
@@ -93,25 +98,30 @@ sub run_stages ($files, @stages) {
 }
 
 # Runs stages in a child process. Returns a function that waits for them, shows their output and adds their
-# counts.
+# counts and failures.
 sub beside ($run) {
-    my $output = File::Temp->new;
-    my $child  = fork // die "fork: $!\n";
+    my ($output, $outcome) = (File::Temp->new, File::Temp->new);
+    my $child = fork // die "fork: $!\n";
     if (!$child) {
         open STDOUT, '>&', $output  or die "output: $!\n";
         open STDERR, '>&', \*STDOUT or die "output: $!\n";
         $run->();
-        say join ' ', 'counts', map { "$_=$total{$_}" } sort keys %total;
         STDOUT->flush;
+        store({ total => \%total, failures => [ Failures::all() ] }, $outcome->filename);
         POSIX::_exit(0);
     }
     return sub {
         waitpid $child, 0;
         seek $output, 0, 0;
-        my @lines  = <$output>;
-        my $counts = @lines && $lines[-1] =~ /\Acounts / ? pop @lines : 'failed=1';    # the process died
-        print @lines;
-        $total{$1} += $2 while $counts =~ /(\w+)=(\d+)/g;
+        print <$output>;
+        if (!-s $outcome->filename) {
+            $total{failed}++;
+            Failures::add('the stages beside', "their process ended early, with status $?");
+            return;
+        }
+        my $beside = retrieve($outcome->filename);
+        $total{$_} += $beside->{total}{$_} for keys %total;
+        Failures::add_all(@{ $beside->{failures} });
     };
 }
 
@@ -136,12 +146,19 @@ sub is_stage ($word) {
 sub counted (%count) {
     return %count if $count{passed} || $count{failed};
     say 'no test ran';
+    Failures::add($stage, 'no test ran');
     return (%count, failed => 1);
 }
 
 sub build (@) { return system('script/build') ? (failed => 1) : () }
 
-sub lint (@) { return system('script/lint') ? (failed => 1) : () }
+sub lint (@) {
+    my ($status, $output) = capture('script/lint');
+    print $output;
+    return () unless $status;
+    Failures::add('script/lint', $output);
+    return (failed => 1);
+}
 
 # Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2
 # skipped, 1 failed)".
@@ -156,8 +173,11 @@ sub zig_tests ($folder, @steps) {
     if ($status && !$failed) {
         $failed = 1;    # the tests did not compile, or their runner broke
     }
-    print $output if $failed;
-    say $summary  if defined $summary;
+    if ($failed) {
+        print $output;
+        Failures::add("$stage (zig build @steps)", join "\n", grep { /error:|fail/i } split /\n/, $output);
+    }
+    say $summary if defined $summary;
     say 'not counted, as Zig answered from its cache (set has_side_effects on the test runs in build.zig)'
         if $output =~ /run test .*\bcached\b/;
     return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
@@ -184,7 +204,7 @@ sub install (@) { return counted(compiling(qw(install dist))) }
 # Tests of the tools in script/ that measure, or that test for longer. Nothing is measured in earnest.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test'));
-    my %perl = counted(compiling(qw(bench abuse workers mutate lint changed)));
+    my %perl = counted(compiling(qw(bench abuse workers mutate lint changed tap)));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
 

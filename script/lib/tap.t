@@ -1,0 +1,50 @@
+# What script/test keeps of tests that fail, for the end of its output.
+use v5.36;
+use Cwd            qw(realpath);
+use File::Basename qw(dirname);
+use lib realpath(dirname(__FILE__));
+use Failures;
+use File::Temp qw(tempdir);
+use Tap;
+use Test::More;
+
+my $folder = tempdir(CLEANUP => 1);
+my %code   = (
+    passes  => 'ok 1; warn "not shown\n"; done_testing;',
+    fails   => 'is 3, 4, "sums"; ok 1; done_testing;',
+    dies    => 'ok 1, "before"; die "oops\n";',
+    no_plan => 'ok 1, "the only one";',
+    skipped => 'plan skip_all => "not here";',
+);
+
+for my $name (sort keys %code) {
+    open my $out, '>', "$folder/$name.t" or die "$folder/$name.t: $!\n";
+    print {$out} "use Test::More; $code{$name}\n";
+    close $out or die "$folder/$name.t: $!\n";
+}
+
+chdir $folder or die "$folder: $!\n";    # where no times are recorded
+my %count;
+{
+    open my $stdout, '>&', \*STDOUT or die "output: $!\n";
+    close STDOUT;
+    open STDOUT, '>', 'output' or die "output: $!\n";
+    %count = Tap::run({}, glob '*.t');
+    open STDOUT, '>&', $stdout or die "output: $!\n";
+}
+is_deeply \%count, { passed => 4, failed => 3, skipped => 1 }, 'single tests are counted';
+
+my @failures = sort { $a cmp $b } Failures::all();
+is scalar @failures, 3, 'each failed file is kept, and no other';
+like $failures[0], qr/\Adies\.t:\n.*status 255.*No plan found.*oops/s, 'an exception is named';
+like $failures[1], qr/\Afails\.t:\n.*not ok 1 - sums.*got: '3'/s,
+    'a failed test is named, with its diagnostics';
+unlike $failures[1], qr/not ok 2/,                        'a test that passed is not';
+like $failures[2],   qr/\Ano_plan\.t:\n.*No plan found/s, 'a file that has no plan is named';
+
+Failures::add('long', join "\n", 1 .. 100);
+like + (Failures::all())[-1], qr/\Along:\n    \(60 lines before these\)\n    61\n.*100\z/s,
+    'of a long text the end is kept';
+
+chdir '/';    # the folder goes
+done_testing;
