@@ -11,7 +11,7 @@ use Test::More;
 use TestClient;
 use TestServer;
 
-my $json = JSON::PP->new->utf8->canonical;
+my $json = JSON::PP->new->utf8->canonical->allow_blessed;
 my (@kept, %weak, $destroyed);
 
 sub Watched::DESTROY { $destroyed++ }
@@ -68,6 +68,11 @@ my %mischief = (
     'changes the server'   => sub { $_[0]{server}[0]     = 'changed'; push @{ $_[0]{server} }, 1; return },
     'changes the versions' => sub { $_[0]{pagi}{version} = 'changed'; $_[0]{pagi}{more} = 1;      return },
     'swaps a version'      => sub { delete $_[0]{pagi}{version}; $_[0]{pagi}{other} = '0.3'; return },
+    'blesses the pools'    => sub { bless $_[0]{pagi}{extensions} //= {}, 'My::Pools'; return },
+    'replaces the pool'    => sub { $_[0]{pagi}{extensions}{worker_pool} = bless {}, 'My::Pool'; return },
+    'adds a second pool'   => sub { $_[0]{pagi}{extensions}{other} = 1; return },
+    'weakens the pool'     => sub { weaken($_[0]{pagi}{extensions}{worker_pool} //= []); return },
+    'keeps the pools'      => sub { return $_[0]{pagi}{extensions} // [] },
     'adds an extension'    => sub { $_[0]{extensions}{mine} = bless {}, 'Watched'; return },
     'adds to the state'    => sub { $_[0]{state}{mine}      = bless {}, 'Watched'; return },
     'uses numbers'         => sub {
@@ -118,6 +123,9 @@ async sub http {
     my ($scope, $receive, $send) = @_;
     my %seen = map { $_ => $scope->{$_} } grep { !/\Apagi\./ } keys %$scope;
     $seen{objects} = join ' ', map { ref $scope->{$_} } sort grep { /\Apagi\./ } keys %$scope;
+    $seen{pool}    = refaddr($scope->{pagi}{extensions}{worker_pool}) if $scope->{pagi}{extensions};
+    $seen{parts}   = join ' ', map { refaddr $_ } $scope, @{$scope}{qw(headers pagi server)}
+        if $scope->{path} eq '/parts';
     my $body = $scope->{path} eq '/kept' ? kept_report() : $json->encode(\%seen);
     await $send->(
         { type => 'http.response.start', status => 200, headers => [ [ 'content-length', length $body ] ] });
@@ -142,7 +150,8 @@ sub run_with {
     my (%options) = @_;
     my $server = TestServer->start(
         extensions => $options{extensions} || {},
-        app        => sub {
+        @{ $options{pool} || [] },
+        app => sub {
             my ($scope, $receive, $send) = @_;
             return http(@_) if $scope->{type} eq 'http';
             die "no\n"      if !$options{state};
@@ -160,6 +169,8 @@ sub run_with {
     my $first = $ask->('/check?x=1', 'User-Agent: me', 'X-Own: 1');
     my $again = $ask->('/check?x=1', 'User-Agent: me', 'X-Own: 1');
     is_deeply($again, $first, 'two requests in a row see the same');
+    my %parts = map { $ask->('/parts')->{parts} => 1 } 1 .. 10;
+    is(scalar keys %parts, 1, '... in one scope');
     for my $name (sort keys %mischief) {
         next if $name =~ /state/ && !$options{state};
         my $encoded = $name =~ s/ /%20/gr;
@@ -203,5 +214,8 @@ sub run_with {
 
 subtest 'plain'                     => sub { run_with() };
 subtest 'with state and extensions' => sub { run_with(state => 1, extensions => { fullflush => {} }) };
+subtest 'with a worker pool'        => sub {
+    run_with(pool => [ worker_pool => { handlers => { nothing => sub { } } }, pool_workers => 1 ]);
+};
 
 done_testing;

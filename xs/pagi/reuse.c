@@ -108,20 +108,35 @@ static bool plain_address(const SV *reference) {
     return list && plain_pair(list);
 }
 
-/* The two versions, untouched. */
-static bool plain_versions(const pagi_context *cx, const SV *reference) {
+/* The hash of a scope's `pagi.extensions`, untouched: the pool under its name. */
+static bool plain_pool(const pagi_app *app, const SV *reference) {
+    if (!plain_reference(reference, 1) || !plain_container(SvRV(reference), SVt_PVHV)) return false;
+    HV *hash = (HV *)SvRV(reference);
+    if (weakly_referred(hash) || HvTOTALKEYS(hash) != 1) return false;
+    HE **bucket = HvARRAY(hash);
+    while (!*bucket) bucket++;
+    const SV *pool = HeVAL(*bucket);
+    return HeKEY(*bucket) == SvPVX_const(PAGI_KEY(app->cx, WORKER_POOL)) && plain_reference(pool, 1) &&
+           SvRV(pool) == SvRV(app->pool);
+}
+
+/* The two versions, and the worker pool if there is one: untouched. */
+static bool plain_versions(const pagi_app *app, const SV *reference) {
+    const pagi_context *cx = app->cx;
     HV *hash = plain_hash(reference);
-    if (!hash || HvTOTALKEYS(hash) != 2) return false;
+    if (!hash || HvTOTALKEYS(hash) != (app->pool ? 3 : 2)) return false;
     const char *version = SvPVX_const(PAGI_KEY(cx, PAGI_VERSION));
     HE **buckets = HvARRAY(hash);
     for (STRLEN i = 0; i <= HvMAX(hash); i++) {
         for (const HE *entry = buckets[i]; entry; entry = HeNEXT(entry)) {
             const char *key = HeKEY(entry);
-            if (key != SvPVX_const(PAGI_KEY(cx, VERSION)) && key != SvPVX_const(PAGI_KEY(cx, SPEC_VERSION)))
+            const SV *value = HeVAL(entry);
+            if (key == SvPVX_const(PAGI_KEY(cx, VERSION)) || key == SvPVX_const(PAGI_KEY(cx, SPEC_VERSION))) {
+                if (!plain_scalar(value, 1) || !SvPOK(value) || SvPVX_const(value) != version) return false;
+            } else if (!app->pool || key != SvPVX_const(PAGI_KEY(cx, EXTENSIONS)) ||
+                       !plain_pool(app, value)) {
                 return false;
-            if (!plain_scalar(HeVAL(entry), 1) || !SvPOK(HeVAL(entry)) ||
-                SvPVX_const(HeVAL(entry)) != version)
-                return false;
+            }
         }
     }
     return true;
@@ -171,7 +186,7 @@ static bool keepable(const pagi_exchange *exchange) {
         return false;
     for (int i = 0; i < PAGI_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
-    return plain_versions(exchange->app->cx, slots[PAGI_SLOT_PAGI]) &&
+    return plain_versions(exchange->app, slots[PAGI_SLOT_PAGI]) &&
            plain_headers(slots[PAGI_SLOT_HEADERS]) &&
            (!slots[PAGI_SLOT_CLIENT] || plain_address(slots[PAGI_SLOT_CLIENT])) &&
            plain_address(slots[PAGI_SLOT_SERVER]) &&
