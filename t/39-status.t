@@ -256,12 +256,17 @@ subtest 'an engine process: readiness is that of the workers that join it' => su
     };
     ok wait_for(sub { $workers->() eq '2 0 0' }), 'both workers are idle' or diag $workers->();
     is $http->get("$status/readyz")->{content}, "ready\n", '... so the server is ready';
-    my @busy = map {
+    my @busy;
+    my $occupy = sub {
+        my ($path, $states, $what) = @_;
         my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server->port) or die $!;
-        print {$client} "GET /block/600$_ HTTP/1.1\r\nHost: h\r\n\r\n";
-        $client;
-    } '', '?later';    # the second one is stuck in a callback of the loop
-    ok wait_for(sub { $workers->() eq '0 2 0' }), 'both are busy' or diag $workers->();
+        print {$client} "GET $path HTTP/1.1\r\nHost: h\r\n\r\n";
+        push @busy, $client;
+        ok wait_for(sub { $workers->() eq $states }), $what or diag $workers->();
+    };
+    # One by one: an interpreter that has answered and not begun its callback is as good as the other one.
+    $occupy->('/block/600',       '1 1 0', 'one is busy with a request');
+    $occupy->('/block/600?later', '0 2 0', 'the other one is in a callback of its loop: both are busy');
     is $http->get("$status/readyz")->{status}, 200, '... which serves the next one soon';
     ok wait_for(sub { $workers->() eq '0 0 2' }, 60), 'both are stuck' or diag $workers->();
     my $answer = $http->get("$status/readyz");

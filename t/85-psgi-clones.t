@@ -128,8 +128,9 @@ sub threads_of { my ($pid) = @_; return scalar(() = glob "/proc/$pid/task/*") }
 
 # Of each thread of a process, the process's own left out: whether it would take a TERM now.
 sub takers_of_term {
-    my ($pid)   = @_;
-    my @blocked = map { content($_) =~ /^SigBlk:\s+([0-9a-f]+)$/m ? hex $1 : () }
+    my ($pid) = @_;
+    # The lower 32 bits, among which TERM is.
+    my @blocked = map { content($_) =~ /^SigBlk:\s+[0-9a-f]{8}([0-9a-f]{8})$/m ? hex $1 : () }
         grep { !m{/\Q$pid\E/status\z} } glob "/proc/$pid/task/*/status";
     return [ map { $_ >> POSIX::SIGTERM() - 1 & 1 ? 0 : 1 } @blocked ];
 }
