@@ -26,6 +26,7 @@ my @accepts = (
         { subprotocol => '' },
         qr/\Awebsocket\.accept: subprotocol "" was not offered by the client, which offered 'good'/
     ],
+    [ { compress    => [] },     qr/\Awebsocket\.accept: compress must be 0 or 1, not a reference/ ],
     [ { subprotocol => 'GOOD' }, qr/\Awebsocket\.accept: subprotocol "GOOD" was not offered/ ],
     [
         { headers => {} },

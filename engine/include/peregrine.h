@@ -851,6 +851,16 @@ int peregrine_post(peregrine_mailbox *mailbox, peregrine_ticket ticket, const pe
  * the option `deflate` is not 0. While the worker drains, the WebSocket is closed again at once (1001). */
 int peregrine_accept_websocket(peregrine_worker *worker, peregrine_ticket ticket, const char *subprotocol,
                                size_t subprotocol_len, const peregrine_field *fields, size_t count);
+/* Like peregrine_accept_websocket(); whether messages are compressed if the client offers it says one of
+ * peregrine_compression. PEREGRINE_E_RANGE: none of these. */
+int peregrine_accept_websocket_as(peregrine_worker *worker, peregrine_ticket ticket, int compression,
+                                  const char *subprotocol, size_t subprotocol_len,
+                                  const peregrine_field *fields, size_t count);
+enum peregrine_compression {
+    PEREGRINE_COMPRESSION_CONFIGURED = 0, /* as the option `deflate` says */
+    PEREGRINE_COMPRESSION_OFF = 1,
+    PEREGRINE_COMPRESSION_ON = 2
+};
 /* Sends one message: flags PEREGRINE_TEXT (checked to be UTF-8) or 0 for binary. */
 int peregrine_send_message(peregrine_worker *worker, peregrine_ticket ticket, const char *bytes, size_t len,
                            uint32_t flags);

@@ -326,6 +326,10 @@ test "mistakes are told at once, and nothing is sent" {
         Code.not_websocket,
         abi.peregrine_accept_websocket(handle, ticket, null, 0, null, 0),
     );
+    try testing.expectEqual(
+        Code.range,
+        abi.peregrine_accept_websocket_as(handle, ticket, 3, null, 0, null, 0),
+    );
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.out_of_order, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.done, abi.peregrine_write(handle, ticket, "end", 3, types.RespondFlag.end));

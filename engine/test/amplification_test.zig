@@ -346,7 +346,7 @@ const Pull = struct {
         defer gpa.free(request);
         try bench.client.out.appendSlice(gpa, request);
         while (bench.host.ticket == .none) try bench.round();
-        try bench.worker.acceptWebSocket(bench.exchange(), null, &.{});
+        try bench.worker.acceptWebSocket(bench.exchange(), .{});
         try bench.worker.setFlow(bench.exchange(), flow);
         while (bench.client.head == null) try bench.round();
     }

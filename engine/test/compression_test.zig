@@ -9,6 +9,7 @@ const gpa = testing.allocator;
 
 const Echo = struct {
     allocator: std.mem.Allocator,
+    compression: per.Command.Compression = .configured,
     codes: std.ArrayList(u16) = .empty,
 
     pub fn init(allocator: std.mem.Allocator) !*Echo {
@@ -23,7 +24,7 @@ const Echo = struct {
     }
 
     pub fn handleRequest(self: *Echo, request: *per.Request, response: *per.Response) void {
-        per.ws.upgrader.handleUpgrade(self.allocator, request, response) catch {};
+        per.ws.upgrader.accept(request, response, .{ .compression = self.compression }) catch {};
         response.addNewHeader("X-Extra", "1") catch {};
     }
 
@@ -192,6 +193,34 @@ test "without an agreement nothing is compressed, and a compressed message is a 
         try bench.client.send(.text, text, .{ .compressed = true });
         try bench.run();
         try testing.expectEqual(1002, bench.client.closed.?);
+    }
+}
+
+test "whoever accepts a WebSocket says whether it is compressed" {
+    const Case = struct { deflate: bool, compression: per.Command.Compression, offer: []const u8, is: bool };
+    for ([_]Case{
+        .{ .deflate = true, .compression = .configured, .offer = pmd, .is = true },
+        .{ .deflate = true, .compression = .on, .offer = pmd, .is = true },
+        .{ .deflate = true, .compression = .off, .offer = pmd, .is = false },
+        .{ .deflate = false, .compression = .configured, .offer = pmd, .is = false },
+        .{ .deflate = false, .compression = .on, .offer = pmd, .is = true },
+        .{ .deflate = false, .compression = .off, .offer = pmd, .is = false },
+        .{ .deflate = false, .compression = .on, .offer = "x-other", .is = false },
+    }) |case| {
+        var bench: Bench = undefined;
+        try bench.init(.{ .deflate = case.deflate, .message_bytes_max = 10_000 }, case.offer, 11);
+        defer bench.deinit();
+        bench.simulation.handler().compression = case.compression;
+        var buffer: [10_001]u8 = undefined;
+        const text = prose(&buffer, 1);
+        try bench.client.send(.text, text[0..5000], .{});
+        _ = try bench.expectEcho(text[0..5000], case.is);
+        const name = "\r\nSec-WebSocket-Extensions: permessage-deflate";
+        try testing.expectEqual(case.is, std.mem.find(u8, bench.client.head.?, name) != null);
+        // What a message inflates to is limited, too; without an agreement it is a fault.
+        try bench.client.send(.text, text, .{ .compressed = true });
+        try bench.run();
+        try testing.expectEqual(@as(u16, if (case.is) 1009 else 1002), bench.client.closed.?);
     }
 }
 

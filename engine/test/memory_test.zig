@@ -33,7 +33,7 @@ const Host = struct {
     pub fn request(host: *Host, worker: *SimWorker, exchange: *per.Exchange, head: *const per.Head) void {
         const path = head.path.of(head.text);
         if (exchange.websocket != null) {
-            worker.acceptWebSocket(exchange, null, &.{}) catch unreachable;
+            worker.acceptWebSocket(exchange, .{}) catch unreachable;
             worker.setFlow(exchange, .on_demand) catch unreachable;
         } else if (std.mem.eql(u8, path, "/wait")) {
             host.waiting_ticket = exchange.ticket;

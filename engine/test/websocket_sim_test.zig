@@ -104,7 +104,7 @@ const EchoHost = struct {
             const exchange = worker.find(item.ticket) orelse continue;
             switch (item.event) {
                 .accept => {
-                    try worker.acceptWebSocket(exchange, null, &.{});
+                    try worker.acceptWebSocket(exchange, .{});
                     if (host.asks) try worker.setFlow(exchange, .on_demand);
                 },
                 .echo => |echo| _ = worker.sendMessage(

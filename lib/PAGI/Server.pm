@@ -693,7 +693,8 @@ B<--max-ws-message-size>
 Compress WebSocket messages for clients that offer it (permessage-deflate, RFC 7692). Every message
 is compressed by itself, without context takeover, so that an idle WebSocket holds no memory for
 compression, and the size of a message tells nothing about another. Turn this off where messages mix
-secrets with text that an attacker may choose. B<--ws-per-message-deflate>
+secrets with text that an attacker may choose. For a single WebSocket the field C<compress> of
+C<websocket.accept> decides, in Mojolicious C<with_compression>. B<--ws-per-message-deflate>
 
 =item ws_deflate_min_size => 1024
 

@@ -5,8 +5,9 @@ package TestWebSocket;
 use strict;
 use warnings;
 
-use Digest::SHA  qw(sha1_base64);
-use MIME::Base64 qw(encode_base64);
+use Compress::Raw::Zlib qw(MAX_WBITS Z_SYNC_FLUSH);
+use Digest::SHA         qw(sha1_base64);
+use MIME::Base64        qw(encode_base64);
 use TestClient;
 
 use constant {
@@ -20,6 +21,7 @@ use constant {
 
 my $KEY  = encode_base64('peregrine tester', '');
 my $MASK = "\x37\xfa\x21\x3d";
+my $TAIL = "\x00\x00\xff\xff";
 
 # The request of a handshake. `lines`: more fields.
 sub handshake {
@@ -124,6 +126,24 @@ sub next {
     return 'close'           if !length $payload;
     my ($code, $reason) = unpack 'n a*', $payload;
     return length $reason ? "close $code $reason" : "close $code";
+}
+
+# The payload of a compressed message without context takeover (RFC 7692), and the message of one.
+sub deflated {
+    my ($plain)   = @_;
+    my ($deflate) = Compress::Raw::Zlib::Deflate->new(-WindowBits => -MAX_WBITS(), -AppendOutput => 1);
+    my $bytes     = '';
+    $deflate->deflate($plain, $bytes);
+    $deflate->flush($bytes, Z_SYNC_FLUSH);
+    return substr $bytes, 0, -length $TAIL;
+}
+
+sub inflated {
+    my ($bytes)   = @_;
+    my ($inflate) = Compress::Raw::Zlib::Inflate->new(-WindowBits => -MAX_WBITS());
+    my $plain     = '';
+    $inflate->inflate($bytes .= $TAIL, $plain);
+    return $plain;
 }
 
 sub half_close { $_[0]{client}->half_close; return $_[0] }

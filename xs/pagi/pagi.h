@@ -74,6 +74,7 @@
     X(WSS, "wss")                                         \
     X(SUBPROTOCOL, "subprotocol")                         \
     X(SUBPROTOCOLS, "subprotocols")                       \
+    X(COMPRESS, "compress")                               \
     X(WEBSOCKET_HTTP_RESPONSE, "websocket.http.response") \
     X(WEBSOCKET_CONNECT, "websocket.connect")             \
     X(WEBSOCKET_RECEIVE, "websocket.receive")             \

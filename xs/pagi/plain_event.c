@@ -21,6 +21,7 @@ static const struct {
     {PAGI_KEY_CODE, px_plain_string},             {PAGI_KEY_TIMEOUT, px_plain_string},
     {PAGI_KEY_TOPIC, px_plain_string},            {PAGI_KEY_AS, px_plain_string},
     {PAGI_KEY_SINCE, px_plain_string},            {PAGI_KEY_BEHIND, px_plain_string},
+    {PAGI_KEY_COMPRESS, px_plain_flag},
 };
 
 /* For Peregrine::_plain_event, which is called guarded: a new reference to the copy, or to whatever else

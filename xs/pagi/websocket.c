@@ -267,12 +267,20 @@ static SV *send_accept(pTHX_ pagi_exchange *exchange, HV *event) {
         failed = not_offered(aTHX_ exchange, type, name, name_len);
         if (failed) return failed;
     }
+    SV *compress = px_fetch(aTHX_ event, PAGI_KEY(cx, COMPRESS));
+    int compression = PEREGRINE_COMPRESSION_CONFIGURED;
+    if (compress) {
+        bool wanted;
+        failed = pagi_event_flag(aTHX_ worker, type, PAGI_KEY(cx, COMPRESS), compress, &wanted);
+        if (failed) return failed;
+        compression = wanted ? PEREGRINE_COMPRESSION_ON : PEREGRINE_COMPRESSION_OFF;
+    }
     pagi_fields fields;
     failed = pagi_event_fields(aTHX_ worker, type, px_fetch(aTHX_ event, PAGI_KEY(cx, HEADERS)), &fields);
     if (failed) return failed;
     if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
-    const int code = peregrine_accept_websocket(worker->engine, exchange->base.ticket, name, name_len,
-                                                fields.list, fields.count);
+    const int code = peregrine_accept_websocket_as(worker->engine, exchange->base.ticket, compression, name,
+                                                   name_len, fields.list, fields.count);
     if (code >= 0) {
         pagi_socket *socket = &exchange->socket;
         SV *offered = (SV *)socket->offered;

@@ -703,6 +703,23 @@ pub export fn peregrine_accept_websocket(
     } });
 }
 
+pub export fn peregrine_accept_websocket_as(
+    handle: *Handle,
+    ticket: types.Ticket,
+    compression: c_int,
+    subprotocol: ?[*]const u8,
+    subprotocol_len: usize,
+    fields: ?[*]const peregrine.Field,
+    count: usize,
+) callconv(.c) c_int {
+    return handle.apply(ticket, .{ .accept = .{
+        .subprotocol = if (subprotocol) |name| name[0..subprotocol_len] else null,
+        .compression = std.enums.fromInt(peregrine.Command.Compression, compression) orelse
+            return Code.range,
+        .fields = fieldsOf(fields, count),
+    } });
+}
+
 pub export fn peregrine_send_message(
     handle: *Handle,
     ticket: types.Ticket,

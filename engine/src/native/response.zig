@@ -10,6 +10,7 @@ const Arena = @import("arena.zig").Arena;
 const Detached = @import("detached.zig").Detached;
 const FileRange = @import("server").FileRange;
 const Outbox = @import("server").Outbox;
+const Command = @import("server").Command;
 const Status = @import("status.zig").Status;
 const engine = @import("server");
 
@@ -169,7 +170,11 @@ pub const Response = struct {
     };
 
     /// The connection becomes a WebSocket.
-    pub const Upgrade = struct { subprotocol: ?[]const u8, context: ?*anyopaque };
+    pub const Upgrade = struct {
+        subprotocol: ?[]const u8,
+        compression: Command.Compression,
+        context: ?*anyopaque,
+    };
 
     /// A beginning of `lines.text`, and how many headers are in it.
     pub const Kept = struct { bytes: usize = 0, count: u16 = 0 };

@@ -93,7 +93,11 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             exchange.word = .of(entry);
             // A server that stops sends a close frame at once, which may fail.
             entry.busy = true;
-            try self.worker.acceptWebSocket(exchange, how.subprotocol, fields);
+            try self.worker.acceptWebSocket(exchange, .{
+                .subprotocol = how.subprotocol,
+                .compression = how.compression,
+                .fields = fields,
+            });
             if (entry.exchange != null and self.options.ping_ms > 0) {
                 // the exchange is open as a WebSocket now
                 self.worker.setKeepalive(exchange, self.options.ping_ms, self.options.ping_ms) catch

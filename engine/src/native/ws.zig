@@ -118,6 +118,9 @@ pub const upgrader = struct {
     pub const Acceptance = struct {
         /// A subprotocol that the client has offered; borrowed until the handler returns.
         subprotocol: ?[]const u8 = null,
+        /// Whether messages are compressed if the client offers permessage-deflate: `.on`, `.off`, or as
+        /// the limit `deflate` says.
+        compression: Command.Compression = .configured,
         /// The hooks of this WebSocket find it in `socket.context`: all that they learn of the request.
         /// From here on it is the WebSocket's: `handleWSDisconn` is called once for it, also when the client
         /// leaves before the WebSocket is open, without a `handleWSConn` then. A hook that returns an error,
@@ -172,7 +175,11 @@ pub const upgrader = struct {
         if (response.state != .collecting) return error.Closed;
         if (!response.link.offersWebSocket(response)) return error.NoValidUpgradeHeader;
         if (!how.origins.allow(request)) return error.Forbidden;
-        response.upgrade = .{ .subprotocol = how.subprotocol, .context = how.context };
+        response.upgrade = .{
+            .subprotocol = how.subprotocol,
+            .compression = how.compression,
+            .context = how.context,
+        };
     }
 };
 

@@ -71,7 +71,20 @@ pub const Command = union(enum) {
 
     pub const Inform = struct { status: u16, fields: []const Field = &.{} };
 
-    pub const Accept = struct { subprotocol: ?[]const u8 = null, fields: []const Field = &.{} };
+    /// The answer to a handshake: `fields` are sent besides those that the protocol needs.
+    pub const Accept = struct {
+        subprotocol: ?[]const u8 = null,
+        compression: Compression = .configured,
+        fields: []const Field = &.{},
+    };
+
+    /// Whether the messages of a WebSocket are compressed, if its client has offered permessage-deflate.
+    pub const Compression = enum(u2) {
+        /// As `Config.deflate` says.
+        configured,
+        off,
+        on,
+    };
 
     /// A message to the peer; its loan as in `Body`.
     pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "", loan: ?*Loan = null };

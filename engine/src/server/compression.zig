@@ -40,14 +40,12 @@ pub const Context = struct {
     receiver: ?*Receiver = null,
     sender: ?*Sender = null,
 
-    /// Takes the first offer of a handshake that can be met under `config`; null if there is none
-    /// or none is wanted.
+    /// Takes the first offer of a handshake that can be met under `config`; null if there is none.
     pub fn negotiate(
         text: []const u8,
         fields: []const protocol.http.FieldSpan,
         config: *const Config,
     ) ?Context {
-        if (!config.deflate) return null;
         const agreement = deflate.negotiate(text, fields, .{
             .server_window_bits_max = @intCast(config.deflate_server_window_bits),
             .client_window_bits_max = @intCast(config.deflate_client_window_bits),

@@ -14,7 +14,7 @@ const Flow = @import("incoming.zig").Incoming.Flow;
 const Head = extern struct {
     kind: u8,
     flags: u8 = 0,
-    /// A status or a close code.
+    /// A status, a close code, or whether a WebSocket is compressed.
     number: u16 = 0,
     field_count: u32 = 0,
     /// Milliseconds, a descriptor, or the length of a subprotocol's name.
@@ -153,6 +153,7 @@ fn headOf(command: *const Command) Head {
         .accept => |accept| .{
             .kind = kind,
             .flags = bit(accept.subprotocol != null, flag.some),
+            .number = @backingInt(accept.compression),
             .field_count = @intCast(accept.fields.len),
             .a = @intCast(nameOf(command).len),
         },
@@ -208,6 +209,8 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
             const name = try reader.run(head.a);
             break :blk .{ .accept = .{
                 .subprotocol = if (head.flags & flag.some != 0) name else null,
+                .compression = std.enums.fromInt(Command.Compression, head.number) orelse
+                    return error.Malformed,
                 .fields = list,
             } };
         },
@@ -323,7 +326,8 @@ const samples = [_]Command{
     .abort,
     .{ .accept = .{} },
     .{ .accept = .{ .subprotocol = "", .fields = &.{.init("a", "b")} } },
-    .{ .accept = .{ .subprotocol = "chat" } },
+    .{ .accept = .{ .subprotocol = "chat", .compression = .off } },
+    .{ .accept = .{ .compression = .on } },
     .{ .message = .{ .kind = .text, .bytes = "text" } },
     .{ .message = .{ .kind = .binary } },
     .{ .close = .{ .code = 1000, .reason = "bye" } },

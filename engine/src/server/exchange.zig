@@ -6,6 +6,7 @@ const protocol = @import("protocol");
 const session_file = protocol.session;
 const handshake = protocol.websocket.handshake;
 const Field = protocol.http.Field;
+const Accept = @import("command.zig").Command.Accept;
 const AccessEntry = @import("access_log.zig").Entry;
 const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
@@ -507,10 +508,11 @@ pub const Exchange = struct {
         exchange: *Exchange,
         pool: *Pool,
         websocket: *const WebSocket,
-        subprotocol: ?[]const u8,
-        extra: []const Field,
+        is_compressed: bool,
+        accept: Accept,
         date: *const [29]u8,
     ) SwitchError!void {
+        const extra = accept.fields;
         const outbox = exchange.lane.headQueue();
         const status = exchange.lane.session.switchStatus();
         for (extra, 0..) |field, index| if (handshake.ownsField(field.name())) {
@@ -527,13 +529,14 @@ pub const Exchange = struct {
             fields[1] = .init("Sec-WebSocket-Accept", &websocket.accept);
             count = 2;
         }
-        if (subprotocol) |name| {
+        if (accept.subprotocol) |name| {
             fields[count] = .init("Sec-WebSocket-Protocol", name);
             count += 1;
         }
         var agreement_text: [Agreement.text_bytes_max]u8 = undefined;
-        if (websocket.compression) |context| {
-            fields[count] = .init("Sec-WebSocket-Extensions", context.agreement.text(&agreement_text));
+        if (is_compressed) {
+            const agreement = websocket.compression.?.agreement;
+            fields[count] = .init("Sec-WebSocket-Extensions", agreement.text(&agreement_text));
             count += 1;
         }
         @memcpy(fields[count..][0..extra.len], extra);

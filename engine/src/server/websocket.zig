@@ -46,7 +46,8 @@ pub const WebSocket = struct {
     /// The Sec-WebSocket-Accept that the handshake will be answered with.
     accept: [ws.handshake.accept_bytes]u8,
     state: State = .handshake,
-    /// Null: permessage-deflate was not agreed on.
+    /// Until the host accepts the WebSocket: an offer of permessage-deflate that can be met. Then: what was
+    /// agreed on. Null: nothing.
     compression: ?Context,
     /// Messages of fewer bytes are not compressed.
     deflate_bytes_min: u32,
@@ -89,21 +90,27 @@ pub const WebSocket = struct {
         fields: []const FieldSpan,
         config: *const Config,
     ) WebSocket {
-        const compression: ?Context = .negotiate(text, fields, config);
         var websocket: WebSocket = .{
             .session = .init(.{
                 .limits = .{
                     .frame_bytes_max = config.frame_bytes_max,
                     .message_bytes_max = config.message_bytes_max,
                 },
-                .deflate = compression != null,
             }),
             .accept = undefined,
-            .compression = compression,
+            .compression = .negotiate(text, fields, config),
             .deflate_bytes_min = config.deflate_bytes_min,
         };
         if (key) |one| ws.handshake.acceptKey(one, &websocket.accept);
         return websocket;
+    }
+
+    /// The host has accepted the WebSocket, and the answer to its handshake is queued.
+    pub fn open(websocket: *WebSocket, is_compressed: bool) void {
+        assert(websocket.state == .handshake);
+        if (!is_compressed) websocket.compression = null;
+        websocket.session.deflate = websocket.compression != null;
+        websocket.state = .open;
     }
 
     /// `gpa` is the `Compression`'s, `line` the worker's.

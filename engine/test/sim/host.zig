@@ -305,7 +305,7 @@ pub fn HostOf(comptime wanted: per.Demand) type {
         fn advanceSocket(host: *Self, worker: anytype, exchange: *per.Exchange, job: *Job) !void {
             if (!job.started) {
                 job.started = true;
-                return worker.acceptWebSocket(exchange, null, &.{});
+                return worker.acceptWebSocket(exchange, .{});
             }
             if (host.random.uintLessThan(u8, 8) == 0) {
                 job.flow = host.random.enumValue(per.Incoming.Flow);

@@ -239,9 +239,9 @@ responses than those of C<< $c->tx->early_hints >> there are none.
 
 =item *
 
-A WebSocket is compressed where the client offers it (C<ws_per_message_deflate>), whether or not the action
-calls C<with_compression>. A ping that the action sends has the engine send pings, at the pace of the
-action's first two.
+C<with_compression> decides as with the daemon, whatever the option C<ws_per_message_deflate> says; messages
+of fewer bytes than C<ws_deflate_min_size> go out as they are. A ping that the action sends has the engine
+send pings, at the pace of the action's first two.
 
 =back
 

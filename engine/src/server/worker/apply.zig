@@ -63,7 +63,7 @@ pub fn Apply(comptime W: type) type {
                 .inform => |inform| try w.inform(exchange, inform.status, inform.fields),
                 .read => try w.read(exchange),
                 .abort => w.abort(exchange),
-                .accept => |accept| try w.acceptWebSocket(exchange, accept.subprotocol, accept.fields),
+                .accept => |accept| try w.acceptWebSocket(exchange, accept),
                 .close => |close| try w.closeWebSocket(exchange, close.code, close.reason),
                 .keepalive => |keepalive| try w.setKeepalive(
                     exchange,

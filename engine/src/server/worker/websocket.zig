@@ -3,7 +3,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const handshake = @import("protocol").websocket.handshake;
 const Refusal = @import("protocol").Refusal;
-const Field = @import("protocol").http.Field;
+const Accept = @import("../command.zig").Command.Accept;
 const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const Cause = @import("../tally.zig").Cause;
@@ -81,18 +81,18 @@ pub fn Live(comptime W: type) type {
         /// Why a handshake is not completed.
         pub const AcceptError = Exchange.SwitchError || error{NotWebSocket};
 
-        /// Completes the handshake. `fields` are sent besides those that the protocol needs.
-        pub fn acceptWebSocket(
-            w: *W,
-            exchange: *Exchange,
-            subprotocol: ?[]const u8,
-            fields: []const Field,
-        ) AcceptError!void {
+        /// Completes the handshake.
+        pub fn acceptWebSocket(w: *W, exchange: *Exchange, accept: Accept) AcceptError!void {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
             if (websocket.state != .handshake) return error.OutOfOrder;
-            try exchange.switchProtocols(&w.pool, websocket, subprotocol, fields, w.date.text());
+            const is_compressed = websocket.compression != null and switch (accept.compression) {
+                .configured => w.config.deflate,
+                .off => false,
+                .on => true,
+            };
+            try exchange.switchProtocols(&w.pool, websocket, is_compressed, accept, w.date.text());
             w.noteAnswer(exchange);
-            websocket.state = .open;
+            websocket.open(is_compressed);
             if (w.counting.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;

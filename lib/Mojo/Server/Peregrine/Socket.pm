@@ -75,8 +75,9 @@ sub _answer {
     my $protocol = $res->headers->sec_websocket_protocol;
     $self->_send(
         {
-            type    => 'websocket.accept',
-            headers => \@headers,
+            type     => 'websocket.accept',
+            headers  => \@headers,
+            compress => $self->{ws}->compressed ? 1 : 0,
             defined $protocol ? (subprotocol => $protocol) : (),
         },
         sub {

@@ -16,9 +16,6 @@ our $VERSION = '0.003000';
 # Seconds between pings while only one was asked for.
 use constant FIRST_PACE => 15;
 
-# Compression is negotiated by the engine.
-sub with_compression { return }
-
 # ---- Sent ---------------------------------------------------------------------------------------
 
 sub send {
@@ -27,6 +24,13 @@ sub send {
     my $event = $self->_event($message);
     $self->{peregrine}->queue($event) if $event && $self->{peregrine} && !$self->{closing};
     return $self;
+}
+
+# Compression is the engine's.
+sub build_message {
+    my ($self, $message) = @_;
+    local $self->{compressed} = 0;
+    return $self->SUPER::build_message($message);
 }
 
 sub _event {
@@ -98,12 +102,19 @@ sub heard {
     my $subscribers = $self->{events};    # as Mojo::EventEmitter keeps them
     utf8::encode($bytes = $text)
         if $is_text && ($subscribers->{text} || $subscribers->{json} || $subscribers->{frame});
-    return $self->finish(1009) if length($bytes // $text) > $self->max_websocket_size;
+    return $self->finish(1009) if ($is_text ? _bytes_of($text) : length $bytes) > $self->max_websocket_size;
     $self->emit(frame => [ 1, 0, 0, 0, $is_text ? WS_TEXT : WS_BINARY, $bytes ]) if $subscribers->{frame};
     $self->emit(json  => j($bytes))                                              if $subscribers->{json};
     $self->emit($is_text ? 'text' : 'binary' => $bytes);
     $self->emit(message => $is_text ? $text : $bytes) if $subscribers->{message};
     return;
+}
+
+# Text that is not ASCII comes decoded; the limit is for what it was.
+sub _bytes_of {
+    my ($text) = @_;
+    use bytes;
+    return length $text;
 }
 
 # The peer's end, unless the application has closed before.
