@@ -27,6 +27,8 @@ pub const Status = native.Status;
 pub const HeaderError = native.HeaderError;
 pub const SetBodyError = native.SetBodyError;
 pub const ErrorPage = native.ErrorPage;
+/// A std.Io.Writer for a response's body: `Response.writer`.
+pub const BodyWriter = native.BodyWriter;
 pub const FileBody = native.FileBody;
 pub const SharedBody = native.SharedBody;
 pub const Flow = native.Flow;

@@ -92,6 +92,7 @@ pub const Job = struct {
         job.request.body = copyBytes(request.body, &rest);
         assert(rest.len == 0);
         job.request.tunnel = null;
+        job.request.routed = null;
         job.detached = try response.detach();
         return job;
     }

@@ -26,6 +26,8 @@ pub const Detached = @import("detached.zig").Detached;
 pub const Event = @import("event_stream.zig").Event;
 pub const EventStream = @import("event_stream.zig").EventStream;
 pub const Threads = @import("threads.zig").Threads;
+/// A std.Io.Writer for a response's body.
+pub const BodyWriter = @import("body_writer.zig").BodyWriter;
 pub const ErrorPage = response.ErrorPage;
 pub const FileBody = response.FileBody;
 pub const Flow = response.Flow;

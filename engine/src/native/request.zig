@@ -42,6 +42,8 @@ pub const Request = struct {
     arena: std.mem.Allocator,
     /// The handler's own: kept between the hooks that are called for one request.
     context: ?*anyopaque,
+    /// A router's own, as `context` is the handler's.
+    routed: ?*anyopaque,
     /// See `gatherBody`.
     gathers: bool,
     /// See `security`.
@@ -211,6 +213,7 @@ pub const Request = struct {
         request.keep_alive = head.keep_alive;
         request.body = "";
         request.context = null;
+        request.routed = null;
         request.gathers = false;
         request.trailers = null;
         request.query = .init(request.arena);

@@ -7,6 +7,7 @@ const Lines = protocol.http.Lines;
 const syntax = protocol.http.syntax;
 const Field = protocol.http.Field;
 const Arena = @import("arena.zig").Arena;
+const BodyWriter = @import("body_writer.zig").BodyWriter;
 const Detached = @import("detached.zig").Detached;
 const FileRange = @import("server").FileRange;
 const Outbox = @import("server").Outbox;
@@ -409,6 +410,13 @@ pub const Response = struct {
     /// the handler returns is ended by the server, or cut if its last piece was not taken.
     pub fn write(response: *Response, bytes: []const u8) SendError!Flow {
         return response.link.send(response, bytes, false);
+    }
+
+    /// A `std.Io.Writer` (`interface`) whose bytes are pieces of the body, sent when `buffer` is full and by
+    /// `end`. In a thread of `Threads` it waits while the client is slow; in a hook it does not, and its
+    /// `flow` is `.wait`.
+    pub fn writer(response: *Response, buffer: []u8) BodyWriter {
+        return .init(response, buffer);
     }
 
     /// Ends a streamed response; one that was not started is sent whole.

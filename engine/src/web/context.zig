@@ -16,23 +16,29 @@ const pattern = @import("pattern.zig");
 pub const Limits = struct {
     /// Memory that `Context.arena` gives out for one request, in bytes: to actions, and to JSON.
     arena_bytes_max: usize = 4 * 1024 * 1024,
+    /// The buffer of a body that an action writes piece by piece, in bytes: a piece that is sent is about as
+    /// long.
+    piece_bytes: usize = 16 * 1024,
     /// How deep values of JSON may lie in each other.
     json_depth_max: u32 = 64,
     /// Fields of a form.
     form_fields_max: u32 = 1000,
 };
 
-/// A request and its response. Lives until the action returns, or, for a route with pieces, until the
-/// response is complete.
+/// A request and its response. Lives until the action returns, or, for a route whose request's or response's
+/// body comes in pieces, until the response is complete.
 pub const Context = struct {
     request: *per.Request,
     response: *per.Response,
     limits: Limits,
-    /// The action's own, for routes with pieces.
+    /// The action's own, for routes with bodies in pieces.
     user: ?*anyopaque = null,
     memory: Bounded,
     values_space: [pattern.values_max]Value = undefined,
     values: []const Value = &.{},
+    /// The buffer of `Route.produce`, allocated with its first piece; what is in it goes with the next one.
+    produced: []u8 = &.{},
+    produced_len: usize = 0,
     /// The index of the request's route among the router's.
     route: usize = 0,
     /// The action was called: no middleware has answered in its place.
@@ -51,6 +57,18 @@ pub const Context = struct {
             .limits = limits,
             .memory = .{ .parent = request.arena, .left = limits.arena_bytes_max },
         };
+    }
+
+    /// For the router: a copy that outlives the hook, and so do the route's values in it.
+    pub fn keep(context: *const Context) error{OutOfMemory}!*Context {
+        const memory = context.request.arena;
+        const kept = try memory.create(Context);
+        kept.* = context.*;
+        for (context.values, kept.values_space[0..context.values.len]) |value, *same| {
+            same.* = .{ .name = value.name, .text = try memory.dupe(u8, value.text) };
+        }
+        kept.values = kept.values_space[0..context.values.len];
+        return kept;
     }
 
     /// Memory that goes with the request, at most `Limits.arena_bytes_max`.

@@ -47,6 +47,14 @@ pub fn Next(comptime App: type) type {
     };
 }
 
+/// What the producer of a body says when it returns.
+pub const Progress = enum {
+    /// It is to be called again when the client takes more. It has written something.
+    more,
+    /// The body is complete.
+    done,
+};
+
 /// A route, or a group of them. `App` is the handler's type; an action is
 ///
 ///     fn (app: *App, context: *web.Context) !void
@@ -62,12 +70,18 @@ pub fn Route(comptime App: type) type {
             piece: []const u8,
             last: bool,
         ) anyerror!void;
+        pub const Producer = *const fn (
+            app: *App,
+            context: *Context,
+            body: *std.Io.Writer,
+        ) anyerror!Progress;
 
         /// Empty: any.
         method: []const u8 = "",
         path: []const u8,
         action: ?Action = null,
         piece: ?PieceAction = null,
+        producer: ?Producer = null,
         middleware: []const Middleware(App) = &.{},
         children: []const Self = &.{},
 
@@ -124,6 +138,32 @@ pub fn Route(comptime App: type) type {
             };
         }
 
+        /// The response's body is written piece by piece, as fast as the client takes it: `action` sets
+        /// status and headers, then
+        ///
+        ///     fn (app: *App, context: *web.Context, body: *std.Io.Writer) !web.Progress
+        ///
+        /// writes a few KiB at a time, until it says `.done`. While the client is slow it is not called. The
+        /// context is the same for both, and `context.user` is theirs. Not called for HEAD, nor where the
+        /// action has sent the response. A body that fits in `Limits.piece_bytes` gets a Content-Length.
+        pub fn produce(
+            comptime method: []const u8,
+            comptime path: []const u8,
+            comptime action: anytype,
+            comptime producer: anytype,
+        ) Self {
+            return .{
+                .method = method,
+                .path = path,
+                .action = actionOf(path, action),
+                .producer = struct {
+                    fn call(app: *App, context: *Context, body: *std.Io.Writer) anyerror!Progress {
+                        return producer(app, context, body);
+                    }
+                }.call,
+            };
+        }
+
         /// Routes whose paths begin with `prefix` ("" or "/admin"), behind middleware of their own.
         pub fn group(
             comptime prefix: []const u8,
@@ -171,6 +211,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             middleware: []const *const anyopaque,
             action: Action,
             piece: ?Route(App).PieceAction,
+            producer: ?Route(App).Producer,
         };
 
         const table = sorted(flatten("", erased(options.before), routes));
@@ -180,19 +221,70 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (route.piece != null) break true;
         } else false;
 
+        /// Whether a body of some route's response comes in pieces.
+        pub const has_producers = for (table) |route| {
+            if (route.producer != null) break true;
+        } else false;
+
         /// For `handleRequest`.
         pub fn handle(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
             const takes_pieces = comptime @hasDecl(App, "handleBody");
             if (has_streams and !takes_pieces) @compileError(@typeName(App) ++
                 " has routes with pieces, so it needs a handleBody that calls the router's");
+            if (has_producers and !@hasDecl(App, "handleDrain")) @compileError(@typeName(App) ++
+                " has routes that produce bodies, so it needs a handleDrain that calls the router's");
             if (takes_pieces and request.hasBody()) return begin(app, request, response);
             var context: Context = undefined;
             context.begin(request, response, options.limits);
             const found = try look(&context);
-            try found.go(app, &context);
+            try run(app, &context, found);
             const route = found.route orelse return;
             // Without a body the last piece comes at once.
             if (route.piece) |piece| if (context.reached) try piece(app, &context, "", true);
+        }
+
+        /// Runs middleware and action, and the producer if there is one, whose context outlives the hook.
+        fn run(app: *App, context: *Context, found: Found) anyerror!void {
+            if (!has_producers) return found.go(app, context);
+            const is_produced = if (found.route) |route| route.producer != null else false;
+            if (!is_produced) return found.go(app, context);
+            const kept = try context.keep();
+            kept.request.routed = kept;
+            try found.go(app, kept);
+            if (kept.reached) try goOn(app, kept);
+        }
+
+        /// For `handleDrain`, where there is one: goes on with a body that is produced.
+        pub fn handleDrain(app: *App, request: *per.Request, _: *per.Response) anyerror!void {
+            const context = contextOf(request) orelse return;
+            try goOn(app, context);
+        }
+
+        /// Lets the producer write until the client is slow, or the body complete.
+        fn goOn(app: *App, context: *Context) anyerror!void {
+            const producer = table[context.route].producer orelse return;
+            const response = context.response;
+            switch (response.state) {
+                .collecting, .streaming => {},
+                .blocked, .ended, .lost => return,
+            }
+            if (context.request.method == .HEAD) return;
+            if (context.produced.len == 0) {
+                context.produced = try context.request.arena.alloc(u8, options.limits.piece_bytes);
+            }
+            var body = response.writer(context.produced);
+            body.interface.end = context.produced_len;
+            defer context.produced_len = body.interface.end;
+            while (body.flow == .ready) {
+                const before = body.written();
+                const progress = producer(app, context, &body.interface) catch |err|
+                    return if (err == error.WriteFailed) body.failure orelse err else err;
+                switch (progress) {
+                    .done => return body.end(),
+                    // It would be called for ever.
+                    .more => if (body.written() == before) return error.ProducerWroteNothing,
+                }
+            }
         }
 
         /// With the head, while the body is on its way.
@@ -202,7 +294,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             const found = try look(context);
             const streams = if (found.route) |route| route.piece != null else false;
             if (!streams and found.route != null) return request.gatherBody();
-            request.context = context;
+            request.routed = context;
             try found.go(app, context);
             // A body that no action reads need not be waited for.
             if (!context.reached and response.state == .collecting) try response.send();
@@ -222,16 +314,13 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             // The whole body of a route without pieces.
             var context: Context = undefined;
             context.begin(request, response, options.limits);
-            const found = try look(&context);
-            return found.go(app, &context);
+            return run(app, &context, try look(&context));
         }
 
-        /// The context of a request whose body comes in pieces, for `handleAbort` and `handleError`: what
-        /// `context.user` holds may have to be given back. Null for all other requests, whose `context` is
-        /// the application's.
+        /// The context of a request whose body, or whose response's, comes in pieces, for `handleAbort` and
+        /// `handleError`: what `context.user` holds may have to be given back. Null for all other requests.
         pub fn contextOf(request: *const per.Request) ?*Context {
-            if (!request.hasBody() or request.gathers) return null;
-            return @ptrCast(@alignCast(request.context orelse return null));
+            return @ptrCast(@alignCast(request.routed orelse return null));
         }
 
         const Found = struct {
@@ -341,6 +430,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                             .middleware = all,
                             .action = action,
                             .piece = route.piece,
+                            .producer = route.producer,
                         }};
                     } else flat = flat ++ flatten(prefix ++ route.path, all, route.children);
                 }
