@@ -34,6 +34,7 @@ my %SAMPLES = (
     https        => [ 'https://ca.example/dir', 'http://ca.example/dir' ],
     certificates => [ 'a.example',              'localhost' ],
     target       => [ '/alive',                 'alive' ],
+    targets      => [ '/,/login',               '/,login' ],
     tls          => [ undef,                    'word' ],
     rate         => [ '20/10',                  '20/x' ],
     log          => [ '-',                      [] ],

@@ -261,6 +261,12 @@ How long the application's startup may take. An interpreter of C<workers>, which
 application before, has C<heartbeat_timeout> more, or a minute where that is 0; an interpreter that
 has not started by then is killed. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
 
+=item warm_up => none
+
+Paths in the application, C</,/login> for instance, that an interpreter is asked for by GET before
+clients' requests come to it, see L<PAGI::Server/WORKERS>. All answers together have
+C<lifespan_startup_timeout>. B<--warm-up>
+
 =item extensions => {}
 
 Advertised to the application in C<< $scope->{extensions} >>. C<< { fullflush => {} } >> makes
@@ -1115,6 +1121,19 @@ one by one. If the template does not load, or its first interpreter does not sta
 old template and its interpreters go on. A template runs C<END> blocks, too, after its last interpreter has
 gone. If a template dies another one is started, with the code that is there then; interpreters go on
 meanwhile. Linux only.
+
+=item Warm before ready
+
+    $ pagi-server --workers 4 --warm-up /,/login app.pl
+
+With C<warm_up> each interpreter is asked for these paths by GET, one after another, after its lifespan's
+startup and before it serves: templates are compiled and connections are made before the first client waits
+for them. Each answer has to be complete and its status below 500, and all of them have to come within
+C<lifespan_startup_timeout>; otherwise the interpreter has not started. So a server does not start with an
+application that cannot answer, HUP is given up while the old code goes on, and a new program that USR2 has
+started does not take over. The requests come from C<localhost> over a Unix socket, without a client's
+address, by no listener of the server; the access log has none of them. Where applications are mounted for
+hosts of their own, each host is asked for all paths. An event stream, which does not end, is no path for it.
 
 =item Interpreters that end
 

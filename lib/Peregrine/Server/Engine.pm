@@ -29,14 +29,26 @@ sub _new {
 sub make {
     my ($class, $configuration, %args) = @_;
     my $options = $configuration->options;
-    my $worker  = Peregrine::Worker->new($args{limits});
-    $worker->body_folder($options->{body_folder} // File::Spec->tmpdir);
-    $worker->use_thread >= 0 || die "cannot make a thread for the engine: $!\n"
+    my $self    = $class->_with_limits($configuration, $args{limits});
+    $self->{worker}->use_thread >= 0 || die "cannot make a thread for the engine: $!\n"
         if $options->{engine} eq 'thread';
-    my $self = $class->_new($configuration, $worker);
     $self->{header_count} = $options->{max_header_count};
     $self->_start_access_log($args{owner});
     return $self;
+}
+
+# An engine that only this process knows, beside the one that clients come to.
+sub private {
+    my ($class, $configuration) = @_;
+    return $class->_with_limits($configuration,
+        PAGI::Server::Options::engine_limits($configuration->options));
+}
+
+sub _with_limits {
+    my ($class, $configuration, $limits) = @_;
+    my $worker = Peregrine::Worker->new($limits);
+    $worker->body_folder($configuration->options->{body_folder} // File::Spec->tmpdir);
+    return $class->_new($configuration, $worker);
 }
 
 # The engine is elsewhere, and has all that is about connections. A master says nothing to an interpreter that
@@ -176,6 +188,12 @@ the options, and has a loop wait for it.
 =head2 join
 
     my $engine = Peregrine::Server::Engine->join($configuration, socket => $socket, link => $link);
+
+=head2 private
+
+    my $engine = Peregrine::Server::Engine->private($configuration);
+
+Another engine in the same process, with the same limits, for requests of the server's own.
 
 =head2 worker, line_handle
 

@@ -54,6 +54,7 @@ sub application   { return $_[0]{application} }
 sub reports       { return $_[0]{reports} }
 sub engine        { return $_[0]{engine} }
 sub number        { return $_[0]{number} }
+sub link          { return $_[0]{link} }
 sub is_clone      { return $_[0]{role} eq 'clone' }
 sub is_running    { return $_[0]{running} ? 1 : 0 }
 sub starting      { return $_[0]{starting} }
@@ -165,7 +166,7 @@ sub begin {
     $self->{hub}->start_thread($self->{loop}) if $self->{hub} && $self->{role} eq 'alone';
     my $starting = $self->_start_pool->then(sub {
         return $self->{has_application} ? $self->{application}->start($self) : Future->done;
-    })->then(sub {
+    })->then(sub { $self->_warm_up })->then(sub {
         return Future->done($self) if eval { $self->_serve; 1 };
         my $error = $@;
         $self->close;
@@ -192,10 +193,23 @@ sub _start_pool {
     );
 }
 
+# The application has answered some requests before it gets those of clients.
+sub _warm_up {
+    my ($self) = @_;
+    return Future->done if !$self->{has_application} || !defined $self->options->{warm_up};
+    require Peregrine::Server::WarmUp;
+    my $warm_up = $self->{warm_up} = Peregrine::Server::WarmUp->new($self);
+    return $warm_up->run->on_ready(sub { delete $self->{warm_up} })->else(sub {
+        my @failure = @_;
+        return $self->end_application->then(sub { Future->fail(@failure) });
+    });
+}
+
 # Interrupts the start, which fails with the category `stopped`.
 sub stop_start {
     my ($self) = @_;
-    $self->{pool}->stop_start if $self->{pool} && $self->{role} eq 'alone';
+    return $self->{warm_up}->stop if $self->{warm_up};
+    $self->{pool}->stop_start     if $self->{pool} && $self->{role} eq 'alone';
     return $self->{application}->stop_start;
 }
 

@@ -553,7 +553,7 @@ sub _load {
     my $load = sub { return $self->_load_in_interpreter($record->{number}) };
     return $application->load($load->())                                    if !$reload;
     return $application->load($reload->load($loop, $record->{link}, $load)) if !defined $record->{failure};
-    $instance->configure($instance->configuration->shared_by(lifespan_mode => 'off'));
+    $instance->configure($instance->configuration->shared_by(lifespan_mode => 'off', warm_up => undef));
     return $application->load($reload->stand_in($record->{failure}));
 }
 

@@ -42,6 +42,7 @@ my @SECTIONS = (
               default => 'auto' },
             { name => 'lifespan_startup_timeout', type => 'seconds', default => 30, min => 0,
               max => 86_400 },
+            { name => 'warm_up', type => 'targets', arg => 'PATH[,PATH...]', shown => 'none' },
             { name => 'extensions', flag => '', type => 'hash', default => {}, shown => '{}' },
             { name => 'validate_events', type => 'boolean', shown => '1 if PAGI_ENV is development' },
             { name => 'static', type => 'folders', many => 1,

@@ -90,6 +90,15 @@ my %TYPES = (
         allows =>
             sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
     },
+    targets => {
+        words => sub {
+            'paths that begin with "/", separated by commas, of at most 255 visible ASCII characters each,'
+                . ' or undef';
+        },
+        allows => sub {
+            !defined $_[1] || _is_text($_[1]) && !grep { !m{\A/[!-~]{0,254}\z} || /#/ } split /,/, $_[1], -1;
+        },
+    },
     boolean => {
         words  => sub { '0 or 1' },
         allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },

@@ -54,6 +54,13 @@ sub can_be_cloned {
     return !grep { $_->{kind} ne 'psgi' } @{ $self->{mounts} };
 }
 
+# The names of hosts for which there are applications; undef where any host will do.
+sub hosts {
+    my ($self) = @_;
+    my %seen;
+    return grep { !$seen{ $_ // '' }++ } map { $_->{host} } @{ $self->{mounts} };
+}
+
 sub _place {
     my ($mount) = @_;
     return map { $_ => $mount->{$_} } qw(path host);
