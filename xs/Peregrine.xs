@@ -567,30 +567,32 @@ OUTPUT:
     RETVAL
 
 SV *
-join(class, join_socket, timeout_ms)
+join(class, join_socket, timeout_ms, handed)
     const char *class
     int join_socket
     int timeout_ms
+    bool handed
 PREINIT:
     px_worker *worker;
 CODE:
-    worker = px_worker_join(aTHX_ join_socket, timeout_ms);
+    worker = px_worker_join(aTHX_ join_socket, timeout_ms, handed);
     if (!worker) croak("Peregrine::Worker: the engine cannot be joined: %s", Strerror(errno));
     RETVAL = worker_object(aTHX_ class, worker);
 OUTPUT:
     RETVAL
 
 int
-use_interpreters(self, join_socket, exchanges)
+use_interpreters(self, join_socket, exchanges, handed)
     SV *self
     int join_socket
     U32 exchanges
+    U32 handed
 PREINIT:
-    peregrine_interpreters wanted;
+    peregrine_interpreters wanted = {.size = sizeof(wanted)};
 CODE:
-    wanted.size = sizeof(wanted);
     wanted.join_socket = join_socket;
     wanted.exchanges = exchanges;
+    wanted.handed = handed;
     RETVAL = peregrine_use_interpreters(open_worker(aTHX_ self)->engine, &wanted);
 OUTPUT:
     RETVAL

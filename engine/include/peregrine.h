@@ -387,6 +387,8 @@ typedef struct peregrine_interpreters {
                           * engine has a copy of its own. The other one is for peregrine_join(), any
                           * number of times, in any process that has inherited it */
     uint32_t exchanges;  /* that may wait for one of them at once; default: 0, as many as come */
+    uint32_t handed;     /* requests that may wait after peregrine_hand_over(); default: 0, none may be
+                          * handed over */
 } peregrine_interpreters;
 
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
@@ -417,6 +419,16 @@ int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpr
  * are wanted; PEREGRINE_STOPPED follows when those that it has are over, or when the engine has gone, with an
  * ABORTED (server_shutdown) before it for each. */
 peregrine_worker *peregrine_join(int join_socket, int timeout_ms);
+
+/* Likewise, for an interpreter that gets only requests that others hand over, one after another: its
+ * application may block. It cannot hand them over. */
+peregrine_worker *peregrine_join_for_handed(int join_socket, int timeout_ms);
+
+/* Leaves a request to an interpreter of peregrine_join_for_handed(), which is told of it as of a new one. The
+ * ticket is gone. Where as many requests wait as `handed` allows, or the request has waited for `queue_ms`,
+ * the engine refuses it (503). PEREGRINE_E_OUT_OF_ORDER: something was said about the request before, be it
+ * peregrine_read() alone; no requests may be handed over; or the worker has not joined an engine. */
+int peregrine_hand_over(peregrine_worker *worker, peregrine_ticket ticket);
 
 /* An interpreter says how many of its exchanges wait for their clients, and not for it: open WebSockets and
  * event streams, requests whose body it waits for, responses whose output waits. The engine asks for it when

@@ -19,6 +19,7 @@ const Engine = struct {
 
     const How = struct {
         exchanges: u32 = 1,
+        handed: u32 = 0,
         whole: bool = true,
         limits: []const struct { [*:0]const u8, i64 } = &.{},
     };
@@ -37,6 +38,7 @@ const Engine = struct {
             .size = @sizeOf(types.Interpreters),
             .join_socket = sockets[0],
             .exchanges = how.exchanges,
+            .handed = how.handed,
         };
         const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
         if (how.whole) try testing.expectEqual(1, abi.serving.peregrine_add_route(handle, @ptrCast(&route)));
@@ -155,6 +157,7 @@ const Client = struct {
 /// An application that does what paths say, in whatever process or thread it runs.
 const Application = struct {
     handle: *abi.Handle,
+    kind: Kind = .first,
     /// The gate: `/wait` writes a byte to it, and reads a byte before it answers.
     gate: c.fd_t = -1,
     file: c.fd_t = -1,
@@ -164,9 +167,26 @@ const Application = struct {
     stopped: bool = false,
     aborted: u32 = 0,
 
+    /// How an interpreter gets its requests.
+    const Kind = enum {
+        first,
+        handed,
+
+        fn join(kind: Kind, join_socket: c.fd_t, timeout_ms: c_int) ?*abi.Handle {
+            return switch (kind) {
+                .first => abi.interpreters.peregrine_join(join_socket, timeout_ms),
+                .handed => abi.interpreters.peregrine_join_for_handed(join_socket, timeout_ms),
+            };
+        }
+    };
+
     fn run(join_socket: c.fd_t, gate: c.fd_t, file: c.fd_t) u8 {
-        const handle = abi.interpreters.peregrine_join(join_socket, 20_000) orelse return 1;
-        var application: Application = .{ .handle = handle, .gate = gate, .file = file };
+        return runAs(.first, join_socket, gate, file);
+    }
+
+    fn runAs(kind: Kind, join_socket: c.fd_t, gate: c.fd_t, file: c.fd_t) u8 {
+        const handle = kind.join(join_socket, 20_000) orelse return 1;
+        var application: Application = .{ .handle = handle, .kind = kind, .gate = gate, .file = file };
         while (!application.stopped) {
             var events: [*]const Event = undefined;
             const count = abi.peregrine_poll(handle, 20_000, &events);
@@ -195,7 +215,11 @@ const Application = struct {
         const handle = application.handle;
         if (abi.peregrine_take(handle, event.ticket) != Code.ok) return;
         const head = event.request.?;
-        const path = head.text[head.path.at..][0..head.path.len];
+        var path = head.text[head.path.at..][0..head.path.len];
+        if (std.mem.startsWith(u8, path, "/hand/")) {
+            if (application.kind == .first) return application.handOver(event.ticket, path["/hand".len..]);
+            path = path["/hand".len..];
+        }
         if (std.mem.eql(u8, path, "/wait")) {
             var byte: [1]u8 = .{'x'};
             _ = c.write(application.gate, &byte, 1);
@@ -245,19 +269,40 @@ const Application = struct {
         _ = application.respond(event.ticket, pid, types.RespondFlag.end);
     }
 
+    fn handOver(application: *Application, ticket: types.Ticket, path: []const u8) void {
+        const handle = application.handle;
+        if (std.mem.eql(u8, path, "/late")) _ = abi.peregrine_read(handle, ticket);
+        const code = abi.interpreters.peregrine_hand_over(handle, ticket);
+        if (code != Code.ok) {
+            var text: [32]u8 = undefined;
+            const answer = std.fmt.bufPrint(&text, "refused {d}", .{code}) catch unreachable;
+            _ = application.respond(ticket, answer, types.RespondFlag.end);
+            return;
+        }
+        // Nothing is said any more about what is another's.
+        const again = application.respond(ticket, "mine", types.RespondFlag.end);
+        if (again != Code.gone) die();
+        if (std.mem.eql(u8, path, "/twice")) application.say(ticket, .hand_over);
+    }
+
+    /// A command that no ledger has seen.
+    fn say(application: *Application, ticket: types.Ticket, command: @import("peregrine").Command) void {
+        const end = application.handle.end().?;
+        const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = command };
+        const space = (end.commands.reserve(abi.spoken.size(&said)) catch unreachable).?;
+        abi.spoken.encode(&said, space);
+        end.commands.commit(.whole);
+        _ = end.commands.publish();
+        application.handle.home.joined.wakeEngine();
+    }
+
     /// Commands that no ledger has seen, for exchanges of other interpreters.
     fn forge(application: *Application, own: types.Ticket) void {
-        const end = application.handle.end().?;
         for (0..16) |slot| for (0..16) |turn| {
             const ticket = slot + ((2 * turn + 1) << 27);
             if (ticket == own) continue;
-            const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = .abort };
-            const space = (end.commands.reserve(abi.spoken.size(&said)) catch unreachable).?;
-            abi.spoken.encode(&said, space);
-            end.commands.commit(.whole);
+            application.say(ticket, .abort);
         };
-        _ = end.commands.publish();
-        application.handle.home.joined.wakeEngine();
     }
 
     fn body(application: *Application, event: *const Event) void {
@@ -305,6 +350,10 @@ const Process = struct {
     gate: c.fd_t,
 
     fn start(engine: *const Engine, file: c.fd_t) !Process {
+        return startAs(engine, .first, file);
+    }
+
+    fn startAs(engine: *const Engine, kind: Application.Kind, file: c.fd_t) !Process {
         var gates: [2]c.fd_t = undefined;
         try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.STREAM, 0, &gates));
         const pid = c.fork();
@@ -313,7 +362,7 @@ const Process = struct {
             // A test that fails leaves nobody behind.
             _ = alarm(60);
             _ = c.close(gates[1]);
-            c._exit(Application.run(engine.join_socket, gates[0], file));
+            c._exit(Application.runAs(kind, engine.join_socket, gates[0], file));
         }
         _ = c.close(gates[0]);
         return .{ .pid = pid, .gate = gates[1] };
@@ -650,6 +699,78 @@ test "the loop of an interpreter waits on when the engine has gone" {
 /// Long enough that whoever waits so long has not been woken.
 const for_ever_ms = 60_000;
 
+test "a request that is handed over is another's, whatever is said and whoever dies" {
+    const engine: Engine = try .start(.{ .exchanges = 4, .handed = 1, .whole = false });
+    defer engine.stop();
+    errdefer engine.printNotices();
+    const first: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    const blocking: Process = try .startAs(&engine, .handed, -1);
+    try engine.expectInterpreters(2);
+    var texts: [2][32]u8 = undefined;
+    const from_first = try std.fmt.bufPrint(&texts[0], "pid {d}", .{first.pid});
+    const from_blocking = try std.fmt.bufPrint(&texts[1], "pid {d}", .{blocking.pid});
+    var client = try engine.connect();
+    defer client.close();
+    for (0..20) |_| {
+        try client.get("/hand/");
+        try client.expect("200", from_blocking);
+        try client.get("/");
+        try client.expect("200", from_first);
+    }
+    try client.get("/hand/late");
+    try client.expect("200", "refused -2");
+    // The body goes from the client to the interpreter that has the request now.
+    try client.say("POST /hand/body HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n");
+    const piece: [10_000]u8 = @splat('a');
+    for (0..30) |_| try client.say(&piece);
+    try client.expect("200", "300000 29100000");
+    // An interpreter that blocks keeps back what is handed over, and nothing else.
+    var slow = try engine.connect();
+    defer slow.close();
+    try slow.get("/hand/wait");
+    try blocking.expectAtGate();
+    var late = try engine.connect();
+    defer late.close();
+    try late.get("/hand/");
+    try engine.expectWaiting(1);
+    try client.get("/hand/");
+    try client.expect("503", "busy.\n");
+    try client.get("/");
+    try client.expect("200", from_first);
+    // A client that leaves while its request waits makes room.
+    late.close();
+    late = try engine.connect();
+    try engine.expectWaiting(0);
+    try late.get("/hand/");
+    try engine.expectWaiting(1);
+    try blocking.kill();
+    try slow.expect("502", "failed.\n");
+    try engine.expectInterpreters(1);
+    try engine.expectWaiting(1);
+    const other: Process = try .startAs(&engine, .handed, -1);
+    try late.expect("200", try std.fmt.bufPrint(&texts[1], "pid {d}", .{other.pid}));
+    // The request of an interpreter that breaks the rules is another's by then.
+    try client.get("/hand/twice");
+    try client.expect("200", try std.fmt.bufPrint(&texts[1], "pid {d}", .{other.pid}));
+    try engine.expectInterpreters(1);
+    try first.kill();
+    try other.kill();
+    try engine.expectInterpreters(0);
+}
+
+test "an engine that is not told how many may be handed over lets none" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/hand/");
+    try client.expect("200", "refused -2");
+    try process.kill();
+    try engine.expectInterpreters(0);
+}
+
 test "threads are interpreters like processes, and come and go without a trace" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
@@ -734,7 +855,8 @@ const Tally = struct {
 
 test "each request is taken once at most and answered once, by the right interpreter, whatever they do" {
     for ([_]u64{ 1, 2, 3, 4 }) |seed| {
-        var history: History = .{ .engine = try .start(.{ .exchanges = 2 }), .prng = .init(seed) };
+        const engine: Engine = try .start(.{ .exchanges = 2, .handed = 100 });
+        var history: History = .{ .engine = engine, .prng = .init(seed) };
         defer history.engine.stop();
         errdefer std.debug.print("seed {d}\n", .{seed});
         errdefer history.engine.printNotices();
@@ -750,8 +872,10 @@ const History = struct {
     engine: Engine,
     prng: std.Random.DefaultPrng,
     visitors: [6]Visitor = @splat(.{}),
-    places: [4]Place = @splat(.{}),
+    places: [6]Place = @as([4]Place, @splat(.{})) ++ @as([2]Place, @splat(.{ .kind = .handed })),
     fates: [requests_max]Fate = @splat(.asked),
+    /// Requests that were handed over.
+    handed: [requests_max]bool = @splat(false),
     count: u32 = 0,
 
     const requests_max = 2000;
@@ -779,6 +903,7 @@ const History = struct {
 
     const Place = struct {
         handle: ?*abi.Handle = null,
+        kind: Application.Kind = .first,
         /// Is at something for ever.
         is_stuck: bool = false,
         /// Requests that were offered to it, and that it has taken.
@@ -806,7 +931,8 @@ const History = struct {
             40 => history.leave(visitor),
             41...59 => try history.poll(place),
             60...79 => try history.take(place),
-            80...92 => try history.answer(place),
+            80...89 => try history.answer(place),
+            90...92 => try history.handOver(place),
             93 => history.die(place),
             94 => history.giveUp(place),
             else => history.join(place),
@@ -851,7 +977,7 @@ const History = struct {
 
     fn join(history: *History, place: *Place) void {
         if (place.handle != null) return;
-        place.* = .{ .handle = abi.interpreters.peregrine_join(history.engine.join_socket, 60_000) };
+        place.* = .{ .handle = place.kind.join(history.engine.join_socket, 60_000), .kind = place.kind };
     }
 
     fn poll(history: *History, place: *Place) !void {
@@ -885,7 +1011,26 @@ const History = struct {
         const fate = &history.fates[request.number];
         if (fate.* == .left) return;
         try testing.expectEqual(.asked, fate.*);
+        try testing.expectEqual(history.handed[request.number], place.kind == .handed);
         fate.* = .taken;
+    }
+
+    /// The interpreter leaves a request to one of the other kind.
+    fn handOver(history: *History, place: *Place) !void {
+        if (place.is_stuck) return;
+        const at = for (place.has[0..place.len], 0..) |*request, index| {
+            if (request.is_taken) break index;
+        } else return;
+        const request = place.has[at];
+        const code = abi.interpreters.peregrine_hand_over(place.handle.?, request.ticket);
+        if (place.kind == .handed) return testing.expect(code == Code.out_of_order);
+        _ = place.remove(at);
+        const fate = &history.fates[request.number];
+        if (fate.* == .left) return;
+        try testing.expectEqual(.taken, fate.*);
+        try testing.expectEqual(Code.ok, code);
+        history.handed[request.number] = true;
+        fate.* = .asked;
     }
 
     fn answer(history: *History, place: *Place) !void {
@@ -909,7 +1054,7 @@ const History = struct {
         const handle = place.handle orelse return;
         history.fail(place);
         abi.peregrine_worker_free(handle);
-        place.* = .{};
+        place.* = .{ .kind = place.kind };
     }
 
     fn fail(history: *History, place: *Place) void {
@@ -936,7 +1081,7 @@ const History = struct {
     /// From now on interpreters do their work.
     fn settle(history: *History) !void {
         for (&history.places) |*place| if (place.is_stuck) history.die(place);
-        history.join(&history.places[0]);
+        for ([_]usize{ 0, 4 }) |first| history.join(&history.places[first]);
         for (0..6000) |_| {
             var waiting: usize = 0;
             for (&history.visitors) |*visitor| {

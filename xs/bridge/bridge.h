@@ -299,7 +299,7 @@ SV *px_look_up_file(pTHX_ HV *hash);
 
 /* worker.c */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config);
-px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms);
+px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms, bool handed);
 void px_worker_release(pTHX_ px_worker *worker);
 void px_worker_stop(pTHX_ px_worker *worker);
 void px_worker_limits(px_worker *worker);

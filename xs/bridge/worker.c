@@ -29,9 +29,11 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     return worker_of(aTHX_ peregrine_worker_new(config));
 }
 
-/* The worker of one of several interpreters, which joins its engine; NULL with errno. */
-px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms) {
-    px_worker *worker = worker_of(aTHX_ peregrine_join(join_socket, timeout_ms));
+/* The worker of one of several interpreters, which joins its engine; NULL with errno. `handed`: it gets the
+ * requests that others hand over. */
+px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms, bool handed) {
+    px_worker *worker = worker_of(aTHX_ handed ? peregrine_join_for_handed(join_socket, timeout_ms)
+                                               : peregrine_join(join_socket, timeout_ms));
     if (worker) worker->is_one_of_several = true;
     return worker;
 }

@@ -120,24 +120,37 @@ static bool plain_pool(const pagi_app *app, const SV *reference) {
            SvRV(pool) == SvRV(app->pool);
 }
 
-/* The two versions, and the worker pool if there is one: untouched. */
-static bool plain_versions(const pagi_app *app, const SV *reference) {
-    const pagi_context *cx = app->cx;
+/* The two versions, untouched. */
+static bool plain_versions(const pagi_context *cx, const SV *reference) {
     HV *hash = plain_hash(reference);
-    if (!hash || HvTOTALKEYS(hash) != (app->pool ? 3 : 2)) return false;
+    if (!hash || HvTOTALKEYS(hash) != 2) return false;
     const char *version = SvPVX_const(PAGI_KEY(cx, PAGI_VERSION));
     HE **buckets = HvARRAY(hash);
     for (STRLEN i = 0; i <= HvMAX(hash); i++) {
         for (const HE *entry = buckets[i]; entry; entry = HeNEXT(entry)) {
             const char *key = HeKEY(entry);
-            const SV *value = HeVAL(entry);
-            if (key == SvPVX_const(PAGI_KEY(cx, VERSION)) || key == SvPVX_const(PAGI_KEY(cx, SPEC_VERSION))) {
-                if (!plain_scalar(value, 1) || !SvPOK(value) || SvPVX_const(value) != version) return false;
-            } else if (!app->pool || key != SvPVX_const(PAGI_KEY(cx, EXTENSIONS)) ||
-                       !plain_pool(app, value)) {
+            if (key != SvPVX_const(PAGI_KEY(cx, VERSION)) && key != SvPVX_const(PAGI_KEY(cx, SPEC_VERSION)))
                 return false;
-            }
+            if (!plain_scalar(HeVAL(entry), 1) || !SvPOK(HeVAL(entry)) ||
+                SvPVX_const(HeVAL(entry)) != version)
+                return false;
         }
+    }
+    return true;
+}
+
+/* The two versions and the worker pool, untouched. Looks the versions up: no server without a pool pays for
+ * this one. */
+static bool plain_with_pool(pTHX_ const pagi_app *app, const SV *reference) {
+    const pagi_context *cx = app->cx;
+    HV *hash = plain_hash(reference);
+    if (!hash || HvTOTALKEYS(hash) != 3) return false;
+    const SV *extensions = px_fetch(aTHX_ hash, PAGI_KEY(cx, EXTENSIONS));
+    if (!extensions || !plain_pool(app, extensions)) return false;
+    SV *const keys[] = {PAGI_KEY(cx, VERSION), PAGI_KEY(cx, SPEC_VERSION)};
+    for (size_t i = 0; i < C_ARRAY_LENGTH(keys); i++) {
+        const SV *value = px_fetch(aTHX_ hash, keys[i]);
+        if (!value || !plain_scalar(value, 1) || !plain_text(value, PAGI_KEY(cx, PAGI_VERSION))) return false;
     }
     return true;
 }
@@ -177,7 +190,7 @@ bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
     return false;
 }
 
-static bool keepable(const pagi_exchange *exchange) {
+static bool keepable(pTHX_ const pagi_exchange *exchange) {
     const pagi_scope *scope = exchange->scope;
     SV *const *slots = scope->slots;
     HV *hash = scope->hash;
@@ -186,7 +199,9 @@ static bool keepable(const pagi_exchange *exchange) {
         return false;
     for (int i = 0; i < PAGI_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
-    return plain_versions(exchange->app, slots[PAGI_SLOT_PAGI]) &&
+    const SV *pagi = slots[PAGI_SLOT_PAGI];
+    return (exchange->app->pool ? plain_with_pool(aTHX_ exchange->app, pagi)
+                                : plain_versions(exchange->app->cx, pagi)) &&
            plain_headers(slots[PAGI_SLOT_HEADERS]) &&
            (!slots[PAGI_SLOT_CLIENT] || plain_address(slots[PAGI_SLOT_CLIENT])) &&
            plain_address(slots[PAGI_SLOT_SERVER]) &&
@@ -200,7 +215,7 @@ static bool keepable(const pagi_exchange *exchange) {
 void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
     pagi_scope *scope = exchange->scope;
     if (!scope) return;
-    if (finished && exchange->kind->keeps_scope && keepable(exchange)) {
+    if (finished && exchange->kind->keeps_scope && keepable(aTHX_ exchange)) {
         SV **slots = scope->slots;
         if (SvOOK(scope->hash)) hv_iterinit(scope->hash);
         /* Values that the application put there must not live longer than its request. */

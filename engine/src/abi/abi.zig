@@ -397,8 +397,8 @@ fn engineStatistics(engine: *Engine, size: u32) types.Stats {
         .shed = stats.shed,
         .memory_max = stats.memory_max,
         .ledger = 0,
-        .interpreters = if (pool) |several| several.count else 0,
-        .waiting = if (pool) |several| several.queue.count else 0,
+        .interpreters = if (pool) |several| several.count() else 0,
+        .waiting = if (pool) |several| several.waiting() else 0,
     };
 }
 

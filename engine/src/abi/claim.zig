@@ -16,6 +16,8 @@ pub const Claim = union(enum) {
     waiting: *Offer,
     /// The request was offered to the interpreter of `Offer.work`, which has not been seen to take it.
     offered: *Offer,
+    /// An interpreter works on the request, has said nothing about it, and may hand it over.
+    kept: *Offer,
     /// An interpreter works on the request.
     taken: *Work,
     /// An interpreter has given the whole response, and hears when it was sent or why it was not.
@@ -24,8 +26,8 @@ pub const Claim = union(enum) {
     answered_by_engine,
 
     /// The lowest bits of a word say what the pointer in its other bits is.
-    const Tag = enum(u2) { offer = 1, taken = 2, answered = 3 };
-    const tag_bits: usize = 3;
+    const Tag = enum(u3) { offer = 1, taken = 2, answered = 3, kept = 4 };
+    const tag_bits: usize = 7;
 
     comptime {
         assert(@alignOf(Offer) > tag_bits and @alignOf(Work) > tag_bits);
@@ -35,13 +37,14 @@ pub const Claim = union(enum) {
     pub inline fn of(exchange: *const Exchange) Claim {
         const word = @backingInt(exchange.word);
         if (word == 0 or !exchange.isHeard()) return .answered_by_engine;
-        const tag: Tag = @fromBackingInt(@as(u2, @intCast(word & tag_bits)));
+        const tag: Tag = @fromBackingInt(@as(u3, @intCast(word & tag_bits)));
         const address = word & ~tag_bits;
         switch (tag) {
             .offer => {
                 const offer: *Offer = @ptrFromInt(address);
                 return if (offer.work == null) .{ .waiting = offer } else .{ .offered = offer };
             },
+            .kept => return .{ .kept = @ptrFromInt(address) },
             .taken => return .{ .taken = @ptrFromInt(address) },
             .answered => return .{ .answered = @ptrFromInt(address) },
         }
@@ -55,7 +58,7 @@ pub const Claim = union(enum) {
     /// The work of the interpreter that hears of an exchange; null: none does.
     pub inline fn workOf(claim: Claim) ?*Work {
         return switch (claim) {
-            .offered => |offer| offer.work.?,
+            .offered, .kept => |offer| offer.work.?,
             .taken, .answered => |work| work,
             .waiting, .answered_by_engine => null,
         };
@@ -64,7 +67,7 @@ pub const Claim = union(enum) {
     /// Whether an interpreter works on the request, or will when it has done what came before.
     pub fn isLoad(claim: Claim) bool {
         return switch (claim) {
-            .offered, .taken => true,
+            .offered, .kept, .taken => true,
             .waiting, .answered, .answered_by_engine => false,
         };
     }
@@ -97,6 +100,32 @@ pub const Claim = union(enum) {
         exchange.word = wordOf(.taken, forgetOffer(offer));
     }
 
+    /// Like `take`. The offer stays, so that the interpreter can hand the request over.
+    pub fn keep(exchange: *Exchange, offer: *Offer) void {
+        assert(exchange.word == wordOf(.offer, offer));
+        const work = forgetOffer(offer);
+        offer.work = work;
+        exchange.word = wordOf(.kept, offer);
+    }
+
+    /// The interpreter has said something about the request, which is its own from now on. The offer is free.
+    pub fn settle(exchange: *Exchange, offer: *Offer) void {
+        assert(exchange.word == wordOf(.kept, offer));
+        exchange.word = wordOf(.taken, offer.work.?);
+        offer.work = null;
+    }
+
+    /// The interpreter hands the request over: it waits again, for an interpreter of another kind.
+    pub fn handOver(exchange: *Exchange, offer: *Offer) void {
+        assert(exchange.word == wordOf(.kept, offer));
+        const work = offer.work.?;
+        assert(work.load > work.offered.count);
+        work.load -= 1;
+        offer.work = null;
+        exchange.word = wordOf(.offer, offer);
+        work.invariants();
+    }
+
     /// The interpreter is done with the request.
     pub fn answer(exchange: *Exchange, work: *Work) void {
         assert(exchange.word == wordOf(.taken, work) and exchange.isEnded());
@@ -113,6 +142,12 @@ pub const Claim = union(enum) {
         switch (claim) {
             .waiting, .answered => {},
             .offered => |offer| forgetOffer(offer).load -= 1,
+            .kept => |offer| {
+                const work = offer.work.?;
+                assert(work.load > work.offered.count);
+                work.load -= 1;
+                offer.work = null;
+            },
             .taken => |work| {
                 assert(work.load > work.offered.count);
                 work.load -= 1;

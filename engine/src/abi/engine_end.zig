@@ -34,6 +34,7 @@ pub const Peer = struct {
         raise: *const fn (peer: *Peer) void,
         hears: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
         noteSaid: *const fn (peer: *Peer, exchange: *peregrine.Exchange) void,
+        handOver: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
         takeFile: *const fn (peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32,
         takeDescriptor: *const fn (peer: *Peer) error{Malformed}!i32,
     };
@@ -519,6 +520,10 @@ pub const EngineEnd = struct {
         }
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
         const exchange = end.worker.exchanges.get(ticket) orelse return dropDescriptor(&said.command);
+        if (said.command == .hand_over) {
+            trace.said(.engine_ring, said.ticket, &said.command, 0);
+            return if (peer.calls.handOver(peer, exchange)) {} else error.Malformed;
+        }
         if (!peer.calls.hears(peer, exchange)) {
             dropDescriptor(&said.command);
             return error.Malformed;

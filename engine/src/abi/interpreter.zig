@@ -6,6 +6,7 @@ const application_end = @import("application_end.zig");
 const ApplicationEnd = application_end.ApplicationEnd;
 const introduction = @import("introduction.zig");
 const ring = @import("ring.zig");
+const Takers = @import("offer.zig").Takers;
 const shared_file = @import("shared.zig");
 const Shared = shared_file.Shared;
 const Wish = shared_file.Wish;
@@ -53,8 +54,13 @@ pub const Interpreter = struct {
 
     /// Becomes an interpreter of the engine at the other end of `join_socket`. Waits for it, at most
     /// `timeout_ms` (-1: without bound).
-    pub fn join(gpa: std.mem.Allocator, join_socket: i32, timeout_ms: i32) JoinError!*Interpreter {
-        const met = try introduction.meet(join_socket, timeout_ms);
+    pub fn join(
+        gpa: std.mem.Allocator,
+        join_socket: i32,
+        takers: Takers,
+        timeout_ms: i32,
+    ) JoinError!*Interpreter {
+        const met = try introduction.meet(join_socket, takers, timeout_ms);
         errdefer io.file.close(met.socket);
         errdefer io.file.close(met.waker);
         errdefer met.memory.close();
@@ -146,6 +152,12 @@ pub const Interpreter = struct {
     pub fn giveUp(self: *Interpreter, ticket: types.Ticket) void {
         self.shared.words.given_up.store(ticket, .release);
         self.wakeEngine();
+    }
+
+    /// Hands a request over to interpreters of another kind: it is over here.
+    pub fn handOver(self: *Interpreter, ticket: types.Ticket) c_int {
+        if (self.shared.words.hands == 0) return types.Code.out_of_order;
+        return self.end.answer(ticket, &.hand_over, 0);
     }
 
     /// Tells the engine how many exchanges wait for their clients.

@@ -6,6 +6,7 @@ const Interpreter = @import("interpreter.zig").Interpreter;
 const platform = @import("platform");
 const Pool = @import("pool.zig").Pool;
 const sized = @import("sized.zig");
+const Takers = @import("offer.zig").Takers;
 const types = @import("types.zig");
 const Code = types.Code;
 const Handle = @import("handle.zig").Handle;
@@ -21,6 +22,7 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &engine.worker, .{
         .join_socket = join_socket,
         .exchanges = wanted.exchanges,
+        .handed_max = wanted.handed,
     }) catch |err| blk: {
         errors.setErrnoOf(err);
         break :blk null;
@@ -36,17 +38,33 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
 }
 
 pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
-    return join(join_socket, timeout_ms) catch |err| {
+    return join(join_socket, .first, timeout_ms);
+}
+
+pub export fn peregrine_join_for_handed(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
+    return join(join_socket, .handed, timeout_ms);
+}
+
+fn join(join_socket: c_int, takers: Takers, timeout_ms: c_int) ?*Handle {
+    return joined(join_socket, takers, timeout_ms) catch |err| {
         errors.setErrnoOf(err);
         return null;
     };
 }
 
-fn join(join_socket: c_int, timeout_ms: c_int) !*Handle {
+fn joined(join_socket: c_int, takers: Takers, timeout_ms: c_int) !*Handle {
     fork.watch();
-    const interpreter: *Interpreter = try .join(gpa, join_socket, timeout_ms);
+    const interpreter: *Interpreter = try .join(gpa, join_socket, takers, timeout_ms);
     errdefer interpreter.destroy();
     return .create(.{ .joined = interpreter });
+}
+
+pub export fn peregrine_hand_over(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    return switch (handle.place()) {
+        .joined => |interpreter| interpreter.handOver(ticket),
+        .here, .thread => Code.out_of_order,
+        .gone => Code.gone,
+    };
 }
 
 pub export fn peregrine_note_parked(handle: *Handle, count: u32) callconv(.c) void {

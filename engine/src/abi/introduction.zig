@@ -4,10 +4,11 @@
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Shared = @import("shared.zig").Shared;
+const Takers = @import("offer.zig").Takers;
 const io = peregrine.io;
 const sharing = io.sharing;
 
-const Greeting = extern struct { layout: u64 };
+const Greeting = extern struct { layout: u64, takers: u64 = @backingInt(Takers.first) };
 
 /// The message of a descriptor that belongs to a command.
 pub const file_message = "f";
@@ -22,13 +23,14 @@ pub const Met = struct {
 /// Why an interpreter and an engine do not meet.
 pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 
-/// The interpreter's part. Waits for the engine, at most `timeout_ms` (-1: without bound).
-pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
+/// The interpreter's part: it gets requests as `takers` says. Waits for the engine, at most `timeout_ms` (-1:
+/// without bound).
+pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     const ours, const theirs = try sharing.pair();
     errdefer io.file.close(ours);
     {
         defer io.file.close(theirs);
-        const greeting: Greeting = .{ .layout = Shared.layout };
+        const greeting: Greeting = .{ .layout = Shared.layout, .takers = @backingInt(takers) };
         while (true) switch (sharing.send(join_socket, std.mem.asBytes(&greeting), &.{theirs})) {
             .sent => break,
             .blocked => sharing.waitWritable(join_socket, 100),
@@ -58,6 +60,7 @@ pub fn meet(join_socket: i32, timeout_ms: i32) Error!Met {
 /// A process or thread that wants to be an interpreter.
 pub const JoinRequest = struct {
     socket: i32,
+    takers: Takers,
     /// The library there is of another version than the engine's.
     is_other_version: bool,
 };
@@ -73,8 +76,13 @@ pub fn next(join_socket: i32) Next {
         .nothing, .ended => return .nothing,
         .message => |message| {
             if (message.fd_count == 0) return .malformed;
-            const known = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
-            return .{ .asked = .{ .socket = fds[0], .is_other_version = !known } };
+            const is_ours = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
+            const takers = if (is_ours) std.enums.fromInt(Takers, greeting.takers) else null;
+            return .{ .asked = .{
+                .socket = fds[0],
+                .takers = takers orelse .first,
+                .is_other_version = takers == null,
+            } };
         },
     }
 }

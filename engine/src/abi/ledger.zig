@@ -25,6 +25,8 @@ pub const Entry = struct {
     streamed: rules.Streamed,
     /// Content that was handed to the ring pair.
     spoken: u64 = 0,
+    /// Nothing was said about it.
+    fresh: bool = true,
     /// C has heard of the exchange's end, or will with the events that it reads now.
     over: bool = false,
     /// Bytes on their way to the kernel when `round` began, and since.
@@ -217,9 +219,10 @@ pub const Ledger = struct {
             entry.outstanding = before + view.queued + verdict.content;
             entry.round = ledger.round;
         }
+        entry.fresh = false;
         entry.invariants();
         switch (command.*) {
-            .abort => {
+            .abort, .hand_over => {
                 ledger.drop(entry);
                 return verdict;
             },
@@ -318,6 +321,7 @@ pub const Ledger = struct {
                 if (entry.websocket != .handshake) return error.NotWebSocket;
                 if (entry.order != .unstarted) return error.OutOfOrder;
             },
+            .hand_over => if (!entry.fresh) return error.OutOfOrder,
             .read, .flush, .abort, .idle_limit, .keep_head => {},
         }
         return verdict;
@@ -327,7 +331,8 @@ pub const Ledger = struct {
     fn sends(command: *const Command) bool {
         return switch (command.*) {
             .start, .body, .file, .end, .message, .inform, .accept, .close => true,
-            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay => false,
+            .read, .flush, .abort, .keepalive, .flow, .idle_limit, .keep_head => false,
+            .repeat, .relay, .hand_over => false,
         };
     }
 

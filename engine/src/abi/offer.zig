@@ -17,7 +17,10 @@ pub const Offer = struct {
     ticket: peregrine.Ticket = undefined,
     /// The request's place in the order of arrival.
     arrival: u64 = 0,
+    /// When the request began to wait.
     arrived_at: u64 = 0,
+    /// The interpreters that the request waits for.
+    takers: Takers = .first,
     /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
     work: ?*Work = null,
 
@@ -39,6 +42,29 @@ pub const Offer = struct {
             sum += encoded_event.size(event, Batch.factsOf(event));
         }
         return sum;
+    }
+};
+
+/// A kind of interpreters: requests wait in a queue for those of one kind.
+pub const Takers = enum {
+    /// Interpreters that get every request first, as it comes.
+    first,
+    /// Interpreters that get what others hand over, one request at a time: their applications may block.
+    handed,
+};
+
+/// Requests that interpreters have handed over and that wait for others.
+pub const Handed = struct {
+    queue: Offers = .{},
+    count: u64 = 0,
+
+    /// A request waits anew, behind those that were handed over before.
+    pub fn wait(handed: *Handed, offer: *Offer, now: u64) void {
+        handed.count += 1;
+        offer.takers = .handed;
+        offer.arrival = handed.count;
+        offer.arrived_at = now;
+        handed.queue.append(offer);
     }
 };
 

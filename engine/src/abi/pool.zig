@@ -20,7 +20,9 @@ const Host = host_file.Host;
 const Interpreters = host_file.Interpreters;
 const introduction = @import("introduction.zig");
 const Offer = @import("offer.zig").Offer;
+const Handed = @import("offer.zig").Handed;
 const Offers = @import("offer.zig").Offers;
+const Takers = @import("offer.zig").Takers;
 const ring = @import("ring.zig");
 const Seat = @import("seat.zig").Seat;
 const Wish = @import("shared.zig").Wish;
@@ -37,6 +39,8 @@ pub const Manner = struct {
     join_socket: i32,
     /// Exchanges that may wait for one interpreter at the same time; 0: no limit. See `Seat.busyWith`.
     exchanges: u32,
+    /// Requests that may wait after interpreters have handed them over; 0: interpreters may hand over none.
+    handed_max: u32,
 };
 
 /// A pool never moves.
@@ -49,9 +53,11 @@ pub const Pool = struct {
     seats: [seats_max]?*Seat = @splat(null),
     /// The highest number of a seat that an interpreter ever had.
     top: u32 = 0,
-    count: u32 = 0,
+    /// Interpreters of each kind.
+    counts: std.enums.EnumArray(Takers, u32) = .initFill(0),
     /// Requests that wait.
     queue: Offers = .{},
+    handed: Handed = .{},
     arrivals: u64 = 0,
     /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
@@ -157,7 +163,8 @@ pub const Pool = struct {
     fn countStates(pool: *const Pool) [3]u32 {
         var counts: [3]u32 = @splat(0);
         for (pool.places()) |place| if (place) |seat| {
-            if (seat.state == .leaving or seat.state == .left) continue;
+            // What is handed over blocks on purpose, and may find all that it waits for at work.
+            if (seat.takers == .handed or seat.state == .leaving or seat.state == .left) continue;
             assert(seat.number <= pool.top);
             const at: usize = if (seat.isStuck()) 2 else if (seat.busyWith() > 0) 1 else 0;
             counts[at] += 1;
@@ -185,11 +192,38 @@ pub const Pool = struct {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
             if (seat.work.offered.first()) |offer| {
-                ms = shorter(ms, if (pool.count > 1) Seat.still_ms else pool.patienceFor(offer));
+                ms = shorter(ms, if (pool.hasOthers(seat)) Seat.still_ms else pool.patienceFor(offer));
             }
-            if (pool.queue.count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
+            if (pool.queueFor(seat.takers).count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
         };
-        return if (pool.queue.first()) |offer| shorter(ms, pool.patienceFor(offer)) else ms;
+        for (std.enums.values(Takers)) |takers| {
+            if (pool.queueFor(takers).first()) |offer| ms = shorter(ms, pool.patienceFor(offer));
+        }
+        return ms;
+    }
+
+    /// Interpreters that have joined and not gone.
+    pub fn count(pool: *const Pool) u32 {
+        var sum: u32 = 0;
+        for (pool.counts.values) |of_kind| sum += of_kind;
+        return sum;
+    }
+
+    /// Requests that wait.
+    pub fn waiting(pool: *const Pool) u32 {
+        return pool.queue.count + pool.handed.queue.count;
+    }
+
+    /// Whether requests of an interpreter could go to another one.
+    fn hasOthers(pool: *const Pool, seat: *const Seat) bool {
+        return pool.counts.get(seat.takers) > 1;
+    }
+
+    fn queueFor(pool: *Pool, takers: Takers) *Offers {
+        return switch (takers) {
+            .first => &pool.queue,
+            .handed => &pool.handed.queue,
+        };
     }
 
     /// Whether an interpreter has time already. If not, the engine is woken when it reads on, when its
@@ -199,7 +233,15 @@ pub const Pool = struct {
         if (seat.state != .open or !seat.is_full and !seat.isInLoop()) return false;
         _ = seat.shared.words.is_short.swap(1, .acq_rel);
         if (seat.isInLoop()) return false;
-        return !seat.is_full or seat.busyWith() < pool.manner.exchanges;
+        return !seat.is_full or seat.busyWith() < pool.most(seat);
+    }
+
+    /// Exchanges that may wait for an interpreter at the same time; 0: no limit.
+    fn most(pool: *const Pool, seat: *const Seat) u32 {
+        return switch (seat.takers) {
+            .first => pool.manner.exchanges,
+            .handed => 1,
+        };
     }
 
     /// How long a request may still wait for an interpreter.
@@ -243,13 +285,14 @@ pub const Pool = struct {
 
     fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
-        assert(pool.count <= seats_max);
         const place = for (&pool.seats, 1..) |*place, number| {
             if (place.* == null) break .{ place, number };
         } else return error.TooManyInterpreters;
-        place[0].* = try .create(pool.gpa, pool.worker, @intCast(place[1]), asked.socket);
+        const hands = if (pool.manner.handed_max > 0 and asked.takers == .first) &pool.handed else null;
+        const number: u8 = @intCast(place[1]);
+        place[0].* = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
-        pool.count += 1;
+        pool.counts.getPtr(asked.takers).* += 1;
         pool.publishStates();
     }
 
@@ -341,9 +384,9 @@ pub const Pool = struct {
             pool.release(exchange);
             if (!exchange.isEnded()) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
         }
-        assert(pool.seats[seat.number - 1] == seat and pool.count > 0);
+        assert(pool.seats[seat.number - 1] == seat and pool.counts.get(seat.takers) > 0);
         pool.seats[seat.number - 1] = null;
-        pool.count -= 1;
+        pool.counts.getPtr(seat.takers).* -= 1;
         pool.publishStates();
         const orderly = seat.state == .left;
         pool.collectFreed(seat);
@@ -359,10 +402,10 @@ pub const Pool = struct {
     fn release(pool: *Pool, exchange: *Exchange) void {
         const offer = switch (Claim.release(exchange)) {
             .waiting => |offer| offer: {
-                pool.queue.remove(offer);
+                pool.queueFor(offer.takers).remove(offer);
                 break :offer offer;
             },
-            .offered => |offer| offer,
+            .offered, .kept => |offer| offer,
             .taken, .answered, .answered_by_engine => return,
         };
         assert(offer.ticket == exchange.ticket);
@@ -390,7 +433,7 @@ pub const Pool = struct {
         }
         const first = seat.work.offered.first() orelse return;
         const is_late = pool.patienceFor(first) == 0;
-        if (!is_late and (pool.count == 1 or !seat.isStill())) return;
+        if (!is_late and (!pool.hasOthers(seat) or !seat.isStill())) return;
         pool.recall(seat);
         seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
@@ -404,7 +447,7 @@ pub const Pool = struct {
                 continue;
             }
             Claim.recall(offer);
-            pool.queue.insert(offer);
+            pool.queueFor(offer.takers).insert(offer);
         }
     }
 
@@ -442,10 +485,10 @@ pub const Pool = struct {
         pool.dispatched = pool.arrivals;
         var full: u64 = 0;
         var given: u64 = 0;
-        while (pool.queue.first()) |offer| {
+        for (std.enums.values(Takers)) |takers| while (pool.queueFor(takers).first()) |offer| {
             const seat = pool.bestFor(offer, full) orelse break;
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
-        }
+        };
         for (pool.places()) |place| if (place) |seat| if (given & bit(seat) != 0) seat.end.publish();
     }
 
@@ -458,7 +501,7 @@ pub const Pool = struct {
         const stays = pool.exchangeOf(offer).websocket != null;
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
-            if (seat.state != .open or full & bit(seat) != 0) continue;
+            if (seat.takers != offer.takers or seat.state != .open or full & bit(seat) != 0) continue;
             if (!pool.hasTime(seat, if (stays) ahead_max else seat.ahead)) continue;
             if (best) |other| if (!(if (stays) seat.hasFewer(other) else seat.precedes(other))) continue;
             best = seat;
@@ -468,7 +511,8 @@ pub const Pool = struct {
 
     /// Whether an interpreter may be offered one more request, where `ahead` offers are allowed.
     fn hasTime(pool: *const Pool, seat: *Seat, ahead: u32) bool {
-        seat.is_full = pool.manner.exchanges != 0 and seat.busyWith() >= pool.manner.exchanges;
+        const most_exchanges = pool.most(seat);
+        seat.is_full = most_exchanges != 0 and seat.busyWith() >= most_exchanges;
         // No request is to wait behind the event that holds the interpreter up.
         return !seat.is_full and seat.work.offered.count < ahead and !seat.isHeldUp();
     }
@@ -497,7 +541,7 @@ pub const Pool = struct {
             }
         }
         if (seat.work.offered.count == 0) seat.moved_at = worker.now;
-        pool.queue.remove(offer);
+        pool.queueFor(offer.takers).remove(offer);
         Claim.offerTo(offer, &seat.work);
         seat.last_offer = offer.arrival;
         if (exchange.half_closed) seat.host.halfClosed(worker, exchange);
@@ -508,10 +552,12 @@ pub const Pool = struct {
     fn refuseLate(pool: *Pool) void {
         const config = &pool.worker.config;
         while (pool.queue.count > config.queue_max) pool.refuse(pool.queue.last().?, .queue_max);
-        while (pool.queue.first()) |offer| {
-            if (pool.patienceFor(offer) > 0) return;
+        const handed = &pool.handed.queue;
+        while (handed.count > pool.manner.handed_max) pool.refuse(handed.last().?, .queue_max);
+        for (std.enums.values(Takers)) |takers| while (pool.queueFor(takers).first()) |offer| {
+            if (pool.patienceFor(offer) > 0) break;
             pool.refuse(offer, .queue_ms);
-        }
+        };
     }
 
     fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
@@ -568,7 +614,7 @@ pub const Pool = struct {
         return switch (Claim.of(exchange)) {
             .answered_by_engine => .nobody,
             .waiting => |offer| .{ .waiting = &offer.batch },
-            .offered => |offer| .{ .host = &Seat.ofWork(offer.work.?).host },
+            .offered, .kept => |offer| .{ .host = &Seat.ofWork(offer.work.?).host },
             .taken, .answered => |work| .{ .host = &Seat.ofWork(work).host },
         };
     }
@@ -593,6 +639,7 @@ pub const Pool = struct {
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;
         offer.arrived_at = worker.now;
+        offer.takers = .first;
         Claim.wait(exchange, offer);
         assert(if (pool.queue.last()) |last| last.arrival < offer.arrival else true);
         pool.queue.append(offer);
@@ -601,12 +648,12 @@ pub const Pool = struct {
     /// Asserts what always holds between two rounds. Looks at every exchange: for tests.
     pub fn invariants(pool: *Pool) void {
         var loads: [seats_max]u32 = @splat(0);
-        var waiting: u32 = 0;
+        var found: u32 = 0;
         var it = pool.worker.exchanges.iterator();
         while (it.next()) |exchange| {
             const claim: Claim = .of(exchange);
             if (Seat.of(exchange)) |seat| loads[seat.number - 1] += @intFromBool(claim.isLoad());
-            waiting += @intFromBool(claim == .waiting);
+            found += @intFromBool(claim == .waiting);
         }
         for (pool.seats, loads) |place, load| if (place) |seat| {
             assert(seat.work.load == load);
@@ -616,6 +663,7 @@ pub const Pool = struct {
             seat.end.events.invariants();
         };
         pool.queue.invariants();
-        assert(pool.queue.count == waiting and pool.spare.count <= spare_max);
+        pool.handed.queue.invariants();
+        assert(pool.waiting() == found and pool.spare.count <= spare_max);
     }
 };

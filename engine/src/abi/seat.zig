@@ -12,6 +12,8 @@ const introduction = @import("introduction.zig");
 const offer_file = @import("offer.zig");
 const Offer = offer_file.Offer;
 const Offers = offer_file.Offers;
+const Handed = offer_file.Handed;
+const Takers = offer_file.Takers;
 const Work = offer_file.Work;
 const Shared = @import("shared.zig").Shared;
 const Exchange = peregrine.Exchange;
@@ -29,6 +31,9 @@ pub const Seat = struct {
     /// The socket by which the interpreter and the engine wake each other.
     waker: i32,
     shared: Shared,
+    takers: Takers,
+    /// Where requests wait that the interpreter hands over; null: it may hand over none.
+    hands: ?*Handed,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
     /// The interpreter has closed its end of the waker.
@@ -64,7 +69,14 @@ pub const Seat = struct {
     };
 
     /// Gives an interpreter that has asked to join its ring pair. `socket` stays the caller's after an error.
-    pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, number: u8, socket: i32) !*Seat {
+    pub fn create(
+        gpa: std.mem.Allocator,
+        worker: *EngineWorker,
+        number: u8,
+        socket: i32,
+        takers: Takers,
+        hands: ?*Handed,
+    ) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
         errdefer memory.close();
@@ -80,6 +92,8 @@ pub const Seat = struct {
             .socket = socket,
             .waker = waker,
             .shared = .of(memory),
+            .takers = takers,
+            .hands = hands,
             .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
@@ -89,6 +103,7 @@ pub const Seat = struct {
         errdefer seat.host.abandon();
         const shared = &seat.shared;
         shared.putLimits(&worker.config, worker.counting.wants_taken);
+        shared.words.hands = @intFromBool(hands != null);
         seat.end = try .init(
             gpa,
             worker,
@@ -149,9 +164,10 @@ pub const Seat = struct {
     // ---- How busy the interpreter is
 
     /// Exchanges that wait for the interpreter, offers included. The other ones wait for their clients, by
-    /// what the interpreter says.
+    /// what the interpreter says; one that gets requests that were handed over waits with them.
     pub fn busyWith(seat: *const Seat) u32 {
         assert(seat.work.load >= seat.work.offered.count);
+        if (seat.takers == .handed) return seat.work.load;
         return seat.work.load - seat.parked();
     }
 
@@ -236,6 +252,7 @@ pub const Seat = struct {
         .raise = raisePeer,
         .hears = hears,
         .noteSaid = noteSaid,
+        .handOver = handOver,
         .takeFile = takeFile,
         .takeDescriptor = takeDescriptor,
     };
@@ -264,18 +281,44 @@ pub const Seat = struct {
         const claim = Claim.of(exchange);
         if (claim.workOf() != &seat.work) return false;
         seat.moved();
-        switch (claim) {
-            .offered => |offer| seat.noteTaken(exchange, offer),
-            .waiting, .taken, .answered, .answered_by_engine => {},
+        if (claim == .offered) seat.noteTaken(exchange, claim.offered);
+        switch (Claim.of(exchange)) {
+            .kept => |offer| {
+                Claim.settle(exchange, offer);
+                seat.freed.append(offer);
+            },
+            .waiting, .offered, .taken, .answered, .answered_by_engine => {},
         }
+        return true;
+    }
+
+    /// The interpreter hands a request over. False: the request is not its own, or it has said something
+    /// about it before.
+    fn handOver(peer: *Peer, exchange: *Exchange) bool {
+        const seat = ofPeer(peer);
+        const claim = Claim.of(exchange);
+        if (claim.workOf() != &seat.work) return false;
+        seat.moved();
+        if (claim == .offered) seat.noteTaken(exchange, claim.offered);
+        const offer = switch (Claim.of(exchange)) {
+            .kept => |offer| offer,
+            .waiting, .offered, .taken, .answered, .answered_by_engine => return false,
+        };
+        Claim.handOver(exchange, offer);
+        seat.shared.slots.end(@backingInt(exchange.ticket));
+        seat.hands.?.wait(offer, seat.worker.now);
         return true;
     }
 
     /// The interpreter has taken the request of an offer. After its last offer it may be offered more ahead.
     pub fn noteTaken(seat: *Seat, exchange: *Exchange, offer: *Offer) void {
         assert(offer.work == &seat.work);
-        Claim.take(exchange, offer);
-        seat.freed.append(offer);
+        if (seat.hands != null) {
+            Claim.keep(exchange, offer);
+        } else {
+            Claim.take(exchange, offer);
+            seat.freed.append(offer);
+        }
         if (seat.work.offered.count == 0) seat.ahead = @min(seat.ahead * 2, ahead_max);
         seat.invariants();
     }
@@ -291,7 +334,7 @@ pub const Seat = struct {
                 assert(work == &ofPeer(peer).work);
                 Claim.answer(exchange, work);
             },
-            .waiting, .offered, .answered, .answered_by_engine => {},
+            .waiting, .offered, .kept, .answered, .answered_by_engine => {},
         }
     }
 

@@ -32,6 +32,8 @@ pub const Words = extern struct {
     counts: platform.Atomic(u32),
     /// The engine's process.
     engine: u32,
+    /// Set by the engine: the application may hand requests over.
+    hands: u32,
     /// The engine's limits when the ring pair was made, in the order of `Config`.
     limits: [limits_count]i64,
 

@@ -484,4 +484,5 @@ pub const Interpreters = extern struct {
     size: u32,
     join_socket: i32 = -1,
     exchanges: u32 = 0,
+    handed: u32 = 0,
 };

@@ -44,6 +44,9 @@ pub const Command = union(enum) {
     repeat: Repeat,
     /// Lets the application have the connection of a WebSocket handshake, to speak on it as it likes.
     relay: Relay,
+    /// Leaves the exchange to another interpreter, before any other command. The worker knows no
+    /// interpreters: the engine's end of the ring pair does it.
+    hand_over,
 
     pub const Body = struct {
         bytes: []const u8 = "",

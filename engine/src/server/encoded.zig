@@ -172,7 +172,7 @@ fn headOf(command: *const Command) Head {
             .offer => |fd| .{ .kind = kind, .flags = flag.some, .a = @bitCast(fd) },
             .only => .{ .kind = kind },
         },
-        .read, .flush, .abort => .{ .kind = kind },
+        .read, .flush, .abort, .hand_over => .{ .kind = kind },
     };
 }
 
@@ -228,6 +228,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .read => .read,
         .flush => .flush,
         .abort => .abort,
+        .hand_over => .hand_over,
     };
 }
 
@@ -237,7 +238,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .end => |end| end.trailers,
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
-        .body, .file, .read, .flush, .abort => &.{},
+        .body, .file, .read, .flush, .abort, .hand_over => &.{},
         .message, .close, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay => &.{},
     };
 }
@@ -250,7 +251,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
         .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
-        .keep_head, .relay => "",
+        .keep_head, .relay, .hand_over => "",
     };
 }
 
@@ -341,6 +342,7 @@ const samples = [_]Command{
     .{ .relay = .{ .offer = 8 } },
     .{ .relay = .{ .offer = -1 } },
     .{ .relay = .only },
+    .hand_over,
 };
 
 test "every command comes back as it was" {

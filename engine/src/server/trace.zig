@@ -63,6 +63,7 @@ pub const Kind = enum(u8) {
     keep_head,
     repeat,
     relay,
+    hand_over,
     call,
     receive,
     send,
@@ -309,6 +310,7 @@ inline fn measure(spoken: Command) Measure {
         .idle_limit,
         .keep_head,
         .relay,
+        .hand_over,
         => .{},
     };
 }

@@ -242,7 +242,7 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self->{reports});
     $self->{application}->add_routes($worker);
-    $worker->use_interpreters(fileno $self->{engine_socket}, $self->options->{max_concurrency}) >= 0
+    $worker->use_interpreters(fileno $self->{engine_socket}, $self->options->{max_concurrency}, 0) >= 0
         or die "the engine cannot serve interpreters: $!\n";
     return;
 }
