@@ -94,6 +94,13 @@ more.
 From now on neither this process nor what it starts can get more rights than it has. False, with C<$!>, where
 the system has no such thing.
 
+=head2 hide_memory
+
+    Peregrine::hide_memory();
+
+Other processes of this user cannot read this one's memory and descriptors any more, as after a change of
+user. False, with C<$!>, where the system has no such thing.
+
 =head2 adopt_orphans
 
     Peregrine::adopt_orphans() or die "cannot adopt processes: $!\n";

@@ -183,8 +183,8 @@ SKIP: {
         my $server = TestServer->command(options($authority, "$dir/user"),
             '--acme', 'example.org', '--user', 'nobody', $pagi);
         is wait_for(sub { [ asked($authority) ]->[1] }), 'app https', 'gets certificates';
-        is + (getpwuid +(stat "$dir/user/certificates/example.org.pem")[4])[0], 'nobody',
-            '... which are its own';
+        is + (getpwuid +(stat "$dir/user/certificates/example.org.pem")[4])[0], 'root',
+            '... which it cannot read';
         is $server->stop, 0, 'the server ends well';
     };
 }

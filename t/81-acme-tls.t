@@ -74,7 +74,7 @@ for my $name (sort keys %PLACEMENTS) {
             );
         });
         is $socket->alpn_selected, 'h2', '... and is served, over HTTP/2';
-        is_deeply [ glob "$folder/certificates/*.alpn" ], [], 'no answer is left behind';
+        is_deeply [ glob "$folder/validations/*" ], [], 'no answer is left behind';
 
         ok !connected(['acme-tls/1']), 'without an order nobody who asks gets a handshake';
         like $IO::Socket::SSL::SSL_ERROR, qr/no application protocol/, '... but the alert for that';

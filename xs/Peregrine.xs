@@ -192,6 +192,18 @@ CODE:
 OUTPUT:
     RETVAL
 
+bool
+hide_memory()
+CODE:
+#ifdef PR_SET_DUMPABLE
+    RETVAL = prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
+#else
+    errno = ENOSYS;
+    RETVAL = false;
+#endif
+OUTPUT:
+    RETVAL
+
 void
 hide_from_forks(fd, hidden)
     int fd
@@ -1212,6 +1224,12 @@ reload(self, config = NULL)
     SV *config
 CODE:
     px_tls_reload(aTHX_ tls_of(aTHX_ self), config ? hash_argument(aTHX_ config, "TLS configuration") : NULL);
+
+void
+give(self, ...)
+    SV *self
+CODE:
+    px_tls_give(aTHX_ tls_of(aTHX_ self), &ST(1), items - 1);
 
 SV *
 concern(self, number, now)

@@ -483,8 +483,9 @@ enum {
 
 typedef struct peregrine_tls_config {
     uint32_t size;
-    uint32_t certificate_count;                /* at least 1, or a cert_dir: the first is the default, the
-                                                * others are chosen by SNI from their names */
+    uint32_t certificate_count;                /* at least 1, a cert_dir or a validation_dir: the first is
+                                                * the default, the others are chosen by SNI from their
+                                                * names */
     const peregrine_certificate *certificates;
     const char *ca_file;                       /* authorities that client certificates are verified
                                                 * against, or NULL */
@@ -504,11 +505,11 @@ typedef struct peregrine_tls_config {
     const char *groups;                        /* of the key exchange, in OpenSSL's notation, in order of
                                                 * preference; NULL: X25519MLKEM768 where the library knows
                                                 * it, X25519, P-256, P-384 */
-    uint32_t certificates_later;               /* 1: the certificates of cert_dir are ordered from an
-                                                * authority. It may be empty, or not be there yet: handshakes
-                                                * are refused until a certificate has come. An authority that
-                                                * asks for a name by TLS (RFC 8737) gets the certificate in
-                                                * NAME.alpn, with its key behind it */
+    const char *validation_dir;                /* certificates are ordered from an authority, and come by
+                                                * peregrine_tls_give(): handshakes are refused until one has
+                                                * come. An authority that asks for a name by TLS (RFC 8737)
+                                                * gets the certificate in NAME.alpn of this directory, with
+                                                * its key behind it. Or NULL */
 } peregrine_tls_config;
 
 /* Whether this library was built with OpenSSL. Without it peregrine_tls_new() fails and says so. */
@@ -526,6 +527,12 @@ peregrine_tls *peregrine_tls_new(const peregrine_tls_config *config, char *error
  * connection comes, at most a second later, and a PEREGRINE_NOTICE tells. */
 int peregrine_tls_reload(peregrine_tls *tls, const peregrine_tls_config *config, char *error,
                          size_t capacity);
+/* Takes certificates over for the connections that come from now on, each in place of one that came under the
+ * same name: a descriptor is that of a PEM file with the certificate, its intermediates and its key, which is
+ * read here and stays the caller's. Clients that ask for a name, in lower case, get its certificate, too.
+ * Certificates stay over peregrine_tls_reload(). On PEREGRINE_E_TLS nothing has changed. */
+int peregrine_tls_give(peregrine_tls *tls, const char *const *names, const int *fds, uint32_t count,
+                       char *error, size_t capacity);
 /* Problems of the certificates in use, by numbers from 0 on. 1: at that time, in seconds since 1970, a
  * certificate has expired, is not good yet or expires soon, or a file could not be used, and `message` (of
  * `capacity` bytes) says so, NUL-terminated; 0: there is no problem with this number; PEREGRINE_E_RANGE:

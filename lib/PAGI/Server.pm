@@ -488,9 +488,9 @@ The authority: the URL of its directory. B<--acme-directory>
 The folder for the account's key, the certificates with their keys, and the times of the next
 attempts. It has to outlive the server: a new folder, as in a container without a volume, means a
 new account and new certificates, of which authorities give a few a week only. Servers that share
-the folder order each certificate once. The default is the folder that systemd names in
-C<STATE_DIRECTORY>, F</var/lib/peregrine/acme> for root, else F<~/.local/state/peregrine/acme>.
-B<--acme-folder>
+the folder order each certificate once. With C<user> it stays root's, or that of a third user to
+whom you have given it. The default is the folder that systemd names in C<STATE_DIRECTORY>,
+F</var/lib/peregrine/acme> for root, else F<~/.local/state/peregrine/acme>. B<--acme-folder>
 
 =item acme_contact => none
 
@@ -1569,9 +1569,14 @@ certificate is ordered once, and the challenge is answered by whichever server i
 
 =item *
 
-A process of its own orders, with the server's user. The application's processes have the same user, and so
-they could read the keys; with certificates that come from elsewhere (F<examples/certbot>) that can be
-avoided.
+A process of its own orders. Started as root with C<user>, the server starts it before it gives up its
+rights: it stays with those, or takes those of the user that has C<acme_folder> if that is not root, and
+sends new certificates to the engine as descriptors. So the server's user needs no right in the folder, and
+with C<< engine => 'process' >> no application can read a key: not in the folder, not in another process. This
+stays so after HUP and USR2; only in the moment in which the new program of USR2 begins can a process of the
+server's user look into it, and there is no key in it by then. Inline, on a thread and in prefork, engine and
+application are one process, and the application can read that process's memory. Where the server starts
+without root, all have one user, and the application can read the folder.
 
 =item *
 

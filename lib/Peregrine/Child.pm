@@ -42,13 +42,14 @@ my %HEAR = (
     reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
     accept => sub { my ($self) = @_; return $self->{server}->accept_connections },
-    clones => sub { my ($self, $count) = @_; return $self->{server}->change_clones($count) },
+    clones       => sub { my ($self, $count)   = @_; return $self->{server}->change_clones($count) },
+    certificates => sub { my ($self, @message) = @_; return $self->{server}->take_certificates(@message) },
 );
 
 sub _hear {
-    my ($self, $word, $text) = @_;
+    my ($self, $word, @message) = @_;
     my $do = $HEAR{$word} or return;
-    $self->$do($text);
+    $self->$do(@message);
     return;
 }
 
@@ -138,7 +139,7 @@ stops the child, after which the master starts another one; USR1 opens its logs 
 server are the master's.
 
 The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<stop_within>,
-C<reopen_logs> and C<connection_count>.
+C<reopen_logs>, C<connection_count>, and C<take_certificates> where certificates come by descriptors.
 
 =head1 METHODS
 

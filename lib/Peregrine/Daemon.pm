@@ -35,7 +35,12 @@ sub identity {
 sub become {
     my ($class, $to)  = @_;
     my ($uid,   $gid) = @{$to}{qw(uid gid)};
-    return if $> != 0;
+    # A program that takes over begins as that user. Its memory is closed to its processes as it is after a
+    # change of user, by which the system does that.
+    if ($> != 0) {
+        Peregrine::hide_memory();
+        return;
+    }
     $! = 0;
     $) = "$gid $gid";    # the effective group, and this one as the only supplementary one
     POSIX::setgid($gid) or die "Cannot become group $gid: $!\n";

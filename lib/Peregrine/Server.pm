@@ -16,6 +16,7 @@ use PAGI::Server::TLS;
 use Peregrine;
 use Peregrine::Listeners;
 use Peregrine::Nearest;
+use Peregrine::Handover;
 use Peregrine::Process;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Configuration;
@@ -233,6 +234,7 @@ sub _croak_if_foreign {
 sub open_listeners {
     my ($self, %owner) = @_;
     $self->_part->open(%owner);
+    $self->_begin_certificates(%owner);
     return $self;
 }
 
@@ -244,10 +246,10 @@ sub listen {
     my $part = $self->_part;
     $self->{tracing} = Peregrine::Server::Tracing->begin($self->{log});
     $part->use_loop($loop, $self->_process);
-    if (!eval { $part->bind; 1 }) {
+    if (!eval { $part->bind; $self->_begin_certificates; 1 }) {
         my $error = $@;
         $part->close;
-        delete $self->{part};
+        $self->ended;
         return Future->fail($error);
     }
     $self->_process->attach_signals if !$self->{ignores_signals};
@@ -263,7 +265,7 @@ sub serves {
     $self->_process->serving('serving on ' . join ', ', @places) if !$self->{ignores_signals};
     $self->{tracing}->serves                                     if $self->{tracing};
     $takeover->serves                                            if $takeover;
-    $self->_order_certificates;
+    $self->{certificates}->serve($self->loop)                    if $self->{certificates};
     my ($options, $application) = ($self->options, $self->{application});
     PAGI::Server::TLS->$_($self->{log}, $self->{part}->tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(
@@ -336,6 +338,18 @@ sub for_handover {
     return { $self->{tracing} ? (trace => $self->{tracing}->handle) : () };
 }
 
+# Handles by name that a new program alone gets.
+sub kept_for_handover {
+    my ($self) = @_;
+    return $self->{certificates} ? $self->{certificates}->for_handover : ();
+}
+
+sub end_handover {
+    my ($self) = @_;
+    $self->{certificates}->end_handover if $self->{certificates};
+    return;
+}
+
 # A new program serves.
 sub leave {
     my ($self) = @_;
@@ -357,29 +371,50 @@ sub _certificate_table {
     return Peregrine::Server::CertificateTable->new(Peregrine::Server::Certificates::parse($orders));
 }
 
-# Challenges are answered from now on.
-sub _order_certificates {
-    my ($self) = @_;
+# While there are the rights to read their keys.
+sub _begin_certificates {
+    my ($self, %owner) = @_;
     my $options = $self->options;
-    return if !$options->{acme} || $self->{ordering};
+    return _leave_certificates() if !$options->{acme};
+    return                       if $self->{certificates};
     weaken(my $weak = $self);
     require Peregrine::Server::Certificates;
-    $self->{ordering} = Peregrine::Server::Certificates->new(
-        loop           => $self->loop,
-        log            => $self->{log},
-        options        => $options,
-        table          => $self->{certificate_table},
-        challenge      => $self->{configuration}->challenge,
-        on_certificate => sub { $weak && $weak->{part} && $weak->{part}->load_again },
-    )->start;
+    $self->{certificates} = Peregrine::Server::Certificates->new(
+        log       => $self->{log},
+        options   => $options,
+        table     => $self->{certificate_table},
+        challenge => $self->{configuration}->challenge,
+        take      => sub { $weak && $weak->_take_certificates(@_) },
+    );
+    $self->{certificates}->begin(%owner);
+    return;
+}
+
+# The program before has ordered certificates: its process ends with its last link.
+sub _leave_certificates {
+    my $before     = Peregrine::Handover->from_environment or return;
+    my $descriptor = $before->take('certificates') // return;
+    POSIX::close($descriptor);
+    return;
+}
+
+# Before the start the engine's process, which has copies, is not there yet.
+sub _take_certificates {
+    my ($self, $names, @descriptors) = @_;
+    my ($log,  $tls,   $part)        = ($self->{log}, $self->{configuration}->tls, $self->{part});
+    $part->tell_certificates($names, @descriptors) if $part;
+    my $done = $tls->take($log, $names, @descriptors);
+    return if !$done || !$self->is_running;
+    $log->info('the certificate files are loaded again: ' . $names =~ s/,/, /gr);
+    PAGI::Server::TLS->tell_outdated($log, $tls);
     return;
 }
 
 sub ended {
     my ($self) = @_;
     delete @{$self}{qw(part starting)};
-    my $ordering = delete $self->{ordering};
-    $ordering->stop if $ordering;
+    my $certificates = delete $self->{certificates};
+    $certificates->stop if $certificates;
     return;
 }
 

@@ -126,10 +126,10 @@ sub _serve {
     my $link = $self->{link};
     while (1) {
         for my $line ($link->read_lines) {
-            my ($word, $text, @descriptors) = @$line;
+            my ($word, @message) = @$line;
             return 0 if $word eq 'leave';
-            if ($word eq 'fork') { $self->_fork($text, @descriptors) }
-            else                 { $self->{on_word}->($word, $text) if $self->{on_word} }
+            if   ($word eq 'fork') { $self->_fork(@message) }
+            else                   { $self->{on_word}->($word, @message) if $self->{on_word} }
         }
         return 0 if $link->has_ended;
         my $bits = '';

@@ -523,6 +523,7 @@ static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32
 /* tls.c */
 peregrine_tls *px_tls_new(pTHX_ HV *hash);
 void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash);
+void px_tls_give(pTHX_ peregrine_tls *tls, SV **given, SSize_t count);
 SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s);
 
 /* call.c */

@@ -52,13 +52,13 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
     config->certificates = certificates;
     config->certificate_count = (uint32_t)count;
     config->cert_dir = text(aTHX_ hash, "cert_dir");
+    config->validation_dir = text(aTHX_ hash, "validation_dir");
     config->ca_file = text(aTHX_ hash, "ca_file");
     config->cipher_list = text(aTHX_ hash, "cipher_list");
     config->cipher_suites = text(aTHX_ hash, "cipher_suites");
     config->groups = text(aTHX_ hash, "groups");
     config->verify_client = number(aTHX_ hash, "verify_client");
     config->min_version = number(aTHX_ hash, "min_version");
-    config->certificates_later = number(aTHX_ hash, "certificates_later");
     config->session_timeout_s = number(aTHX_ hash, "session_timeout");
     SV *keys = entry(aTHX_ hash, "ticket_keys");
     if (keys) {
@@ -88,6 +88,24 @@ void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
     char error[PX_TLS_ERROR_BYTES] = "";
     if (hash) read_config(aTHX_ hash, &config);
     if (peregrine_tls_reload(tls, hash ? &config : NULL, error, sizeof(error)) < 0) croak("%s\n", error);
+}
+
+/* Takes over certificates: `given` are their names, each with the descriptor of its file behind it. Croaks
+ * when one of them cannot be used; nothing has changed then. */
+void px_tls_give(pTHX_ peregrine_tls *tls, SV **given, SSize_t count) {
+    char error[PX_TLS_ERROR_BYTES] = "";
+    if (count % 2) croak("TLS: a certificate has no descriptor");
+    if (count / 2 > PX_CERTIFICATES_MAX) croak("TLS: at most %d certificates", PX_CERTIFICATES_MAX);
+    count /= 2;
+    SV *names_space = sv_2mortal(newSV(((STRLEN)count + 1) * sizeof(char *)));
+    SV *fds_space = sv_2mortal(newSV(((STRLEN)count + 1) * sizeof(int)));
+    const char **names = (const char **)(void *)SvPVX(names_space);
+    int *fds = (int *)(void *)SvPVX(fds_space);
+    for (SSize_t i = 0; i < count; i++) {
+        names[i] = SvPV_nolen(given[2 * i]);
+        fds[i] = (int)SvIV(given[2 * i + 1]);
+    }
+    if (peregrine_tls_give(tls, names, fds, (uint32_t)count, error, sizeof(error)) < 0) croak("%s\n", error);
 }
 
 /* A sentence, which is empty if all is well; undef if there is no such certificate. */

@@ -76,6 +76,64 @@ fn reload(
     return context.reload(try configOf(arena.allocator(), given, diagnostic), diagnostic);
 }
 
+pub export fn peregrine_tls_give(
+    certificates: *Certificates,
+    names: [*]const [*:0]const u8,
+    descriptors: [*]const c_int,
+    count: u32,
+    message: ?[*]u8,
+    capacity: usize,
+) callconv(.c) c_int {
+    var diagnostic: tls.Diagnostic = .{};
+    give(certificates.context, names[0..count], descriptors[0..count], &diagnostic) catch |err| {
+        explain(err, &diagnostic, message, capacity);
+        return Code.tls;
+    };
+    return Code.ok;
+}
+
+/// The most bytes of a certificate with its intermediates and its key: an authority's answer has no more.
+const given_bytes_max = 1 << 20;
+
+fn give(
+    context: *tls.Context,
+    names: []const [*:0]const u8,
+    descriptors: []const c_int,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!void {
+    var given: std.ArrayList(tls.Given) = try .initCapacity(gpa, names.len);
+    defer {
+        for (given.items) |one| {
+            std.crypto.secureZero(u8, @constCast(one.pem));
+            gpa.free(one.pem);
+        }
+        given.deinit(gpa);
+    }
+    const buffer = try gpa.alloc(u8, given_bytes_max);
+    defer gpa.free(buffer);
+    for (names, descriptors) |name, descriptor| {
+        const pem = readWhole(descriptor, buffer) orelse {
+            diagnostic.set("SSL certificate file cannot be read, or is too long: {s}", .{name});
+            return error.InvalidFile;
+        };
+        defer std.crypto.secureZero(u8, buffer[0..pem.len]);
+        given.appendAssumeCapacity(.{ .name = std.mem.span(name), .pem = try gpa.dupe(u8, pem) });
+    }
+    return context.give(given.items, diagnostic);
+}
+
+/// A file from its beginning, wherever others who have the descriptor read it. Null: an error, or no room.
+fn readWhole(descriptor: c_int, buffer: []u8) ?[]const u8 {
+    var len: usize = 0;
+    while (len < buffer.len) {
+        const count = std.c.pread(descriptor, buffer[len..].ptr, buffer.len - len, @intCast(len));
+        if (count == 0) return buffer[0..len];
+        if (count < 0) return null;
+        len += @intCast(count);
+    }
+    return null;
+}
+
 pub export fn peregrine_tls_concern(
     certificates: *Certificates,
     number: u32,
@@ -169,7 +227,7 @@ fn configOf(
     var config: tls.ServerConfig = .{
         .certificates = list,
         .cert_dir = text(given.cert_dir),
-        .certificates_later = given.certificates_later != 0,
+        .validation_dir = text(given.validation_dir),
         .ca_file = text(given.ca_file),
         .ticket_keys = given.ticket_keys,
     };

@@ -442,7 +442,7 @@ pub const TlsConfig = extern struct {
     session_timeout_s: u32 = 0,
     cert_dir: ?[*:0]const u8 = null,
     groups: ?[*:0]const u8 = null,
-    certificates_later: u32 = 0,
+    validation_dir: ?[*:0]const u8 = null,
 };
 
 /// `peregrine_tls_info`.

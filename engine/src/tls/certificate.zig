@@ -30,14 +30,41 @@ pub const Pair = struct {
         }
         const key = try loadKey(files, diagnostic);
         errdefer c.EVP_PKEY_free(key);
+        return matching(leaf, chain, key, files, diagnostic);
+    }
+
+    /// Like `load`, from the text of one file that has both. `name` is for messages.
+    pub fn parse(name: [:0]const u8, pem: []const u8, diagnostic: *tls.Diagnostic) tls.ContextError!Pair {
+        const files: tls.CertificateFiles = .{ .cert_file = name, .key_file = name };
+        defer wipeFreed();
+        var chain = chain: {
+            const memory = try openMemory(pem);
+            defer _ = c.BIO_free(memory);
+            break :chain try Chain.read("SSL certificate file", name, memory, diagnostic);
+        };
+        errdefer chain.deinit();
+        const leaf = chain.shift();
+        errdefer c.X509_free(leaf);
+        const memory = try openMemory(pem);
+        defer _ = c.BIO_free(memory);
+        const key = try readKey(files, memory, diagnostic);
+        errdefer c.EVP_PKEY_free(key);
+        return matching(leaf, chain, key, files, diagnostic);
+    }
+
+    fn matching(
+        leaf: *c.X509,
+        chain: Chain,
+        key: *c.EVP_PKEY,
+        files: tls.CertificateFiles,
+        diagnostic: *tls.Diagnostic,
+    ) error{KeyMismatch}!Pair {
         c.ERR_clear_error();
-        if (c.X509_check_private_key(leaf, key) != 1) {
-            diagnostic.set("SSL key file does not match the certificate: key {s}, certificate {s} ({s})", .{
-                files.key_file, files.cert_file, reason(),
-            });
-            return error.KeyMismatch;
-        }
-        return .{ .leaf = leaf, .chain = chain, .key = key };
+        if (c.X509_check_private_key(leaf, key) == 1) return .{ .leaf = leaf, .chain = chain, .key = key };
+        diagnostic.set("SSL key file does not match the certificate: key {s}, certificate {s} ({s})", .{
+            files.key_file, files.cert_file, reason(),
+        });
+        return error.KeyMismatch;
     }
 
     /// References for a second owner, to be dropped by `deinit` like the first owner's.
@@ -65,6 +92,16 @@ pub const Chain = struct {
     pub fn load(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!Chain {
         const file = try openFile(role, path, diagnostic);
         defer _ = c.BIO_free(file);
+        if (isDirectory(role, path, diagnostic)) return error.InvalidFile;
+        return read(role, path, file, diagnostic);
+    }
+
+    fn read(
+        role: []const u8,
+        name: [:0]const u8,
+        file: *c.BIO,
+        diagnostic: *tls.Diagnostic,
+    ) FileError!Chain {
         var chain: Chain = .{ .stack = @ptrCast(c.OPENSSL_sk_new_null() orelse return error.OutOfMemory) };
         errdefer chain.deinit();
         // Certificates are not encrypted as a rule; without a callback OpenSSL would ask the terminal.
@@ -75,13 +112,12 @@ pub const Chain = struct {
         // The end of the file shows as "no start line".
         const ended = c.ERR_GET_REASON(c.ERR_peek_last_error()) == c.PEM_R_NO_START_LINE;
         if (!ended) {
-            diagnostic.set("{s} is damaged: {s} ({s})", .{ role, path, reason() });
+            diagnostic.set("{s} is damaged: {s} ({s})", .{ role, name, reason() });
             return error.InvalidFile;
         }
         c.ERR_clear_error();
         if (chain.count() == 0) {
-            if (isDirectory(role, path, diagnostic)) return error.InvalidFile;
-            diagnostic.set("{s} holds no PEM certificate: {s}", .{ role, path });
+            diagnostic.set("{s} holds no PEM certificate: {s}", .{ role, name });
             return error.InvalidFile;
         }
         return chain;
@@ -218,6 +254,10 @@ pub fn reason() []const u8 {
     return std.mem.span(text);
 }
 
+fn openMemory(pem: []const u8) error{OutOfMemory}!*c.BIO {
+    return c.BIO_new_mem_buf(pem.ptr, @intCast(pem.len)) orelse error.OutOfMemory;
+}
+
 fn openFile(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!*c.BIO {
     c.ERR_clear_error();
     if (c.BIO_new_file(path, "r")) |file| return file;
@@ -289,12 +329,20 @@ fn loadKey(files: tls.CertificateFiles, diagnostic: *tls.Diagnostic) tls.Context
     defer wipeFreed();
     const file = try openFile("SSL key file", files.key_file, diagnostic);
     defer _ = c.BIO_free(file);
+    if (isDirectory("SSL key file", files.key_file, diagnostic)) return error.InvalidFile;
+    return readKey(files, file, diagnostic);
+}
+
+fn readKey(
+    files: tls.CertificateFiles,
+    file: *c.BIO,
+    diagnostic: *tls.Diagnostic,
+) tls.ContextError!*c.EVP_PKEY {
     var password: Password = .{ .text = files.key_password };
     if (c.PEM_read_bio_PrivateKey(file, null, Password.answer, &password)) |key| {
         c.ERR_clear_error();
         return key;
     }
-    if (isDirectory("SSL key file", files.key_file, diagnostic)) return error.InvalidFile;
     const why = reason();
     if (password.asked) {
         if (files.key_password == null) {

@@ -53,7 +53,8 @@ pub const Context = struct {
         const known = retained.look().number();
         const lock = c.CRYPTO_THREAD_lock_new() orelse return error.OutOfMemory;
         errdefer c.CRYPTO_THREAD_lock_free(lock);
-        const context = try create(gpa, try Generation.createServer(gpa, retained.config, null, diagnostic));
+        const generation: *Generation = try .createServer(gpa, retained.config, null, &.{}, diagnostic);
+        const context = try create(gpa, generation);
         context.watch = .{ .lock = lock, .retained = retained, .known = known, .last = known };
         return context;
     }
@@ -106,7 +107,8 @@ pub const Context = struct {
         const known = retained.look().number();
         const before = acquire(context);
         defer before.release();
-        const fresh = try Generation.createServer(context.gpa, retained.config, before, diagnostic);
+        const fresh =
+            try Generation.createServer(context.gpa, retained.config, before, &.{}, diagnostic);
         watch.retained.deinit();
         watch.retained = retained;
         watch.known = known;
@@ -120,6 +122,35 @@ pub const Context = struct {
         assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
         defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
         try context.load(watch.retained.look().number(), diagnostic);
+    }
+
+    /// Takes certificates over, each in place of one that came under the same name before. As `reload`
+    /// otherwise; only where there is a `validation_dir`.
+    pub fn give(
+        context: *Context,
+        given: []const tls.Given,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        const watch = &context.watch.?;
+        assert(c.CRYPTO_THREAD_write_lock(watch.lock) == 1);
+        defer assert(c.CRYPTO_THREAD_unlock(watch.lock) == 1);
+        if (watch.retained.config.validation_dir == null) {
+            diagnostic.set("SSL certificates can be handed over only where there is a validation_dir", .{});
+            return error.InvalidValue;
+        }
+        var fresh: std.ArrayList(Generation.Given) = try .initCapacity(context.gpa, given.len);
+        defer {
+            for (fresh.items) |*one| one.pair.deinit();
+            fresh.deinit(context.gpa);
+        }
+        for (given) |one| fresh.appendAssumeCapacity(.{
+            .name = one.name,
+            .pair = try .parse(one.name, one.pem, diagnostic),
+        });
+        const before = acquire(context);
+        defer before.release();
+        const config = watch.retained.config;
+        context.replace(try Generation.createServer(context.gpa, config, before, fresh.items, diagnostic));
     }
 
     /// Loads the files again if they have changed: true if they have. Cheap enough for every new connection:
@@ -178,7 +209,8 @@ pub const Context = struct {
         watch.last = number;
         const before = acquire(context);
         defer before.release();
-        context.replace(try Generation.createServer(context.gpa, watch.retained.config, before, diagnostic));
+        const config = watch.retained.config;
+        context.replace(try Generation.createServer(context.gpa, config, before, &.{}, diagnostic));
     }
 
     fn replace(context: *Context, fresh: *Generation) void {

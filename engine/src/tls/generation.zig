@@ -30,6 +30,8 @@ pub const Generation = struct {
     /// Certificates from a directory, by the name of the file: they stay in use when the file becomes
     /// unusable.
     kept: std.StringHashMapUnmanaged(certificate.Pair) = .empty,
+    /// Certificates that were handed over, sorted by name.
+    given: std.ArrayList(Given) = .empty,
     /// The folder with the certificates that answer an authority (RFC 8737).
     validations: ?[]const u8 = null,
     /// Sentences for the operator about certificates and files that work less well than they should.
@@ -37,6 +39,15 @@ pub const Generation = struct {
 
     const Role = enum { server, client };
     const Entry = struct { context: *c.SSL_CTX, names: []const []const u8 };
+    /// A certificate that was handed over under this name.
+    pub const Given = struct {
+        name: [:0]const u8,
+        pair: certificate.Pair,
+
+        fn lessThan(_: void, a: Given, b: Given) bool {
+            return std.mem.lessThan(u8, a.name, b.name);
+        }
+    };
     const Leaf = struct {
         certificate: *c.X509,
         pem: []const u8,
@@ -46,14 +57,16 @@ pub const Generation = struct {
     };
 
     /// Loads a server's configuration; the caller owns one reference. What of a directory cannot be used is
-    /// taken from `before`, if that is not null, and `complaints` has a sentence about it.
+    /// taken from `before`, if that is not null, and `complaints` has a sentence about it. Certificates that
+    /// were handed over stay, unless one of `fresh`, which is borrowed, has the same name.
     pub fn createServer(
         gpa: std.mem.Allocator,
         config: tls.ServerConfig,
         before: ?*const Generation,
+        fresh: []const Given,
         diagnostic: *tls.Diagnostic,
     ) tls.ContextError!*Generation {
-        if (config.certificates.len == 0 and config.cert_dir == null) {
+        if (config.certificates.len == 0 and config.cert_dir == null and config.validation_dir == null) {
             diagnostic.set("SSL needs a certificate: none is configured", .{});
             return error.InvalidValue;
         }
@@ -68,13 +81,14 @@ pub const Generation = struct {
         for (config.certificates) |files| {
             var pair = try certificate.Pair.load(files, diagnostic);
             defer pair.deinit();
-            _ = try generation.addPair(&pair, files, config, authorities, diagnostic);
+            const staple = try generation.stapleFor(pair.leaf, files);
+            _ = try generation.addPair(&pair, files.cert_file, staple, config, authorities, diagnostic);
         }
-        if (config.cert_dir) |path| {
-            try generation.addFolder(path, config, before, authorities, diagnostic);
-            if (config.certificates_later) {
-                generation.validations = try generation.arena.allocator().dupe(u8, path);
-            }
+        if (config.cert_dir) |path| try generation.addFolder(path, config, before, authorities, diagnostic);
+        if (config.validation_dir) |path| {
+            generation.validations = try generation.arena.allocator().dupe(u8, path);
+            if (before) |last| try generation.keepGiven(last.given.items, fresh, diagnostic);
+            try generation.addGiven(config, authorities, diagnostic);
         }
         generation.first = generation.entries.items[0].context;
         return generation;
@@ -107,7 +121,7 @@ pub const Generation = struct {
         if (config.certificate) |files| {
             var pair = try certificate.Pair.load(files, diagnostic);
             defer pair.deinit();
-            try usePair(context, &pair, files, diagnostic);
+            try usePair(context, &pair, files.cert_file, diagnostic);
         }
         const protocols = try encodeProtocols(generation.arena.allocator(), config.alpn, diagnostic);
         // SSL_CTX_set_alpn_protos answers 0 for success.
@@ -135,6 +149,7 @@ pub const Generation = struct {
         for (generation.entries.items) |entry| c.SSL_CTX_free(entry.context);
         var kept = generation.kept.valueIterator();
         while (kept.next()) |pair| pair.deinit();
+        for (generation.given.items) |*one| one.pair.deinit();
         c.BIO_meth_free(generation.method);
         generation.arena.deinit();
         generation.gpa.destroy(generation);
@@ -181,7 +196,8 @@ pub const Generation = struct {
     fn addPair(
         generation: *Generation,
         pair: *const certificate.Pair,
-        files: tls.CertificateFiles,
+        file: []const u8,
+        staple: ?staples.Staple,
         config: tls.ServerConfig,
         authorities: Authorities,
         diagnostic: *tls.Diagnostic,
@@ -191,8 +207,8 @@ pub const Generation = struct {
         const leaf: Leaf = .{
             .certificate = pair.leaf,
             .pem = try certificate.toPem(arena, pair.leaf),
-            .file = try arena.dupe(u8, files.cert_file),
-            .staple = try generation.stapleFor(pair.leaf, files),
+            .file = try arena.dupe(u8, file),
+            .staple = staple,
         };
         // The pointer stays valid: the context that uses the certificate shares it.
         try generation.leaves.append(arena, leaf);
@@ -210,7 +226,7 @@ pub const Generation = struct {
         const context = try generation.addEntry(names);
         try setPolicy(context, &config, diagnostic);
         try generation.setServerPolicy(context, config, authorities);
-        try usePair(context, pair, files, diagnostic);
+        try usePair(context, pair, file, diagnostic);
         return context;
     }
 
@@ -224,11 +240,7 @@ pub const Generation = struct {
         diagnostic: *tls.Diagnostic,
     ) tls.ContextError!void {
         const arena = generation.arena.allocator();
-        const list = directory.list(arena, path, diagnostic) catch |err| switch (err) {
-            error.InvalidFile => if (config.certificates_later and before == null) &.{} else return err,
-            else => return err,
-        };
-        for (list) |found| {
+        for (try directory.list(arena, path, diagnostic)) |found| {
             const file = found.files.cert_file;
             try generation.kept.ensureUnusedCapacity(arena, 1);
             var pair = certificate.Pair.load(found.files, diagnostic) catch |err| old: {
@@ -242,19 +254,54 @@ pub const Generation = struct {
                 break :old try old.retain();
             };
             generation.kept.putAssumeCapacity(file, pair);
-            const context = try generation.addPair(&pair, found.files, config, authorities, diagnostic);
+            const staple = try generation.stapleFor(pair.leaf, found.files);
+            const context = try generation.addPair(&pair, file, staple, config, authorities, diagnostic);
             try generation.names.put(arena, found.name, context);
         }
         if (generation.entries.items.len > 0) return;
-        if (config.certificates_later) {
-            // Without a certificate OpenSSL refuses each handshake with an alert.
-            const context = try generation.addEntry(&.{});
-            try setPolicy(context, &config, diagnostic);
-            try generation.setServerPolicy(context, config, authorities);
-        } else {
-            diagnostic.set("SSL cert_dir has no certificate that can be used: {s}", .{path});
-            return error.InvalidFile;
+        diagnostic.set("SSL cert_dir has no certificate that can be used: {s}", .{path});
+        return error.InvalidFile;
+    }
+
+    fn keepGiven(
+        generation: *Generation,
+        before: []const Given,
+        fresh: []const Given,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        const arena = generation.arena.allocator();
+        var newest: std.StringArrayHashMapUnmanaged(certificate.Pair) = .empty;
+        for (before) |one| try newest.put(arena, one.name, one.pair);
+        for (fresh) |one| try newest.put(arena, one.name, one.pair);
+        if (newest.count() > directory.certificates_max) {
+            diagnostic.set("SSL has more than {d} certificates", .{directory.certificates_max});
+            return error.InvalidValue;
         }
+        try generation.given.ensureTotalCapacity(arena, newest.count());
+        for (newest.keys(), newest.values()) |key, pair| {
+            const name = try arena.dupeSentinel(u8, key, 0);
+            generation.given.appendAssumeCapacity(.{ .name = name, .pair = try pair.retain() });
+        }
+        std.mem.sortUnstable(Given, generation.given.items, {}, Given.lessThan);
+    }
+
+    /// Like those of a directory, each is found by the name under which it came, too.
+    fn addGiven(
+        generation: *Generation,
+        config: tls.ServerConfig,
+        authorities: Authorities,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        for (generation.given.items) |*one| {
+            const context =
+                try generation.addPair(&one.pair, one.name, null, config, authorities, diagnostic);
+            try generation.names.put(generation.arena.allocator(), one.name, context);
+        }
+        if (generation.entries.items.len > 0) return;
+        // Without a certificate OpenSSL refuses each handshake with an alert.
+        const context = try generation.addEntry(&.{});
+        try setPolicy(context, &config, diagnostic);
+        try generation.setServerPolicy(context, config, authorities);
     }
 
     fn stapleFor(
@@ -456,14 +503,14 @@ const cipher_name_bytes_max = 127;
 fn usePair(
     context: *c.SSL_CTX,
     pair: *const certificate.Pair,
-    files: tls.CertificateFiles,
+    file: []const u8,
     diagnostic: *tls.Diagnostic,
 ) tls.ContextError!void {
     c.ERR_clear_error();
     if (c.SSL_CTX_use_cert_and_key(context, pair.leaf, pair.key, pair.chain.stack, 0) == 1) return;
     diagnostic.set(
         "SSL certificate file cannot be used: {s} ({s})",
-        .{ files.cert_file, certificate.reason() },
+        .{ file, certificate.reason() },
     );
     return error.InvalidFile;
 }

@@ -87,6 +87,7 @@ pub extern fn BIO_meth_set_write(method: *BIO_METHOD, call: *const BioWrite) c_i
 pub extern fn BIO_meth_set_ctrl(method: *BIO_METHOD, call: *const BioControl) c_int;
 pub extern fn BIO_new(method: *const BIO_METHOD) ?*BIO;
 pub extern fn BIO_new_file(path: [*:0]const u8, mode: [*:0]const u8) ?*BIO;
+pub extern fn BIO_new_mem_buf(bytes: [*]const u8, len: c_int) ?*BIO;
 pub extern fn BIO_s_mem() *const BIO_METHOD;
 pub extern fn BIO_free(bio: ?*BIO) c_int;
 pub extern fn BIO_set_init(bio: *BIO, init: c_int) void;

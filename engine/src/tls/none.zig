@@ -43,6 +43,18 @@ pub const Context = struct {
     }
 
     /// Unreachable: there is no context.
+    pub fn give(
+        context: *Context,
+        given: []const tls.Given,
+        diagnostic: *tls.Diagnostic,
+    ) tls.ContextError!void {
+        _ = context;
+        _ = given;
+        _ = diagnostic;
+        unreachable;
+    }
+
+    /// Unreachable: there is no context.
     pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
         _ = context;
         _ = index;

@@ -32,6 +32,7 @@ pub const Retained = struct {
         };
         copy.certificates = certificates;
         copy.cert_dir = try dupe(allocator, config.cert_dir);
+        copy.validation_dir = try dupe(allocator, config.validation_dir);
         copy.ca_file = try dupe(allocator, config.ca_file);
         copy.cipher_list = try allocator.dupeSentinel(u8, config.cipher_list, 0);
         copy.cipher_suites = try allocator.dupeSentinel(u8, config.cipher_suites, 0);

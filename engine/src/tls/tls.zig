@@ -50,6 +50,13 @@ pub const CertificateFiles = struct {
     key_password: ?[]const u8 = null,
 };
 
+/// A certificate that is handed over: PEM, with its intermediates and its key behind it.
+pub const Given = struct {
+    /// The name of a host, in lower case.
+    name: [:0]const u8,
+    pem: []const u8,
+};
+
 /// From when until when a certificate is good, in seconds since 1970.
 pub const Validity = struct {
     not_before_s: i64,
@@ -71,17 +78,18 @@ pub const ClientVerification = enum {
 pub const ServerConfig = struct {
     /// The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its
     /// common name if it has none). Two certificates with the same names and different key types (RSA and
-    /// ECDSA) serve the same clients side by side. At least one, unless `cert_dir` is given.
+    /// ECDSA) serve the same clients side by side. At least one, unless there is a `cert_dir` or a
+    /// `validation_dir`.
     certificates: []const CertificateFiles,
     /// A directory with further certificates, which may come, change and go: NAME.pem with NAME.key, or
     /// NAME/fullchain.pem with NAME/privkey.pem. Besides its own names a certificate has that of its files,
     /// also where another one has it as well. One that cannot be used is an error at first; later the one
     /// that was in its place stays, and `Context.concern` tells.
     cert_dir: ?[:0]const u8 = null,
-    /// The certificates of `cert_dir` are ordered from an authority. It may be empty, or not be there yet:
-    /// handshakes are refused until a certificate has come. And an authority that asks for a name by TLS (RFC
-    /// 8737) gets the certificate in NAME.alpn, with its key behind it, for as long as that is there.
-    certificates_later: bool = false,
+    /// Certificates are ordered from an authority, and handed over (`Context.give`): handshakes are refused
+    /// until one has come. An authority that asks for a name by TLS (RFC 8737) gets the certificate in
+    /// NAME.alpn of this directory, with its key behind it, for as long as that is there.
+    validation_dir: ?[:0]const u8 = null,
     /// PEM file with the authorities that client certificates are verified against. Required unless
     /// `verify_client` is `.none`.
     ca_file: ?[:0]const u8 = null,

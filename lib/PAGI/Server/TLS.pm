@@ -11,11 +11,12 @@ use PAGI::Server::Options::Type;
 use Peregrine;
 use Peregrine::Handover;
 use Peregrine::Nearest;
+use POSIX ();
 
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
 my @POLICY      = qw(
-    cert_dir certificates_later ca_file verify_client
+    cert_dir validation_dir ca_file verify_client
     min_version cipher_list cipher_suites groups session_timeout
     ticket_keys ticket_keys_file
 );
@@ -83,6 +84,34 @@ sub _warn_once {
     my ($log, @problems) = @_;
     my %seen = map { $_ => 1 } @problems;
     $log->warn($_) for sort keys %seen;
+    return;
+}
+
+# Takes over certificates that are handed over: their names, separated by commas, and a descriptor for each,
+# which is closed. False if one of them could not be used; the log says why.
+sub take {
+    my ($self, $log, $names, @descriptors) = @_;
+    my @names = split /,/, $names;
+    my $done  = eval {
+        $self->{engine}->give(map { ($names[$_] => $descriptors[$_]) } 0 .. $#names);
+        1;
+    };
+    if (!$done) {
+        for my $number (0 .. $#names) {
+            eval { $self->{engine}->give($names[$number], $descriptors[$number]); 1 }
+                or $log->error("the certificate for $names[$number] cannot be used, the old one stays: $@");
+        }
+    }
+    close_descriptors(@descriptors);
+    return $done;
+}
+
+sub close_descriptors {
+    my (@descriptors) = @_;
+    for my $descriptor (@descriptors) {
+        Peregrine::hide_from_forks($descriptor, 0);
+        POSIX::close($descriptor);
+    }
     return;
 }
 
@@ -180,20 +209,20 @@ sub _config {
         if ref $more ne 'ARRAY' || grep { ref ne 'HASH' } @$more;
     my %first  = map { $_ => $ssl{$_} } grep { exists $ssl{$_} } @CERTIFICATE;
     my $number = 0;
-    my $needed = %first || !@$more && !defined $ssl{cert_dir};
+    my $needed = %first || !@$more && !grep { defined $ssl{$_} } qw(cert_dir validation_dir);
     my @list   = map { _certificate($_, $number++, $given) } ($needed ? \%first : ()), @$more;
     return {
-        certificates       => \@list,
-        cert_dir           => _path($ssl{cert_dir}, $given),
-        certificates_later => $ssl{certificates_later} ? 1 : 0,
-        ca_file            => _path($ssl{ca_file}, $given),
-        verify_client      => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
-        min_version        => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
-        cipher_list        => _string($ssl{cipher_list}),
-        cipher_suites      => _string($ssl{cipher_suites}),
-        groups             => _string($ssl{groups}),
-        session_timeout    => _session_timeout($ssl{session_timeout}),
-        ticket_keys        => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
+        certificates    => \@list,
+        cert_dir        => _path($ssl{cert_dir},       $given),
+        validation_dir  => _path($ssl{validation_dir}, $given),
+        ca_file         => _path($ssl{ca_file},        $given),
+        verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
+        min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
+        cipher_list     => _string($ssl{cipher_list}),
+        cipher_suites   => _string($ssl{cipher_suites}),
+        groups          => _string($ssl{groups}),
+        session_timeout => _session_timeout($ssl{session_timeout}),
+        ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };
 }
 
@@ -391,6 +420,13 @@ Checks the C<ssl> of a L<Peregrine::Place>, which messages name.
 Uses other files or another policy for the connections that come from now on; without an argument, reads the
 same files again. Dies as C<new> does, and then nothing has changed.
 
+=head2 take
+
+    $tls->take($log, 'example.org,example.com', @descriptors);
+
+Takes over certificates by the descriptors of their files, each in place of one that came under the same
+name. One that cannot be used is told to the log, and the one before it stays.
+
 =head2 to_hand_over, handed_over
 
     my $text  = PAGI::Server::TLS->to_hand_over($tls, @places);
@@ -425,6 +461,12 @@ Warns of certificates that have expired, are not valid yet, or expire soon, with
 changed, and that are loaded therefore, the engine says the same.)
 
 =head1 FUNCTIONS
+
+=head2 close_descriptors
+
+    PAGI::Server::TLS::close_descriptors(@descriptors);
+
+Those of a message of certificates.
 
 =head2 from_options
 

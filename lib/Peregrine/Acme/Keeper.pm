@@ -32,6 +32,9 @@ sub new {
     return bless { %args, store => $store, presence => $store->enter }, $class;
 }
 
+# Characters of a problem that is told: an authority's text may be long.
+use constant PROBLEM_MAX => 2000;
+
 # The process: reads its orders as JSON from standard input, and ends when that does, which is when the server
 # has gone. Says facts as JSON, a line each.
 sub main {
@@ -39,7 +42,7 @@ sub main {
     $| = 1;
     # Of an authority that closes a connection, or of a server that has gone.
     $SIG{PIPE} = 'IGNORE';
-    $0 = 'peregrine (certificates)';
+    $0 = 'peregrine (certificates, orders)';
     my $keeper = __PACKAGE__->new(%$orders, say => sub { print $JSON->encode({@_}), "\n" or exit 1 });
     1 while $keeper->_wait($keeper->work);
     return;
@@ -59,7 +62,7 @@ sub _wait {
 
 sub _tell {
     my ($self, $level, $text) = @_;
-    $self->{say}->(level => $level, text => $text);
+    $self->{say}->(level => $level, text => substr $text, 0, 2 * PROBLEM_MAX);
     return;
 }
 
@@ -190,7 +193,7 @@ sub _report {
         due         => int $due,
         attempt     => $state->{attempt}  // 0,
         failures    => $state->{failures} // 0,
-        problem     => $problem           // $state->{error} // '',
+        problem     => substr($problem // $state->{error} // '', 0, PROBLEM_MAX),
     );
     return;
 }
@@ -265,7 +268,7 @@ sub _fail {
     my ($self, $names, $problem, $wait) = @_;
     my $facts = eval { $self->_facts($names) };    # Expected: a folder that cannot be read
     $self->_tell(error => "no certificate for @$names: "
-            . "$problem" =~ s/\s+\z//r
+            . substr("$problem" =~ s/\s+\z//r, 0, PROBLEM_MAX)
             . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')
             . "; the next attempt is in ${\_in_words($wait)}");
     return;
@@ -349,7 +352,7 @@ Peregrine::Acme::Keeper - orders certificates and renews them
 
 =head1 DESCRIPTION
 
-The work of the process that L<Peregrine::Server::Certificates> starts. After a failure it waits as
+The work of the process that L<Peregrine::Acme::Process> starts. After a failure it waits as
 L<Peregrine::Acme::Schedule> says, which a restart does not forget. Where several servers have one folder,
 the first one that finds a certificate due orders it for all.
 

@@ -16,9 +16,10 @@ use constant OLD_S => 3600;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
-# Folders below that of the store, and who may look into them: an engine that has given up rights serves
-# challenges, which are no secret.
-my %FOLDERS = (accounts => 0700, certificates => 0700, challenges => 0755, states => 0700);
+# Folders below that of the store, and who may look into them: an engine that has given up rights answers
+# authorities, with files that are no secret.
+my %FOLDERS =
+    (accounts => 0700, certificates => 0700, challenges => 0755, states => 0700, validations => 0755);
 
 sub new {
     my ($class, $folder) = @_;
@@ -28,37 +29,49 @@ sub new {
 sub folder       { return $_[0]{folder} }
 sub certificates { return "$_[0]{folder}/certificates" }
 sub challenges   { return "$_[0]{folder}/challenges" }
+sub validations  { return "$_[0]{folder}/validations" }
 
 # Makes what is not there. Dies with a sentence.
 sub make {
     my ($self) = @_;
-    for my $path ($self->{folder}, map { "$self->{folder}/$_" } sort keys %FOLDERS) {
-        next if -d $path;
-        my $mode = $FOLDERS{ $path =~ s{.*/}{}r } // 0711;
-        File::Path::make_path($path, { error => \my $problems });
-        my ($reason) = map { values %$_ } @$problems;
-        die "the folder $path cannot be made: $reason\n" if defined $reason;
-        chmod $mode, $path or die "the folder $path: $!\n";
-        push @{ $self->{made} }, $path;
-    }
+    _make($self->{folder}, 0711);
+    my ($uid, $gid) = (stat $self->{folder})[ 4, 5 ] or die "the folder $self->{folder}: $!\n";
+    my $make = sub { _make("$self->{folder}/$_", $FOLDERS{$_}) for sort keys %FOLDERS };
+    if ($> == 0 && $uid != 0) { _as_user($uid, $gid, $make) }
+    else                      { $make->() }
     return $self;
+}
+
+# Below a folder that another user has, the superuser could be led elsewhere by a link.
+sub _as_user {
+    my ($uid, $gid, $code) = @_;
+    my $groups = $);
+    $) = "$gid $gid";
+    $> = $uid;
+    my $done  = eval { $code->(); 1 };
+    my $error = $@;
+    $> = $<;
+    $) = $groups =~ / / ? $groups : "$groups $groups";    # one group alone would leave the others
+    return $done || die $error;
+}
+
+sub _make {
+    my ($path, $mode) = @_;
+    return if -d $path;
+    File::Path::make_path($path, { error => \my $problems });
+    my ($reason) = map { values %$_ } @$problems;
+    die "the folder $path cannot be made: $reason\n" if defined $reason;
+    chmod $mode, $path or die "the folder $path: $!\n";
+    return;
 }
 
 # Removes what attempts have left that were killed.
 sub sweep {
     my ($self) = @_;
-    my @left   = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', 'certificates/*.alpn',
+    my @left   = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', 'validations/*',
         map { "$_/.*.new.*" } sort keys %FOLDERS;
     unlink grep { time - ((stat)[9] // time) > OLD_S } @left;
     return $self;
-}
-
-# Gives the folders that were made to the user as which the server goes on. Whatever else lies there is that
-# user's already, who could have put a link to another user's file there.
-sub give_to {
-    my ($self, $uid, $gid) = @_;
-    chown($uid, $gid, $_) or die "$_ cannot be given to user $uid: $!\n" for @{ delete $self->{made} || [] };
-    return;
 }
 
 # ---- Files --------------------------------------------------------------------------------------
@@ -97,6 +110,24 @@ sub keep_certificate {
     return _write($self->_certificate_path($name), "$chain\n$key");
 }
 
+# All certificates: name and a text each, which is another one when the file has changed.
+sub certificates_there {
+    my ($self) = @_;
+    opendir my $entries, $self->certificates or return;
+    my @there;
+    for my $name (map { /\A([^.].*)\.pem\z/ ? $1 : () } readdir $entries) {
+        my @status = stat $self->_certificate_path($name) or next;
+        push @there, [ $name, join ' ', @status[ 1, 7, 9, 10 ] ];
+    }
+    return @there;
+}
+
+sub open_certificate {
+    my ($self, $name) = @_;
+    open my $file, '<:raw', $self->_certificate_path($name) or return undef;    ## no critic
+    return $file;
+}
+
 # The key of the account at an authority; `make` makes one that is not there.
 sub account_key {
     my ($self, $directory, $make) = @_;
@@ -106,7 +137,11 @@ sub account_key {
 
 sub present {
     my ($self, $token, $content) = @_;
-    my $path = $self->challenges . "/$token";
+    return _write_for_all($self->challenges . "/$token", $content);
+}
+
+sub _write_for_all {
+    my ($path, $content) = @_;
     _write($path, $content);
     chmod 0644, $path or die "$path: $!\n";
     return;
@@ -118,12 +153,13 @@ sub remove {
     return;
 }
 
-# The file in which the engine looks for the answer to an authority that asks by TLS (validation.zig).
-sub _validation_path { return $_[0]->certificates . "/$_[1].alpn" }
+# The file in which the engine looks for the answer to an authority that asks by TLS (validation.zig). Its key
+# is no secret: it signs this answer alone, and whoever has it has no account with the authority.
+sub _validation_path { return $_[0]->validations . "/$_[1].alpn" }
 
 sub present_certificate {
     my ($self, $name, $pem) = @_;
-    return _write($self->_validation_path($name), $pem);
+    return _write_for_all($self->_validation_path($name), $pem);
 }
 
 sub remove_certificate {
@@ -203,8 +239,9 @@ Peregrine::Acme::Store - the files of certificates that a server orders
 =head1 DESCRIPTION
 
 A folder with F<accounts> (keys of accounts, by the hash of the directory's URL), F<certificates>
-(F<NAME.pem>: the chain with its key behind it), F<challenges> (answers to C<http-01>) and F<states>
-(F<NAME.json>: failures and the time of the next attempt). Each file is written under another name and
+(F<NAME.pem>: the chain with its key behind it), F<challenges> (answers to C<http-01>), F<validations>
+(F<NAME.alpn>: answers to C<tls-alpn-01>) and F<states> (F<NAME.json>: failures and the time of the next
+attempt). Each file is written under another name and
 renamed: a process that is killed, or a disk that is full, leaves the old file or the new one. Only the
 owner can read keys.
 
@@ -218,21 +255,23 @@ Touches nothing.
 
 =head2 make
 
-Makes the folders that are not there. Dies with a sentence.
+Makes the folders that are not there, which the user gets that has the store's own. Dies with a sentence.
 
 =head2 sweep
 
 Removes files of attempts that were killed an hour ago or earlier.
 
-=head2 give_to
+=head2 folder, certificates, challenges, validations
 
-    $store->give_to($uid, $gid);
+Paths of the folder and of three within.
 
-The folders that C<make> has made.
+=head2 certificates_there, open_certificate
 
-=head2 folder, certificates, challenges
+    for my $found ($store->certificates_there) { my ($name, $status) = @$found }
+    my $handle = $store->open_certificate('example.org');
 
-Paths of the folder and of two within.
+All certificates of the folder, whoever has put them there; nothing where it cannot be read. C<$status> is
+another text when the file has changed.
 
 =head2 certificate, keep_certificate
 

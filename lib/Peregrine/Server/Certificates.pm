@@ -10,17 +10,19 @@ use JSON::PP   ();
 use List::Util qw(max min);
 use Peregrine::Acme::Store;
 use Peregrine::Fork;
+use Peregrine::Handover;
+use Peregrine::Link;
 use POSIX        qw(strftime);
 use Scalar::Util qw(weaken);
 
 # Seconds to the next start of a process that has ended unasked.
 use constant AGAIN_S => 60;
+# The name of the link that a hot upgrade hands over; bytes of one part of the orders.
+use constant { INHERITED => 'certificates', PART => 4096 };
 # Seconds between two words about a certificate that ends soon, and the most between two looks at the clock.
 use constant { TOLD_S => 24 * 3600, LOOK_S => 3600 };
 # The part of a certificate's time that is left when the log becomes loud: renewal begins with a third.
 use constant LEFT => 1 / 6;
-# Bytes of a line that the process says.
-use constant LINE_MAX => 64 * 1024;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
@@ -37,7 +39,11 @@ sub missing {
 # The folder of certificates where no option names one: systemd's, the system's, or the user's.
 sub default_folder {
     my ($systemd) = split /:/, $ENV{STATE_DIRECTORY} // '';
-    return "$systemd/acme"           if defined $systemd;
+    return "$systemd/acme" if defined $systemd;
+    # Rights that a program takes over are not those that have chosen the folder.
+    my $handover = Peregrine::Handover->from_environment;
+    my $before   = $handover && $handover->told('acme_folder');
+    return $before                   if defined $before;
     return '/var/lib/peregrine/acme' if $> == 0;
     my $home = $ENV{XDG_STATE_HOME} // (($ENV{HOME} // (getpwuid $>)[7]) . '/.local/state');
     return "$home/peregrine/acme";
@@ -81,81 +87,135 @@ sub binding {
     die "option 'acme_eab': $path must hold a key identifier and a key in base64url, and nothing else\n";
 }
 
-# `on_certificate` is called when a certificate has come.
+# `take` is called with names and descriptors of new certificates.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(loop log options challenge table on_certificate)}, pid => $$ }, $class;
+    return bless { %args{qw(log options challenge table take)}, pid => $$ }, $class;
+}
+
+# ---- The process --------------------------------------------------------------------------------
+
+# With the rights of the start: the process of Peregrine::Acme::Process, or a link to that of the program
+# before. Returns when the certificates that are there have come.
+sub begin {
+    my ($self, %owner) = @_;
+    my $before    = Peregrine::Handover->from_environment;
+    my $inherited = $before && $before->take(INHERITED);
+    $self->{link} = defined $inherited ? Peregrine::Link->from_descriptor($inherited) : $self->_start_process;
+    $self->{is_inherited} = defined $inherited;
+    $self->_look_at_owner($owner{uid}) if defined $owner{uid} && !$inherited;
+    until ($self->{is_known} || $self->{link}->has_ended) {
+        vec(my $bits = '', $self->{link}->descriptor, 1) = 1;
+        select $bits, undef, undef, undef;
+        $self->_hear(@$_) for $self->{link}->read_lines;
+    }
+    return $self;
+}
+
+# The user as which the server goes on.
+sub _look_at_owner {
+    my ($self, $uid) = @_;
+    my $folder = $self->{options}{acme_folder};
+    return if $uid == $> || (stat $folder)[4] != $uid;
+    $self->{log}
+        ->warn("the folder $folder belongs to the server's user: applications can read the keys in it."
+            . ' Root, or a user of its own, should have it');
+    return;
+}
+
+sub _start_process {
+    my ($self) = @_;
+    my $folder = $self->{options}{acme_folder};
+    eval { Peregrine::Acme::Store->new($folder)->make } or die "option 'acme_folder': $@";
+    my ($here, $there) = Peregrine::Link->pair;
+    $there->keep_in_child;
+    my $child = $self->{child} = Peregrine::Fork::child() // die "fork: $!\n";
+    _become($there, $folder) if !$child;
+    $there->close;
+    return $here;
+}
+
+# A program of its own, which has nothing of the application and of the sockets.
+sub _become {
+    my ($link, $folder) = @_;
+    POSIX::dup2($link->descriptor, 0);
+    my @include = map { '-I' . File::Spec->rel2abs($_) } grep { !ref } @INC;
+    my @command = (
+        'peregrine (certificates)',         @include, '-MPeregrine::Acme::Process', '-e',
+        'Peregrine::Acme::Process::main()', $folder
+    );
+    exec {$^X} @command or POSIX::_exit(127);
+}
+
+# Challenges are answered from now on.
+sub serve {
+    my ($self, $loop) = @_;
+    my $link = $self->{link};
+    @{$self}{qw(loop is_known)} = ($loop, 1);
+    weaken($self->{loop});
+    weaken(my $weak = $self);
+    $link->watch($loop, sub { $weak && $weak->_hear(@_) }, sub { $weak && $weak->_gone });
+    $loop->watch_process((delete $self->{child}) => sub { }) if $self->{child};
+    my $orders = $JSON->encode($self->_orders);
+    $link->say(part => $_) for unpack '(a' . PART . ')*', $orders;
+    $link->say('orders');
+    $self->_tell_ends;
+    return $self;
 }
 
 sub _orders {
-    my ($self) = @_;
+    my ($self)  = @_;
     my $options = $self->{options};
+    my $eab     = $self->{is_inherited} ? undef : $options->{acme_eab};
     return {
         orders    => parse($options->{acme}),
         directory => $options->{acme_directory},
         folder    => $options->{acme_folder},
         agrees    => $options->{acme_agree} ? 1 : 0,
         challenge => $self->{challenge},
-        $options->{acme_contact} ? (contact => $options->{acme_contact})      : (),
-        $options->{acme_ca}      ? (ca_file => $options->{acme_ca})           : (),
-        $options->{acme_eab}     ? (eab     => binding($options->{acme_eab})) : (),
+        $options->{acme_contact} ? (contact => $options->{acme_contact}) : (),
+        $options->{acme_ca}      ? (ca_file => $options->{acme_ca})      : (),
+        $eab                     ? (eab     => binding($eab))            : (),
     };
 }
 
-# A program of its own, which has nothing of the application and of the sockets.
-sub start {
+# Name => handle: the link of a program that is to take the server's place.
+sub for_handover {
     my ($self) = @_;
-    my @pipes  = map { pipe(my $reads, my $writes) or die "pipe: $!\n"; [ $reads, $writes ] } 1, 2;
-    my ($orders, $facts) = @pipes;
-    my $child = Peregrine::Fork::child() // die "fork: $!\n";
-    _become($orders->[0], $facts->[1]) if !$child;
-    close $_ for $orders->[0], $facts->[1];
-    $orders->[1]->autoflush(1);
-    print { $orders->[1] } $JSON->encode($self->_orders), "\n";
-    @{$self}{qw(child orders facts)} = ($child, $orders->[1], $facts->[0]);
-    $facts->[0]->blocking(0);
-    weaken(my $weak = $self);
-    $self->{loop}->watch_io(handle => $facts->[0], on_read_ready => sub { $weak && $weak->_read });
-    $self->{loop}->watch_process($child => sub { $weak && $weak->_gone($_[1]) });
-    return $self;
+    my $link = $self->{link} or return;
+    my ($here, $there) = Peregrine::Link->pair;
+    return if !$link->say(join => '', $there->descriptor);
+    $there->close;
+    $self->{for_other} = $here;
+    return (INHERITED() => $here->handle);
 }
 
-sub _become {
-    my ($orders, $facts) = @_;
-    POSIX::dup2(fileno $orders, 0);
-    POSIX::dup2(fileno $facts,  1);
-    my @include = map { '-I' . File::Spec->rel2abs($_) } grep { !ref } @INC;
-    my @command = (
-        'peregrine (certificates)', @include, '-MPeregrine::Acme::Keeper', '-e',
-        'Peregrine::Acme::Keeper::main()'
-    );
-    exec {$^X} @command or POSIX::_exit(127);
+# The other program has it, or has not come.
+sub end_handover {
+    my ($self) = @_;
+    my $link = delete $self->{for_other} or return;
+    return $link->close;
 }
 
-sub _read {
-    my ($self) = @_;
-    my $text = \($self->{text} //= '');
-    while (sysread $self->{facts}, $$text, 4096, length $$text) {
-        while ($$text =~ s/\A([^\n]*)\n//) {
-            $self->_hear(eval { $JSON->decode($1) } || {});    # Expected: a line that perl has printed
-        }
-        $$text = '' if length $$text > LINE_MAX;
+sub _hear {
+    my ($self, $word, $text, @descriptors) = @_;
+    if    ($word eq 'known')        { $self->{is_known} = 1 }
+    elsif ($word eq 'certificates') { $self->{take}->($text, @descriptors) }
+    elsif ($word eq 'fact') {
+        $self->_learn(eval { $JSON->decode($text) } || {});    # Expected: a text that is too long
     }
     return;
 }
 
-sub _hear {
+sub _learn {
     my ($self,  $said) = @_;
     my ($table, $name) = ($self->{table}, $said->{certificate});
     if (defined $name) {
         $table->set($name, map { $_ => $said->{$_} } qw(from to due attempt failures problem));
         return $self->_tell_ends;
     }
-    return $table->count($said->{failed}, 'failed') if defined $said->{failed};
-    if (defined $said->{came}) {
-        $table->count($said->{came}, 'renewals');
-        return $self->{on_certificate}->();
-    }
+    return $table->count($said->{failed}, 'failed')   if defined $said->{failed};
+    return $table->count($said->{came},   'renewals') if defined $said->{came};
     return if ($said->{level} // '') !~ /\A(debug|info|warn|error)\z/;
     $self->{log}->$1($said->{text});
     return;
@@ -213,34 +273,42 @@ sub _ending {
 
 # ---- Its end ------------------------------------------------------------------------------------
 
+# With fewer rights than the process had, another one could not read the folder.
 sub _gone {
-    my ($self, $status) = @_;
-    $self->_read;
-    $self->_forget;
-    $self->{log}->error('the process for certificates '
-            . Peregrine::Fork::how_it_ended($status)
-            . "; it is started again in ${\AGAIN_S} seconds");
-    weaken(my $weak = $self);
-    $self->{timer} = $self->{loop}->watch_time(after => AGAIN_S, code => sub { $weak && $weak->start });
-    return;
-}
-
-sub _forget {
     my ($self) = @_;
-    my $facts = delete $self->{facts} or return;
-    $self->{loop}->unwatch_io(handle => $facts, on_read_ready => 1) if $self->{loop};
-    delete @{$self}{qw(child orders text)};
+    delete $self->{link};
+    my $certificates = Peregrine::Acme::Store->new($self->{options}{acme_folder})->certificates;
+    my $may          = -r $certificates && -w _ && -x _;
+    $self->{log}->error(
+        'the process for certificates has ended: '
+            . (
+            $may
+            ? "it is started again in ${\AGAIN_S} seconds"
+            : 'none is renewed until the server is started anew'
+            )
+    );
+    return if !$may;
+    weaken(my $weak = $self);
+    $self->{timer} =
+        $self->{loop}->watch_time(after => AGAIN_S, code => sub { $weak && $weak->_start_again });
     return;
 }
 
-# An attempt that is under way is given up: the folder has the old certificate or the new one.
+sub _start_again {
+    my ($self) = @_;
+    $self->{link}         = $self->_start_process;
+    $self->{is_inherited} = 0;
+    return $self->serve($self->{loop});
+}
+
+# An attempt that is under way is given up, unless another program goes on: the folder has the old certificate
+# or the new one.
 sub stop {
     my ($self) = @_;
     return if $self->{pid} != $$;
-    my ($child, @timers) = delete @{$self}{qw(child timer look)};
+    my ($link, @timers) = delete @{$self}{qw(link timer look)};
     $self->{loop} and $self->{loop}->unwatch_time($_) for grep { defined } @timers;
-    kill TERM => $child if $child;
-    $self->_forget;
+    $link->close if $link;
     return;
 }
 
@@ -257,9 +325,10 @@ Peregrine::Server::Certificates - the process that orders certificates
 =head1 DESCRIPTION
 
 Implements the options C<acme> and C<acme_*> of L<PAGI::Server>. The process is a program of its own
-(L<Peregrine::Acme::Keeper>), with the server's user and nothing of its memory and sockets. It writes
-certificates into the folder, from which the engine loads them; it is started again when it ends unasked.
-When a sixth of a certificate's time is left, the log has an error every day until a new one comes.
+(L<Peregrine::Acme::Process>), with the rights of the server's start and nothing of its memory and sockets. It
+keeps certificates in the folder and sends their descriptors. A program that takes the server's place goes on
+with the same process. When a sixth of a certificate's time is left, the log has an error every day until a
+new one comes.
 
 =head1 FUNCTIONS
 
@@ -285,16 +354,27 @@ The option C<acme> as lists of names; C<parse> dies with the end of a sentence.
 =head2 new
 
     my $certificates = Peregrine::Server::Certificates->new(
-        loop => $loop, log => $log, options => \%options, table => $table,
+        log => $log, options => \%options, table => $table,
         challenge => 'http-01',
-        on_certificate => sub { ... },
+        take      => sub { my ($names, @descriptors) = @_; ... },
     );
 
-C<table> is the L<Peregrine::Server::CertificateTable> of these orders.
+C<table> is the L<Peregrine::Server::CertificateTable> of these orders. C<take> is called with certificates
+that are there or have come: their names, separated by commas, and a descriptor for each.
 
-=head2 start, stop
+=head2 begin, serve, stop
 
-C<stop> does not wait for an attempt that is under way.
+    $certificates->begin(uid => $uid);
+
+C<begin> warns if the user with that number, as which the server goes on, has the folder. It needs the rights
+that can read the folder, and returns when C<take> has had all that are there. C<serve> gets the loop, and
+orders: challenges are answered. C<stop> does not wait for an attempt that is under way.
+
+=head2 for_handover, end_handover
+
+    my %handles = $certificates->for_handover;
+
+For a program that is to take the server's place, whose C<begin> finds it; and the end of their time here.
 
 =head1 LICENSE
 

@@ -73,7 +73,7 @@ sub with {
     return $new;
 }
 
-# The certificates of an authority are those of a directory, in which there are none at first.
+# The certificates of an authority come from the process that has them (Peregrine::Server::Certificates).
 sub _use_authority {
     my ($self) = @_;
     my $options = $self->{options} = { %{ $self->{options} } };
@@ -85,13 +85,15 @@ sub _use_authority {
         if !$options->{acme_agree};
     $options->{acme_folder} =
         File::Spec->rel2abs($options->{acme_folder} // Peregrine::Server::Certificates::default_folder());
-    Peregrine::Server::Certificates::binding($options->{acme_eab}) if defined $options->{acme_eab};
+    # A program that takes over need not have the right to read it: the process that orders has done so.
+    Peregrine::Server::Certificates::binding($options->{acme_eab})
+        if defined $options->{acme_eab} && !Peregrine::Handover->from_environment;
     my $store = Peregrine::Acme::Store->new($options->{acme_folder});
     my $ssl   = $options->{ssl} || {};
     die "option 'acme': the certificates are in its own folder, not in cert_dir\n"
-        if ($ssl->{cert_dir} // $store->certificates) ne $store->certificates;
+        if defined $ssl->{cert_dir};
     $options->{acme_challenges} //= $store->challenges;
-    $options->{ssl} = { %$ssl, cert_dir => $store->certificates, certificates_later => 1 };
+    $options->{ssl} = { %$ssl, validation_dir => $store->validations };
     $self->{given}{ssl} = $options->{ssl} if !$self->{tls} || exists $self->{given}{ssl};
     return $self->_check_plain('acme');
 }
@@ -214,22 +216,12 @@ sub open_sockets {
     my ($self, $listeners, $log, $owner) = @_;
     return if $listeners->is_open;
     my $options = $self->{options};
-    $self->_make_store($owner) if $options->{acme};
-    my @unused = $listeners->open(
+    my @unused  = $listeners->open(
         backlog   => $options->{listener_backlog},
         reuseport => $options->{reuseport},
         owner     => $owner,
     );
     $log->warn("nothing is to listen on the inherited descriptor $_: it is closed") for @unused;
-    return;
-}
-
-# With the rights of the start.
-sub _make_store {
-    my ($self, $owner) = @_;
-    my $store = eval { Peregrine::Acme::Store->new($self->{options}{acme_folder})->make }
-        or die "option 'acme_folder': $@";
-    $store->give_to($owner->{uid}, $owner->{gid} // -1) if defined $owner->{uid} && $> == 0;
     return;
 }
 

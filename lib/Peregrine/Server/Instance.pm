@@ -326,6 +326,14 @@ sub load_again {
     return PAGI::Server::TLS->reload_all($self->{log}, $self->tls_in_use);
 }
 
+# Of an engine alone: the process that hears of them has no other.
+sub tell_certificates { return }
+
+sub take_certificates {
+    my ($self, @message) = @_;
+    return $self->{configuration}->tls->take($self->{log}, @message);
+}
+
 # The TLS objects of the listeners, now or after the application's startup; several listeners may share one.
 sub tls_in_use {
     my ($self) = @_;

@@ -247,8 +247,10 @@ sub _template {
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record) },
         on_word => sub {
-            my ($word) = @_;
+            my ($word, @message) = @_;
             return $weak->_reopen_others if $word eq 'reopen';
+            return $weak->{configuration}->tls->take($weak->{log}, @message)
+                if $word eq 'certificates' && !$weak->{join_socket};
             return $word eq 'load' && !$weak->{join_socket} && $weak->_load_certificates;
         },
     );
@@ -286,6 +288,13 @@ sub load_again {
     $self->_load_certificates;
     $self->{master}->tell('load') if $self->{master} && !$self->{engine_master};
     return;
+}
+
+# For the processes that have the engine, and the template of those.
+sub tell_certificates {
+    my ($self, @message) = @_;
+    my $master = $self->{engine_master} || $self->{master} or return;
+    return $master->tell(certificates => @message);
 }
 
 # Handles HUP: loads certificates again, and replaces the interpreters one after another.
@@ -345,16 +354,19 @@ sub hand_over {
     return $self->{log}->warn('SIGUSR2: the server does not serve yet, or no more')
         if !$self->{master}->is_running;
     my %own = $self->{listeners}->for_handover;
-    return $self->{takeover}->start(
+    $self->{takeover}->start(
         %own,
-        $self->{hub} ? (keep => { $self->{hub}->for_handover }) : (),
+        keep  => { $self->{hub} ? $self->{hub}->for_handover : (), $self->{server}->kept_for_handover },
         also  => $self->{server}->for_handover,
         aside => [ map { my %status = $_->for_handover; @{ $status{sockets} } } $self->{monitor}->listeners ],
         say   => {
             ticket_keys =>
-                PAGI::Server::TLS->to_hand_over($self->{configuration}->tls, $self->{listeners}->places)
+                PAGI::Server::TLS->to_hand_over($self->{configuration}->tls, $self->{listeners}->places),
+            $self->{options}{acme} ? (acme_folder => $self->{options}{acme_folder}) : (),
         },
     );
+    $self->{server}->end_handover;
+    return;
 }
 
 sub reopen_logs {
@@ -635,6 +647,12 @@ The last three are optional.
     $supervisor->use_loop($loop, $process);
     $supervisor->bind;
     my $starting = $supervisor->begin;
+
+=head2 tell_certificates
+
+    $supervisor->tell_certificates('example.org', $descriptor);
+
+To all processes that have the engine.
 
 =head2 restart, change_interpreters, hand_over, reopen_logs
 
