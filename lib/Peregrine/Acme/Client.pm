@@ -108,8 +108,9 @@ sub _checked {
     $problem = {} if ref $problem ne 'HASH';
     my ($type, $detail) = map { defined && !ref ? $_ : undef } @{$problem}{qw(type detail)};
     return $self->_problem(
-        type => ($type // '') =~ s/\A${\PROBLEM}//r,
-        text => 'the authority refuses: '
+        type   => ($type // '') =~ s/\A${\PROBLEM}//r,
+        status => $answer->{status},
+        text   => 'the authority refuses: '
             . ($detail // "status $answer->{status}")
             . join(
             '', map { "; $_->{detail}" } grep { ref && $_->{detail} } @{ $problem->{subproblems} || [] }
@@ -203,9 +204,7 @@ sub certificate {
     my ($self, %args) = @_;
     my $end = _clock() + ORDER_S;
     $self->_register;
-    my %order = (identifiers => [ map { { type => 'dns', value => $_ } } @{ $args{names} } ]);
-    $order{replaces} = $args{replaces} if defined $args{replaces} && $self->_directory->{renewalInfo};
-    my $answer = $self->_post($self->_url('newOrder'), \%order);
+    my $answer = $self->_order(@args{qw(names replaces)});
     my $url    = $answer->{headers}{location} // $self->_problem(text => 'the authority names no order');
     my $order  = $self->_json($answer);
     $self->_authorize($_, $end, \%args) for @{ $order->{authorizations} || [] };
@@ -217,6 +216,20 @@ sub certificate {
     my $chain = $self->_post($order->{certificate}, undef, accept => 'application/pem-certificate-chain');
     return $chain->{content} if $chain->{content} =~ /\A-----BEGIN CERTIFICATE-----/;
     return $self->_problem(text => 'the authority sends no chain of certificates');
+}
+
+# `replaces` is a hint. An authority that knows an order with the same hint refuses another one (409, RFC 9773
+# section 5), also if the program that made the first one was killed before it had the certificate.
+sub _order {
+    my ($self, $names, $replaces) = @_;
+    my $url   = $self->_url('newOrder');
+    my %order = (identifiers => [ map { { type => 'dns', value => $_ } } @$names ]);
+    return $self->_post($url, \%order) if !defined $replaces || !$self->_directory->{renewalInfo};
+    my $answer = eval { $self->_post($url, { %order, replaces => $replaces }) };
+    return $answer if $answer;
+    my $problem = $@;
+    die $problem if !ref $problem || $problem->status != 409;
+    return $self->_post($url, \%order);
 }
 
 # Asks until the status is another one.

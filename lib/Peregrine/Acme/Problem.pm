@@ -13,7 +13,8 @@ sub new {
 }
 
 sub text        { return $_[0]{text} }
-sub type        { return $_[0]{type} // '' }
+sub type        { return $_[0]{type}   // '' }
+sub status      { return $_[0]{status} // 0 }
 sub retry_after { return $_[0]{retry_after} }
 
 1;
@@ -36,10 +37,11 @@ An exception of L<Peregrine::Acme::Client>.
 
     die Peregrine::Acme::Problem->new(text => $sentence, type => 'rateLimited', retry_after => 3600);
 
-=head2 text, type, retry_after
+=head2 text, type, status, retry_after
 
 The sentence; the type of the authority's problem document without its prefix (RFC 8555 section 6.7), or an
-empty string; the seconds that the authority wants to be left alone, or undef. As a string: the sentence.
+empty string; the status of the answer, or 0; the seconds that the authority wants to be left alone, or undef.
+As a string: the sentence.
 
 =head1 LICENSE
 
