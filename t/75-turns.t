@@ -99,9 +99,11 @@ sub requests_served {
 sub takes_turns {
     my ($loop, $kind) = @_;
     local $ENV{IO_ASYNC_LOOP} = $loop;
-    my $server = TestServer->start(quiet => 1, shutdown_timeout => 0.2, app => $app);
-    my $port   = $server->port;
-    my $pid    = busy_client(connected($port, $kind), $piece{$kind} // '');
+    # A quarter of it is for the end, at which the loop may have a round with all that has come to finish.
+    my $timeout = patience($kind eq 'taken' ? 4 : 1);
+    my $server  = TestServer->start(quiet => 1, shutdown_timeout => $timeout, app => $app);
+    my $port    = $server->port;
+    my $pid     = busy_client(connected($port, $kind), $piece{$kind} // '');
     is(requests_served($port),          $REQUESTS, "$loop, $kind: requests of others are answered");
     is(waitpid($pid, POSIX::WNOHANG()), 0,         '... while the client goes on');
     is($server->stop,                   0,         '... and the server takes TERM');

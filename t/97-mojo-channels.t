@@ -8,7 +8,7 @@ use IO::Select;
 use Test::More;
 use TestClient;
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(patience wait_for);
 use TestWebSocket;
 use TestWorkers qw(write_file);
 
@@ -140,7 +140,8 @@ for my $placement (
 }
 
 subtest 'a client that takes nothing' => sub {
-    my ($server, $port) = started(qw(--channels --engine inline));
+    # The messages may take longer than a client may take nothing.
+    my ($server, $port) = started(qw(--channels --engine inline --write-timeout), patience(300));
     my $socket = TestWebSocket->open($port, '/room/blue');
     $socket->next;
     my $large = 'x' x 60_000;
