@@ -48,9 +48,14 @@ test "constants have the same names and values" {
         compared += 1;
     }
     inline for (.{
-        types.Kind, peregrine.Reason, peregrine.Level, peregrine.Incoming.Flow, peregrine.CounterKind,
+        types.Kind,              peregrine.Reason,      peregrine.Level,
+        peregrine.Incoming.Flow, peregrine.CounterKind, peregrine.Command.Compression,
     }) |names| {
-        const prefix = if (names == peregrine.Incoming.Flow) "FLOW_" else "";
+        const prefix = switch (names) {
+            peregrine.Incoming.Flow => "FLOW_",
+            peregrine.Command.Compression => "COMPRESSION_",
+            else => "",
+        };
         inline for (@typeInfo(names).@"enum".field_names) |name| {
             const word = if (names == peregrine.Level and comptime std.mem.eql(u8, name, "err"))
                 "error"
