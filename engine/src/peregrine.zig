@@ -26,6 +26,7 @@ pub const Header = native.Header;
 pub const Status = native.Status;
 pub const HeaderError = native.HeaderError;
 pub const SetBodyError = native.SetBodyError;
+pub const SendError = native.SendError;
 pub const ErrorPage = native.ErrorPage;
 /// A std.Io.Writer for a response's body: `Response.writer`.
 pub const BodyWriter = native.BodyWriter;

@@ -177,6 +177,7 @@ const no_link: response_file.Link = .{
     .abort = ignoreAbort,
     .detach = refuseDetach,
     .repeat = refuseRepeat,
+    .limitIdle = refuseLimit,
     .offersWebSocket = offersNoWebSocket,
 };
 
@@ -195,6 +196,10 @@ fn refuseDetach(_: *Response) error{ OutOfMemory, Closed }!Detached {
 }
 
 fn refuseRepeat(_: *Response, _: []const u8, _: u32) response_file.SendError!void {
+    return error.Closed;
+}
+
+fn refuseLimit(_: *Response, _: u32) response_file.SendError!void {
     return error.Closed;
 }
 

@@ -129,11 +129,15 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         /// The handler wants this body whole.
         fn gather(host: *Self, call: *Call, bytes: []const u8) void {
             if (call.custody == .detached) return; // a detached request takes no more of the body
-            const room = host.request_bytes_max - call.gathered.unread().len;
+            const room = host.gatherMax(call) - call.gathered.unread().len;
             if (bytes.len > room) return host.refuse(call, .content_too_large);
             call.gathered.append(&host.worker.pool, bytes) catch
                 return host.refuse(call, .service_unavailable);
             host.worker.read(call.exchange.?) catch host.refuse(call, .service_unavailable);
+        }
+
+        fn gatherMax(host: *const Self, call: *const Call) usize {
+            return call.request.gather_max orelse host.request_bytes_max;
         }
 
         /// Keeps the trailers for `findTrailer`.
@@ -345,7 +349,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         fn isTooLong(host: *const Self, call: *const Call) bool {
             if (!call.request.gathers or call.response.state != .collecting) return false;
             return switch (call.request.head.body) {
-                .counted => |length| length > host.request_bytes_max,
+                .counted => |length| length > host.gatherMax(call),
                 .chunked, .none => false,
             };
         }
@@ -550,6 +554,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             .abort = abort,
             .detach = detach,
             .repeat = repeat,
+            .limitIdle = limitIdle,
             .offersWebSocket = offersWebSocket,
             .errorPage = errorPage,
         };
@@ -659,6 +664,11 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             try hostOf(call).worker.setRepeat(exchange, bytes, interval_ms);
         }
 
+        fn limitIdle(response: *Response, idle_ms: u32) SendError!void {
+            const call = callOf(response);
+            hostOf(call).worker.setIdleLimit(call.exchange orelse return error.Closed, idle_ms);
+        }
+
         fn offersWebSocket(response: *const Response) bool {
             const call: *const Call = @fieldParentPtr("response", response);
             const exchange = call.exchange orelse return false;
@@ -753,6 +763,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 },
                 .inform => |said| try host.worker.inform(exchange, said.status, said.fields),
                 .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),
+                .idle_limit => |idle_ms| host.worker.setIdleLimit(exchange, idle_ms),
                 .abort => return error.OutOfOrder,
                 else => unreachable, // other threads send no other message
             }

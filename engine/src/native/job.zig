@@ -243,6 +243,7 @@ pub const Job = struct {
         .abort = abort,
         .detach = detach,
         .repeat = repeat,
+        .limitIdle = limitIdle,
         .offersWebSocket = offersNone,
         .errorPage = errorPage,
         .takes_blocks = false,
@@ -295,6 +296,12 @@ pub const Job = struct {
         const job = of(response);
         if (!job.is_open) return error.Closed;
         return job.tell(.{ .repeat = .{ .interval_ms = interval_ms, .bytes = bytes } });
+    }
+
+    fn limitIdle(response: *Response, idle_ms: u32) SendError!void {
+        const job = of(response);
+        if (!job.is_open) return error.Closed;
+        return job.tell(.{ .idle_limit = idle_ms });
     }
 
     fn tell(job: *Job, command: Command) SendError!void {

@@ -46,6 +46,8 @@ pub const Request = struct {
     routed: ?*anyopaque,
     /// See `gatherBody`.
     gathers: bool,
+    /// The most bytes that are gathered; null: as many as the server's settings say.
+    gather_max: ?usize,
     /// See `security`.
     tunnel: ?*Tunnel,
     /// The parsed head, for handlers that need more than the functions below.
@@ -75,6 +77,12 @@ pub const Request = struct {
     /// if that is null) is refused (413).
     pub fn gatherBody(request: *Request) void {
         request.gathers = true;
+    }
+
+    /// Like `gatherBody`, with a bound of its own, in bytes, in place of `request_buffer_size`.
+    pub fn gatherBodyUpTo(request: *Request, bytes_max: usize) void {
+        request.gathers = true;
+        request.gather_max = bytes_max;
     }
 
     /// The agreement of the TLS handshake: version, cipher suite, server name and more; null without TLS.
@@ -215,6 +223,7 @@ pub const Request = struct {
         request.context = null;
         request.routed = null;
         request.gathers = false;
+        request.gather_max = null;
         request.trailers = null;
         request.query = .init(request.arena);
         request.setHead(head);

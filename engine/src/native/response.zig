@@ -113,6 +113,8 @@ pub const Link = struct {
     detach: *const fn (*Response) error{ OutOfMemory, Closed }!Detached,
     /// Sends these bytes as a piece of the body every `interval_ms`, as long as the response lasts.
     repeat: *const fn (*Response, bytes: []const u8, interval_ms: u32) SendError!void,
+    /// Ends the exchange after this time without a byte in either direction; 0: never.
+    limitIdle: *const fn (*Response, idle_ms: u32) SendError!void,
     offersWebSocket: *const fn (*const Response) bool,
     /// The handler's page for a status, if it has one.
     errorPage: *const fn (*const Response, Status) ?ErrorPage = noPage,
@@ -422,6 +424,13 @@ pub const Response = struct {
     /// Ends a streamed response; one that was not started is sent whole.
     pub fn end(response: *Response) SendError!void {
         _ = try response.link.send(response, "", true);
+    }
+
+    /// From now on, the request may be without a byte in either direction for this time; 0: for ever. Then
+    /// the client gets a 504, or a cut connection if the response has started, and `handleAbort` is called.
+    /// For answers that come later (`detach`, threads), and for clients that are slow.
+    pub fn limitIdle(response: *Response, idle_ms: u32) SendError!void {
+        return response.link.limitIdle(response, idle_ms);
     }
 
     /// Cuts the response: nothing more is sent, and the connection is closed so that the client can tell that

@@ -670,7 +670,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .{ exchange.idle_ms, lane.endWords() },
                 );
             }
-            w.fail(lane, exchange.idle_reason);
+            if (exchange.idle_reason == .client_timeout or exchange.openWebSocket() != null or
+                lane.session.responseStarted()) return w.fail(lane, exchange.idle_reason);
+            const refusal: Refusal = .{ .status = 504, .detail = "The request took too long." };
+            w.tellRefused(lane, refusal, true);
+            exchange.noteRefusal(refusal, w.refusedBytes(refusal));
+            w.endExchange(exchange, .idle_timeout);
+            w.refuse(lane, refusal);
         }
 
         /// Sets a lane's timer to its deadline, and its socket, if it has one, to be read or not.

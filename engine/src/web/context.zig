@@ -25,6 +25,16 @@ pub const Limits = struct {
     form_fields_max: u32 = 1000,
 };
 
+/// Bounds on the requests of some routes, in place of the server's: see `Route.limit`. Null: those of the
+/// routes around them, or the server's.
+pub const RouteLimits = struct {
+    /// The request's body, in bytes. The server's `limits.body_bytes_max` holds as well.
+    body_bytes_max: ?usize = null,
+    /// The time without a byte in either direction, in milliseconds; 0: no limit. Then the answer is 504, or
+    /// the response is cut.
+    idle_ms: ?u32 = null,
+};
+
 /// A request and its response. Lives until the action returns, or, for a route whose request's or response's
 /// body comes in pieces, until the response is complete.
 pub const Context = struct {
@@ -39,6 +49,8 @@ pub const Context = struct {
     /// The buffer of `Route.produce`, allocated with its first piece; what is in it goes with the next one.
     produced: []u8 = &.{},
     produced_len: usize = 0,
+    /// Bytes of a body in pieces that have come.
+    body_bytes: u64 = 0,
     /// The index of the request's route among the router's.
     route: usize = 0,
     /// The action was called: no middleware has answered in its place.

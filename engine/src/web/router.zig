@@ -6,6 +6,7 @@ const std = @import("std");
 const per = @import("peregrine");
 const Context = @import("context.zig").Context;
 const Limits = @import("context.zig").Limits;
+const RouteLimits = @import("context.zig").RouteLimits;
 const pattern = @import("pattern.zig");
 const Segment = pattern.Segment;
 
@@ -83,6 +84,7 @@ pub fn Route(comptime App: type) type {
         piece: ?PieceAction = null,
         producer: ?Producer = null,
         middleware: []const Middleware(App) = &.{},
+        limits: RouteLimits = .{},
         children: []const Self = &.{},
 
         pub fn get(comptime path: []const u8, comptime action: anytype) Self {
@@ -173,6 +175,13 @@ pub fn Route(comptime App: type) type {
             return .{ .path = prefix, .middleware = middleware, .children = children };
         }
 
+        /// Routes with bounds of their own. A larger body is a 413 before it is read, so the handler needs a
+        /// `handleBody` that calls the router's; `body_bytes_max` may be larger than what bodies are put
+        /// together for otherwise (`ServerConfig.request_buffer_size`), but not than `limits.body_bytes_max`.
+        pub fn limit(comptime limits: RouteLimits, comptime children: []const Self) Self {
+            return .{ .path = "", .limits = limits, .children = children };
+        }
+
         fn actionOf(comptime path: []const u8, comptime action: anytype) Action {
             const name = @typeName(App);
             const wanted = "route \"" ++ path ++ "\": an action has to be fn (app: *" ++ name ++
@@ -212,9 +221,10 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             action: Action,
             piece: ?Route(App).PieceAction,
             producer: ?Route(App).Producer,
+            limits: RouteLimits,
         };
 
-        const table = sorted(flatten("", erased(options.before), routes));
+        const table = sorted(flatten("", erased(options.before), .{}, routes));
 
         /// Whether a body of some route comes in pieces.
         pub const has_streams = for (table) |route| {
@@ -226,21 +236,33 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (route.producer != null) break true;
         } else false;
 
+        const has_body_limits = for (table) |route| {
+            if (route.limits.body_bytes_max != null) break true;
+        } else false;
+
         /// For `handleRequest`.
         pub fn handle(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
             const takes_pieces = comptime @hasDecl(App, "handleBody");
             if (has_streams and !takes_pieces) @compileError(@typeName(App) ++
                 " has routes with pieces, so it needs a handleBody that calls the router's");
+            if (has_body_limits and !takes_pieces) @compileError(@typeName(App) ++
+                " has routes with limits of bodies, so it needs a handleBody that calls the router's");
             if (has_producers and !@hasDecl(App, "handleDrain")) @compileError(@typeName(App) ++
                 " has routes that produce bodies, so it needs a handleDrain that calls the router's");
             if (takes_pieces and request.hasBody()) return begin(app, request, response);
             var context: Context = undefined;
             context.begin(request, response, options.limits);
             const found = try look(&context);
+            try limitIdle(found, response);
             try run(app, &context, found);
             const route = found.route orelse return;
             // Without a body the last piece comes at once.
             if (route.piece) |piece| if (context.reached) try piece(app, &context, "", true);
+        }
+
+        fn limitIdle(found: Found, response: *per.Response) per.SendError!void {
+            const route = found.route orelse return;
+            if (route.limits.idle_ms) |idle_ms| try response.limitIdle(idle_ms);
         }
 
         /// Runs middleware and action, and the producer if there is one, whose context outlives the hook.
@@ -292,8 +314,17 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             const context = try request.arena.create(Context);
             context.begin(request, response, options.limits);
             const found = try look(context);
-            const streams = if (found.route) |route| route.piece != null else false;
-            if (!streams and found.route != null) return request.gatherBody();
+            try limitIdle(found, response);
+            if (found.route) |route| {
+                const most = route.limits.body_bytes_max;
+                switch (request.head.body) {
+                    .counted => |length| if (most) |bytes| if (length > bytes) return error.ContentTooLarge,
+                    .chunked, .none => {},
+                }
+                if (route.piece == null) {
+                    return if (most) |bytes| request.gatherBodyUpTo(bytes) else request.gatherBody();
+                }
+            }
             request.routed = context;
             try found.go(app, context);
             // A body that no action reads need not be waited for.
@@ -309,7 +340,12 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             last: bool,
         ) anyerror!void {
             if (contextOf(request)) |context| {
-                return table[context.route].piece.?(app, context, piece, last);
+                const route = &table[context.route];
+                context.body_bytes += piece.len;
+                if (route.limits.body_bytes_max) |most| {
+                    if (context.body_bytes > most) return error.ContentTooLarge;
+                }
+                return route.piece.?(app, context, piece, last);
             }
             // The whole body of a route without pieces.
             var context: Context = undefined;
@@ -416,6 +452,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
         fn flatten(
             comptime prefix: []const u8,
             comptime middleware: []const *const anyopaque,
+            comptime limits: RouteLimits,
             comptime list: []const Route(App),
         ) []const Flat {
             comptime {
@@ -423,6 +460,10 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                 var flat: []const Flat = &.{};
                 for (list) |route| {
                     const all = middleware ++ erased(route.middleware);
+                    const bounds: RouteLimits = .{
+                        .body_bytes_max = route.limits.body_bytes_max orelse limits.body_bytes_max,
+                        .idle_ms = route.limits.idle_ms orelse limits.idle_ms,
+                    };
                     if (route.action) |action| {
                         flat = flat ++ [_]Flat{.{
                             .method = route.method,
@@ -431,8 +472,9 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                             .action = action,
                             .piece = route.piece,
                             .producer = route.producer,
+                            .limits = bounds,
                         }};
-                    } else flat = flat ++ flatten(prefix ++ route.path, all, route.children);
+                    } else flat = flat ++ flatten(prefix ++ route.path, all, bounds, route.children);
                 }
                 return flat;
             }

@@ -14,6 +14,8 @@ pub const Next = @import("router.zig").Next;
 /// A request and its response, with what this module adds to them.
 pub const Context = @import("context.zig").Context;
 pub const Limits = @import("context.zig").Limits;
+/// Bounds on the requests of some routes.
+pub const RouteLimits = @import("context.zig").RouteLimits;
 pub const Cookie = @import("cookie.zig").Cookie;
 pub const Cookies = @import("cookie.zig").Cookies;
 pub const Form = @import("form.zig").Form;
