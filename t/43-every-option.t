@@ -23,6 +23,7 @@ my %SAMPLES = (
     hash         => [ { x => {} },              'word' ],
     boolean      => [ 1,                        'maybe' ],
     flag         => [ 1,                        'maybe' ],
+    channels     => [ 'redis://localhost',      'redis://localhost:0' ],
     string       => [ 'word',                   '' ],
     word         => [ 'word',                   'two words' ],
     mode         => [ '0660',                   '0999' ],

@@ -312,7 +312,9 @@ B<--compress-authenticated>
 
 Messages between the connections of all interpreters: applications find L<PAGI::Server::Channels> in
 their scopes, under C<pagi.channels> and C<pagi.channel>, and for topics with history
-L<PAGI::Server::Topics>, under C<pagi.topics>. C<memory://> is the same as 1. B<--channels>
+L<PAGI::Server::Topics>, under C<pagi.topics>. C<memory://> is the same as 1. With the URL of a
+Redis they reach the interpreters of all servers that use it, on any machine: see
+L<PAGI::Server::Channels/Redis>. B<--channels>
 
 =item channels_capacity => 100
 

@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 # The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
-    WIRE    => 2,
+    WIRE    => 3,
     HELLO   => 0,
     PUBLISH => 3,
     APPEND  => 10,
@@ -75,7 +75,7 @@ sub publish {
 
 # The names of the hub's counters: broker.zig, Counts.
 my @COUNTS = qw(interpreters subscribed topics history_bytes published sent entries dropped_full
-    dropped_expired cut);
+    dropped_expired cut redis redis_lost redis_failed);
 
 sub counts {
     my ($self) = @_;
@@ -282,7 +282,8 @@ A hash reference: C<interpreters> that the hub has (with programs that publish),
 their C<history_bytes>, C<subscribed> (topics of channels), and since the hub's start C<entries>, C<published>
 and C<sent> (messages of channels, to topics and to single ones), C<dropped_full> and C<dropped_expired>
 (messages that a full mailbox or their age has cost, told by interpreters once a second), C<cut> (connections
-that read too slowly).
+that read too slowly). C<redis> is 0 without a Redis, 2 when the hub has its connections to it, otherwise 1;
+C<redis_lost> counts connections that ended, C<redis_failed> messages that did not get there.
 
 =head2 publish_message
 

@@ -101,7 +101,8 @@ sub _typed ($option) {
         PAGI::Server::CommandLine::typed($option);
     my $flag = PAGI::Server::CommandLine::flag($option);
     $typed .= ' ' . _argument($option) unless PAGI::Server::Options::Type::is_switch($option);
-    $typed .= ", B<--no-$flag>" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
+    $typed .= " [$option->{arg}]" if PAGI::Server::Options::Type::is_switch($option) && $option->{arg};
+    $typed .= ", B<--no-$flag>"   if PAGI::Server::Options::Type::has_opposite($option);
     return $typed;
 }
 
@@ -118,8 +119,9 @@ sub _default ($option) {
 
 sub _default_sentence ($option) {
     my $default = $option->{shown_command} // _default($option);
-    return ''                   if !defined $default            || $option->{name} eq 'app';
-    return "Default: $default." if $option->{type} ne 'boolean' || defined $option->{shown};
+    return '' if !defined $default || $option->{name} eq 'app';
+    return "Default: $default."
+        if !PAGI::Server::Options::Type::is_switch($option) || defined $option->{shown};
     return $default ? 'On by default.' : '';
 }
 

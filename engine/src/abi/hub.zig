@@ -1,16 +1,18 @@
 //! The hub's thread: nodes come through the join socket, and speak over the socket that each of them sends
-//! there.
+//! there. With Redis it has two connections to that, too.
 //! Does not know: what they say.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const hub = @import("hub");
 const platform = @import("platform");
 const errors = @import("errors.zig");
+const redis_line = @import("redis_line.zig");
 const types = @import("types.zig");
 const io = peregrine.io;
 const polling = io.polling;
 const sharing = io.sharing;
 const Broker = hub.Broker;
+const Redis = hub.Redis;
 const Code = types.Code;
 const gpa = platform.gpa;
 const limits = hub.limits;
@@ -34,14 +36,23 @@ pub const Hub = struct {
     /// The socket of each node of the broker's; -1: there is none.
     sockets: std.ArrayList(i32) = .empty,
     polls: std.ArrayList(polling.Poll) = .empty,
+    /// Null: the hub is by itself.
+    redis: ?*Redis,
+    lines: [2]redis_line.Line = .{ .{ .name = .publisher }, .{ .name = .hearer } },
+    /// As `peregrine_hub_trouble` tells.
+    trouble: std.atomic.Value(?[*:0]const u8) = .init(null),
 
-    pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors };
+    pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors, NoAddress };
 
-    /// Starts it. The descriptors stay the caller's, and must be open until `stop`.
-    pub fn start(join_socket: i32, lock: i32) Error!*Hub {
+    /// Starts it. The descriptors stay the caller's, and must be open until `stop`. `address`: of Redis;
+    /// empty: there is none.
+    pub fn start(join_socket: i32, lock: i32, address: []const u8) Error!*Hub {
         const self = try gpa.create(Hub);
         errdefer gpa.destroy(self);
+        const redis = try redisAt(address);
+        errdefer if (redis) |own| own.destroy();
         self.* = .{
+            .redis = redis,
             .broker = .init(gpa, io.randomSeed() orelse io.micros() ^ @intFromPtr(self)),
             .join_socket = join_socket,
             .lock = lock,
@@ -49,8 +60,21 @@ pub const Hub = struct {
             .forks = io.fork.count(),
         };
         errdefer self.wakeup.deinit();
+        if (redis) |own| {
+            try self.broker.share(own);
+            self.trouble.store(own.troubleText(), .monotonic);
+        }
         self.thread = try io.thread.spawn(run, .{self});
         return self;
+    }
+
+    fn redisAt(address: []const u8) error{ OutOfMemory, NoAddress }!?*Redis {
+        if (address.len == 0) return null;
+        const seed = io.randomSeed() orelse io.micros();
+        return Redis.create(gpa, address, seed, .{}) catch |err| switch (err) {
+            error.OutOfMemory => error.OutOfMemory,
+            else => error.NoAddress,
+        };
     }
 
     /// Ends the thread, and waits for that. Nodes see the end of their connections.
@@ -61,7 +85,9 @@ pub const Hub = struct {
         for (self.sockets.items) |socket| if (socket >= 0) io.file.close(socket);
         self.sockets.deinit(gpa);
         self.polls.deinit(gpa);
+        for (&self.lines) |*line| line.close();
         self.broker.deinit();
+        if (self.redis) |redis| redis.destroy();
         self.wakeup.deinit();
         gpa.destroy(self);
     }
@@ -79,26 +105,53 @@ pub const Hub = struct {
     /// Milliseconds after which old entries of topics go, where nothing else happens.
     const tick_ms = 1000;
 
+    /// The places in `polls` of what is no node.
+    const at_wakeup = 0;
+    const at_join = 1;
+    const at_lines = 2;
+    const at_nodes = 4;
+
     fn round(self: *Hub) !void {
         _ = self.beats.fetchAdd(1, .monotonic);
         self.polls.clearRetainingCapacity();
         try self.polls.append(gpa, .read(self.wakeup.fd()));
         try self.polls.append(gpa, .read(self.join_socket));
+        for (&self.lines) |*line| {
+            try self.polls.append(gpa, if (self.redis) |redis| line.poll(redis) else .read(-1));
+        }
         for (self.sockets.items, 0..) |socket, index| {
             const wants = socket >= 0 and self.broker.output(@intCast(index)).len > 0;
             try self.polls.append(gpa, if (wants) .readOrWrite(socket) else .read(socket));
         }
-        polling.wait(self.polls.items, tick_ms);
+        polling.wait(self.polls.items, self.patience());
         self.wakeup.clear();
-        self.broker.tick(io.micros() / 1000);
-        for (self.polls.items[2..], 0..) |*poll, index| {
+        const now_ms = io.micros() / 1000;
+        self.broker.tick(now_ms);
+        if (self.redis) |redis| self.turnLines(redis, now_ms);
+        for (self.polls.items[at_nodes..], 0..) |*poll, index| {
             if (poll.isReadable()) self.receive(@intCast(index));
         }
-        if (self.polls.items[1].isReadable()) self.admit();
+        if (self.polls.items[at_join].isReadable()) self.admit();
         for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.send(@intCast(index));
         for (self.sockets.items, 0..) |socket, index| {
             if (socket >= 0 and self.broker.isCut(@intCast(index))) self.close(@intCast(index));
         }
+    }
+
+    /// Milliseconds until something is due.
+    fn patience(self: *const Hub) i32 {
+        const redis = self.redis orelse return tick_ms;
+        for (&self.lines) |*line| if (line.isAsking()) return redis_line.Line.look_ms;
+        const now_ms = io.micros() / 1000;
+        return @intCast(@min(tick_ms, redis.deadline() -| now_ms));
+    }
+
+    fn turnLines(self: *Hub, redis: *Redis, now_ms: u64) void {
+        redis.setTime(now_ms, std.time.ms_per_s * io.wallSeconds());
+        for (&self.lines, self.polls.items[at_lines..at_nodes]) |*line, *poll| {
+            line.turn(&self.broker, redis, poll.isReady());
+        }
+        self.trouble.store(redis.troubleText(), .monotonic);
     }
 
     /// The nodes that ask to join.
@@ -163,15 +216,43 @@ pub const Hub = struct {
     }
 };
 
-pub export fn peregrine_hub_new(join_socket: c_int, lock: c_int, made: *?*Hub) callconv(.c) c_int {
-    made.* = Hub.start(join_socket, lock) catch |err| switch (err) {
+pub export fn peregrine_hub_new(
+    join_socket: c_int,
+    lock: c_int,
+    redis: [*]const u8,
+    redis_len: usize,
+    made: *?*Hub,
+) callconv(.c) c_int {
+    made.* = Hub.start(join_socket, lock, redis[0..redis_len]) catch |err| switch (err) {
         error.OutOfMemory => return Code.memory,
+        error.NoAddress => return Code.range,
         error.CannotStartThread, error.NoDescriptors => {
             errors.setErrno(.AGAIN);
             return Code.system;
         },
     };
     return Code.ok;
+}
+
+pub export fn peregrine_hub_trouble(own: *const Hub) callconv(.c) ?[*:0]const u8 {
+    return own.trouble.load(.monotonic);
+}
+
+pub export fn peregrine_redis_problem(text: [*]const u8, len: usize) callconv(.c) ?[*:0]const u8 {
+    var memory: [hub.redis.Url.text_bytes_max]u8 = undefined;
+    const url = hub.redis.Url.parse(text[0..len], &memory) catch |err| return switch (err) {
+        error.UnknownScheme => "it begins with none of redis://, rediss:// and unix:",
+        error.NoHost => "it names no host, or no path",
+        error.BadPort => "its port is none",
+        error.BadEscape => "a percent sign is not followed by two hexadecimal digits",
+        error.BadDatabase => "its database is no number",
+        error.UnknownParameter => "its parameters are db and prefix",
+        error.TooLong => "it is too long",
+    };
+    return switch (url.place) {
+        .tcp => |place| if (place.tls) "Redis is not reached over TLS yet" else null,
+        .unix => |path| if (path.len > io.Address.path_bytes_max) "its path is too long" else null,
+    };
 }
 
 pub export fn peregrine_hub_free(hub_or_null: ?*Hub) callconv(.c) void {

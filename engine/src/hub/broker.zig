@@ -1,6 +1,9 @@
 //! The hub's state machine: which nodes there are, which topics each of them wants, and what is to be sent to
 //! them. All that is published to a topic passes here in one order, which is the order at every node. Topics
 //! with history are those of topics.zig.
+//!
+//! With Redis (redis/redis.zig) hubs of several machines are one: what is published goes there, and comes
+//! back from there to all of them, in Redis's order.
 //! Does not know: sockets, processes, and what lies in a message.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -8,7 +11,12 @@ const limits = @import("limits.zig");
 const Position = @import("position.zig").Position;
 const wire = @import("wire.zig");
 const Topics = @import("topics.zig").Topics;
+const redis_file = @import("redis/redis.zig");
+const Redis = redis_file.Redis;
+const Asker = redis_file.Asker;
+const Waiting = @import("waiting.zig").Waiting;
 const Channel = wire.Channel;
+const Fed = @import("redis/keys.zig").Fed;
 const Frame = wire.Frame;
 
 const Node = struct {
@@ -58,6 +66,12 @@ pub const Counts = extern struct {
     dropped_expired: u64 = 0,
     /// Nodes that have read too slowly, or have not kept to the rules.
     cut: u64 = 0,
+    /// Redis: 0: there is none, 1: it cannot be reached, 2: it is there.
+    redis: u64 = 0,
+    /// Connections to it that ended.
+    redis_lost: u64 = 0,
+    /// What could not be published there.
+    redis_failed: u64 = 0,
 };
 
 pub const Broker = struct {
@@ -71,12 +85,28 @@ pub const Broker = struct {
     /// Bytes that wait for all nodes.
     waiting: usize = 0,
     topics: Topics,
+    /// Null: the hub is by itself.
+    redis: ?*Redis = null,
+    /// Requests that are answered when something has come from Redis.
+    waits: Waiting = .{},
+    now_ms: u64 = 0,
     counts: Counts = .{},
 
     /// `seed`: drawn at random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
         return .{ .gpa = gpa, .topics = .init(gpa, seed) };
     }
+
+    /// Before the first node: with a Redis, which stays the caller's.
+    pub fn share(broker: *Broker, redis: *Redis) error{OutOfMemory}!void {
+        assert(broker.nodes.items.len == 0 and broker.topics.by_name.count() == 0);
+        try redis.subscriptions.want(everybody);
+        broker.redis = redis;
+        broker.topics.subscriptions = &redis.subscriptions;
+    }
+
+    /// The feed of frames for all hubs.
+    const everybody: Fed = .{ .feed = .node, .name = "all" };
 
     pub fn deinit(broker: *Broker) void {
         for (broker.nodes.items) |*node| {
@@ -91,6 +121,7 @@ pub const Broker = struct {
             entry.value_ptr.nodes.deinit(broker.gpa);
         }
         broker.groups.deinit(broker.gpa);
+        broker.waits.deinit(broker.gpa);
         broker.topics.deinit();
         broker.* = undefined;
     }
@@ -126,6 +157,8 @@ pub const Broker = struct {
 
     /// Time passes.
     pub fn tick(broker: *Broker, now_ms: u64) void {
+        broker.now_ms = now_ms;
+        broker.waits.tick(broker.gpa, now_ms);
         broker.topics.tick(now_ms);
     }
 
@@ -176,16 +209,22 @@ pub const Broker = struct {
             .free, .cut => unreachable,
         };
         switch (frame.kind) {
-            .subscribe => try broker.answer(index, frame.number, try broker.subscribe(index, frame.name)),
+            .subscribe => try broker.subscribed(index, id, frame),
             .unsubscribe => broker.unsubscribe(index, frame.name),
-            .publish => try broker.publish(index, frame),
+            .publish => try broker.publish(index, id, frame),
             .send => try broker.send(index, id, frame),
             .add => try broker.ask(index, id, frame, .join),
             .discard => try broker.ask(index, id, frame, .leave),
-            .flush => try broker.flush(index, frame.number),
-            .sync => try broker.answer(index, frame.number, .ok),
-            .append => broker.place(index, frame.number, broker.append(frame)),
-            .look => broker.place(index, frame.number, broker.look(frame)),
+            .flush => try broker.flushEverywhere(index, id, frame.number),
+            .sync => try broker.sync(index, id, frame.number),
+            .append => if (broker.redis) |redis|
+                try broker.appendThere(redis, index, id, frame)
+            else
+                broker.place(index, frame.number, broker.append(frame)),
+            .look => if (broker.redis != null)
+                try broker.lookThere(index, id, frame)
+            else
+                broker.place(index, frame.number, broker.look(frame)),
             .follow => try broker.follow(index, frame),
             .dropped => {
                 broker.counts.dropped_full += frame.number;
@@ -195,6 +234,8 @@ pub const Broker = struct {
             .unfollow => broker.topics.unfollow(index, frame.name),
             .answer => if (broker.by_id.get(frame.node)) |asker| {
                 try broker.answer(asker, frame.number, frame.code);
+            } else if (broker.redis != null) {
+                broker.route(frame.node, frame, nobody, true) catch {};
             },
             else => return error.Malformed,
         }
@@ -204,7 +245,12 @@ pub const Broker = struct {
     fn meet(broker: *Broker, index: Index, frame: *const Frame) !void {
         if (frame.kind != .hello or frame.number != wire.version) return error.Malformed;
         if (broker.by_id.get(frame.node)) |other| broker.cut(other);
-        try broker.by_id.put(broker.gpa, frame.node, index);
+        try broker.by_id.ensureUnusedCapacity(broker.gpa, 1);
+        if (broker.redis) |redis| {
+            var digits: [node_digits]u8 = undefined;
+            try redis.subscriptions.want(feedOfNode(frame.node, &digits));
+        }
+        broker.by_id.putAssumeCapacityNoClobber(frame.node, index);
         broker.nodes.items[index].state = .{ .met = frame.node };
         broker.say(index, &.{ .kind = .welcome, .number = wire.version });
     }
@@ -218,6 +264,11 @@ pub const Broker = struct {
         broker.counts.subscribed = broker.groups.count();
         broker.counts.topics = broker.topics.by_name.count();
         broker.counts.history_bytes = broker.topics.bytes;
+        if (broker.redis) |redis| {
+            broker.counts.redis = if (redis.isReady()) 2 else 1;
+            broker.counts.redis_lost = redis.counts.lost;
+            broker.counts.redis_failed = redis.counts.failed;
+        }
         var extra: [@sizeOf(Counts)]u8 = undefined;
         inline for (@typeInfo(Counts).@"struct".field_names, 0..) |name, at| {
             std.mem.writeInt(u64, extra[at * 8 ..][0..8], @field(broker.counts, name), .little);
@@ -279,7 +330,9 @@ pub const Broker = struct {
             var group: Group = .{};
             errdefer group.nodes.deinit(broker.gpa);
             try group.nodes.append(broker.gpa, index);
-            try broker.groups.putNoClobber(broker.gpa, own, group);
+            try broker.groups.ensureUnusedCapacity(broker.gpa, 1);
+            if (broker.redis) |redis| try redis.subscriptions.want(.{ .feed = .group, .name = name });
+            broker.groups.putAssumeCapacityNoClobber(own, group);
         }
         node.topics += 1;
         return .ok;
@@ -299,45 +352,64 @@ pub const Broker = struct {
     }
 
     fn forget(broker: *Broker, name: []const u8) void {
+        broker.leaveFeed(name);
         var entry = broker.groups.fetchRemove(name).?;
         entry.value.nodes.deinit(broker.gpa);
         broker.gpa.free(entry.key);
     }
 
-    fn publish(broker: *Broker, index: Index, frame: *const Frame) !void {
+    fn publish(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
         broker.counts.published += 1;
-        if (broker.groups.getPtr(frame.name)) |group| {
-            const publication: Frame = .{
-                .kind = .publication,
-                .name = frame.name,
-                .extra = frame.extra,
-                .payload = frame.payload,
-            };
-            // A node that is cut meanwhile leaves the group.
-            var targets: [limits.nodes_max]Index = undefined;
-            const count = group.nodes.items.len;
-            @memcpy(targets[0..count], group.nodes.items);
-            for (targets[0..count]) |target| {
-                if (!broker.isCut(target)) broker.say(target, &publication);
-            }
+        if (!wire.isName(frame.name)) return error.Malformed;
+        const publication: Frame = .{
+            .kind = .publication,
+            .name = frame.name,
+            .extra = frame.extra,
+            .payload = frame.payload,
+        };
+        if (broker.redis == null) {
+            broker.distribute(&publication);
+            if (!broker.isCut(index)) try broker.answer(index, frame.number, .ok);
+            return;
         }
-        if (!broker.isCut(index)) try broker.answer(index, frame.number, .ok);
+        const fed: Fed = .{ .feed = .group, .name = frame.name };
+        const asker: Asker = .{ .node = id, .number = frame.number };
+        broker.tell(fed, &publication, asker, false) catch |err| try broker.refuse(index, frame.number, err);
+    }
+
+    /// To all nodes here that want the topic.
+    fn distribute(broker: *Broker, publication: *const Frame) void {
+        const group = broker.groups.getPtr(publication.name) orelse return;
+        // A node that is cut meanwhile leaves the group.
+        var targets: [limits.nodes_max]Index = undefined;
+        const count = group.nodes.items.len;
+        @memcpy(targets[0..count], group.nodes.items);
+        for (targets[0..count]) |target| {
+            if (!broker.isCut(target)) broker.say(target, publication);
+        }
     }
 
     fn send(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
-        const to = if (Channel.parse(frame.name)) |channel|
-            broker.by_id.get(channel.node)
-        else
-            broker.nodeInTurn(frame.name);
-        const target = to orelse return broker.answer(index, frame.number, .gone);
         broker.counts.sent += 1;
-        broker.say(target, &.{
+        const mail: Frame = .{
             .kind = .mail,
             .name = frame.name,
             .payload = frame.payload,
             .node = id,
             .number = frame.number,
-        });
+        };
+        if (Channel.parse(frame.name)) |channel| return broker.deliver(index, channel.node, &mail);
+        const target = broker.nodeInTurn(frame.name) orelse
+            return broker.answer(index, frame.number, .gone);
+        broker.say(target, &mail);
+    }
+
+    /// A frame for another node, which answers the one that has asked.
+    fn deliver(broker: *Broker, index: Index, target: u64, frame: *const Frame) !void {
+        if (broker.by_id.get(target)) |here| return broker.say(here, frame);
+        if (broker.redis == null) return broker.answer(index, frame.number, .gone);
+        const asker: Asker = .{ .node = frame.node, .number = frame.number };
+        broker.route(target, frame, asker, true) catch |err| try broker.refuse(index, frame.number, err);
     }
 
     fn nodeInTurn(broker: *Broker, name: []const u8) ?Index {
@@ -350,9 +422,7 @@ pub const Broker = struct {
     fn ask(broker: *Broker, index: Index, id: u64, frame: *const Frame, kind: wire.Kind) !void {
         const channel = Channel.parse(frame.name) orelse
             return broker.answer(index, frame.number, .no_channel);
-        const target = broker.by_id.get(channel.node) orelse
-            return broker.answer(index, frame.number, .gone);
-        broker.say(target, &.{
+        return broker.deliver(index, channel.node, &.{
             .kind = kind,
             .name = frame.name,
             .extra = frame.extra,
@@ -361,9 +431,10 @@ pub const Broker = struct {
         });
     }
 
-    fn flush(broker: *Broker, index: Index, number: u32) !void {
+    fn flush(broker: *Broker) void {
         var groups = broker.groups.iterator();
         while (groups.next()) |entry| {
+            broker.leaveFeed(entry.key_ptr.*);
             broker.gpa.free(entry.key_ptr.*);
             entry.value_ptr.nodes.deinit(broker.gpa);
         }
@@ -372,7 +443,206 @@ pub const Broker = struct {
         for (0..broker.nodes.items.len) |at| {
             if (broker.nodes.items[at].state == .met) broker.say(@intCast(at), &.{ .kind = .flushed });
         }
-        if (!broker.isCut(index)) try broker.answer(index, number, .ok);
+    }
+
+    fn flushEverywhere(broker: *Broker, index: Index, id: u64, number: u32) !void {
+        broker.flush();
+        const redis = broker.redis orelse {
+            if (!broker.isCut(index)) try broker.answer(index, number, .ok);
+            return;
+        };
+        // It comes back to this hub, too.
+        const flushed: Frame = .{ .kind = .flushed, .node = redis.hub };
+        const asker: Asker = .{ .node = id, .number = number };
+        broker.tell(everybody, &flushed, asker, false) catch |err| try broker.refuse(index, number, err);
+    }
+
+    // ---- With Redis
+
+    const nobody: Asker = .{ .node = 0, .number = 0 };
+    const node_digits = 16;
+
+    fn feedOfNode(id: u64, digits: *[node_digits]u8) Fed {
+        return .{ .feed = .node, .name = std.fmt.bufPrint(digits, "{x:0>16}", .{id}) catch unreachable };
+    }
+
+    fn leaveFeed(broker: *Broker, group: []const u8) void {
+        if (broker.redis) |redis| redis.subscriptions.unwant(.{ .feed = .group, .name = group });
+    }
+
+    const Told = error{ OutOfMemory, Full };
+
+    /// A frame for whoever hears a feed.
+    fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, is_routed: bool) Told!void {
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(broker.gpa);
+        try frame.append(broker.gpa, &bytes);
+        return broker.redis.?.say(fed, bytes.items, asker, is_routed);
+    }
+
+    /// A frame for a node of another hub. That answers, unless Redis knows no such hub.
+    fn route(broker: *Broker, id: u64, frame: *const Frame, asker: Asker, is_routed: bool) Told!void {
+        var digits: [node_digits]u8 = undefined;
+        return broker.tell(feedOfNode(id, &digits), frame, asker, is_routed);
+    }
+
+    /// The request has not gone anywhere.
+    fn refuse(broker: *Broker, index: Index, number: u32, _: Told) !void {
+        try broker.answer(index, number, .unavailable);
+    }
+
+    fn subscribed(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
+        const code = try broker.subscribe(index, frame.name);
+        const fed: Fed = .{ .feed = .group, .name = frame.name };
+        const redis = broker.redis orelse return broker.answer(index, frame.number, code);
+        if (code != .ok or redis.subscriptions.isThere(fed)) return broker.answer(index, frame.number, code);
+        try broker.wait(index, id, frame.number, .group, frame.name);
+    }
+
+    /// Answered when the node is subscribed to all that it has asked for.
+    fn sync(broker: *Broker, index: Index, id: u64, number: u32) !void {
+        const redis = broker.redis orelse return broker.answer(index, number, .ok);
+        if (redis.subscriptions.pending == 0) return broker.answer(index, number, .ok);
+        try broker.wait(index, id, number, .all_groups, "");
+    }
+
+    fn wait(broker: *Broker, index: Index, id: u64, number: u32, what: Waiting.What, name: []const u8) !void {
+        if (number == 0) return;
+        const until = broker.now_ms + limits.request_ms;
+        const asker: Asker = .{ .node = id, .number = number };
+        broker.waits.add(broker.gpa, asker, what, name, until) catch |err| switch (err) {
+            error.OutOfMemory => return error.OutOfMemory,
+            error.TooMany => try broker.answer(index, number, .too_many),
+        };
+    }
+
+    fn appendThere(broker: *Broker, redis: *Redis, index: Index, id: u64, frame: *const Frame) !void {
+        if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
+        const asker: Asker = .{ .node = id, .number = frame.number };
+        redis.append(frame.name, frame.payload, asker) catch |err| switch (err) {
+            error.TooLong => try broker.answer(index, frame.number, .too_many),
+            error.OutOfMemory, error.Full => |told| try broker.refuse(index, frame.number, told),
+        };
+    }
+
+    fn lookThere(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
+        if (!wire.isName(frame.name)) return error.Malformed;
+        _ = broker.topics.look(frame.name) catch |err| switch (err) {
+            error.OutOfMemory, error.TooMany => return broker.answer(index, frame.number, .too_many),
+        };
+        if (broker.topics.tipOf(frame.name)) |tip| return broker.place(index, frame.number, tip);
+        try broker.wait(index, id, frame.number, .tip, frame.name);
+    }
+
+    fn reply(broker: *Broker, asker: Asker, code: wire.Code) void {
+        const index = broker.by_id.get(asker.node) orelse return;
+        if (asker.number != 0) broker.say(index, &.{ .kind = .done, .number = asker.number, .code = code });
+    }
+
+    fn replyPlace(broker: *Broker, asker: Asker, at: Position) void {
+        const index = broker.by_id.get(asker.node) orelse return;
+        broker.place(index, asker.number, at);
+    }
+
+    /// Takes an event of Redis. True: the owner of its sockets has something to do.
+    pub fn take(broker: *Broker, event: redis_file.Event) bool {
+        defer broker.invariants();
+        switch (event) {
+            .nothing => {},
+            .connect, .close => return true,
+            .published => |end| broker.takePublished(end.asker, end.topic, end.outcome),
+            .said => |said| switch (said.outcome) {
+                .heard => |count| {
+                    if (!said.is_routed) broker.reply(said.asker, .ok);
+                    // Otherwise the node that has the message answers.
+                    if (said.is_routed and count == 0) broker.reply(said.asker, .gone);
+                },
+                .refused, .unavailable => broker.reply(said.asker, .unavailable),
+                .unknown => broker.reply(said.asker, .unknown),
+            },
+            .subscribed => |fed| broker.heardOf(fed),
+            .message => |message| broker.hear(message.fed, message.bytes),
+            .moved => broker.answerPlaces(),
+        }
+        return false;
+    }
+
+    fn takePublished(
+        broker: *Broker,
+        asker: Asker,
+        topic: []const u8,
+        outcome: redis_file.Outcome,
+    ) void {
+        const at = switch (outcome) {
+            .published => |at| at,
+            .refused => |failure| return broker.reply(asker, switch (failure.remedy()) {
+                .try_again => .too_many,
+                .reconnect, .give_up => .unavailable,
+            }),
+            .unavailable => return broker.reply(asker, .unavailable),
+            .unknown => return broker.reply(asker, .unknown),
+        };
+        broker.counts.entries += 1;
+        // Whoever begins to read here from now on is not to get the entry as a new one.
+        const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
+        if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);
+        const until = broker.now_ms + limits.request_ms;
+        broker.waits.add(broker.gpa, asker, .{ .entry = at }, topic, until) catch
+            broker.replyPlace(asker, at);
+    }
+
+    /// A feed has its subscription.
+    fn heardOf(broker: *Broker, fed: Fed) void {
+        const is_all = broker.redis.?.subscriptions.pending == 0;
+        var at: usize = 0;
+        while (broker.waits.next(&at)) |request| switch (request.what) {
+            .group => if (fed.feed == .group and std.mem.eql(u8, fed.name, request.name)) {
+                broker.reply(broker.waits.take(broker.gpa, &at), .ok);
+            },
+            .all_groups => if (is_all) broker.reply(broker.waits.take(broker.gpa, &at), .ok),
+            .tip, .entry => {},
+        };
+    }
+
+    /// Answers requests about places in topics that have them now.
+    fn answerPlaces(broker: *Broker) void {
+        var at: usize = 0;
+        while (broker.waits.next(&at)) |request| {
+            const tip = broker.topics.tipOf(request.name);
+            switch (request.what) {
+                .group, .all_groups => {},
+                .tip => if (tip) |place_of| broker.replyPlace(broker.waits.take(broker.gpa, &at), place_of),
+                .entry => |place_of| {
+                    const is_missing = if (tip) |newest|
+                        newest.epoch == place_of.epoch and newest.mark.offset < place_of.mark.offset
+                    else
+                        false;
+                    if (!is_missing) broker.replyPlace(broker.waits.take(broker.gpa, &at), place_of);
+                },
+            }
+        }
+    }
+
+    /// A frame of this hub or another one. Other bytes are passed over: whoever has the prefix may publish.
+    fn hear(broker: *Broker, fed: Fed, bytes: []const u8) void {
+        const frame = wire.parse(bytes) catch return;
+        switch (fed.feed) {
+            .entries => unreachable, // those come as entries
+            .group => {
+                const fits = frame.kind == .publication and std.mem.eql(u8, frame.name, fed.name);
+                if (fits) broker.distribute(&frame);
+            },
+            .node => switch (frame.kind) {
+                .flushed => if (frame.node != broker.redis.?.hub) broker.flush(),
+                .mail, .join, .leave, .answer => {
+                    const id = std.fmt.parseInt(u64, fed.name, 16) catch return;
+                    const index = broker.by_id.get(id) orelse return;
+                    if (frame.kind != .answer) return broker.say(index, &frame);
+                    broker.answer(index, frame.number, frame.code) catch {};
+                },
+                else => {},
+            },
+        }
     }
 
     // ---- What nodes are told
@@ -403,7 +673,13 @@ pub const Broker = struct {
             .free => unreachable,
             .cut => return,
             .silent => {},
-            .met => |id| assert(broker.by_id.remove(id)),
+            .met => |id| {
+                assert(broker.by_id.remove(id));
+                if (broker.redis) |redis| {
+                    var digits: [node_digits]u8 = undefined;
+                    redis.subscriptions.unwant(feedOfNode(id, &digits));
+                }
+            },
         }
         node.state = .cut;
         broker.counts.cut +%= 1;
@@ -420,6 +696,7 @@ pub const Broker = struct {
             if (!broker.leave(index, entry.value_ptr)) continue;
             if (entry.value_ptr.nodes.items.len > 0) continue;
             const name = entry.key_ptr.*;
+            broker.leaveFeed(name);
             entry.value_ptr.nodes.deinit(broker.gpa);
             broker.groups.removeByPtr(entry.key_ptr);
             broker.gpa.free(name);

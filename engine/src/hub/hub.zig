@@ -16,9 +16,11 @@ pub const Broker = @import("broker.zig").Broker;
 pub const Node = @import("node.zig").Node;
 pub const readers = @import("readers.zig");
 pub const Topics = @import("topics.zig").Topics;
+pub const Redis = redis.joined.Redis;
 /// Redis, or Valkey.
 pub const redis = struct {
     pub const Url = @import("redis/url.zig").Url;
+    pub const joined = @import("redis/redis.zig");
     pub const Failure = @import("redis/failure.zig").Failure;
     pub const link = @import("redis/link.zig");
     pub const publisher = @import("redis/publisher.zig");
@@ -39,6 +41,7 @@ test {
     _ = @import("topics_test.zig");
     _ = @import("simulation_test.zig");
     _ = @import("redis/keys.zig");
+    _ = @import("redis/subscriptions.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");
     @import("std").testing.refAllDecls(redis);

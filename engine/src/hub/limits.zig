@@ -40,3 +40,5 @@ pub const histories_bytes_max = 64 << 20;
 pub const follow_bytes_max = 128 << 10;
 /// Topics that one connection reads. A turn looks at each.
 pub const mailbox_readers_max = 32;
+/// Requests of all nodes that wait for something from Redis. Each thing that comes is compared with them.
+pub const waiting_requests_max = 10_000;

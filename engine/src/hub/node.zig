@@ -650,6 +650,7 @@ pub const Node = struct {
             .begins => node.readers.begins(frame.name, frame.node, try wire.readPlace(frame.extra)),
             .entry => try node.entry(frame, now_ms),
             .live => try node.topicIsLive(frame),
+            .stale => node.readers.stale(frame.name, frame.node),
             else => return error.Malformed,
         }
     }

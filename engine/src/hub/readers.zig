@@ -345,6 +345,13 @@ pub const Readers = struct {
         return topic;
     }
 
+    /// The hub may not have all entries of the topic: readers that begin wait.
+    pub fn stale(readers: *Readers, name: []const u8, number: u64) void {
+        defer readers.invariants();
+        const topic = readers.followed(name, number) orelse return;
+        topic.live = false;
+    }
+
     /// The next reader of a live topic that has waited.
     pub fn nextSettled(topic: *Topic) ?Settled {
         assert(topic.live);

@@ -1,5 +1,8 @@
 //! The topics of a hub: their histories, and the nodes that take them over. A node follows a topic by an
 //! offset, and is told the next entry when it has read those before: entries never queue for a node.
+//!
+//! A hub by itself gives entries their places. One with Redis takes them over from there, and nodes hear of a
+//! topic while it has all that was published.
 //! Does not know: connections, and who reads a topic at a node.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -8,6 +11,9 @@ const limits = @import("limits.zig");
 const log_file = @import("log.zig");
 const Log = log_file.Log;
 const position = @import("position.zig");
+const RedisFollower = @import("redis/follower.zig").Follower;
+const Subscriptions = @import("redis/subscriptions.zig").Subscriptions;
+const Placed = log_file.Placed;
 const Position = position.Position;
 const wire = @import("wire.zig");
 const Frame = wire.Frame;
@@ -29,7 +35,9 @@ const Follower = struct {
     generation: u32,
     /// The newest entry that the node has been told.
     offset: u64,
-    state: enum {
+    state: union(enum) {
+        /// The node has what is up to this place, as it says.
+        joins: ?Position,
         /// The node has nothing of the history.
         begins,
         catching_up,
@@ -40,10 +48,17 @@ const Follower = struct {
 pub const Topic = struct {
     name: []const u8,
     log: Log,
+    /// How the log follows Redis; null: entries get their places here.
+    source: ?RedisFollower,
     followers: std.AutoArrayHashMapUnmanaged(u32, Follower) = .empty,
     /// In `Topics.by_use`.
     place: std.DoublyLinkedList.Node = .{},
     used_ms: u64,
+
+    /// Whether the log has all that was published.
+    pub fn isComplete(topic: *const Topic) bool {
+        return if (topic.source) |*source| source.state == .live else true;
+    }
 
     fn cost(topic: *const Topic) u64 {
         return topic.log.bytes + entry_bytes * (topic.log.tip.offset - topic.log.base.offset);
@@ -64,6 +79,12 @@ pub const Topics = struct {
     bytes: u64 = 0,
     nodes: std.ArrayList(Reads) = .empty,
     now_ms: u64 = 0,
+    /// Those of Redis, if entries come from there.
+    subscriptions: ?*Subscriptions = null,
+    /// Topics whose history is to be read. Room for all of them.
+    unread: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
+    /// The topic whose history is being read; null: none is, or it was forgotten meanwhile.
+    reading: ?*Topic = null,
     /// The `extra` of the frame that `next` has returned.
     extra: [wire.place_bytes]u8 = undefined,
 
@@ -77,6 +98,7 @@ pub const Topics = struct {
     pub fn deinit(topics: *Topics) void {
         while (topics.by_use.first) |place| topics.free(of(place));
         topics.by_name.deinit(topics.gpa);
+        topics.unread.deinit(topics.gpa);
         for (topics.nodes.items) |*reads| reads.due.deinit(topics.gpa);
         topics.nodes.deinit(topics.gpa);
         topics.* = undefined;
@@ -94,8 +116,10 @@ pub const Topics = struct {
             assert(topics.by_name.get(topic.name).? == topic);
             for (topic.followers.keys(), topic.followers.values()) |node, follower| {
                 const is_behind = follower.state != .live or follower.offset != topic.log.tip.offset;
-                assert(!is_behind or topics.nodes.items[node].due.contains(topic));
+                assert(!is_behind or !topic.isComplete() or topics.nodes.items[node].due.contains(topic));
             }
+            const is_unread = if (topic.source) |*source| source.state == .wanting else false;
+            assert(is_unread == topics.unread.contains(topic));
         }
         assert(bytes == topics.bytes and count == topics.by_name.count());
     }
@@ -111,6 +135,9 @@ pub const Topics = struct {
         topics.bytes -= topic.cost();
         topics.by_use.remove(&topic.place);
         assert(topics.by_name.remove(topic.name));
+        _ = topics.unread.swapRemove(topic);
+        if (topics.reading == topic) topics.reading = null;
+        if (topics.subscriptions) |all| all.unwant(.{ .feed = .entries, .name = topic.name });
         topic.followers.deinit(topics.gpa);
         topic.log.deinit();
         topics.gpa.free(topic.name);
@@ -129,11 +156,15 @@ pub const Topics = struct {
         const own = try topics.gpa.dupe(u8, name);
         errdefer topics.gpa.free(own);
         const topic = try topics.gpa.create(Topic);
+        errdefer topics.gpa.destroy(topic);
+        try topics.unread.ensureTotalCapacity(topics.gpa, topics.by_name.count() + 1);
+        if (topics.subscriptions) |all| try all.want(.{ .feed = .entries, .name = own });
         // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
         const epoch = topics.random.random().int(position.Epoch);
         topic.* = .{
             .name = own,
             .log = .init(topics.gpa, topics.bounds, epoch, .origin),
+            .source = if (topics.subscriptions == null) null else .init(&topic.log),
             .used_ms = topics.now_ms,
         };
         topics.by_name.putAssumeCapacityNoClobber(own, topic);
@@ -204,6 +235,101 @@ pub const Topics = struct {
         return (try topics.find(name)).log.now();
     }
 
+    // ---- With Redis
+
+    /// A change of a topic's log that Redis has brought about.
+    const Change = union(enum) {
+        subscribed,
+        unheard,
+        broken,
+        hear: Placed,
+        head: Position,
+        entry: Placed,
+        end: struct { full: bool },
+    };
+
+    fn change(topics: *Topics, topic: *Topic, what: Change) void {
+        const source = &topic.source.?;
+        topics.bytes -= topic.cost();
+        switch (what) {
+            .subscribed => source.subscribed(),
+            .unheard => source.unheard(),
+            .broken => source.broken(),
+            .hear => |placed| source.hear(placed, topics.now_ms),
+            .head => |at| source.head(at),
+            .entry => |placed| source.entry(placed, topics.now_ms),
+            .end => |end| source.end(end.full),
+        }
+        topics.bytes += topic.cost();
+        if (source.state == .wanting) {
+            topics.unread.putAssumeCapacity(topic, {});
+        } else _ = topics.unread.swapRemove(topic);
+        if (source.state != .reading and topics.reading == topic) topics.reading = null;
+        topics.markDue(topic);
+        while (topics.bytes > limits.histories_bytes_max) topics.forget(of(topics.by_use.first.?));
+    }
+
+    /// From here on Redis tells the topic's entries.
+    pub fn subscribed(topics: *Topics, name: []const u8) void {
+        defer topics.invariants();
+        const topic = topics.by_name.get(name) orelse return;
+        topics.change(topic, .subscribed);
+    }
+
+    /// Redis tells nothing any more.
+    pub fn unheard(topics: *Topics) void {
+        defer topics.invariants();
+        var at = topics.by_use.first;
+        while (at) |place| {
+            at = place.next;
+            topics.change(of(place), .unheard);
+        }
+    }
+
+    /// Redis has told an entry.
+    pub fn hear(topics: *Topics, name: []const u8, placed: Placed) void {
+        defer topics.invariants();
+        const topic = topics.by_name.get(name) orelse return;
+        if (topic.followers.count() > 0) topics.use(topic);
+        topics.change(topic, .{ .hear = placed });
+    }
+
+    /// The topic whose history is to be read next, and the offset to read from.
+    pub fn nextRead(topics: *Topics) ?struct { name: []const u8, from: u64 } {
+        assert(topics.reading == null);
+        if (topics.unread.count() == 0) return null;
+        const topic = topics.unread.keys()[0];
+        const from = topic.source.?.begin().?;
+        topics.unread.swapRemoveAt(0);
+        topics.reading = topic;
+        return .{ .name = topic.name, .from = from };
+    }
+
+    /// What the read that goes on has found.
+    pub fn read(topics: *Topics, found: union(enum) {
+        head: Position,
+        entry: Placed,
+        end: struct { full: bool },
+        broken,
+    }) void {
+        defer topics.invariants();
+        const topic = topics.reading orelse return;
+        switch (found) {
+            .head => |at| topics.change(topic, .{ .head = at }),
+            .entry => |placed| topics.change(topic, .{ .entry = placed }),
+            .end => |end| topics.change(topic, .{ .end = .{ .full = end.full } }),
+            .broken => topics.change(topic, .broken),
+        }
+    }
+
+    /// The place of the newest entry, if the topic is known to be complete.
+    pub fn tipOf(topics: *const Topics, name: []const u8) ?Position {
+        const topic = topics.by_name.get(name) orelse return null;
+        return if (topic.isComplete()) topic.log.now() else null;
+    }
+
+    // ---- Nodes
+
     /// `has`: the newest entry that the node has already.
     pub fn follow(topics: *Topics, node: u32, name: []const u8, number: u64, has: ?Position) !void {
         defer topics.invariants();
@@ -215,15 +341,11 @@ pub const Topics = struct {
         try topic.followers.ensureUnusedCapacity(topics.gpa, 1);
         try reads.due.ensureTotalCapacity(topics.gpa, reads.count + 1);
         reads.count += @intFromBool(is_new);
-        const at: ?u64 = if (has) |after| switch (topic.log.begin(.{ .after = after })) {
-            .current, .behind => |cursor| cursor.offset,
-            .reset => null,
-        } else null;
         topic.followers.putAssumeCapacity(node, .{
             .number = number,
-            .generation = topic.log.generation,
-            .offset = at orelse 0,
-            .state = if (at == null) .begins else .catching_up,
+            .generation = 0,
+            .offset = 0,
+            .state = .{ .joins = has },
         });
         reads.due.putAssumeCapacity(topic, {});
     }
@@ -273,10 +395,20 @@ pub const Topics = struct {
 
     fn nextOf(topics: *Topics, topic: *Topic, follower: *Follower) ?Frame {
         const log = &topic.log;
+        if (!topic.isComplete()) {
+            if (follower.state != .live) return null;
+            follower.state = .catching_up;
+            return .{ .kind = .stale, .node = follower.number, .name = topic.name };
+        }
+        switch (follower.state) {
+            .joins => |has| join(topic, follower, has),
+            .begins, .catching_up, .live => {},
+        }
         if (follower.generation != log.generation or follower.offset < log.base.offset) {
             follower.state = .begins;
         }
         switch (follower.state) {
+            .joins => unreachable,
             .begins => {
                 follower.* = .{
                     .number = follower.number,
@@ -311,5 +443,17 @@ pub const Topics = struct {
             .number = std.math.lossyCast(u32, age),
             .payload = segment.bytes(follower.offset),
         };
+    }
+
+    fn join(topic: *const Topic, follower: *Follower, has: ?Position) void {
+        follower.generation = topic.log.generation;
+        follower.state = .begins;
+        switch (topic.log.begin(.{ .after = has orelse return })) {
+            .current, .behind => |cursor| {
+                follower.offset = cursor.offset;
+                follower.state = .catching_up;
+            },
+            .reset => {},
+        }
     }
 };

@@ -12,7 +12,7 @@ const limits = @import("limits.zig");
 const Position = @import("position.zig").Position;
 
 /// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
-pub const version = 2;
+pub const version = 3;
 
 /// The fields that a kind uses besides are named in its comment.
 pub const Kind = enum(u8) {
@@ -70,6 +70,8 @@ pub const Kind = enum(u8) {
     entry,
     /// The node has all entries. name: topic; node.
     live,
+    /// The hub does not know whether there are others, until it says `live` again. name: topic; node.
+    stale,
 };
 
 /// A place in a topic's history, as `extra`.
@@ -151,6 +153,13 @@ pub const Frame = struct {
 const head_bytes = 24;
 const frame_bytes_max = head_bytes + limits.name_bytes_max + limits.exclude_bytes_max +
     limits.message_bytes_max;
+
+/// Reads a frame that is all of the bytes.
+pub fn parse(bytes: []const u8) error{Malformed}!Frame {
+    if (bytes.len < head_bytes or bytes.len > frame_bytes_max) return error.Malformed;
+    if (std.mem.readInt(u32, bytes[0..4], .little) != bytes.len - 4) return error.Malformed;
+    return Reader.read(bytes);
+}
 
 /// Bytes that have come, and the frames in them.
 pub const Reader = struct {

@@ -92,6 +92,8 @@ pub const nanos = sys.monotonicNs;
 pub const sleep = sys.sleep;
 /// The number of this process.
 pub const processId = sys.processId;
+/// Seconds since 1970.
+pub const wallSeconds = sys.wallSeconds;
 /// A number that nobody can guess; null if the kernel has none.
 pub const randomSeed = sys.randomSeed;
 /// Lets the sockets that a listener will accept gather small packets.

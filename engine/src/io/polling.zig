@@ -1,7 +1,9 @@
 //! Job: stream sockets for who waits with poll: few of them, and no connection of a client.
 //! Does not know: what goes through them.
 const std = @import("std");
+const socket_file = @import("socket.zig");
 const sys = @import("sys.zig");
+const Address = socket_file.Address;
 const system = std.posix.system;
 
 /// A descriptor, and what is wanted of it.
@@ -17,11 +19,38 @@ pub const Poll = struct {
         return .{ .inner = .{ .fd = fd, .events = system.POLL.IN | system.POLL.OUT, .revents = 0 } };
     }
 
+    /// Whether there is anything: to read, the end, or room to write.
+    pub fn isReady(poll: *const Poll) bool {
+        return poll.inner.revents != 0;
+    }
+
     /// Whether there is something to read, or the end.
     pub fn isReadable(poll: *const Poll) bool {
         return poll.inner.revents & ~@as(i16, system.POLL.OUT) != 0;
     }
 };
+
+/// Begins a connection; `isConnected` tells its end when the socket is ready for anything. The socket does
+/// not wait, and is closed on exec and in forks.
+pub fn connect(address: *const Address) error{Failed}!sys.Fd {
+    const fd = sys.socket(address.family()) catch return error.Failed;
+    _ = sys.owned(.{ .done = @intCast(fd) });
+    errdefer sys.close(fd);
+    // Commands are not to wait for one another.
+    if (address.* != .unix) sys.setOption(fd, .no_delay, 1) catch return error.Failed;
+    var storage: sys.sockaddr.storage = undefined;
+    const length = address.toSystem(&storage);
+    sys.connect(fd, @ptrCast(&storage), length) catch |err| switch (err) {
+        error.Pending => {},
+        else => return error.Failed,
+    };
+    return fd;
+}
+
+/// Whether a connection that was under way is there; false: it was refused.
+pub fn isConnected(fd: sys.Fd) bool {
+    return sys.takeError(fd) == .SUCCESS;
+}
 
 /// Waits until one of them is ready, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
 pub fn wait(polls: []Poll, timeout_ms: i32) void {
@@ -78,4 +107,17 @@ test "a socket is readable when bytes have come, and at its end" {
     try testing.expect(polls[1].isReadable());
     try testing.expectEqual(Outcome.ended, receive(ours, &buffer));
     try testing.expectEqual(Outcome.ended, send(ours, "x"));
+}
+
+test "a connection that begins, and those that are refused" {
+    const listener = try socket_file.listenSocket(&(try Address.parse("127.0.0.1", 0)), .{});
+    defer sys.close(listener);
+    const address = (try socket_file.listeningAddress(listener));
+    const fd = try connect(&address);
+    defer sys.close(fd);
+    var polls = [_]Poll{.readOrWrite(fd)};
+    wait(&polls, 5_000);
+    try testing.expect(polls[0].isReady() and isConnected(fd));
+    const nowhere = try Address.unixPath("/nowhere/at/all");
+    try testing.expectError(error.Failed, connect(&nowhere));
 }

@@ -77,6 +77,7 @@ fn publish(wire: []const u8, way: Cuts) !u64 {
                     break;
                 },
                 .done => |done| digest.note("done", done.token),
+                .said => |said| digest.note("said", said.token),
                 .head => |place| {
                     digest.note("head", place.mark.offset);
                     follower.head(place);
@@ -127,7 +128,11 @@ fn hear(wire: []const u8, way: Cuts) !u64 {
                     digest.is_lost = true;
                     break;
                 },
-                .subscribed => |topic| digest.hash.update(topic),
+                .subscribed => |fed| digest.hash.update(fed.name),
+                .message => |message| {
+                    digest.hash.update(message.fed.name);
+                    digest.hash.update(message.bytes);
+                },
                 .foreign => |topic| digest.hash.update(topic),
                 .entry => |entry| {
                     digest.place(entry.topic, entry.placed);

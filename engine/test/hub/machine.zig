@@ -204,7 +204,7 @@ pub const Machine = struct {
 
     fn publisherEvent(machine: *Machine, event: redis.publisher.Event) !void {
         switch (event) {
-            .need_more, .ready => {},
+            .need_more, .ready, .said => {},
             .connect => if (machine.open(&machine.sockets[0])) {
                 try machine.publisher.link.connected(machine.moment());
             } else machine.publisher.lost(machine.moment()),
@@ -230,18 +230,18 @@ pub const Machine = struct {
 
     fn hearerEvent(machine: *Machine, event: redis.hearer.Event) !void {
         switch (event) {
-            .need_more, .foreign => {},
+            .need_more, .foreign, .message => {},
             .connect => if (machine.open(&machine.sockets[1])) {
                 try machine.hearer.link.connected(machine.moment());
             } else machine.hearer.lost(machine.moment()),
-            .ready => try machine.hearer.subscribe(topic),
+            .ready => try machine.hearer.subscribe(.{ .feed = .entries, .name = topic }),
             .lost => |why| {
                 if (why == .refused) machine.refused = why.refused;
                 machine.sockets[1].close();
                 machine.follower.unheard();
             },
-            .subscribed => |name| {
-                try testing.expectEqualStrings(topic, name);
+            .subscribed => |fed| {
+                try testing.expectEqualStrings(topic, fed.name);
                 machine.follower.subscribed();
             },
             .entry => |entry| {

@@ -10,6 +10,10 @@ const Machine = machine_file.Machine;
 const runUntil = machine_file.runUntil;
 const testing = std.testing;
 
+test {
+    _ = @import("sites_test.zig");
+}
+
 fn allIdle(machines: []const *Machine) bool {
     for (machines) |machine| {
         if (!machine.isIdle()) return false;

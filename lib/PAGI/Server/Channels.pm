@@ -159,7 +159,7 @@ type. Where there are both, they take turns.
 
 A server with workers starts a process for it, the hub, which is started again if it dies; in a server
 without, it is a thread. Programs that take over from each other (C<USR2>) share one hub. Messages reach
-connections of all interpreters on this machine; no further. Linux only.
+connections of all interpreters on this machine, and with L</Redis> those of other machines. Linux only.
 
 =head2 What is promised
 
@@ -176,7 +176,39 @@ history: who subscribes gets what is published later.
                       Unavailable otherwise, and so do further ones, for some hundredths of a second;
                       subscriptions stay
 
+    Redis             what is under way: calls fail with Unavailable or Unknown while it is away;
+                      subscriptions stay
+    the link to it    likewise, on this machine
+
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
+
+=head2 Redis
+
+    pagi-server --channels redis://user:password@redis.example:6379/0 --workers 4 chat.pl
+    pagi-server --channels 'unix:/run/redis/redis.sock?db=1&prefix=chat:' chat.pl
+
+Servers with the same Redis (6 or newer, or a Valkey), database and prefix are one: each publication goes
+there and comes back to all of them, in one order. Only the hub speaks to Redis, over two connections for each
+server. C<prefix> is before all keys and channels (C<peregrine:>), C<db> is the number of the database where
+the URL has no place for it. Special characters of user and password are written as percent signs with two
+hexadecimal digits. A password on the command line can be read by other users of the machine: the environment
+variable C<PAGI_CHANNELS_BACKEND> or a configuration file is the better place. TLS (C<rediss://>) is not there
+yet.
+
+Whoever may publish under the prefix may send anything to every application, so Redis is to have a user for
+these servers. With the rights of this one they work:
+
+    ACL SETUSER peregrine on >password ~peregrine:* &peregrine:* -@all +hello +ping +select +eval +evalsha
+        +subscribe +unsubscribe +publish +hsetnx +hmget +hset +pexpire +xrange +xadd +xlen +xdel +del +zadd
+        +zscore +zrangebyscore +zremrangebyscore
+
+For topics that outlive a restart of Redis: C<appendonly yes> and C<appendfsync always>. A cluster of several
+masters is not supported.
+
+A message to a topic's name by L</send>, for one channel of all that have subscribed, goes to a channel of the
+same server. While Redis is away, C<subscribe> waits for it as other calls do; the log says C<Redis is away>
+and why, and says when it is there again. What fails then depends on the call, and no request fails that makes
+none.
 
 =head2 Messages
 

@@ -14,6 +14,7 @@ use Peregrine::Nearest;
 sub parse {
     my ($class, @arguments) = @_;
     my (%given, @problems);
+    @arguments = _with_words(@arguments);
     my $parser = Getopt::Long::Parser->new(config => [qw(bundling no_auto_abbrev no_ignore_case permute)]);
     my %flags =
         map { _specification($_) => _taker(\%given, $_) }
@@ -31,7 +32,7 @@ sub typed_all {
     my ($option) = @_;
     my $flag     = flag($option) // return;
     my @typed    = (typed($option), map { "-$_" } grep { defined } $option->{short});
-    push @typed, "--no-$flag" if $option->{type} eq 'boolean' || $option->{name} eq 'access_log';
+    push @typed, "--no-$flag" if PAGI::Server::Options::Type::has_opposite($option);
     return @typed;
 }
 
@@ -53,9 +54,30 @@ sub _specification {
     my ($option) = @_;
     my $alias    = defined $option->{alias} ? $option->{alias} =~ tr/_/-/r : undef;
     my $names    = join '|', grep { defined } flag($option), $alias, $option->{short};
-    return $names    if $option->{type} eq 'flag';
-    return "$names!" if $option->{type} eq 'boolean';
+    return $names     if $option->{type} eq 'flag';
+    return "$names!"  if $option->{type} eq 'boolean';
+    return "$names:s" if $option->{type} eq 'channels';
     return "$names=s";
+}
+
+# A switch that may have a value has it in the same argument then, so that no other word is taken for it.
+sub _with_words {
+    my (@arguments) = @_;
+    my %switches = map { typed($_) => $_ } grep { $_->{type} eq 'channels' } PAGI::Server::Options::all();
+    my @words;
+    while (@arguments) {
+        my $argument = shift @arguments;
+        return @words, $argument, @arguments if $argument eq '--';
+        my $is_off = $argument =~ s/\A--no-/--/;
+        my $option = $switches{$argument};
+        if    (!$option) { push @words, ($is_off ? $argument =~ s/\A--/--no-/r : $argument) }
+        elsif ($is_off)  { push @words, "$argument=0" }
+        else {
+            my $has_word = @arguments && PAGI::Server::Options::Type::is_word_of($option, $arguments[0]);
+            push @words, "$argument=" . ($has_word ? shift @arguments : 1);
+        }
+    }
+    return @words;
 }
 
 sub _taker {

@@ -150,9 +150,21 @@ its connection ends, a WebSocket's with 1013.
     a client          comes back with its position, and misses nothing that is still kept
     an interpreter    its connections end; likewise
     all of them, HUP  likewise
-    a program, USR2   nothing while both run; the hub of the old one goes with it, and its topics: reset
+    a program, USR2   nothing while both run; the hub of the old one goes with it, and its topics: reset.
+                      With Redis nothing
     the hub           publish fails, with Unknown if the entry may be there, with Unavailable otherwise, for
-                      some hundredths of a second; its topics are lost: reset
+                      some hundredths of a second; its topics are lost: reset. With Redis they are not
+
+With Redis (L<PAGI::Server::Channels/Redis>) topics and their positions are those of all servers that use
+it. What dies then, besides:
+
+    Redis, which is started again       nothing of what was acknowledged, if it writes each command to the
+                                        disk first (appendfsync always); publish fails meanwhile
+    a failover that has lost entries,   a reset
+    or FLUSHALL
+    the link to Redis, ten seconds      nothing; entries come late on this machine, and publish fails here.
+                                        Whoever begins to read here meanwhile waits, for five seconds at most
+    the memory of Redis is full         publish fails with TooMany; nothing is lost
 
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
 Each interpreter keeps a copy of the histories that its connections read. Topics have nothing to do with those

@@ -23,6 +23,9 @@ my @KEPT = qw(hub_join hub_end);
 # Connections of other programs that wait to be accepted.
 use constant BACKLOG => 128;
 
+# Seconds between two looks at the hub's thread.
+use constant LOOK_S => 2;
+
 # See Peregrine::Threads.
 sub CLONE_SKIP                       { return 1 }
 sub Peregrine::HubHandle::CLONE_SKIP { return 1 }
@@ -136,12 +139,27 @@ sub node {
 
 # ---- The hub ------------------------------------------------------------------------------------
 
+# The URL of the option; empty: there is no Redis.
+sub _redis {
+    my ($self) = @_;
+    my $channels = $self->{configuration}->options->{channels};
+    return $channels =~ /:/ ? $channels : '';
+}
+
+# `lock`: a descriptor, or -1 where no other process may be the hub.
+sub _thread {
+    my ($self, $lock) = @_;
+    return Peregrine::HubHandle->new(fileno $self->{hub_end}, $lock, $self->_redis)
+        // die "the hub's thread cannot be started: $!\n";
+}
+
 sub start_thread {
     my ($self, $loop) = @_;
     $self->listen;
-    $self->{thread} = Peregrine::HubHandle->new(fileno $self->{hub_end}, -1)
-        or die "the hub's thread cannot be started: $!\n";
+    $self->{thread} = $self->_thread(-1);
     $self->_watch($loop);
+    weaken($self->{looks_in} = $loop);
+    $self->_look if length $self->_redis;
     return;
 }
 
@@ -149,6 +167,28 @@ sub stop_thread {
     my ($self) = @_;
     $self->_close;
     delete $self->{thread};
+    my $look = delete $self->{look};
+    $self->{looks_in}->unwatch_time($look) if $look && $self->{looks_in};
+    return;
+}
+
+sub _look {
+    my ($self) = @_;
+    $self->_tell_trouble($self->{thread});
+    $self->{look} = Peregrine::Later::later($self->{looks_in}, LOOK_S, $self, '_look');
+    return;
+}
+
+# Says once that Redis is away, and once that it is back.
+sub _tell_trouble {
+    my ($self, $thread) = @_;
+    my $trouble = $thread->trouble // '';
+    my $before  = $self->{trouble} // '';
+    return if $trouble eq $before || $trouble eq 'it was not reached yet';
+    $self->{trouble} = $trouble;
+    my $log = $self->{log}->of('hub');
+    if   (length $trouble) { $log->error("Redis is away: $trouble") }
+    else                   { $log->info('Redis is there again') }
     return;
 }
 
@@ -180,9 +220,8 @@ sub stop_process {
 # In the process of the hub: what Peregrine::Child and Peregrine::Process ask of a server.
 package Peregrine::Server::Hub::Serving;
 
-# Seconds between two looks at the thread, and looks at a thread that does nothing, which it does every
-# second, until it counts as hung.
-use constant { LOOK_S => 2, SILENT_MAX => 5 };
+# Looks at a thread that does nothing, which it does every second, until it counts as hung.
+use constant { LOOK_S => Peregrine::Server::Hub::LOOK_S, SILENT_MAX => 5 };
 
 sub new {
     my ($class, $hub, $loop) = @_;
@@ -192,8 +231,7 @@ sub new {
 sub start {
     my ($self) = @_;
     my $socket = fileno $self->{hub}{hub_end};
-    $self->{thread} = Peregrine::HubHandle->new($socket, $socket)
-        or die "the hub's thread cannot be started: $!\n";
+    $self->{thread} = $self->{hub}->_thread($socket);
     $self->{hub}->_watch($self->{loop});
     $self->_look;
     return 1;
@@ -203,7 +241,8 @@ sub start {
 # itself has given its thread no time either: looks are counted, not seconds.
 sub _look {
     my ($self) = @_;
-    my $beats  = $self->{thread} ? $self->{thread}->beats : return;
+    my $beats = $self->{thread} ? $self->{thread}->beats : return;
+    $self->{hub}->_tell_trouble($self->{thread});
     $self->{silent} = defined $self->{beats} && $beats == $self->{beats} ? $self->{silent} + 1 : 0;
     $self->{beats}  = $beats;
     if ($self->{silent} >= SILENT_MAX) {

@@ -48,17 +48,38 @@ pub const Failure = enum {
         };
     }
 
+    /// For the operator.
+    pub fn text(failure: Failure) [*:0]const u8 {
+        return switch (failure) {
+            .loading => "it refuses because it reads its data from the disk",
+            .read_only => "it refuses because it is a replica",
+            .master_down => "it refuses because it is a replica without its master",
+            .busy => "it refuses because a script runs for too long",
+            .out_of_memory => "it refuses because its memory is full",
+            .misconfigured => "it refuses because it cannot write to its disk",
+            .no_replicas => "it refuses because it wants more replicas",
+            .no_permission => "it refuses because its user may not do that",
+            .unauthenticated => "it refuses user or password",
+            .wrong_type => "it refuses because its keys with this prefix are those of another program",
+            .no_script => "it refuses because it has forgotten the script",
+            .cluster => "it refuses because it is part of a cluster",
+            .too_many_clients => "it refuses because it has too many clients",
+            .unknown_command => "it refuses a command: it is older than Redis 6, or no Redis",
+            .other => "it refuses",
+        };
+    }
+
     /// The kind of an error by its text. Before Redis 7 errors within a script are quoted at the end of one.
-    pub fn of(text: []const u8) Failure {
-        const code = text[0 .. std.mem.findScalar(u8, text, ' ') orelse text.len];
+    pub fn of(said: []const u8) Failure {
+        const code = said[0 .. std.mem.findScalar(u8, said, ' ') orelse said.len];
         if (codes.get(code)) |failure| return failure;
-        if (std.mem.startsWith(u8, text, "ERR max number of clients")) return .too_many_clients;
-        if (std.mem.startsWith(u8, text, "ERR unknown command")) return .unknown_command;
-        if (std.mem.startsWith(u8, text, "ERR The user executing the script")) return .no_permission;
-        if (std.mem.startsWith(u8, text, "ERR Error running script")) {
+        if (std.mem.startsWith(u8, said, "ERR max number of clients")) return .too_many_clients;
+        if (std.mem.startsWith(u8, said, "ERR unknown command")) return .unknown_command;
+        if (std.mem.startsWith(u8, said, "ERR The user executing the script")) return .no_permission;
+        if (std.mem.startsWith(u8, said, "ERR Error running script")) {
             for (codes.keys(), codes.values()) |quoted, failure| {
-                const at = std.mem.find(u8, text, quoted) orelse continue;
-                if (at > 0 and text[at - 1] == '-') return failure;
+                const at = std.mem.find(u8, said, quoted) orelse continue;
+                if (at > 0 and said[at - 1] == '-') return failure;
             }
         }
         return .other;

@@ -1,5 +1,5 @@
-//! Hears entries that are published to Redis. Subscriptions end with the connection: the owner subscribes
-//! again when the next one is ready, and reads what it has missed. Does not know: sockets, histories.
+//! Hears what is published to Redis. Subscriptions end with the connection: the owner subscribes again when
+//! the next one is ready, and reads what it has missed. Does not know: sockets, histories.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -21,10 +21,12 @@ pub const Event = union(enum) {
     ready,
     /// Close the socket.
     lost: Why,
-    /// From here on the topic's entries come.
-    subscribed: []const u8,
+    /// From here on its messages come.
+    subscribed: keys.Fed,
     entry: struct { topic: []const u8, placed: Placed },
-    /// Somebody else has published to the topic's channel.
+    /// Of a feed other than `entries`.
+    message: struct { fed: keys.Fed, bytes: []const u8 },
+    /// Somebody else has published to the channel of a topic's entries.
     foreign: []const u8,
 };
 
@@ -54,23 +56,23 @@ pub const Hearer = struct {
         hearer.* = undefined;
     }
 
-    /// Asks for the topic's entries. `error.Full`: commands wait for the socket; ask again when it has taken
+    /// Asks for a feed's messages. `error.Full`: commands wait for the socket; ask again when it has taken
     /// them.
-    pub fn subscribe(hearer: *Hearer, topic: []const u8) error{ OutOfMemory, Full }!void {
-        return hearer.command("SUBSCRIBE", topic);
+    pub fn subscribe(hearer: *Hearer, fed: keys.Fed) error{ OutOfMemory, Full }!void {
+        return hearer.command("SUBSCRIBE", fed);
     }
 
-    /// The topic's entries do not matter any more.
-    pub fn unsubscribe(hearer: *Hearer, topic: []const u8) error{ OutOfMemory, Full }!void {
-        return hearer.command("UNSUBSCRIBE", topic);
+    /// The feed's messages do not matter any more.
+    pub fn unsubscribe(hearer: *Hearer, fed: keys.Fed) error{ OutOfMemory, Full }!void {
+        return hearer.command("UNSUBSCRIBE", fed);
     }
 
-    fn command(hearer: *Hearer, verb: []const u8, topic: []const u8) error{ OutOfMemory, Full }!void {
+    fn command(hearer: *Hearer, verb: []const u8, fed: keys.Fed) error{ OutOfMemory, Full }!void {
         assert(hearer.link.isReady());
         if (!hearer.link.hasRoom()) return error.Full;
-        const memory = try hearer.gpa.alloc(u8, keys.room(hearer.prefix, topic));
+        const memory = try hearer.gpa.alloc(u8, keys.room(hearer.prefix, fed.name));
         defer hearer.gpa.free(memory);
-        return hearer.link.write(&.{ verb, keys.write(memory, hearer.prefix, .channel, topic, 0) });
+        return hearer.link.write(&.{ verb, keys.writeFeed(memory, hearer.prefix, fed.feed, fed.name) });
     }
 
     /// Does what the time has come for; `need_more`: nothing.
@@ -144,14 +146,15 @@ pub const Hearer = struct {
         };
         if (value.count() != 3) return error.Malformed;
         const channel = value.item(1).?.bytes() orelse return error.Malformed;
-        const topic = keys.topicOf(hearer.prefix, channel) orelse return error.Malformed;
+        const fed = keys.feedOf(hearer.prefix, channel) orelse return error.Malformed;
         switch (kind) {
-            .subscribe => return .{ .subscribed = topic },
+            .subscribe => return .{ .subscribed = fed },
             .unsubscribe => return null,
             .message => {
                 const text = value.item(2).?.bytes() orelse return error.Malformed;
-                const placed = keys.parseMessage(text) catch return .{ .foreign = topic };
-                return .{ .entry = .{ .topic = topic, .placed = placed } };
+                if (fed.feed != .entries) return .{ .message = .{ .fed = fed, .bytes = text } };
+                const placed = keys.parseMessage(text) catch return .{ .foreign = fed.name };
+                return .{ .entry = .{ .topic = fed.name, .placed = placed } };
             },
         }
     }

@@ -1,4 +1,5 @@
-//! Names of keys and channels, and entries as they are kept and told there. Does not know: connections.
+//! Names of keys and channels of Redis, and entries as they are kept and told there. Does not know:
+//! connections.
 const std = @import("std");
 const assert = std.debug.assert;
 const position = @import("../position.zig");
@@ -7,6 +8,45 @@ const Tree = @import("../tree.zig").Tree;
 
 /// The kinds of keys, and the channel.
 pub const Kind = enum { stream, head, done, channel };
+
+/// The kinds of channels.
+pub const Feed = enum {
+    /// Entries of a topic with history, which the script publishes.
+    entries,
+    /// Messages for all channels that have subscribed to a topic of channels.
+    group,
+    /// Frames for one node, wherever it is.
+    node,
+
+    fn ending(feed: Feed) []const u8 {
+        return switch (feed) {
+            .entries => "channel",
+            .group => "group",
+            .node => "node",
+        };
+    }
+};
+
+/// Writes the name of a channel into `out`, which has `room`.
+pub fn writeFeed(out: []u8, prefix: []const u8, feed: Feed, name: []const u8) []const u8 {
+    return std.fmt.bufPrint(out, "{s}{{{s}}}{s}", .{ prefix, name, feed.ending() }) catch
+        unreachable; // `room` has counted
+}
+
+/// A channel of ours, by its name.
+pub const Fed = struct { feed: Feed, name: []const u8 };
+
+/// Null: the channel is none of ours.
+pub fn feedOf(prefix: []const u8, channel: []const u8) ?Fed {
+    if (!std.mem.startsWith(u8, channel, prefix)) return null;
+    const rest = channel[prefix.len..];
+    const end = std.mem.findScalarLast(u8, rest, '}') orelse return null;
+    if (end == 0 or rest[0] != '{') return null;
+    for (std.enums.values(Feed)) |feed| {
+        if (std.mem.eql(u8, rest[end + 1 ..], feed.ending())) return .{ .feed = feed, .name = rest[1..end] };
+    }
+    return null;
+}
 
 /// Writes the name of a topic's key. The topic stands in braces, so that a cluster keeps its keys together.
 pub fn write(out: []u8, prefix: []const u8, kind: Kind, topic: []const u8, hub: u48) []const u8 {
@@ -29,15 +69,6 @@ fn print(
 ) std.Io.Writer.Error!void {
     try writer.print("{s}{{{s}}}{t}", .{ prefix, topic, kind });
     if (kind == .done) try writer.print(":{x:0>12}", .{hub});
-}
-
-/// The topic of a channel; null: the channel is none of ours.
-pub fn topicOf(prefix: []const u8, channel: []const u8) ?[]const u8 {
-    const end = "}channel";
-    if (channel.len < prefix.len + 1 + end.len) return null;
-    if (!std.mem.startsWith(u8, channel, prefix) or channel[prefix.len] != '{') return null;
-    if (!std.mem.endsWith(u8, channel, end)) return null;
-    return channel[prefix.len + 1 .. channel.len - end.len];
 }
 
 /// Reads an entry as the script tells it: epoch, offset, check, hub, sequence and bytes.
@@ -104,10 +135,16 @@ test "names of keys, and topics of channels" {
     for ([_][]const u8{ "", "x", "a}b{c", "}channel" }) |topic| {
         const channel = write(&out, "app:", .channel, topic, 1);
         try testing.expect(channel.len <= room("app:", topic));
-        try testing.expectEqualStrings(topic, topicOf("app:", channel).?);
+        try testing.expectEqualStrings(topic, feedOf("app:", channel).?.name);
+        for (std.enums.values(Feed)) |feed| {
+            const name = writeFeed(&out, "app:", feed, topic);
+            try testing.expect(name.len <= room("app:", topic));
+            try testing.expectEqualDeep(Fed{ .feed = feed, .name = topic }, feedOf("app:", name).?);
+        }
     }
+    try testing.expectEqualStrings("p:{t}channel", writeFeed(&out, "p:", .entries, "t"));
     for ([_][]const u8{ "", "app:", "app:{}chan", "other:{x}channel", "app:x}channel" }) |channel| {
-        try testing.expectEqual(null, topicOf("app:", channel));
+        try testing.expectEqual(null, feedOf("app:", channel));
     }
 }
 

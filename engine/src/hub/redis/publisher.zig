@@ -1,5 +1,6 @@
 //! Publishes to Redis, each publication once, and reads history. A publication whose answer was lost is sent
-//! again on the next connection: the script knows it by its number. Does not know: sockets, who publishes.
+//! again on the next connection: the script knows it by its number. Messages without a history
+//! (messages.zig) go by the same connection. Does not know: sockets, who publishes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -13,6 +14,8 @@ const Link = link_file.Link;
 const Moment = link_file.Moment;
 const Why = link_file.Why;
 const Failure = @import("failure.zig").Failure;
+const messages_file = @import("messages.zig");
+const Messages = messages_file.Messages;
 const Allocator = std.mem.Allocator;
 
 /// The script, and its name in EVALSHA.
@@ -53,6 +56,8 @@ pub const Event = union(enum) {
     /// Close the socket. A read is over, too.
     lost: Why,
     done: struct { token: u64, outcome: Outcome },
+    /// A message without a history has its end.
+    said: struct { token: u64, outcome: messages_file.Outcome },
     /// The topic's newest place, which a read finds first.
     head: Position,
     entry: Placed,
@@ -94,6 +99,8 @@ const Asked = union(enum) {
     ping,
     /// The publication with this number.
     publication: u64,
+    /// The first message without an answer.
+    message,
     /// Draws a topic's epoch if it has none.
     epoch,
     /// A topic is remembered for some time more.
@@ -131,6 +138,7 @@ pub const Publisher = struct {
     /// How many of them, from the first, are on their way on this connection.
     sent: usize = 0,
     next_sequence: u64 = 1,
+    messages: Messages = .{},
     /// Commands without an answer, in their order.
     asked: std.Deque(Asked) = .empty,
     /// Whether the server has the script. Until it has, publications go one by one: if a later one could run
@@ -158,6 +166,7 @@ pub const Publisher = struct {
         while (publisher.waiting.popFront()) |publication| publisher.gpa.free(publication.memory);
         publisher.waiting.deinit(publisher.gpa);
         publisher.asked.deinit(publisher.gpa);
+        publisher.messages.deinit(publisher.gpa);
         publisher.endRead();
         publisher.link.deinit();
         publisher.* = undefined;
@@ -168,7 +177,7 @@ pub const Publisher = struct {
         assert(publisher.waiting.len <= publisher.config.publications_max);
         assert(publisher.script_state == .known or publisher.sent <= 1);
         if (publisher.link.isReady()) return;
-        assert(publisher.asked.len == 0 and publisher.sent == 0);
+        assert(publisher.asked.len == 0 and publisher.sent == 0 and publisher.messages.sent.len == 0);
         if (publisher.reading) |current| assert(current.state == .waiting);
     }
 
@@ -200,6 +209,27 @@ pub const Publisher = struct {
         });
         publisher.waiting_bytes += size;
         publisher.next_sequence += 1;
+        publisher.pump(moment);
+    }
+
+    /// Takes a message over. `error.Full`: too much waits for Redis.
+    pub fn say(
+        publisher: *Publisher,
+        fed: keys.Fed,
+        bytes: []const u8,
+        token: u64,
+        moment: Moment,
+    ) error{ OutOfMemory, Full }!void {
+        const gpa = publisher.gpa;
+        const prefix = publisher.identity.prefix;
+        const name = try gpa.alloc(u8, keys.room(prefix, fed.name));
+        defer gpa.free(name);
+        const channel = keys.writeFeed(name, prefix, fed.feed, fed.name);
+        const size = channel.len + bytes.len;
+        const message = try publisher.messages.add(gpa, publisher.config, size, token, moment.now_ms);
+        message.name_len = @intCast(channel.len);
+        @memcpy(message.memory[0..channel.len], channel);
+        @memcpy(message.memory[channel.len..], bytes);
         publisher.pump(moment);
     }
 
@@ -248,6 +278,7 @@ pub const Publisher = struct {
     pub fn deadline(publisher: *const Publisher) u64 {
         var earliest = publisher.link.deadline();
         if (publisher.waiting.front()) |first| earliest = @min(earliest, first.deadline_ms);
+        if (publisher.messages.deadline()) |at| earliest = @min(earliest, at);
         if (publisher.link.isReady()) if (publisher.reading) |current| switch (current.state) {
             .waiting => |at| earliest = @min(earliest, at),
             else => {},
@@ -256,6 +287,9 @@ pub const Publisher = struct {
     }
 
     fn expired(publisher: *Publisher, moment: Moment) ?Event {
+        if (publisher.messages.ended(publisher.gpa, moment.now_ms)) |ended| {
+            return .{ .said = .{ .token = ended.token, .outcome = ended.outcome } };
+        }
         const first = publisher.waiting.front() orelse return null;
         if (moment.now_ms < first.deadline_ms) return null;
         // Its answer, if one comes, is passed over.
@@ -281,6 +315,7 @@ pub const Publisher = struct {
     fn forget(publisher: *Publisher) void {
         while (publisher.asked.popFront()) |_| {}
         publisher.sent = 0;
+        publisher.messages.disconnected();
         publisher.script_state = .unsure;
         publisher.endRead();
         publisher.invariants();
@@ -300,6 +335,7 @@ pub const Publisher = struct {
     fn pump(publisher: *Publisher, moment: Moment) void {
         if (!publisher.link.isReady()) return;
         publisher.pumpRead(moment) catch return;
+        publisher.pumpMessages() catch return;
         while (publisher.sent < publisher.waiting.len and publisher.link.hasRoom()) {
             const most = if (publisher.script_state == .known) publisher.config.redis_in_flight_max else 1;
             if (publisher.sent >= most) break;
@@ -346,6 +382,18 @@ pub const Publisher = struct {
         });
         publisher.asked.pushBackAssumeCapacity(.{ .publication = publication.sequence });
         publication.tried = true;
+    }
+
+    fn pumpMessages(publisher: *Publisher) error{OutOfMemory}!void {
+        const messages = &publisher.messages;
+        while (messages.waiting.front()) |first| {
+            if (messages.sent.len >= publisher.config.redis_in_flight_max) return;
+            if (!publisher.link.hasRoom()) return;
+            try publisher.asked.ensureUnusedCapacity(publisher.gpa, 1);
+            try publisher.link.write(&.{ "PUBLISH", first.channel(), first.bytes() });
+            publisher.asked.pushBackAssumeCapacity(.message);
+            messages.wrote(publisher.gpa);
+        }
     }
 
     /// The latest publication to the topic that is on its way; 0: there is none.
@@ -438,6 +486,18 @@ pub const Publisher = struct {
                 return if (value.is("PONG")) null else error.Malformed;
             },
             .publication => |sequence| return publisher.takePlace(sequence, value, failure, moment),
+            .message => {
+                const count: ?u64 = if (value.integer()) |heard| std.math.cast(u64, heard) else null;
+                if (failure == null and count == null) {
+                    // Its token is among those that the connection takes along.
+                    return error.Malformed;
+                }
+                const token = publisher.messages.answered();
+                return .{ .said = .{
+                    .token = token,
+                    .outcome = if (failure) |kind| .{ .refused = kind } else .{ .heard = count.? },
+                } };
+            },
             .epoch, .expiry, .head => {
                 if (failure) |kind| return publisher.refuseRead(kind, moment);
                 if (asked == .head) return publisher.takeHead(value);

@@ -358,11 +358,11 @@ test "entries that are heard, and other pushes" {
     try testing.expectEqual(.connect, std.meta.activeTag(hearer.tick(at(0))));
     try hearer.link.connected(at(0));
     try testing.expectEqual(.ready, std.meta.activeTag(hearer.receive(greeting, at(0)).event));
-    try hearer.subscribe("room");
+    try hearer.subscribe(.{ .feed = .entries, .name = "room" });
     const asked = "SUBSCRIBE\r\n$15\r\np:{room}channel\r\n";
     try testing.expect(std.mem.endsWith(u8, hearer.link.pending(), asked));
     const subscribed = hearer.receive(">3\r\n+subscribe\r\n+p:{room}channel\r\n:1\r\n", at(0));
-    try testing.expectEqualStrings("room", subscribed.event.subscribed);
+    try testing.expectEqualStrings("room", subscribed.event.subscribed.name);
     const message = ">3\r\n+message\r\n+p:{room}channel\r\n" ++
         "+000000000abc 5 00000000000a 00000000000b 12 hi\r\n";
     const heard = hearer.receive(message, at(0)).event.entry;

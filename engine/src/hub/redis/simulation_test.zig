@@ -286,6 +286,7 @@ const World = struct {
     fn publisherEvent(world: *World, machine: *Machine, event: redis.publisher.Event) !void {
         switch (event) {
             .need_more, .ready => {},
+            .said => return error.TestUnexpectedResult,
             .connect => if (try world.open(machine, 0))
                 try machine.publisher.link.connected(world.moment())
             else
@@ -322,7 +323,7 @@ const World = struct {
                 try machine.hearer.link.connected(world.moment())
             else
                 machine.hearer.lost(world.moment()),
-            .ready => try machine.hearer.subscribe(topic),
+            .ready => try machine.hearer.subscribe(.{ .feed = .entries, .name = topic }),
             .lost => |why| {
                 try testing.expectEqual(.silent, std.meta.activeTag(why));
                 world.leave(machine, 1);
@@ -330,7 +331,7 @@ const World = struct {
             },
             .subscribed => machine.follower.subscribed(),
             .entry => |entry| machine.follower.hear(entry.placed, world.now_ms),
-            .foreign => return error.TestUnexpectedResult,
+            .foreign, .message => return error.TestUnexpectedResult,
         }
     }
 

@@ -109,6 +109,14 @@ my %TYPES = (
         allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
         parse  => \&_boolean
     },
+    channels => {
+        words  => sub { '0, 1, memory:// or the URL of a Redis' },
+        allows => \&_is_channels,
+        why    => sub { _redis_problem($_[1]) },
+        parse  => \&_boolean,
+        # It may have a password.
+        shown => sub { $_[0] =~ s{//[^/]*\@}{//...\@}r },
+    },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
         allows => \&_is_count,
@@ -208,12 +216,31 @@ sub problem {
     my $type = $TYPES{ $option->{type} };
     return $type->{complaint}->($value) if $type->{complaint};
     my $shown = defined $value ? "'$value'" : 'undef';
+    $shown = $type->{shown}->($shown) if $type->{shown};
     if ($type->{allows}->($option, number($option, $value))) {
         return if !$option->{missing} || !$value;
         return "cannot be $shown: $option->{missing}";
     }
     my $why = $type->{why} ? $type->{why}->($option, $value) : undef;
     return "must be ${\$type->{words}->($option)}, not $shown" . (defined $why ? " ($why)" : '');
+}
+
+sub _is_channels {
+    my (undef, $value) = @_;
+    return 1 if !ref $value  && ($value // 0) =~ m{\A(?:[01]?|memory://)\z};
+    return _is_redis($value) && !defined _redis_problem($value);
+}
+
+sub _redis_problem {
+    my ($value) = @_;
+    return if !_is_redis($value);
+    require Peregrine;
+    return Peregrine::redis_problem($value);
+}
+
+sub _is_redis {
+    my ($value) = @_;
+    return _is_text($value) && $value =~ /\A(?:rediss?|unix):/;
 }
 
 # Only servers that order certificates load the module: JSON and more take a tenth of the time of a start.
@@ -238,7 +265,19 @@ sub number {
 
 sub is_switch {
     my ($option) = @_;
-    return $option->{type} eq 'boolean' || $option->{type} eq 'flag';
+    return $option->{type} =~ /\A(?:boolean|flag|channels)\z/;
+}
+
+# Whether a word is one that a switch takes.
+sub is_word_of {
+    my ($option, $word) = @_;
+    return $option->{type} eq 'channels' && ($word eq 'memory://' || _is_redis($word));
+}
+
+# Whether `--no-` goes before it.
+sub has_opposite {
+    my ($option) = @_;
+    return $option->{type} eq 'boolean' || $option->{type} eq 'channels' || $option->{name} eq 'access_log';
 }
 
 1;
@@ -281,6 +320,16 @@ The value that a word of a command line or a configuration file stands for. It m
 The number that a value stands for: C<_> between digits means nothing, bytes may be given with C<K>
 (1024), C<M> or C<G>, times with C<ms>, C<s>, C<m> or C<h>. Everything else stays as it is, and may
 still not be allowed.
+
+=head2 is_word_of
+
+    say 'it is the value' if PAGI::Server::Options::Type::is_word_of($option, 'redis://localhost');
+
+Whether a word behind a switch on the command line is its value: of C<channels> the URL of a Redis.
+
+=head2 has_opposite
+
+    say 'there is --no-x' if PAGI::Server::Options::Type::has_opposite($option);
 
 =head2 is_switch
 

@@ -119,15 +119,33 @@ my @CHANNELS = (
     [ cut           => 'counter', 'channels_cut_total', 'Connections to the hub that read too slowly.' ],
 );
 
+# With Redis only.
+my @REDIS = (
+    [ redis_lost   => 'counter', 'channels_redis_lost_total',   'Connections to Redis that ended.' ],
+    [ redis_failed => 'counter', 'channels_redis_failed_total', 'Messages that did not get to Redis.' ],
+);
+
 sub _channels {
     my ($counts) = @_;
     return (
         (map { _family(@$_[ 2, 1, 3 ], [ '', $counts->{ $_->[0] } ]) } @CHANNELS),
+        $counts->{redis} ? _redis($counts) : (),
         _family(
             'channels_dropped_total', 'counter',
             'Messages that channels have dropped, by reason.',
             map { [ _label(reason => $_), $counts->{"dropped_$_"} ] } qw(full expired)
         ),
+    );
+}
+
+sub _redis {
+    my ($counts) = @_;
+    return (
+        _family(
+            'channels_redis_up',                             'gauge',
+            'Whether the hub has its connections to Redis.', [ '', $counts->{redis} > 1 ? 1 : 0 ]
+        ),
+        (map { _family(@$_[ 2, 1, 3 ], [ '', $counts->{ $_->[0] } ]) } @REDIS),
     );
 }
 

@@ -112,6 +112,7 @@ sub _complain_of_next_word {
     my ($name, $value) = @_;
     my $option = PAGI::Server::Options::find($name) or return;
     return if !PAGI::Server::Options::Type::is_switch($option) || ref $value || $value =~ /\A[01]?\z/;
+    return if PAGI::Server::Options::Type::is_word_of($option, $value);
     my $typed = $name =~ tr/_/-/r;
     die "option '$name' must be 0 or 1, not '$value'"
         . " (plackup takes the next word for the value of an option: write --$typed=1)\n";

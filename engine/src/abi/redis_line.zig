@@ -1,0 +1,173 @@
+//! The socket of one of a hub's connections to Redis, from the address on.
+//! Does not know: what goes through it.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const hub = @import("hub");
+const platform = @import("platform");
+const Question = @import("resolver.zig").Question;
+const io = peregrine.io;
+const polling = io.polling;
+const Broker = hub.Broker;
+const Redis = hub.Redis;
+const Name = hub.redis.joined.Line;
+
+pub const Line = struct {
+    name: Name,
+    state: State = .closed,
+    /// Addresses of the name that were tried in vain since the last success: the next one has its turn.
+    failures: usize = 0,
+    input: [1 << 16]u8 = undefined,
+    start: usize = 0,
+    end: usize = 0,
+
+    const State = union(enum) {
+        closed,
+        /// The addresses of the name are asked for.
+        asks: *Question,
+        connects: i32,
+        open: i32,
+    };
+
+    /// Milliseconds between two looks at a question under way.
+    pub const look_ms = 20;
+
+    pub fn close(line: *Line) void {
+        switch (line.state) {
+            .closed => {},
+            .asks => |question| question.release(),
+            .connects, .open => |fd| io.file.close(fd),
+        }
+        line.state = .closed;
+        line.start = 0;
+        line.end = 0;
+    }
+
+    /// The descriptor to wait for, and for what.
+    pub fn poll(line: *const Line, redis: *const Redis) polling.Poll {
+        return switch (line.state) {
+            .closed, .asks => .read(-1),
+            .connects => |fd| .readOrWrite(fd),
+            .open => |fd| if (redis.pending(line.name).len > 0) .readOrWrite(fd) else .read(fd),
+        };
+    }
+
+    /// Whether something is to be looked at that no descriptor tells of.
+    pub fn isAsking(line: *const Line) bool {
+        return line.state == .asks;
+    }
+
+    /// Does what there is to do. `is_ready`: the descriptor.
+    pub fn turn(line: *Line, broker: *Broker, redis: *Redis, is_ready: bool) void {
+        while (true) {
+            const event = redis.tick(&broker.topics, line.name);
+            if (event == .nothing) break;
+            if (broker.take(event)) line.act(broker, redis, event);
+        }
+        switch (line.state) {
+            .closed => {},
+            .asks => |question| if (question.answer()) |found| line.choose(broker, redis, found),
+            .connects => |fd| if (is_ready) line.finish(broker, redis, fd),
+            .open => |fd| {
+                if (is_ready) line.receive(broker, redis, fd);
+                line.send(broker, redis);
+            },
+        }
+    }
+
+    fn act(line: *Line, broker: *Broker, redis: *Redis, event: hub.redis.joined.Event) void {
+        line.close();
+        if (event == .close) return;
+        switch (redis.url.place) {
+            .unix => |path| {
+                const address = io.Address.unixPath(path) catch return line.fail(broker, redis, .closed);
+                line.connect(broker, redis, &address);
+            },
+            .tcp => |place| {
+                const question = Question.ask(place.host, place.port) catch
+                    return line.fail(broker, redis, .closed);
+                line.state = .{ .asks = question };
+            },
+        }
+    }
+
+    /// There is no connection.
+    fn fail(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
+        line.close();
+        redis.lost(&broker.topics, line.name, why);
+    }
+
+    fn choose(line: *Line, broker: *Broker, redis: *Redis, found: []const io.Address) void {
+        if (found.len == 0) return line.fail(broker, redis, .no_address);
+        const address = found[line.failures % found.len];
+        line.close();
+        line.connect(broker, redis, &address);
+    }
+
+    fn connect(line: *Line, broker: *Broker, redis: *Redis, address: *const io.Address) void {
+        assert(line.state == .closed);
+        const fd = polling.connect(address) catch {
+            line.failures +%= 1;
+            return line.fail(broker, redis, .closed);
+        };
+        line.state = .{ .connects = fd };
+    }
+
+    fn finish(line: *Line, broker: *Broker, redis: *Redis, fd: i32) void {
+        if (!polling.isConnected(fd)) {
+            line.failures +%= 1;
+            return line.fail(broker, redis, .closed);
+        }
+        redis.connected(line.name) catch return line.fail(broker, redis, .closed);
+        line.failures = 0;
+        line.state = .{ .open = fd };
+        line.send(broker, redis);
+    }
+
+    /// At most this much in a round, so that nodes have their turn.
+    const received_max = 1 << 20;
+
+    fn receive(line: *Line, broker: *Broker, redis: *Redis, fd: i32) void {
+        var total: usize = 0;
+        while (total < received_max) {
+            std.mem.copyForwards(u8, &line.input, line.input[line.start..line.end]);
+            line.end -= line.start;
+            line.start = 0;
+            // A line of an answer has less.
+            assert(line.end < line.input.len);
+            switch (polling.receive(fd, line.input[line.end..])) {
+                .done => |count| {
+                    line.end += count;
+                    total += count;
+                    if (!line.read(broker, redis)) return;
+                },
+                .blocked => return,
+                .ended => return line.fail(broker, redis, .closed),
+            }
+        }
+    }
+
+    /// False: the connection is gone.
+    fn read(line: *Line, broker: *Broker, redis: *Redis) bool {
+        while (true) {
+            const step = redis.receive(&broker.topics, line.name, line.input[line.start..line.end]);
+            line.start += step.consumed;
+            if (step.event == .nothing) return true;
+            if (!broker.take(step.event)) continue;
+            line.act(broker, redis, step.event);
+            return false;
+        }
+    }
+
+    fn send(line: *Line, broker: *Broker, redis: *Redis) void {
+        while (line.state == .open) {
+            const bytes = redis.pending(line.name);
+            if (bytes.len == 0) return;
+            switch (polling.send(line.state.open, bytes)) {
+                .done => |count| redis.written(&broker.topics, line.name, count),
+                .blocked => return,
+                .ended => return line.fail(broker, redis, .closed),
+            }
+        }
+    }
+};

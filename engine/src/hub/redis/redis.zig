@@ -1,0 +1,439 @@
+//! A hub's side of Redis: two connections, the feeds that the hub wants, and requests of nodes that wait for
+//! an answer from there. Does not know: sockets, and what lies in a frame.
+const std = @import("std");
+const assert = std.debug.assert;
+const Config = @import("../config.zig").Config;
+const limits = @import("../limits.zig");
+const Position = @import("../position.zig").Position;
+const Topics = @import("../topics.zig").Topics;
+const Failure = @import("failure.zig").Failure;
+const Fed = @import("keys.zig").Fed;
+const hearer_file = @import("hearer.zig");
+const Hearer = hearer_file.Hearer;
+const link_file = @import("link.zig");
+const Link = link_file.Link;
+const messages_file = @import("messages.zig");
+const publisher_file = @import("publisher.zig");
+const Publisher = publisher_file.Publisher;
+const Subscriptions = @import("subscriptions.zig").Subscriptions;
+const Url = @import("url.zig").Url;
+const Allocator = std.mem.Allocator;
+
+pub const Outcome = publisher_file.Outcome;
+
+/// The connections.
+pub const Line = enum { publisher, hearer };
+
+/// A node that has asked for something, and the number of its request; 0: no answer is wanted.
+pub const Asker = struct { node: u64, number: u32 };
+
+/// A step of the owner of the sockets, or of the hub.
+pub const Event = union(enum) {
+    nothing,
+    /// Open a socket for the line, then `connected` or `lost`.
+    connect,
+    /// Close the line's socket.
+    close,
+    /// A publication of a node's has its end.
+    published: struct { asker: Asker, topic: []const u8, outcome: publisher_file.Outcome },
+    /// A message of a node's has its end.
+    said: struct { asker: Asker, is_routed: bool, outcome: messages_file.Outcome },
+    /// A feed of a hub's own is heard, or one more of all that are wanted.
+    subscribed: Fed,
+    /// A message of a feed. Borrowed until the next call.
+    message: struct { fed: Fed, bytes: []const u8 },
+    /// A topic's log may have changed.
+    moved,
+};
+
+/// Why Redis is not there.
+pub const Trouble = union(enum) {
+    none,
+    /// The connection was refused, or ended.
+    closed,
+    silent,
+    nonsense,
+    refused: Failure,
+    /// Its name has no address.
+    no_address,
+};
+
+/// A request without an answer.
+const Request = struct {
+    asker: Asker,
+    what: union(enum) {
+        /// The topic.
+        publication: []const u8,
+        message: struct { is_routed: bool },
+    },
+};
+
+pub const Redis = struct {
+    gpa: Allocator,
+    config: Config,
+    /// The text of the address and its parts.
+    memory: []u8,
+    url: Url,
+    random: std.Random.DefaultPrng,
+    /// Names this hub.
+    hub: u48,
+    publisher: Publisher,
+    hearer: Hearer,
+    subscriptions: Subscriptions,
+    requests: std.AutoHashMapUnmanaged(u64, Request) = .empty,
+    last_token: u64 = 0,
+    now_ms: u64 = 0,
+    wall_ms: u64 = 0,
+    /// The latest trouble of a line that is not ready.
+    troubles: std.EnumArray(Line, Trouble) = .initFill(.none),
+    /// The topic of the publication that was told last.
+    told: ?[]const u8 = null,
+    counts: Counts = .{},
+
+    /// Milliseconds until the next read when Redis has refused one.
+    const refused_read_pause_ms = 1000;
+
+    /// Counts of events since the start.
+    pub const Counts = struct {
+        /// Connections that were ready and ended.
+        lost: u64 = 0,
+        /// Publications and messages that Redis has refused, or that did not reach it.
+        failed: u64 = 0,
+    };
+
+    pub const Error = Url.ParseError || Allocator.Error;
+
+    /// `text`: the address. `seed`: drawn at random, so that no other hub has this one's name.
+    pub fn create(gpa: Allocator, text: []const u8, seed: u64, config: Config) Error!*Redis {
+        const redis = try gpa.create(Redis);
+        errdefer gpa.destroy(redis);
+        const memory = try gpa.alloc(u8, text.len);
+        errdefer gpa.free(memory);
+        const url: Url = try .parse(text, memory);
+        redis.gpa = gpa;
+        redis.* = .{
+            .gpa = gpa,
+            .config = config,
+            .memory = memory,
+            .url = url,
+            .random = .init(seed),
+            .hub = undefined,
+            .publisher = undefined,
+            .hearer = undefined,
+            .subscriptions = .init(gpa),
+        };
+        // A message may be a frame of channels, with names of those that do not get it.
+        redis.config.message_bytes_max += limits.exclude_bytes_max;
+        redis.hub = redis.random.random().int(u48);
+        const account: link_file.Account = .{
+            .user = url.user,
+            .password = url.password,
+            .database = url.database,
+        };
+        redis.publisher = try .init(gpa, &redis.config, .{ .hub = redis.hub, .prefix = url.prefix }, account);
+        errdefer redis.publisher.deinit();
+        redis.hearer = try .init(gpa, &redis.config, url.prefix, account);
+        return redis;
+    }
+
+    pub fn destroy(redis: *Redis) void {
+        const gpa = redis.gpa;
+        redis.forgetTold();
+        var requests = redis.requests.valueIterator();
+        while (requests.next()) |request| switch (request.what) {
+            .publication => |topic| gpa.free(topic),
+            .message => {},
+        };
+        redis.requests.deinit(gpa);
+        redis.publisher.deinit();
+        redis.hearer.deinit();
+        redis.subscriptions.deinit();
+        gpa.free(redis.memory);
+        gpa.destroy(redis);
+    }
+
+    fn moment(redis: *Redis) link_file.Moment {
+        return .{
+            .now_ms = redis.now_ms,
+            .wall_ms = redis.wall_ms,
+            .random = redis.random.random().int(u64),
+        };
+    }
+
+    /// The time, before all that is done at it.
+    pub fn setTime(redis: *Redis, now_ms: u64, wall_ms: u64) void {
+        redis.now_ms = @max(now_ms, redis.now_ms);
+        redis.wall_ms = wall_ms;
+    }
+
+    pub fn isReady(redis: *const Redis) bool {
+        return redis.publisher.link.isReady() and redis.hearer.link.isReady();
+    }
+
+    /// For the operator, why Redis is not there; null: it is.
+    pub fn troubleText(redis: *const Redis) ?[*:0]const u8 {
+        if (redis.isReady()) return null;
+        const line: Line = if (redis.linkOf(.publisher).isReady()) .hearer else .publisher;
+        return switch (redis.troubles.get(line)) {
+            .none => "it was not reached yet",
+            .closed => "the connection was refused, or ended",
+            .silent => "it does not answer",
+            .nonsense => "its answers are not those of Redis",
+            .no_address => "its name has no address",
+            .refused => |failure| failure.text(),
+        };
+    }
+
+    fn linkOf(redis: *const Redis, line: Line) *const Link {
+        return switch (line) {
+            .publisher => &redis.publisher.link,
+            .hearer => &redis.hearer.link,
+        };
+    }
+
+    fn linkPtr(redis: *Redis, line: Line) *Link {
+        return switch (line) {
+            .publisher => &redis.publisher.link,
+            .hearer => &redis.hearer.link,
+        };
+    }
+
+    // ---- Requests
+
+    fn enter(redis: *Redis, request: Request) error{ OutOfMemory, Full }!u64 {
+        if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
+        redis.last_token += 1;
+        try redis.requests.putNoClobber(redis.gpa, redis.last_token, request);
+        return redis.last_token;
+    }
+
+    /// A new entry of a topic.
+    pub fn append(
+        redis: *Redis,
+        topic: []const u8,
+        bytes: []const u8,
+        asker: Asker,
+    ) error{ OutOfMemory, Full, TooLong }!void {
+        const own = try redis.gpa.dupe(u8, topic);
+        errdefer redis.gpa.free(own);
+        const token = try redis.enter(.{ .asker = asker, .what = .{ .publication = own } });
+        errdefer _ = redis.requests.remove(token);
+        return redis.publisher.publish(topic, bytes, token, redis.moment());
+    }
+
+    /// A message for whoever hears the feed. `is_routed`: the node that gets it answers.
+    pub fn say(
+        redis: *Redis,
+        fed: Fed,
+        bytes: []const u8,
+        asker: Asker,
+        is_routed: bool,
+    ) error{ OutOfMemory, Full }!void {
+        const token = try redis.enter(.{
+            .asker = asker,
+            .what = .{ .message = .{ .is_routed = is_routed } },
+        });
+        errdefer _ = redis.requests.remove(token);
+        return redis.publisher.say(fed, bytes, token, redis.moment());
+    }
+
+    fn finish(redis: *Redis, token: u64, end: union(enum) {
+        publication: publisher_file.Outcome,
+        message: messages_file.Outcome,
+    }) Event {
+        const request = redis.requests.fetchRemove(token).?.value;
+        const has_failed = switch (end) {
+            .publication => |outcome| outcome != .published,
+            .message => |outcome| outcome != .heard,
+        };
+        redis.counts.failed += @intFromBool(has_failed);
+        switch (request.what) {
+            .publication => |topic| {
+                redis.told = topic;
+                return .{ .published = .{
+                    .asker = request.asker,
+                    .topic = topic,
+                    .outcome = end.publication,
+                } };
+            },
+            .message => |message| return .{ .said = .{
+                .asker = request.asker,
+                .is_routed = message.is_routed,
+                .outcome = end.message,
+            } },
+        }
+    }
+
+    fn forgetTold(redis: *Redis) void {
+        if (redis.told) |topic| redis.gpa.free(topic);
+        redis.told = null;
+    }
+
+    // ---- Connections
+
+    /// Does what the time has come for, up to one event of the line; `nothing`: there is nothing left to do.
+    pub fn tick(redis: *Redis, topics: *Topics, line: Line) Event {
+        redis.forgetTold();
+        const was_ready = redis.linkOf(line).isReady();
+        const event = switch (line) {
+            .publisher => redis.takePublisher(topics, redis.publisher.tick(redis.moment()), was_ready),
+            .hearer => redis.takeHearer(topics, redis.hearer.tick(redis.moment()), was_ready),
+        };
+        redis.pump(topics);
+        return event orelse .nothing;
+    }
+
+    /// When `tick` has something to do next.
+    pub fn deadline(redis: *const Redis) u64 {
+        return @min(redis.publisher.deadline(), redis.hearer.deadline());
+    }
+
+    /// The line's socket is connected.
+    pub fn connected(redis: *Redis, line: Line) error{OutOfMemory}!void {
+        return redis.linkPtr(line).connected(redis.moment());
+    }
+
+    /// The line's socket is gone.
+    pub fn lost(redis: *Redis, topics: *Topics, line: Line, why: Trouble) void {
+        const was_ready = redis.linkOf(line).isReady();
+        switch (line) {
+            .publisher => redis.publisher.lost(redis.moment()),
+            .hearer => redis.hearer.lost(redis.moment()),
+        }
+        redis.noteLost(topics, line, why, was_ready);
+    }
+
+    fn troubleOf(why: link_file.Why) Trouble {
+        return switch (why) {
+            .closed => .closed,
+            .silent => .silent,
+            .nonsense, .too_long => .nonsense,
+            .refused => |failure| .{ .refused = failure },
+            .wanted => .none,
+        };
+    }
+
+    fn noteLost(redis: *Redis, topics: *Topics, line: Line, why: Trouble, was_ready: bool) void {
+        redis.counts.lost += @intFromBool(was_ready);
+        redis.troubles.set(line, why);
+        switch (line) {
+            .publisher => topics.read(.broken),
+            .hearer => {
+                redis.subscriptions.disconnected();
+                topics.unheard();
+            },
+        }
+    }
+
+    /// Bytes for the line's socket. Valid until the next call.
+    pub fn pending(redis: *const Redis, line: Line) []const u8 {
+        return switch (redis.linkOf(line).state) {
+            .greeting, .ready => redis.linkOf(line).pending(),
+            .waiting, .connecting => "",
+        };
+    }
+
+    /// The line's socket has taken as many of them.
+    pub fn written(redis: *Redis, topics: *Topics, line: Line, count: usize) void {
+        redis.linkPtr(line).written(count);
+        redis.pump(topics);
+    }
+
+    pub const Step = struct { consumed: usize, event: Event };
+
+    /// Reads what the line's socket has brought, up to one event; `nothing`: all was read.
+    pub fn receive(redis: *Redis, topics: *Topics, line: Line, bytes: []const u8) Step {
+        redis.forgetTold();
+        var consumed: usize = 0;
+        while (true) {
+            const was_ready = redis.linkOf(line).isReady();
+            const event = switch (line) {
+                .publisher => event: {
+                    const step = redis.publisher.receive(bytes[consumed..], redis.moment());
+                    consumed += step.consumed;
+                    break :event redis.takePublisher(topics, step.event, was_ready);
+                },
+                .hearer => event: {
+                    const step = redis.hearer.receive(bytes[consumed..], redis.moment());
+                    consumed += step.consumed;
+                    break :event redis.takeHearer(topics, step.event, was_ready);
+                },
+            };
+            redis.pump(topics);
+            if (event) |found| return .{ .consumed = consumed, .event = found };
+        }
+    }
+
+    /// Null: the line goes on.
+    fn takePublisher(
+        redis: *Redis,
+        topics: *Topics,
+        event: publisher_file.Event,
+        was_ready: bool,
+    ) ?Event {
+        switch (event) {
+            .need_more => return .nothing,
+            .connect => return .connect,
+            .ready => return null,
+            .lost => |why| {
+                redis.noteLost(topics, .publisher, troubleOf(why), was_ready);
+                return .close;
+            },
+            .done => |done| return redis.finish(done.token, .{ .publication = done.outcome }),
+            .said => |said| return redis.finish(said.token, .{ .message = said.outcome }),
+            .head => |at| topics.read(.{ .head = at }),
+            .entry => |placed| topics.read(.{ .entry = placed }),
+            .read => |end| topics.read(.{ .end = .{ .full = end.full } }),
+            .read_refused => {
+                redis.publisher.read_ms = redis.now_ms + refused_read_pause_ms;
+                topics.read(.broken);
+            },
+        }
+        return .moved;
+    }
+
+    fn takeHearer(redis: *Redis, topics: *Topics, event: hearer_file.Event, was_ready: bool) ?Event {
+        switch (event) {
+            .need_more => return .nothing,
+            .connect => return .connect,
+            .ready => return null,
+            .lost => |why| {
+                redis.noteLost(topics, .hearer, troubleOf(why), was_ready);
+                return .close;
+            },
+            .subscribed => |fed| {
+                if (!redis.subscriptions.confirmed(fed)) return null;
+                if (fed.feed == .entries) topics.subscribed(fed.name);
+                return .{ .subscribed = fed };
+            },
+            .entry => |entry| {
+                topics.hear(entry.topic, entry.placed);
+                return .moved;
+            },
+            .message => |message| return .{ .message = .{ .fed = message.fed, .bytes = message.bytes } },
+            .foreign => return null,
+        }
+    }
+
+    /// Writes the commands for feeds that are wanted or not any more, and for a history that is to be read.
+    /// Where memory does not suffice, they wait.
+    fn pump(redis: *Redis, topics: *Topics) void {
+        if (redis.hearer.link.isReady()) {
+            while (redis.subscriptions.next()) |order| {
+                switch (order.verb) {
+                    .subscribe => redis.hearer.subscribe(order.fed) catch break,
+                    .unsubscribe => redis.hearer.unsubscribe(order.fed) catch break,
+                }
+                redis.subscriptions.sent();
+            }
+        }
+        if (!redis.publisher.link.isReady() or redis.publisher.isReading()) return;
+        const next = topics.nextRead() orelse return;
+        redis.publisher.read(next.name, next.from, redis.moment()) catch topics.read(.broken);
+    }
+};
+
+comptime {
+    // Nodes give requests up after this time.
+    assert((Config{}).publish_ms < limits.request_ms);
+}

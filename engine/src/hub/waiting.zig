@@ -1,0 +1,77 @@
+//! Requests of nodes that a hub answers when something has come from Redis, in the order in which they came.
+//! Does not know: what has come.
+const std = @import("std");
+const Asker = @import("redis/redis.zig").Asker;
+const limits = @import("limits.zig");
+const Position = @import("position.zig").Position;
+const Allocator = std.mem.Allocator;
+
+pub const Waiting = struct {
+    requests: std.ArrayList(Request) = .empty,
+
+    pub const What = union(enum) {
+        /// Messages of the topic of channels come.
+        group,
+        /// Messages of all feeds come.
+        all_groups,
+        /// The topic is complete: its newest place.
+        tip,
+        /// The entry at this place is here.
+        entry: Position,
+    };
+
+    pub const Request = struct {
+        asker: Asker,
+        what: What,
+        name: []const u8,
+        /// Its node has given it up by then.
+        until_ms: u64,
+    };
+
+    pub fn deinit(waiting: *Waiting, gpa: Allocator) void {
+        for (waiting.requests.items) |request| gpa.free(request.name);
+        waiting.requests.deinit(gpa);
+        waiting.* = undefined;
+    }
+
+    pub fn add(
+        waiting: *Waiting,
+        gpa: Allocator,
+        asker: Asker,
+        what: What,
+        name: []const u8,
+        until_ms: u64,
+    ) error{ OutOfMemory, TooMany }!void {
+        if (waiting.requests.items.len >= limits.waiting_requests_max) return error.TooMany;
+        try waiting.requests.ensureUnusedCapacity(gpa, 1);
+        waiting.requests.appendAssumeCapacity(.{
+            .asker = asker,
+            .what = what,
+            .name = try gpa.dupe(u8, name),
+            .until_ms = until_ms,
+        });
+    }
+
+    /// The request at `at`, which moves on.
+    pub fn next(waiting: *const Waiting, at: *usize) ?Request {
+        if (at.* == waiting.requests.items.len) return null;
+        at.* += 1;
+        return waiting.requests.items[at.* - 1];
+    }
+
+    /// Removes the request that `next` has told.
+    pub fn take(waiting: *Waiting, gpa: Allocator, at: *usize) Asker {
+        at.* -= 1;
+        const request = waiting.requests.orderedRemove(at.*);
+        gpa.free(request.name);
+        return request.asker;
+    }
+
+    /// Forgets requests that were given up.
+    pub fn tick(waiting: *Waiting, gpa: Allocator, now_ms: u64) void {
+        var at: usize = 0;
+        while (waiting.next(&at)) |request| {
+            if (now_ms >= request.until_ms) _ = waiting.take(gpa, &at);
+        }
+    }
+};

@@ -1,0 +1,329 @@
+//! Hubs of two machines with one Redis, which is killed, emptied and cut off: channels and topics reach all
+//! nodes; readers of topics get each entry once and in order, or a reset.
+const std = @import("std");
+const hub = @import("hub");
+const server_file = @import("server.zig");
+const site_file = @import("site.zig");
+const Server = server_file.Server;
+const Client = server_file.Client;
+const Site = site_file.Site;
+const Reader = site_file.Reader;
+const runUntil = site_file.runUntil;
+const testing = std.testing;
+
+const Scene = struct {
+    server: Server,
+    sites: [2]*Site,
+
+    fn init(scene: *Scene) !void {
+        try scene.server.init();
+        errdefer scene.server.deinit();
+        try scene.server.start();
+        for (&scene.sites, 1..) |*site, name| site.* = try .create(name, scene.server.path());
+        try runUntil(&scene.sites, scene, allReady);
+    }
+
+    fn deinit(scene: *Scene) void {
+        for (scene.sites) |site| site.destroy();
+        scene.server.deinit();
+    }
+
+    fn allReady(scene: *Scene) bool {
+        for (scene.sites) |site| {
+            if (!site.redis.isReady() or site.redis.subscriptions.pending > 0) return false;
+        }
+        return true;
+    }
+
+    fn order(scene: *Scene, arguments: []const []const u8) !void {
+        const client: Client = try .open(scene.server.path());
+        defer client.close();
+        try client.order(arguments);
+    }
+
+    /// The result of a request.
+    fn result(scene: *Scene, site: *Site, number: u32) !hub.wire.Code {
+        const Answer = struct {
+            site: *Site,
+            number: u32,
+
+            fn isThere(answer: @This()) bool {
+                return answer.site.replies.contains(answer.number);
+            }
+        };
+        try runUntil(&scene.sites, Answer{ .site = site, .number = number }, Answer.isThere);
+        return site.replies.get(number).?;
+    }
+
+    fn expect(scene: *Scene, code: hub.wire.Code, site: *Site, number: u32) !void {
+        try testing.expectEqual(code, try scene.result(site, number));
+    }
+};
+
+fn mail(node: *hub.Node, mailbox: u64) usize {
+    var count: usize = 0;
+    while (node.take(mailbox, server_file.now())) |message| : (count += 1) node.release(message);
+    return count;
+}
+
+fn nameOf(node: *const hub.Node, mailbox: u64, buffer: *[hub.wire.Channel.name_bytes]u8) []const u8 {
+    const channel: hub.wire.Channel = .{ .node = node.id, .mailbox = mailbox };
+    return channel.write(buffer);
+}
+
+test "channels: publications reach nodes of both machines once, and leave out channels" {
+    var scene: Scene = undefined;
+    try scene.init();
+    defer scene.deinit();
+    const first, const other = scene.sites;
+    var boxes: [3]u64 = undefined;
+    const nodes = [_]*hub.Node{ &first.nodes[0], &first.nodes[1], &other.nodes[0] };
+    for (nodes, &boxes) |node, *box| box.* = try node.open(0);
+    const now = server_file.now();
+    try scene.expect(.ok, first, try nodes[0].subscribe(boxes[0], "t", now));
+    try scene.expect(.ok, first, try nodes[1].subscribe(boxes[1], "t", now));
+    try scene.expect(.ok, other, try nodes[2].subscribe(boxes[2], "t", now));
+    try scene.expect(.ok, other, try other.nodes[1].publish("t", "hello", "", server_file.now()));
+    try site_file.runFor(&scene.sites, 100);
+    for (nodes, boxes) |node, box| try testing.expectEqual(1, mail(node, box));
+    var name: [hub.wire.Channel.name_bytes]u8 = undefined;
+    const excluded = nameOf(nodes[2], boxes[2], &name);
+    try scene.expect(.ok, first, try nodes[0].publish("t", "hello", excluded, server_file.now()));
+    try site_file.runFor(&scene.sites, 100);
+    for (nodes, boxes, [_]usize{ 1, 1, 0 }) |node, box, count| {
+        try testing.expectEqual(count, mail(node, box));
+    }
+    // A topic that its last channel leaves is not heard any more.
+    nodes[2].unsubscribe(boxes[2], "t");
+    try site_file.runFor(&scene.sites, 50);
+    try testing.expect(!other.redis.subscriptions.isThere(.{ .feed = .group, .name = "t" }));
+    try scene.expect(.ok, first, try nodes[0].flush(server_file.now()));
+    try site_file.runFor(&scene.sites, 50);
+    try scene.expect(.ok, other, try other.nodes[1].publish("t", "hello", "", server_file.now()));
+    try site_file.runFor(&scene.sites, 50);
+    for (nodes, boxes) |node, box| try testing.expectEqual(0, mail(node, box));
+}
+
+test "channels: send, add and discard reach a channel of the other machine, and tell when there is none" {
+    var scene: Scene = undefined;
+    try scene.init();
+    defer scene.deinit();
+    const first, const other = scene.sites;
+    const node = &first.nodes[0];
+    const box = try other.nodes[1].open(0);
+    var buffer: [hub.wire.Channel.name_bytes]u8 = undefined;
+    const name = nameOf(&other.nodes[1], box, &buffer);
+    try scene.expect(.ok, first, try node.send(name, "hello", server_file.now()));
+    try testing.expectEqual(1, mail(&other.nodes[1], box));
+    other.nodes[1].bounds.capacity = 1;
+    try scene.expect(.ok, first, try node.send(name, "hello", server_file.now()));
+    try scene.expect(.full, first, try node.send(name, "hello", server_file.now()));
+    try testing.expectEqual(1, mail(&other.nodes[1], box));
+    try scene.expect(.ok, first, try node.change(.add, name, "t", server_file.now()));
+    try scene.expect(.ok, first, try node.publish("t", "hello", "", server_file.now()));
+    try site_file.runFor(&scene.sites, 50);
+    try testing.expectEqual(1, mail(&other.nodes[1], box));
+    try scene.expect(.ok, first, try node.change(.discard, name, "t", server_file.now()));
+    try site_file.runFor(&scene.sites, 50);
+    try scene.expect(.ok, first, try node.publish("t", "hello", "", server_file.now()));
+    try site_file.runFor(&scene.sites, 50);
+    try testing.expectEqual(0, mail(&other.nodes[1], box));
+    other.nodes[1].close(box);
+    try scene.expect(.gone, first, try node.send(name, "hello", server_file.now()));
+    const nowhere = "conn.00000000000000ff.1";
+    try scene.expect(.gone, first, try node.send(nowhere, "hello", server_file.now()));
+}
+
+/// Readers of the topic `a` on both machines, and what was acknowledged.
+const Reading = struct {
+    scene: Scene,
+    readers: [3]*Reader,
+    acknowledged: std.ArrayList(u64) = .empty,
+    number: u64 = 0,
+
+    fn init(reading: *Reading) !void {
+        reading.acknowledged = .empty;
+        reading.number = 0;
+        try reading.scene.init();
+        errdefer reading.scene.deinit();
+        const sites = reading.scene.sites;
+        reading.readers[0] = try sites[0].addReader(0, "a", null);
+        reading.readers[1] = try sites[0].addReader(1, "a", null);
+        reading.readers[2] = try sites[1].addReader(0, "a", null);
+        try runUntil(&reading.scene.sites, reading, allBegun);
+    }
+
+    fn deinit(reading: *Reading) void {
+        reading.acknowledged.deinit(testing.allocator);
+        reading.scene.deinit();
+    }
+
+    fn allBegun(reading: *Reading) bool {
+        for (reading.readers) |reader| if (reader.asked != null) return false;
+        return true;
+    }
+
+    /// Publishes on a machine, and lets all work until that has an end.
+    fn publish(reading: *Reading, site: *Site) !hub.wire.Code {
+        reading.number += 1;
+        const code = try reading.scene.result(site, try site.append("a", reading.number));
+        if (code == .ok) try reading.acknowledged.append(testing.allocator, reading.number);
+        return code;
+    }
+
+    fn publishes(reading: *Reading, site: *Site, count: usize) !void {
+        for (0..count) |_| try testing.expectEqual(.ok, try reading.publish(site));
+    }
+
+    fn allHaveLast(reading: *Reading) bool {
+        const last = reading.acknowledged.getLast();
+        for (reading.readers) |reader| {
+            const seen = reader.seen.getLastOrNull() orelse return false;
+            if (seen != .number or seen.number != last) return false;
+        }
+        return true;
+    }
+
+    /// Each reader gets each number that was acknowledged once and in order; others at most once.
+    fn expectAll(reading: *Reading, resets: usize) !void {
+        try runUntil(&reading.scene.sites, reading, allHaveLast);
+        for (reading.readers) |reader| {
+            try testing.expectEqual(resets, reader.resets());
+            var last: u64 = 0;
+            var at: usize = 0;
+            for (reader.seen.items) |seen| switch (seen) {
+                .reset => {},
+                .number => |number| {
+                    try testing.expect(number > last);
+                    last = number;
+                    if (resets > 0) continue;
+                    if (reading.acknowledged.items[at] == number) at += 1;
+                },
+            };
+            if (resets == 0) try testing.expectEqual(reading.acknowledged.items.len, at);
+        }
+    }
+};
+
+test "topics: entries of both machines reach readers of both; a position is known on the other machine" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const first, const other = reading.scene.sites;
+    for (0..20) |_| {
+        try reading.publishes(first, 1);
+        try reading.publishes(other, 1);
+    }
+    try reading.expectAll(0);
+    const asked = try other.nodes[1].look("a", server_file.now());
+    try reading.scene.expect(.ok, other, asked);
+    try testing.expectEqual(reading.readers[0].at.?, other.places.get(asked).?);
+    // A reader that comes back elsewhere, where no node has read the topic.
+    const at = reading.readers[0].at.?;
+    try reading.publishes(first, 3);
+    try reading.expectAll(0);
+    const back = try other.addReader(1, "a", at);
+    try site_file.runFor(&reading.scene.sites, 100);
+    try testing.expectEqual(3, back.seen.items.len);
+    try testing.expectEqual(0, back.resets());
+    // A reader that begins after a publication was acknowledged does not get that.
+    try reading.publishes(other, 1);
+    const late = try other.addReader(1, "a", null);
+    try site_file.runFor(&reading.scene.sites, 100);
+    try testing.expectEqual(0, late.seen.items.len);
+}
+
+test "topics: Redis is killed and started again: readers miss nothing, and get no reset" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const scene = &reading.scene;
+    for (0..3) |_| {
+        try reading.publishes(scene.sites[0], 10);
+        scene.server.kill();
+        _ = try scene.sites[1].append("a", 0);
+        try site_file.runFor(&scene.sites, 100);
+        try scene.server.start();
+        try runUntil(&scene.sites, scene, Scene.allReady);
+        try reading.publishes(scene.sites[1], 10);
+        // The publication that was made meanwhile is none of the counted ones.
+        for (reading.readers) |reader| {
+            var kept: usize = 0;
+            for (reader.seen.items) |seen| {
+                if (seen == .number and seen.number == 0) continue;
+                reader.seen.items[kept] = seen;
+                kept += 1;
+            }
+            reader.seen.items.len = kept;
+        }
+    }
+    try reading.expectAll(0);
+}
+
+test "topics: the hub of a machine is replaced: readers miss nothing, and get no reset" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const scene = &reading.scene;
+    try reading.publishes(scene.sites[0], 10);
+    try scene.sites[0].replaceHub();
+    try reading.publishes(scene.sites[1], 10);
+    try runUntil(&scene.sites, scene, Scene.allReady);
+    try reading.publishes(scene.sites[0], 10);
+    try reading.expectAll(0);
+}
+
+test "topics: a machine is cut off from Redis: its readers catch up, and whoever comes there waits" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const first, const other = reading.scene.sites;
+    try reading.publishes(first, 10);
+    try reading.expectAll(0);
+    other.is_cut = true;
+    try reading.publishes(first, 10);
+    const at = reading.readers[0].at.?;
+    try testing.expectEqual(20, at.mark.offset);
+    // The publication was written to the connection, which does not say that the other end is gone.
+    try reading.scene.expect(.unknown, other, try other.append("a", 1000));
+    // The cut is noticed by then.
+    try testing.expect(!other.redis.isReady());
+    const moved = try other.addReader(0, "a", at);
+    try site_file.runFor(&reading.scene.sites, 50);
+    try testing.expect(moved.asked != null);
+    other.is_cut = false;
+    try reading.publishes(first, 5);
+    try reading.expectAll(0);
+    try testing.expectEqual(0, moved.resets());
+    try testing.expectEqual(5, moved.seen.items.len);
+}
+
+test "topics: Redis is emptied: each reader gets a reset, and what follows" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    try reading.publishes(reading.scene.sites[0], 10);
+    try reading.expectAll(0);
+    try reading.scene.order(&.{"FLUSHALL"});
+    try reading.publishes(reading.scene.sites[1], 3);
+    const AllReset = struct {
+        fn hold(of: *Reading) bool {
+            for (of.readers) |reader| if (reader.resets() == 0) return false;
+            return true;
+        }
+    };
+    try runUntil(&reading.scene.sites, &reading, AllReset.hold);
+    try reading.publishes(reading.scene.sites[0], 3);
+    try reading.expectAll(1);
+}
+
+test "a Redis whose memory is full refuses; publications go on when it has room" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    try reading.scene.order(&.{ "CONFIG", "SET", "maxmemory", "1" });
+    try testing.expectEqual(.too_many, try reading.publish(reading.scene.sites[0]));
+    try reading.scene.order(&.{ "CONFIG", "SET", "maxmemory", "0" });
+    try reading.publishes(reading.scene.sites[0], 1);
+    try reading.expectAll(0);
+}
