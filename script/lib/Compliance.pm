@@ -111,6 +111,16 @@ my @JUDGES = (
         lines => qr/^(?:not )?ok \d+ - promtool agrees.*/,
         by    => sub { 'promtool ' . (_said('promtool', '--version') =~ /version ([^\s(]+)/ ? $1 : '') },
     },
+    'first-hello' => {
+        title => 'The first hello',
+        what  => 'The seconds from a clean Debian 13 to the first answer of hello, by the lines that'
+            . ' F<README.md> says to type, downloads included, beside C<apt install starman> in the same'
+            . ' run: from the package of F<script/deb>, from the tarball of F<script/dist>, and from a clone,'
+            . ' which compiles the engine.',
+        command => 'script/first-hello',
+        lines   => qr/^(?:System: .*|\w+: [\d.]+ s.*)/,
+        by      => sub { 'script/first-hello, in chroots of Debian 13' },
+    },
 );
 my %JUDGES = @JUDGES;
 
