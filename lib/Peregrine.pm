@@ -442,6 +442,22 @@ number of the calling thread; 0 where there is no such thing (only Linux has).
 From now on that word says since when the worker is at one event: milliseconds of the monotonic clock, 0 while
 it is at none.
 
+=head2 take_turns
+
+    $worker->take_turns(1);
+
+An interpreter that has joined an engine wants its share of few requests, too: interpreters that have equally
+little to do get them in turns, until the last one that wants that takes it back or leaves.
+
+=head2 tally_in
+
+    $worker->tally_in($words, $at);
+
+From now on the worker counts in the words from there on: requests that it has got, answers that have begun,
+those with a status of 500 and more, and in sixteen words answers by their time: the first of these words has
+those within a millisecond, and each further one those that took up to twice as long as those of the word
+before, less a millisecond. WebSockets are not counted.
+
 =head2 end_streams
 
     $worker->end_streams;

@@ -865,6 +865,24 @@ CODE:
     px_busy_watch(aTHX_ worker, SvRV(words), px_words_at(aTHX_ words_of(aTHX_ words), at, 1));
 
 void
+take_turns(self, on)
+    SV *self
+    bool on
+CODE:
+    peregrine_take_turns(open_worker(aTHX_ self)->engine, on);
+
+void
+tally_in(self, words, at)
+    SV *self
+    SV *words
+    UV at
+PREINIT:
+    px_worker *worker;
+CODE:
+    worker = open_worker(aTHX_ self);
+    px_tally_use(aTHX_ worker, SvRV(words), px_words_at(aTHX_ words_of(aTHX_ words), at, px_tally_words));
+
+void
 end_streams(self)
     SV *self
 CODE:

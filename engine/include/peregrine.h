@@ -435,6 +435,11 @@ int peregrine_hand_over(peregrine_worker *worker, peregrine_ticket ticket);
  * it looks for the least busy interpreter. Costs no system call; does nothing on other workers. */
 void peregrine_note_parked(peregrine_worker *worker, uint32_t count);
 
+/* An interpreter says that all interpreters of its engine are to get requests in turns where they have
+ * equally little to do, so that it gets its share of few requests, too; 0: no more. Otherwise the first one
+ * gets them, and the others can sleep. Does nothing on other workers. */
+void peregrine_take_turns(peregrine_worker *worker, int on);
+
 /* ---- Access log ------------------------------------------------------------------------------ */
 
 /* A line for each request that was answered, refused ones included, when it ends. Lines are written by a

@@ -243,6 +243,10 @@ const Application = struct {
             _ = abi.peregrine_respond(handle, event.ticket, @ptrCast(&response));
             _ = abi.peregrine_write_file(handle, event.ticket, application.file, 0, 9);
             return;
+        } else if (std.mem.eql(u8, path, "/turns")) {
+            abi.interpreters.peregrine_take_turns(handle, 1);
+        } else if (std.mem.eql(u8, path, "/no-turns")) {
+            abi.interpreters.peregrine_take_turns(handle, 0);
         } else if (std.mem.eql(u8, path, "/leave")) {
             abi.peregrine_drain(handle);
         } else if (std.mem.eql(u8, path, "/garbage")) {
@@ -436,6 +440,47 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     try busy.kill();
     try idle.kill();
     try engine.expectInterpreters(0);
+}
+
+/// Which of two processes answers how many of requests that come one after another.
+fn countAnswers(client: *Client, first: *const Process, second: *const Process) ![2]u32 {
+    var counts: [2]u32 = .{ 0, 0 };
+    var text: [32]u8 = undefined;
+    for (0..40) |_| {
+        try client.get("/");
+        const answer = try client.hear();
+        for ([_]*const Process{ first, second }, &counts) |process, *count| {
+            const expected = try std.fmt.bufPrint(&text, "pid {d}", .{process.pid});
+            count.* += @intFromBool(std.mem.endsWith(u8, answer, expected));
+        }
+    }
+    return counts;
+}
+
+test "few requests go to the first of idle interpreters, or to all in turns if one wants that" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const first: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    const second: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(2);
+    var client = try engine.connect();
+    defer client.close();
+    const alone = try countAnswers(&client, &first, &second);
+    try testing.expect(alone[0] >= 30);
+    try client.get("/turns");
+    try client.expect("200", "");
+    const shared = try countAnswers(&client, &first, &second);
+    try testing.expect(shared[0] >= 15 and shared[1] >= 15);
+    // The first interpreter has wanted it; the wish is taken back by whichever one gets the request.
+    for (0..2) |_| {
+        try client.get("/no-turns");
+        try client.expect("200", "");
+    }
+    const again = try countAnswers(&client, &first, &second);
+    try testing.expect(again[0] >= 30);
+    try first.kill();
+    try second.kill();
 }
 
 test "of one that is killed only what it had taken fails, and its connections serve on" {

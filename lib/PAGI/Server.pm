@@ -864,6 +864,12 @@ The application is loaded once, by a process that forks the interpreters, see
 L<PAGI::Server/Preloading>. Linux only. It has no effect with C<--reload>, nor in a program that
 makes the server itself: that has loaded the application before. B<--preload-app>
 
+=item canary => 0
+
+At HUP one interpreter with the new code serves beside the old ones for this time before it replaces
+one of them and the others follow. When it is clearly worse by then, it is taken back, and the old
+code stays, see L<PAGI::Server/WORKERS>. 0: none. From 0 to 86400. B<--canary>
+
 =item max_requests => 0
 
 Requests after which an interpreter is replaced, see L<PAGI::Server/WORKERS>. For each interpreter
@@ -1176,6 +1182,20 @@ one stops accepting. The old one answers once more on each of its connections, w
 closes connections on which no request comes for C<retire_idle>. WebSockets (closed with 1012) and event
 streams have C<recycle_timeout>, after HUP none. If a new interpreter cannot start the old one goes on; HUP is
 given up then, and the log says why.
+
+=item A canary
+
+    $ pagi-server --workers 8 --preload-app --canary 60s app.pl
+
+With C<canary>, HUP starts one interpreter with the new code and stops none: for that time it gets its part of
+the requests, beside all old ones. It is taken back, with an error in the log, and the old code stays, when by
+then it has crashed; or when its share of answers with a status of 5xx, of requests without an answer, or of
+slow answers is clearly larger than that of the old ones in the same time (L<Peregrine::Canary> has the rule,
+and the log what it saw). Otherwise, also where too few requests came to say anything, it replaces an old one,
+and the others follow. Another HUP during that time takes it back undecided and begins again with the code
+that is there then; TERM stops all. Without C<preload_app> an interpreter that is replaced for another reason
+afterwards loads the code that is in the files then. A service manager waits for the reload meanwhile: give it
+time. With C<--reload>, and in interpreters that are threads, there is no canary.
 
 =item Signals
 

@@ -44,6 +44,7 @@ my %HEAR = (
     accept => sub { my ($self) = @_; return $self->{server}->accept_connections },
     clones       => sub { my ($self, $count)   = @_; return $self->{server}->change_clones($count) },
     certificates => sub { my ($self, @message) = @_; return $self->{server}->take_certificates(@message) },
+    turns        => sub { my ($self, $on)      = @_; return $self->{server}->take_turns($on) },
 );
 
 sub _hear {
@@ -139,7 +140,8 @@ stops the child, after which the master starts another one; USR1 opens its logs 
 server are the master's.
 
 The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<stop_within>,
-C<reopen_logs>, C<connection_count>, and C<take_certificates> where certificates come by descriptors.
+C<reopen_logs>, C<connection_count>, C<take_turns>, and C<take_certificates> where certificates come by
+descriptors.
 
 =head1 METHODS
 

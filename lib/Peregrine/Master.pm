@@ -9,10 +9,12 @@ use Future;
 use IO::Async::Loop;
 use List::Util qw(max min);
 use Peregrine;
+use Peregrine::Canary;
 use Peregrine::Deadline;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
+use Peregrine::Tally;
 use Peregrine::Templates;
 use POSIX ();
 
@@ -50,7 +52,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout role spread)
+                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -67,6 +69,7 @@ sub new {
         $self->{busy_words} = Peregrine::Words->new(BUSY_MAX);
         $self->{busy_free}  = [ 0 .. BUSY_MAX - 1 ];
     }
+    $self->{tally}     = Peregrine::Tally->new     if $self->{canary_time};
     $self->{templates} = $self->_templates(\%args) if $args{load};
     return $self;
 }
@@ -86,6 +89,7 @@ sub _has_template {
 }
 
 sub busy_words { return $_[0]{busy_words} }
+sub tally      { return $_[0]{tally} }
 
 sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
 sub wanted     { return $_[0]{wanted} }
@@ -183,6 +187,7 @@ sub _start_child {
         failure    => $failure,
         busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
         spread     => $self->{spread}    ? $self->{spread}->claim        : undef,
+        tally      => $self->{tally}     ? $self->{tally}->claim         : undef,
     };
     if (!$here || !eval { $self->_launch($child, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
@@ -215,6 +220,7 @@ sub _give_back {
     my ($column, $busy)  = @{$child}{qw(column busy)};
     $self->{counters}->zero($column)           if defined $column;
     $self->{spread}->release($child->{spread}) if defined $child->{spread};
+    $self->{tally}->release($child->{tally})   if defined $child->{tally};
     return                                     if !defined $busy;
     $self->{busy_words}->set($busy, 0);
     push @{ $self->{busy_free} }, $busy;
@@ -249,8 +255,8 @@ sub _fork_from_template {
     my ($self, $child, $there) = @_;
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
     $child->{template} =
-        $self->{templates}
-        ->fork_child({ %$facts, role => $self->{role}, %{$child}{qw(number wanted most column busy spread)} },
+        $self->{templates}->fork_child(
+        { %$facts, role => $self->{role}, %{$child}{qw(number wanted most column busy spread tally)} },
         $there, @descriptors)
         || die "the template does not answer\n";
     return;
@@ -298,6 +304,7 @@ sub _gone {
     my ($self, $child, $status) = @_;
     delete $self->{children}{ $child->{id} } or return;
     $self->_hear($child, @$_) for $child->{link}->read_lines;
+    $child->{figures} = $self->_figures($child) if $self->{canary};
     $child->{link}->close;
     $self->_give_back($child);
     $self->{templates}->lost_child($child->{template}) if $child->{template};
@@ -344,6 +351,8 @@ sub _died {
     $trouble->{crashes} = $self->_is_crash($child) ? $trouble->{crashes} + 1 : 0;
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
+    return $self->_canary_died($why) if $self->_is_canary($child);
+    $self->{canary}{crashes}++       if $self->{canary} && $child->{generation} < $self->{generation};
     $self->{log}->warn($self->_name($child) . " $why: another one takes its place");
     $self->_back_off($child->{number});
     return;
@@ -427,18 +436,23 @@ sub _ready {
     $child->{state} = 'serving';
     $child->{since} = Peregrine::Deadline::now();
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
-    if ($old) {
-        my $reason = delete $self->{waiting}{ $child->{number} };
-        $self->_count_restart($reason // 'restart');
-        $self->_let_go($old, $reason  // 'restart');
-    }
-    if ($self->{phase} eq 'starting') {
+    if    ($old && $self->_is_to_be_canary($child)) { $self->_begin_canary($child, $old) }
+    elsif ($old)                                    { $self->_replaced($old) }
+    if    ($self->{phase} eq 'starting') {
         $self->{phase} = 'running';
         $self->{on_serving}->() if $self->{on_serving};
         $self->{starting}->done($self);
     }
     $self->{waiting}{ $child->{number} } //= 'restart' if $child->{generation} < $self->{generation};
     $self->_balance;
+    return;
+}
+
+sub _replaced {
+    my ($self, $old) = @_;
+    my $reason = delete $self->{waiting}{ $old->{number} };
+    $self->_count_restart($reason // 'restart');
+    $self->_let_go($old, $reason  // 'restart');
     return;
 }
 
@@ -465,6 +479,7 @@ sub restart {
     my ($self)     = @_;
     my $restarting = $self->{restarting} //= $self->{loop}->new_future;
     delete $self->{is_given_up};
+    $self->_end_canary('another restart begins') if $self->{canary};
     if (!$self->{templates}) {
         $self->_replace_all;
         return $restarting;
@@ -554,6 +569,7 @@ sub _look_at_restart {
     my ($self) = @_;
     my $restarting = $self->{restarting} or return;
     return if $self->{templates} && $self->{templates}->is_renewing;
+    return if $self->{canary};
     return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
     return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->children;
@@ -566,6 +582,7 @@ sub _look_at_restart {
 # Replaces one child at a time. The new child serves before the old one leaves.
 sub _replace_next {
     my ($self) = @_;
+    return if $self->{canary};
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
         my $old = $self->_at($number, 'serving');
@@ -603,6 +620,137 @@ sub _give_up_restart {
     $self->{templates}->go_back if $self->{templates} && !$new;
     $self->{is_given_up} = 1;
     $self->_look_at_restart;
+    return;
+}
+
+# ---- A canary: one child with new code beside the old ones ----------------------------------------
+
+# The first one of a restart.
+sub _is_to_be_canary {
+    my ($self, $child) = @_;
+    return
+           $self->{canary_time}
+        && !$self->{canary}
+        && ($self->{waiting}{ $child->{number} } // '') eq 'restart'
+        && $child->{generation} == $self->{generation}
+        && ($self->{trusted} // -1) < $self->{generation} ? 1 : 0;
+}
+
+sub _is_canary {
+    my ($self, $child) = @_;
+    return $self->{canary} && $self->{canary}{child} == $child ? 1 : 0;
+}
+
+# The old child stays meanwhile.
+sub _begin_canary {
+    my ($self, $child, $old) = @_;
+    $self->{canary} = {
+        child   => $child,
+        old     => $old,
+        until   => Peregrine::Deadline::now() + $self->{canary_time},
+        crashes => 0,
+        before  => { map { $_->{id} => $self->_figures($_) } $self->children },
+    };
+    $child->{link}->say(turns => 1);
+    $self->{log}->info($self->_name($child)
+            . " has the new code, and serves beside the old ones for $self->{canary_time} s");
+    return;
+}
+
+sub _figures {
+    my ($self, $child) = @_;
+    return defined $child->{tally} ? $self->{tally}->figures($child->{tally}) : Peregrine::Tally::nothing();
+}
+
+# Those of the canary, and of all old children, since it serves.
+sub _compared {
+    my ($self) = @_;
+    my ($child, $before, $crashes) = @{ $self->{canary} }{qw(child before crashes)};
+    my ($new, $old) = map { Peregrine::Tally::nothing() } 1 .. 2;
+    Peregrine::Tally::add($new, $child->{figures} // $self->_figures($child), 1);
+    my @others = grep { $_->{generation} < $self->{generation} && $before->{ $_->{id} } } $self->children;
+    for my $other (@others) {
+        Peregrine::Tally::add($old, $self->_figures($other),   1);
+        Peregrine::Tally::add($old, $before->{ $other->{id} }, -1);
+    }
+    return ({ %$new, interpreters => 1, crashes => 0 },
+        { %$old, interpreters => scalar @others, crashes => $crashes });
+}
+
+sub _look_at_canary {
+    my ($self, $now) = @_;
+    my $canary = $self->{canary} or return;
+    my ($new, $old) = $self->_compared;
+    my $why = Peregrine::Canary::worse($new, $old);
+    return $self->_take_back($why, $new, $old)               if defined $why;
+    return $self->_end_canary('it is not to serve any more') if $canary->{child}{state} ne 'serving';
+    return $self->_trust($new, $old)                         if $now >= $canary->{until};
+    return;
+}
+
+sub _trust {
+    my ($self, @figures) = @_;
+    my $canary = delete $self->{canary};
+    $self->{trusted} = $self->{generation};
+    $canary->{child}{link}->say(turns => 0);
+    $self->{log}->info($self->_name($canary->{child})
+            . ' with the new code is not clearly worse, the others follow: '
+            . _told(@figures));
+    $self->_replaced($canary->{old}) if $self->{children}{ $canary->{old}{id} };
+    delete $self->{waiting}{ $canary->{child}{number} };
+    $self->_balance;
+    return;
+}
+
+sub _told {
+    return join '; the others: ', map { Peregrine::Canary::text($_) } @_;
+}
+
+sub _canary_died {
+    my ($self, $how) = @_;
+    my ($new,  $old) = $self->_compared;
+    $new->{crashes} = 1;
+    return $self->_take_back($how, $new, $old) if defined Peregrine::Canary::worse($new, $old);
+    delete $self->{canary};
+    $self->{log}
+        ->warn("a worker with the new code $how, as others do with the old code: another one follows");
+    return;
+}
+
+# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
+# loaded now would be the new code again.
+sub _take_back {
+    my ($self, $why, @figures) = @_;
+    my $child = (delete $self->{canary})->{child};
+    my $name  = $self->_name($child);
+    $self->_dismiss_canary($child);
+    if ($self->{templates}) {
+        $self->{templates}->go_back;
+        my @new = grep { $_->{generation} == $self->{generation} } $self->children;
+        $self->{waiting}{ $_->{number} } = 'other' for grep { $_->{state} eq 'serving' } @new;
+        $self->_supersede($_) for grep { $_->{state} eq 'starting' } @new;
+    }
+    $self->_give_up_restart("$name with the new code is taken back: $why (" . _told(@figures) . ')');
+    return $self->_balance;
+}
+
+sub _dismiss_canary {
+    my ($self, $child) = @_;
+    return if !$self->{children}{ $child->{id} };
+    $child->{link}->say(turns => 0);
+    $self->_let_go($child, 'restart');
+    return;
+}
+
+# Undecided: the old children go on.
+sub _end_canary {
+    my ($self, $why) = @_;
+    my $child = (delete $self->{canary})->{child};
+    $self->{log}->info($self->_name($child) . " with the new code is taken back undecided: $why");
+    $self->_dismiss_canary($child);
+    my $waiting = $self->{waiting};
+    delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
+    $self->{templates}->go_back if $self->{templates};
     return;
 }
 
@@ -645,6 +793,7 @@ sub _end {
     $self->{stopping} = $self->{loop}->new_future;
     $self->_forget_failures;
     $self->{waiting} = {};
+    delete $self->{canary};
     (delete $self->{restarting})->done if $self->{restarting};
     $self->_interrupt_start($_) for $self->children;
     my $seconds = $self->{stop_timeout}->(@message);
@@ -727,6 +876,7 @@ sub _look {
         $self->_check_busy($child, $now);
         $self->_check_limits($child, $now) if $state eq 'serving';
     }
+    $self->_look_at_canary($now);
     return $self->_look_later;
 }
 
@@ -891,6 +1041,12 @@ the word C<busy> of L</busy_words> says. 0: never.
 A function that returns the seconds in which a child has to leave. It gets the words that the child is told:
 C<stop>, or C<retire> and the reason.
 
+=item canary_time
+
+Seconds for which the first child of a restart serves beside all old ones before it replaces one of them. When
+it is clearly worse by then (L<Peregrine::Canary>) it is taken back, and the restart is given up. C<run> has
+to count in L</tally>. 0: none.
+
 =item limits
 
 C<rss>, the bytes of memory that a child may have which it shares with no other process, and C<age>, a
@@ -980,6 +1136,12 @@ In the order of their numbers. While a child is replaced, two children have its 
 
 With C<busy_timeout>: the memory in which a child's engine writes since when the application is at one event
 (L<Peregrine/show_busy_in>).
+
+=head2 tally
+
+    $master->tally->count($engine_worker, $child->{tally});
+
+With C<canary_time>: a L<Peregrine::Tally>, in which each child counts.
 
 =head2 wanted
 

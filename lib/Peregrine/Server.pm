@@ -166,7 +166,7 @@ sub has_workers { return $_[0]->_placement->has_workers }
 sub check_clones {
     my ($self) = @_;
     return if !$self->_placement->has_clones;
-    Peregrine::Server::Clones::check_loop_type($self->options);
+    Peregrine::Server::Clones::check_options($self->options);
     Peregrine::Server::Clones::check_application();
     return;
 }

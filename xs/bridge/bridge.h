@@ -202,6 +202,8 @@ struct px_worker {
     SV *places;     /* the table of workers at the same sockets; NULL: it is the only one there */
     SV *busy_words; /* the memory that `busy` points into */
     uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
+    SV *tally_words; /* the memory that `tally` points into */
+    uint64_t *tally; /* what is answered here; NULL: nobody asks. See tally.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
     const peregrine_request *at_head; /* the head of that request, if the event is one */
     px_exchange *live;
@@ -231,7 +233,7 @@ struct px_exchange {
     px_ticket_state state;
     bool named;       /* the engine's events about the ticket bring our pointer along */
     uint32_t connection_number, request_number; /* for messages */
-    uint64_t since;   /* when the request came, if `busy.c` asks for it */
+    uint64_t since;   /* when the request came, if `busy.c` or `tally.c` asks for it */
     HV *given;        /* the hash that the application was called with, until it is done, or NULL */
     px_packed *packed; /* or packed, while nobody else refers to the scope; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
@@ -406,6 +408,24 @@ size_t px_unreceived_bytes(int socket);
 uint64_t px_busy_now(void);
 void px_busy_watch(pTHX_ px_worker *worker, SV *words, uint64_t *word);
 void px_busy_forget(pTHX_ px_worker *worker);
+
+/* tally.c */
+extern const size_t px_tally_words;
+void px_tally_use(pTHX_ px_worker *worker, SV *words, uint64_t *place);
+void px_tally_forget(pTHX_ px_worker *worker);
+void px_tally_note_asked(const px_worker *worker);
+void px_tally_note_answer(const px_exchange *exchange, uint16_t status);
+void px_tally_note_cut(const px_exchange *exchange);
+
+/* The application, or the face for it, has begun a response. */
+static inline void px_note_answer(const px_exchange *exchange, uint16_t status) {
+    if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_answer(exchange, status);
+}
+
+/* The application has failed behind the beginning of its response. */
+static inline void px_note_cut(const px_exchange *exchange) {
+    if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_cut(exchange);
+}
 
 /* Something is about to be done that others wait for. */
 static inline void px_busy_begin(const px_worker *worker) {

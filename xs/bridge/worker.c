@@ -181,6 +181,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
         worker->server = NULL;
         px_clear(aTHX_ & worker->words);
         px_busy_forget(aTHX_ worker);
+        px_tally_forget(aTHX_ worker);
         px_worker_release(aTHX_ worker);
         return;
     }
@@ -188,6 +189,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_clear(aTHX_ & worker->words);
     px_clear(aTHX_ & worker->places);
     px_busy_forget(aTHX_ worker);
+    px_tally_forget(aTHX_ worker);
     px_loan_end_all(aTHX_ worker);
     while (!PL_dirty && worker->live) {
         px_exchange *exchange = worker->live;
@@ -428,7 +430,8 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     px_exchange_hold(exchange);
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
-    exchange->since = worker->busy ? px_busy_now() : 0;
+    exchange->since = worker->busy || worker->tally ? px_busy_now() : 0;
+    if (worker->tally && !(event->flags & PEREGRINE_HANDSHAKE)) px_tally_note_asked(worker);
     px_exchange *outer = worker->at;
     const peregrine_request *outer_head = worker->at_head;
     worker->at = exchange;

@@ -20,6 +20,7 @@ static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fi
         .body_len = body->len,
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
+    if (code >= 0) px_note_answer(&exchange->base, response.status);
     px_worker_queued(aTHX_ worker);
     /* the code of an exception has begun an answer meanwhile */
     if (code < 0) pagi_response_cut(aTHX_ exchange);

@@ -53,6 +53,7 @@ SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
+    if (code >= 0) px_note_answer(&exchange->base, response.status);
     if (code >= 0) exchange->response = promised ? PAGI_RESPONSE_PROMISED : PAGI_RESPONSE_STARTED;
     return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
@@ -325,6 +326,8 @@ void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     const char *stage = failure ? died : ended;
     px_exchange_tell(aTHX_ &exchange->base, failure ? "_app_died" : "_app_fell_short",
                      failure ? failure : &PL_sv_undef, stage);
-    if (started) pagi_response_cut(aTHX_ exchange);
-    else pagi_response_backstop(aTHX_ exchange, failure, stage);
+    if (started) {
+        px_note_cut(&exchange->base);
+        pagi_response_cut(aTHX_ exchange);
+    } else pagi_response_backstop(aTHX_ exchange, failure, stage);
 }

@@ -258,6 +258,7 @@ static void answer_for(pTHX_ psgi_exchange *exchange, uint16_t status, const cha
         .body_len = strlen(text),
     };
     const int code = peregrine_respond(exchange->base.worker->engine, exchange->base.ticket, &response);
+    if (code >= 0) px_note_answer(&exchange->base, response.status);
     if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
     else if (code < 0) psgi_exchange_cut(aTHX_ exchange);
     else psgi_exchange_sent(aTHX_ exchange, code);
@@ -273,8 +274,10 @@ static void fail(pTHX_ psgi_exchange *exchange, const char *method, SV *failure,
     px_exchange_hold(&exchange->base);
     px_exchange_tell(aTHX_ & exchange->base, method, failure ? failure : &PL_sv_undef, stage);
     if (psgi_delivers(exchange)) {
-        if (exchange->state == PSGI_STARTED) psgi_exchange_cut(aTHX_ exchange);
-        else answer_for(aTHX_ exchange, 500, "Internal Server Error");
+        if (exchange->state == PSGI_STARTED) {
+            px_note_cut(&exchange->base);
+            psgi_exchange_cut(aTHX_ exchange);
+        } else answer_for(aTHX_ exchange, 500, "Internal Server Error");
     }
     px_exchange_unhold(aTHX_ & exchange->base);
 }

@@ -145,6 +145,7 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     };
     px_trace(&exchange->base, PEREGRINE_TRACE_SEND, len, response.status, "response");
     const int code = peregrine_respond(exchange->base.worker->engine, exchange->base.ticket, &response);
+    if (code >= 0) px_note_answer(&exchange->base, response.status);
     if (code == PEREGRINE_E_GONE) {
         px_exchange_lost(&exchange->base);
         return false;

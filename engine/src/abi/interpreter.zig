@@ -147,6 +147,13 @@ pub const Interpreter = struct {
         if (self.state.cmpxchgStrong(.over, .cut, .acq_rel, .monotonic) == null) self.raise();
     }
 
+    /// Whether interpreters are to take turns, see `Wish.turns`.
+    pub fn takeTurns(self: *Interpreter, on: bool) void {
+        const wishes = &self.shared.words.wishes;
+        const turns: u32 = Wish.turns;
+        _ = if (on) wishes.fetchOr(turns, .acq_rel) else wishes.fetchAnd(~turns, .acq_rel);
+    }
+
     /// The engine answers a request that nobody will answer. Touches nothing that the application may be in
     /// the middle of: may be called in a signal handler.
     pub fn giveUp(self: *Interpreter, ticket: types.Ticket) void {

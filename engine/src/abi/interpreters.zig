@@ -67,6 +67,13 @@ pub export fn peregrine_hand_over(handle: *Handle, ticket: types.Ticket) callcon
     };
 }
 
+pub export fn peregrine_take_turns(handle: *Handle, on: c_int) callconv(.c) void {
+    switch (handle.place()) {
+        .joined => |interpreter| interpreter.takeTurns(on != 0),
+        .here, .thread, .gone => {},
+    }
+}
+
 pub export fn peregrine_note_parked(handle: *Handle, count: u32) callconv(.c) void {
     switch (handle.place()) {
         .joined => |interpreter| interpreter.noteParked(count),

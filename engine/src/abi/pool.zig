@@ -59,6 +59,8 @@ pub const Pool = struct {
     queue: Offers = .{},
     handed: Handed = .{},
     arrivals: u64 = 0,
+    /// An interpreter wants that all take turns (`Wish.turns`).
+    in_turns: bool = false,
     /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
     /// Offers that are free, at most `spare_max`.
@@ -121,6 +123,7 @@ pub const Pool = struct {
         if (foreign or pool.more_join) pool.admit();
         if (foreign or deaf) pool.look();
         more = more or pool.more_join;
+        pool.in_turns = false;
         for (pool.places()) |place| if (place) |seat| {
             pool.collectFreed(seat);
             pool.grant(seat);
@@ -313,6 +316,7 @@ pub const Pool = struct {
         if (pool.answerFor(seat)) |failed| return pool.buryAfter(seat, "is stuck", failed);
         const wishes = seat.shared.words.wishes.load(.acquire);
         if (wishes == 0) return;
+        if (wishes & Wish.turns != 0) pool.in_turns = true;
         if (wishes & Wish.cut != 0) {
             while (seat.end.drain()) {}
             return pool.bury(seat, "has cut what it had");
@@ -503,7 +507,10 @@ pub const Pool = struct {
         for (pool.places()) |place| if (place) |seat| {
             if (seat.takers != offer.takers or seat.state != .open or full & bit(seat) != 0) continue;
             if (!pool.hasTime(seat, if (stays) ahead_max else seat.ahead)) continue;
-            if (best) |other| if (!(if (stays) seat.hasFewer(other) else seat.precedes(other))) continue;
+            if (best) |other| {
+                const turns = pool.in_turns;
+                if (!(if (stays) seat.hasFewer(other, turns) else seat.precedes(other, turns))) continue;
+            }
             best = seat;
         };
         return best;

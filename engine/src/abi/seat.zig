@@ -180,21 +180,21 @@ pub const Seat = struct {
     /// Whether this interpreter is to be offered a request rather than the other one, because it has less to
     /// do. Of two interpreters that are equally busy the one with the lower number gets the request, so that
     /// the other one can sleep. If clients stay with them, as with WebSockets, the two take turns, so that
-    /// each gets its share.
-    pub fn precedes(seat: *const Seat, other: *const Seat) bool {
+    /// each gets its share; and so do all if one of them wants that (`in_turns`).
+    pub fn precedes(seat: *const Seat, other: *const Seat, in_turns: bool) bool {
         const own = seat.busyWith();
         const others = other.busyWith();
         if (own != others) return own < others;
-        if (seat.parked() + other.parked() == 0) return seat.number < other.number;
+        if (!in_turns and seat.parked() + other.parked() == 0) return seat.number < other.number;
         return seat.last_offer < other.last_offer;
     }
 
     /// Whether this interpreter is to be offered a WebSocket rather than the other one. A WebSocket stays, so
     /// the number of exchanges counts: by the work of the moment, an interpreter that the system gives more
     /// time would end with most WebSockets.
-    pub fn hasFewer(seat: *const Seat, other: *const Seat) bool {
+    pub fn hasFewer(seat: *const Seat, other: *const Seat, in_turns: bool) bool {
         if (seat.work.load != other.work.load) return seat.work.load < other.work.load;
-        return seat.precedes(other);
+        return seat.precedes(other, in_turns);
     }
 
     /// Whether the interpreter has worked on one event for long, of ours or of its own loop. It gives room

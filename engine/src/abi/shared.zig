@@ -48,6 +48,9 @@ pub const Wish = struct {
     pub const end_websockets = 2;
     /// All of the application's exchanges are to end at once.
     pub const cut = 4;
+    /// Interpreters that have equally little to do are to get requests in turns, so that this one gets its
+    /// share of few requests, too. The only wish that is taken back.
+    pub const turns = 8;
 };
 
 /// The parts of the memory.

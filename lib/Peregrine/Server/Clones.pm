@@ -27,8 +27,12 @@ sub CLONE_SKIP { return 1 }
 
 # ---- Before there are clones --------------------------------------------------------------------
 
-sub check_loop_type {
+sub check_options {
     my ($options) = @_;
+    die PAGI::Server::Options::exception(
+              "option 'canary': interpreters that are threads are replaced together,"
+            . " with their process; use another 'engine', process or inline")
+        if $options->{canary};
     my $type = $options->{loop_type} // $ENV{IO_ASYNC_LOOP} // return;
     return if $LOOPS{$type};
     die PAGI::Server::Options::exception("option 'loop_type': $type cannot be in several threads; one of "
@@ -194,9 +198,9 @@ Waits until one of the interpreters serves; false if the server was told to stop
 
 =head1 FUNCTIONS
 
-=head2 check_loop_type, check_application
+=head2 check_options, check_application
 
-    Peregrine::Server::Clones::check_loop_type(\%options);
+    Peregrine::Server::Clones::check_options(\%options);
     Peregrine::Server::Clones::check_application();
 
 Die when the loop cannot be in several threads, or when the program has loaded or made what cannot.

@@ -232,6 +232,7 @@ sub _serve {
     if   ($self->is_clone) { $worker->answer_when_thread_is_stuck("$name: interpreter $self->{number}") }
     else                   { $worker->answer_when_stuck($name) }
     $worker->show_busy_in(@{ $self->{busy} })                if $self->{busy};
+    $self->{tally}[0]->count($worker, $self->{tally}[1])     if $self->{tally};
     $self->{link}->say(thread => Peregrine::thread_number()) if $self->is_clone;
     $self->{server}->serves                                  if $self->{server};
     return;
@@ -309,6 +310,13 @@ sub ask_for_replacement {
 sub accept_connections {
     my ($self) = @_;
     $self->{engine}->worker->pause_accepting(0) if delete $self->{accepts_later} && $self->{engine};
+    return;
+}
+
+# Interpreters of one engine get few requests in turns while one of them is to have its share.
+sub take_turns {
+    my ($self, $on) = @_;
+    $self->{engine}->worker->take_turns($on) if $self->{engine};
     return;
 }
 
@@ -510,7 +518,7 @@ C<workers> has one; otherwise each process makes its own.
 Further arguments: C<number> of the child, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
 for C<reopen_logs>), C<server> (told what happens by its methods C<serves>, C<closes> and C<ended>), C<link>
 to the master, C<join_socket>, C<engine_socket>, C<clones> (L<Peregrine::Server::Clones>), C<accepts_later>,
-C<busy> and C<spread> (words in shared memory).
+C<busy>, C<spread> and C<tally> (words in shared memory).
 
 =head2 use_loop, open, bind, begin, listen, start
 

@@ -108,7 +108,7 @@ sub open {
 
 sub bind {
     my ($self) = @_;
-    Peregrine::Server::Clones::check_loop_type($self->{options}) if $self->{placement}->has_clones;
+    Peregrine::Server::Clones::check_options($self->{options}) if $self->{placement}->has_clones;
     return $self->open;
 }
 
@@ -207,6 +207,7 @@ sub _make_master {
         spread            => $self->{spread},
         heartbeat_timeout => $self->_interpreter_heartbeat,
         busy_timeout      => $options->{request_kill_timeout},
+        canary_time       => $options->{canary},
         first_takes_over  => $options->{reuseport}
             && !$joins,
         limits => {
@@ -542,13 +543,14 @@ sub _serve_as_interpreter {
         :           (role => 'prefork');
     if   ($self->{join_socket}) { $self->_forget_keys }
     else                        { $self->_take_sockets($record) }
-    my ($busy, $spread) = @{$record}{qw(busy spread)};
-    my ($instance, $child, $loop) = $self->_instance(
+    my ($busy,     $spread, $tally) = @{$record}{qw(busy spread tally)};
+    my ($instance, $child,  $loop)  = $self->_instance(
         $record, %role,
         number        => $number,
         accepts_later => defined $clones,
         defined $busy   ? (busy   => [ $self->{master}->busy_words, $busy ])   : (),
         defined $spread ? (spread => [ $self->{spread}->words,      $spread ]) : (),
+        defined $tally  ? (tally  => [ $self->{master}->tally,      $tally ])  : (),
     );
     $instance->on_replace(sub { my ($why) = @_; $child->ask_for_replacement($why) });
     $self->_load($instance, $loop, $record) if $self->{load_app};

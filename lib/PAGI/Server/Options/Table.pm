@@ -198,6 +198,7 @@ my @SECTIONS = (
             { name => 'workers', short => 'w', type => 'workers', default => 0,
               default_of => { evhtp => 8 }, min => 0, max => 1024, arg => 'NUMBER|auto' },
             { name => 'preload_app', type => 'boolean', default => 0 },
+            { name => 'canary', type => 'seconds', default => 0, min => 0, max => 86_400 },
             { name => 'max_requests', type => 'integer', default => 0, min => 0, max => 1_000_000_000 },
             { name => 'max_worker_age', type => 'seconds', default => 0, min => 0, max => 31_536_000 },
             { name => 'max_worker_rss', type => 'bytes', default => 0, min => 0, max => 1 << 50,

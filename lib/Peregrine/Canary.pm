@@ -1,0 +1,140 @@
+package Peregrine::Canary;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use List::Util qw(max min sum0);
+
+# A share is clearly larger with this many events, by this much, by this factor, and by this many standard
+# errors of the difference. It is looked at again and again, so chance has many chances.
+use constant { EVENTS_LEAST => 5, SHARE_LEAST => 0.02, FACTOR => 2, ERRORS => 4 };
+# Answers of old code that show its times, and the part of them within which most are.
+use constant { TIMES_LEAST => 20, MOST => 0.95 };
+# Classes of times, each twice as long as the one before: an answer is slow that is this number of classes
+# above most answers of the old code, and in this class at least (16 ms).
+use constant { CLASSES_ABOVE => 2, CLASS_LEAST => 5 };
+# The part of a crash by each of the others from which on a crash says nothing about the new code.
+use constant CRASHES_OF_OTHERS => 0.5;
+
+sub worse {
+    my ($new, $old) = @_;
+    return 'it has crashed'
+        if $new->{crashes} && $old->{crashes} < CRASHES_OF_OTHERS * max(1, $old->{interpreters});
+    for my $count ([ failed => 'answers with a status of 5xx' ],
+        [ unanswered => 'requests without an answer' ])
+    {
+        my ($name, $words) = @$count;
+        my ($mine, $theirs) = map { _share($_, $name) } $new, $old;
+        return _told($words, $mine, $theirs) if _is_clearly_more($mine, $theirs);
+    }
+    my $class = _slow_class($old) // return;
+    my ($mine, $theirs) = map { [ _slow($_, $class), sum0 @{ $_->{times} } ] } $new, $old;
+    return _told('answers that took ' . 2**($class - 1) . ' ms and more', $mine, $theirs)
+        if _is_clearly_more($mine, $theirs);
+    return;
+}
+
+# Events, and of how many.
+sub _share {
+    my ($figures, $name) = @_;
+    return [ min(@{$figures}{qw(failed answered)}), $figures->{answered} ] if $name eq 'failed';
+    return [ max(0, $figures->{asked} - $figures->{answered}), $figures->{asked} ];
+}
+
+sub _is_clearly_more {
+    my ($mine,   $theirs)    = @_;
+    my ($events, $all)       = @$mine;
+    my ($others, $of_others) = @$theirs;
+    return 0 if $events < EVENTS_LEAST || !$of_others;
+    my ($share, $other_share) = ($events / $all, $others / $of_others);
+    return 0 if $share < FACTOR * $other_share || $share - $other_share < SHARE_LEAST;
+    my $both  = ($events + $others) / ($all + $of_others);
+    my $error = sqrt($both * (1 - $both) * (1 / $all + 1 / $of_others));
+    return $share - $other_share >= ERRORS * $error ? 1 : 0;
+}
+
+sub _told {
+    my ($words, @shares) = @_;
+    return "$words: " . join ', of the others ', map { "$_->[0] of $_->[1]" } @shares;
+}
+
+# The first class of times that are slow beside the old code's; nothing if there is none, or too little is
+# known.
+sub _slow_class {
+    my ($old) = @_;
+    my $class = _class_of_most($old) // return;
+    $class = max(CLASS_LEAST, $class + CLASSES_ABOVE);
+    return $class < @{ $old->{times} } ? $class : undef;
+}
+
+sub _class_of_most {
+    my ($figures) = @_;
+    my @times     = @{ $figures->{times} };
+    my $all       = sum0 @times;
+    return if $all < TIMES_LEAST;
+    my ($class, $seen) = (0, $times[0]);
+    $seen += $times[ ++$class ] while $seen < MOST * $all;
+    return $class;
+}
+
+sub _slow {
+    my ($figures, $class) = @_;
+    my $times = $figures->{times};
+    return sum0 @{$times}[ $class .. $#$times ];
+}
+
+sub text {
+    my ($figures) = @_;
+    my $class = _class_of_most($figures);
+    return
+          "answers: $figures->{answered} of $figures->{asked}, 5xx: $figures->{failed}"
+        . ($figures->{crashes} ? ", crashes: $figures->{crashes}"                             : '')
+        . (defined $class      ? ', ' . 100 * MOST . ' % of them within ' . 2**$class . ' ms' : '');
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Canary - whether an interpreter with new code is clearly worse than those with the old code
+
+=head1 SYNOPSIS
+
+    my $why = Peregrine::Canary::worse($new, $old);
+    say "taken back: $why" if defined $why;
+
+=head1 DESCRIPTION
+
+Functions of figures, without state. Figures are a hash reference with C<asked> (requests), C<answered>,
+C<failed> (answers with a status of 500 and more), C<times> (answers by time: the first number has those
+within a millisecond, each further one those that took up to twice as long as those of the number before),
+C<crashes> and C<interpreters>.
+
+=head1 FUNCTIONS
+
+=head2 worse
+
+    my $why = Peregrine::Canary::worse($new, $old);
+
+In words why the new code is clearly worse; undef if it is not, or if nothing can be said. It is worse when
+it has crashed, unless every second one of the others has, too; or when its share of failed answers, of
+requests without an answer, or of slow answers is clearly larger: with five of them at least, twice the share
+of the others and two percent points more, and four standard errors of the difference. An answer is slow that
+took more than twice as long as 95 % of the old code's, and 16 ms at least.
+
+=head2 text
+
+    say Peregrine::Canary::text($figures);
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
