@@ -4,7 +4,7 @@
 //!     zig build             the counter of example/, in zig-out/bin/, as counter.Dockerfile wants it
 //!     zig build test        unit, wire and contract tests
 //!     zig build test-abi    those of the C API among them
-//!     zig build test-server test-package  those of the server, and of whole workers
+//!     zig build test-server test-package  those of the server, and of whole workers; test-web
 //!     zig build test-hub    the hub against hiredis and redis-server, where they are installed
 //!     zig build test-threads  what threads share, under ThreadSanitizer
 //!     zig build test-tls    the TLS layer's tests (needs OpenSSL)
@@ -124,9 +124,8 @@ fn addEngineTests(
         const tests = addTest(b, name, @field(layers, name), filters);
         const run = &runOf(b, tests).step;
         test_step.dependOn(run);
-        if (comptime std.mem.eql(u8, name, "server")) {
-            b.step("test-server", "Run the tests beside the code of server").dependOn(run);
-        }
+        const is_alone = comptime std.mem.eql(u8, name, "server") or std.mem.eql(u8, name, "web");
+        if (is_alone) b.step("test-" ++ name, "Run the tests beside the code of " ++ name).dependOn(run);
         const installed = &b.addInstallArtifact(tests, .{}).step;
         if (comptime std.mem.eql(u8, name, "io")) programs.kernel.dependOn(installed);
         programs.target.dependOn(installed);

@@ -54,6 +54,8 @@ pub const util = struct {
     pub const ranges_max = static.ranges_max;
     pub const FileServerConfig = static.FileServerConfig;
     pub const Mime = static.Mime;
+    /// The content codings that an Accept-Encoding field names.
+    pub const AcceptedCodings = static.AcceptedCodings;
 };
 
 // For embedding the engine into something else than a Zig handler, as the C API does.
@@ -139,4 +141,6 @@ pub const rules = struct {
 };
 /// Queries and urlencoded forms, pair by pair.
 pub const query = native.query;
+/// Deflate (RFC 1951), message by message or as one stream.
+pub const Deflater = protocol.websocket.deflate.Deflater;
 pub const percentDecode = protocol.http.target.percentDecode;

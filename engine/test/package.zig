@@ -22,6 +22,7 @@ test {
     _ = @import("target_test.zig");
     _ = @import("threads_test.zig");
     _ = @import("web_body_test.zig");
+    _ = @import("web_compress_test.zig");
     _ = @import("web_limits_test.zig");
     _ = @import("web_test.zig");
     _ = @import("websocket_test.zig");

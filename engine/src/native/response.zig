@@ -238,6 +238,39 @@ pub const Response = struct {
         response.body = .{ .blocks = blocks };
     }
 
+    /// The body that was set, in pieces, where it lies; null for files, and if there are more pieces than fit
+    /// in `slices`.
+    pub fn collected(response: *Response, slices: [][]const u8) ?[]const []const u8 {
+        slices[0] = switch (response.body) {
+            .none => "",
+            .bytes, .request => |bytes| bytes,
+            .shared => |shared| shared.bytes,
+            .blocks => |*blocks| {
+                const count = switch (blocks.front(slices)) {
+                    .bytes => |count| count,
+                    .nothing, .file => return null,
+                };
+                var len: u64 = 0;
+                for (slices[0..count]) |bytes| len += bytes.len;
+                return if (len == response.body.len()) slices[0..count] else null;
+            },
+            .file, .parts => return null,
+        };
+        return slices[0..1];
+    }
+
+    /// Replaces the body by the same one in a content coding; the bytes are borrowed as by
+    /// `setBodyBorrowed`. A Content-Length that was added is dropped.
+    pub fn setEncoded(
+        response: *Response,
+        coding: []const u8,
+        bytes: []const u8,
+    ) (HeaderError || BodyError)!void {
+        try response.addNewHeader("Content-Encoding", coding);
+        try response.setBodyBorrowed(bytes);
+        response.lines.found.content_length = null;
+    }
+
     /// For the server: the response is sent while the handler may still read the request, so that a part of
     /// that which is the body is copied now.
     pub fn detachBody(response: *Response) error{OutOfMemory}!void {

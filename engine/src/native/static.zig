@@ -6,6 +6,7 @@ pub const DirServerConfig = @import("static/dir_server.zig").Config;
 pub const FileServer = @import("static/file_server.zig").FileServer;
 pub const FileServerConfig = @import("static/file_server.zig").Config;
 pub const ranges_max = @import("static/range.zig").parts_max;
+pub const AcceptedCodings = @import("static/encoding.zig").Accepted;
 pub const Mime = @import("static/mime.zig").Mime;
 
 test {

@@ -7,6 +7,7 @@ const Bounded = @import("bounded.zig").Bounded;
 const Cookie = @import("cookie.zig").Cookie;
 const Cookies = @import("cookie.zig").Cookies;
 const Form = @import("form.zig").Form;
+const Gzip = @import("gzip.zig").Gzip;
 const Multipart = @import("multipart.zig").Multipart;
 const Value = @import("pattern.zig").Value;
 const json_file = @import("json.zig");
@@ -49,6 +50,10 @@ pub const Context = struct {
     /// The buffer of `Route.produce`, allocated with its first piece; what is in it goes with the next one.
     produced: []u8 = &.{},
     produced_len: usize = 0,
+    /// The route has a producer, which runs behind the middleware.
+    is_produced: bool = false,
+    /// What is produced goes through it.
+    gzip: ?*Gzip = null,
     /// Bytes of a body in pieces that have come.
     body_bytes: u64 = 0,
     /// The index of the request's route among the router's.

@@ -272,6 +272,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (!is_produced) return found.go(app, context);
             const kept = try context.keep();
             kept.request.routed = kept;
+            kept.is_produced = true;
             try found.go(app, kept);
             if (kept.reached) try goOn(app, kept);
         }
@@ -297,15 +298,19 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             var body = response.writer(context.produced);
             body.interface.end = context.produced_len;
             defer context.produced_len = body.interface.end;
+            const gzip = context.gzip;
+            const out = if (gzip) |stream| stream.to(&body.interface) else &body.interface;
             while (body.flow == .ready) {
-                const before = body.written();
-                const progress = producer(app, context, &body.interface) catch |err|
+                const before = if (gzip) |stream| stream.written() else body.written();
+                const progress = producer(app, context, out) catch |err|
                     return if (err == error.WriteFailed) body.failure orelse err else err;
-                switch (progress) {
-                    .done => return body.end(),
-                    // It would be called for ever.
-                    .more => if (body.written() == before) return error.ProducerWroteNothing,
+                if (progress == .done) {
+                    if (gzip) |stream| stream.finish() catch |err| return body.failure orelse err;
+                    return body.end();
                 }
+                const after = if (gzip) |stream| stream.written() else body.written();
+                // It would be called for ever.
+                if (after == before) return error.ProducerWroteNothing;
             }
         }
 

@@ -23,15 +23,20 @@ pub const Multipart = @import("multipart.zig").Multipart;
 pub const Cors = @import("cors.zig").Cors;
 /// Middleware that says which other sites' pages may use this one.
 pub const cors = @import("cors.zig").cors;
+pub const Compress = @import("compress.zig").Compress;
+/// Middleware that compresses responses with gzip.
+pub const compress = @import("compress.zig").compress;
 /// Middleware that sends clients without TLS to where TLS is.
 pub const requireTls = @import("require_tls.zig").requireTls;
 
 test {
     _ = @import("bounded.zig");
+    _ = @import("compress.zig");
     _ = @import("context.zig");
     _ = @import("cookie.zig");
     _ = @import("cors.zig");
     _ = @import("form.zig");
+    _ = @import("gzip.zig");
     _ = @import("json.zig");
     _ = @import("multipart.zig");
     _ = @import("pattern.zig");
