@@ -63,7 +63,7 @@ sub on_the_page () {
     return;
 }
 
-my $authority = Pebble->new(http_port => $port{plain});
+my $authority = Pebble->new(http_port => $port{plain}, tls_port => $port{tls});
 
 for my $workers (0, 2) {
     subtest "workers: $workers" => sub {

@@ -22,6 +22,8 @@ subtest 'the authority is away'        => sub { $trials->away };
 subtest 'a rate limit'                 => sub { $trials->rate_limit };
 subtest 'the disk is full'             => sub { $trials->disk_full };
 subtest 'the folder cannot be written' => sub { $trials->unwritable };
+subtest 'the authority advises'        => sub { $trials->advice };
+subtest 'a port is closed'             => sub { $trials->fallback };
 subtest 'steps are killed'             => sub { $trials->kills(13) };
 subtest 'renewals'                     => sub { $trials->renewals(3) };
 

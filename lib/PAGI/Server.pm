@@ -472,9 +472,9 @@ Names of hosts for which the server orders a certificate from an ACME authority 
 renews it: several names share one certificate, and the option may be given several times. A process
 of its own orders it, keeps it in C<acme_folder>, and follows the authority's advice when to renew
 (RFC 9773), or renews after two thirds of the certificate's time. The authority asks port 80 of each
-name (C<http-01>) if the server has a listener without TLS, else port 443 (C<tls-alpn-01>). Until
-the first certificate is there, TLS handshakes are refused. See L<PAGI::Server/Certificates by
-themselves>. B<--acme>
+name (C<http-01>) if the server has a listener without TLS, else, or when that has failed, port 443
+(C<tls-alpn-01>). Until the first certificate is there, TLS handshakes are refused. See
+L<PAGI::Server/Certificates by themselves>. B<--acme>
 
 =item acme_agree => 0
 
@@ -1570,8 +1570,9 @@ libcryptx-perl, libio-socket-ssl-perl). C<acme> may be given several times, for 
 =item *
 
 The authority asks port 80 of each name for a file that the engine serves before everything else
-(C<http-01>). A server whose listeners all have TLS is asked at port 443 (C<tls-alpn-01>, RFC 8737): the
-engine answers C<acme-tls/1> with a certificate for the question, and connections of others are as ever. So
+(C<http-01>). If it does not get there, or if all listeners have TLS, it is to ask port 443 (C<tls-alpn-01>,
+RFC 8737): the engine answers C<acme-tls/1> with a certificate for the question, and connections of others are
+as ever. After a failed attempt the other way is tried, and a renewal begins with the one that was good. So
 the names have to lead to this server, from outside. Challenges of the DNS (C<dns-01>), and so wildcards, are
 not there; nor are profiles and revocation.
 

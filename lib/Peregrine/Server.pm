@@ -380,11 +380,11 @@ sub _begin_certificates {
     weaken(my $weak = $self);
     require Peregrine::Server::Certificates;
     $self->{certificates} = Peregrine::Server::Certificates->new(
-        log       => $self->{log},
-        options   => $options,
-        table     => $self->{certificate_table},
-        challenge => $self->{configuration}->challenge,
-        take      => sub { $weak && $weak->_take_certificates(@_) },
+        log        => $self->{log},
+        options    => $options,
+        table      => $self->{certificate_table},
+        challenges => $self->{configuration}->challenges,
+        take       => sub { $weak && $weak->_take_certificates(@_) },
     );
     $self->{certificates}->begin(%owner);
     return;

@@ -79,6 +79,18 @@ my @JUDGES = (
         by    =>
             sub { 'testssl.sh ' . (_said(qw(testssl --version)) =~ /testssl(?:\.sh)?\s+(\d\S+)/ ? $1 : '') },
     },
+    acme => {
+        title => 'ACME (RFC 8555, RFC 8737, RFC 9773)',
+        what  =>
+            'Certificates that the server orders, from pebble: orders by HTTP and by TLS that are killed at'
+            . ' each step, the clock, an authority that is away, refuses, or advises when to renew, a full disk,'
+            . ' a port that is closed, and 200 renewals while clients come.',
+        lines => qr/^(?:not )?ok \d+ - .*|^ +(?:not )?ok \d+ - .*(?:steps|killed at|renewals|handshake).*/,
+        by    => sub {
+            my ($version) = _said(qw(go version -m .peregrine/pebble/pebble)) =~ /\bmod\s+\S+\s+v(\S+)/;
+            return 'pebble ' . ($version // '');
+        },
+    },
     slow => {
         title => 'Slow clients',
         what  => 'A thousand heads, bodies and readers of slowhttptest that never come to an end, and ranges'

@@ -64,10 +64,12 @@ use constant DAY => 86400;
 
 # A server that answers challenges, and an authority that asks it.
 sub new ($class) {
-    my $self = bless { dir => File::Temp->newdir, port => free_port() }, $class;
+    my $self = bless { dir => File::Temp->newdir, port => free_port(), tls_port => free_port() }, $class;
     chmod 0755, $self->{dir};
-    mkdir "$self->{dir}/challenges" or die $!;
-    chmod 0777, "$self->{dir}/challenges" or die $!;
+    for my $folder (qw(challenges validations)) {
+        mkdir "$self->{dir}/$folder" or die $!;
+        chmod 0777, "$self->{dir}/$folder" or die $!;
+    }
     $self->{pebble} = $self->_pebble;
     chmod 0755, $self->{pebble}->roots =~ s{/[^/]+\z}{}r or die $!;
     $self->{server} = TestServer->command(
@@ -75,15 +77,22 @@ sub new ($class) {
         '--acme-challenges', "$self->{dir}/challenges",
         'examples/pagi/hello/app.pl'
     );
+    $self->{tls_server} = TestServer->start(
+        port => $self->{tls_port},
+        ssl  => { validation_dir => "$self->{dir}/validations" },
+        app  => sub { die "nobody has a certificate yet\n" },
+    );
     return $self;
 }
 
-sub _pebble ($self, %args) { return Pebble->new(http_port => $self->{port}, %args) }
+sub _pebble ($self, %args) {
+    return Pebble->new(http_port => $self->{port}, tls_port => $self->{tls_port}, %args);
+}
 
 # A new folder, whose challenges the server answers.
 sub folder ($self, $place = "$self->{dir}/" . ++$self->{folders}) {
     -d $place or mkdir $place or die "$place: $!";
-    symlink "$self->{dir}/challenges", "$place/challenges" or die $!;
+    symlink "$self->{dir}/$_", "$place/$_" or die $! for qw(challenges validations);
     return $place;
 }
 
@@ -91,13 +100,13 @@ sub folder ($self, $place = "$self->{dir}/" . ++$self->{folders}) {
 sub keeper ($self, $folder, %more) {
     my @said;
     my $keeper = Peregrine::Acme::Keeper->new(
-        orders    => [ ['example.org'] ],
-        directory => $self->{pebble}->directory,
-        ca_file   => $self->{roots} // $self->{pebble}->roots,
-        folder    => $folder,
-        agrees    => 1,
-        challenge => 'http-01',
-        say       => sub (%fact) { push @said, \%fact },
+        orders     => [ ['example.org'] ],
+        directory  => $self->{pebble}->directory,
+        ca_file    => $self->{roots} // $self->{pebble}->roots,
+        folder     => $folder,
+        agrees     => 1,
+        challenges => $self->{challenges} // ['http-01'],
+        say        => sub (%fact) { push @said, \%fact },
         %more,
     );
     $keeper->{said} = \@said;
@@ -236,12 +245,20 @@ sub _client ($pebble, $port) {
     POSIX::_exit(0);
 }
 
-# An order, the first one or a renewal, is killed at a step: the folder is whole, and the next start goes on.
-# `every`: each step, or each seventh.
+# An order, the first one or a renewal, by HTTP or by TLS, is killed at a step: the folder is whole, and the
+# next start goes on. `every`: each step, or each seventh.
 sub kills ($self, $every = 1) {
-    for my $renewal (0, 1) {
+    for my $case (
+        map {
+            my $type = $_;
+            map { [ $type, $_ ] } 0, 1
+        } qw(http-01 tls-alpn-01)
+        )
+    {
+        my ($type, $renewal) = @$case;
+        local $self->{challenges} = [$type];
         my $steps = $self->_killed_at(0, $renewal) // return fail 'an order is not killed';
-        cmp_ok $steps, '>', 30, ($renewal ? 'a renewal' : 'a first order') . " has $steps steps";
+        cmp_ok $steps, '>', 30, ($renewal ? 'a renewal' : 'a first order') . " by $type has $steps steps";
         my (@damaged, @stays, $kills);
         for (my $step = 1; $step <= $steps; $step += $every) {
             my ($folder, $before, $killed) = $self->_killed_at($step, $renewal);
@@ -283,6 +300,100 @@ sub _killed_at ($self, $wanted, $renewal) {
     waitpid $pid, 0;
     return $? == 0 ? $steps : undef if !$wanted;
     return ($folder, $before, $? == POSIX::SIGKILL());
+}
+
+# The authority advises when to renew (RFC 9773), and is told which certificate the new one replaces.
+sub advice ($self) {
+    plan skip_all => 'this pebble gives no advice: script/conformance acme builds one'
+        if !$self->{pebble}->advises;
+    local $AHEAD = 0;
+    my $pebble = $self->{pebble};
+    my $folder = $self->folder;
+    my $keeper = $self->keeper($folder);
+    my $due    = sub {
+        return (grep { $_->{certificate} } @{ $keeper->{said} })[-1];
+    };
+    $keeper->work;
+    is came($keeper), 1, 'a certificate comes';
+    my $first = $due->();
+    my $third = $first->{to} - ($first->{to} - $first->{from}) / 3;
+    cmp_ok abs($first->{due} - $third), '<=', DAY + 2, 'its renewal is due when the authority advises';
+    my $window = decode_json(content("$folder/states/example.org.json"))->{window};
+    cmp_ok $window->{end} - $window->{start}, '>=', 2 * DAY - 2, '... in a window of two days';
+
+    # Six hours later the authority has another opinion.
+    my $at = sub ($from, $to) {
+        my ($start, $end) = map { POSIX::strftime('%Y-%m-%dT%H:%M:%SZ', gmtime time + $_) } $from, $to;
+        return encode_json({ suggestedWindow => { start => $start, end => $end } });
+    };
+    $pebble->advise(certificate($folder), $at->(10 * DAY, 11 * DAY));
+    live($keeper, 5 * 3600);
+    is $due->()->{due}, $first->{due}, 'the authority is not asked again before its time';
+    live($keeper, 2 * 3600);
+    cmp_ok $due->()->{due} - CORE::time(), '<', 11 * DAY + 10, '... but then';
+    cmp_ok $due->()->{due} - CORE::time(), '>', 10 * DAY - 10, '... and what it says counts';
+    for my $nonsense (
+        '{', '{}',
+        '{"suggestedWindow":{"start":"soon","end":"2026-13-40T00:00:00Z"}}',
+        $at->(9, 3)
+        )
+    {
+        my $before = $due->()->{due};
+        $pebble->advise(certificate($folder), $nonsense);
+        live($keeper, 7 * 3600);
+        is $due->()->{due}, $before, "an answer that is none changes nothing: $nonsense";
+    }
+    is came($keeper), 1, '... and orders nothing';
+
+    $pebble->advise(certificate($folder), $at->(-3600, -1800));
+    my $old = certificate($folder);
+    live($keeper, 7 * 3600);
+    is came($keeper),          2,    'a window of the past: it is renewed at once';
+    isnt certificate($folder), $old, '... by another one';
+    like $pebble->log, qr/ARI: order "\S+" is a replacement of /,
+        '... which replaces it, as the authority knows';
+
+    # As after an order that was killed when the authority had issued.
+    $keeper->work;
+    my $newest = certificate($folder);
+    my $store  = Peregrine::Acme::Store->new($folder);
+    my ($chain, $key) = $old =~ /\A(.*-----END CERTIFICATE-----\n)(.*)\z/s;
+    $store->keep_certificate('example.org', $chain, $key);
+    $AHEAD = 0;
+    $pebble->advise($old, $at->(10 * DAY, 11 * DAY));
+    $keeper = $self->keeper($folder);
+    $keeper->work;
+    $store->ask('example.org');
+    $keeper->work;
+    is came($keeper), 1, 'a certificate that was replaced before is renewed all the same'
+        or diag join "\n", texts($keeper, 'error');
+    is ordered($keeper), 1, '... in one attempt';
+    ok certificate($folder) ne $old && certificate($folder) ne $newest, '... by a new one';
+    return;
+}
+
+# The authority cannot come to one port: the other one is tried, and tried first from then on.
+sub fallback ($self) {
+    local $AHEAD = 0;
+    my $pebble = Pebble->new(http_port => free_port(), tls_port => $self->{tls_port});
+    local $self->{pebble}     = $pebble;
+    local $self->{challenges} = [ 'http-01', 'tls-alpn-01' ];
+    my $folder = $self->folder;
+    my $keeper = $self->keeper($folder);
+    $keeper->work;
+    is failed($keeper), 1, 'port 80 is closed to the authority';
+    like + (texts($keeper, 'error'))[0],
+        qr/is invalid: .*; the next attempt is in \d+ seconds and by tls-alpn-01/,
+        '... and the log says what is done';
+    live($keeper, 300);
+    is came($keeper),   1, 'the next attempt, by TLS, has a certificate';
+    is failed($keeper), 1, '... at once';
+    $keeper = $self->keeper($folder);
+    Peregrine::Acme::Store->new($folder)->ask('example.org');
+    $keeper->work;
+    is came($keeper),   1, 'a renewal is by TLS';
+    is failed($keeper), 0, '... from the beginning';
+    return;
 }
 
 sub _away { die Peregrine::Acme::Problem->new(text => 'nobody answers') }

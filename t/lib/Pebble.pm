@@ -1,7 +1,8 @@
 package Pebble;
 
-# An ACME authority for tests, with a name server that knows every name as 127.0.0.1: the pebble of Debian.
-# The challenges of http-01 are asked at `http_port`.
+# An ACME authority for tests, with a name server that knows every name as 127.0.0.1: the pebble that
+# `script/conformance acme` has built, or that of Debian, which has no windows of renewal (RFC 9773). The
+# challenges of http-01 are asked at `http_port`.
 
 use strict;
 use warnings;
@@ -11,6 +12,8 @@ use HTTP::Tiny;
 use JSON::PP qw(encode_json);
 use TestServer;
 use TestTools qw(free_port wait_for);
+
+use constant BUILT => '.peregrine/pebble/pebble';
 
 sub new {
     my ($class, %args) = @_;
@@ -28,7 +31,13 @@ sub new {
         certificate             => $files->path('pebble.pem'),
         privateKey              => $files->path('pebble.key'),
         httpPort                => 0 + $args{http_port},
-        $args{validity} ? (certificateValidityPeriod => 0 + $args{validity}) : (),
+        # Older ones know the first, newer ones the second.
+        $args{validity}
+        ? (
+            certificateValidityPeriod => 0 + $args{validity},
+            profiles => { default => { description => 'short', validityPeriod => 0 + $args{validity} } }
+            )
+        : (),
         tlsPort => 0 + ($args{tls_port} // $port{tls}),
     );
     $files->write('pebble.json', encode_json({ pebble => \%config }));
@@ -39,8 +48,10 @@ sub new {
     local $ENV{PEBBLE_WFE_NONCEREJECT} = $args{nonce_reject} // 0;
     # A challenge is asked for with each order.
     local $ENV{PEBBLE_AUTHZREUSE} = 0;
-    my $authority = TestServer->spawn('pebble', '-config', $files->path('pebble.json'),
-        '-dnsserver', "127.0.0.1:$port{dns}", '-strict');
+    my $authority = TestServer->spawn(
+        -x BUILT ? BUILT : 'pebble', '-config', $files->path('pebble.json'), '-dnsserver',
+        "127.0.0.1:$port{dns}",      '-strict'
+    );
     my $self = bless { files => $files, port => \%port, processes => [ $authority, $resolve ] }, $class;
     $self->{roots} = wait_for(sub { $self->_root }) or die 'pebble does not start: ', $authority->log;
     $files->write('roots.pem', join "\n", $files->read('pebble-ca.pem'), $self->{roots});
@@ -66,6 +77,28 @@ sub _resolve_to {
 }
 sub forget_challenges { return $_[0]->_resolve_to('127.0.0.2') }
 sub know_challenges   { return $_[0]->_resolve_to('127.0.0.1') }
+
+# Whether it suggests when to renew.
+sub advises {
+    my ($self) = @_;
+    my $got = HTTP::Tiny->new(timeout => 10, verify_SSL => 0)->get($self->directory);
+    return $got->{content} =~ /"renewalInfo"/ ? 1 : 0;
+}
+
+# Its answer from now on to who asks when to renew a certificate: a text.
+sub advise {
+    my ($self, $pem, $answer) = @_;
+    my ($leaf) = $pem =~ /(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----)/s;
+    my $done =
+        HTTP::Tiny->new(timeout => 10, verify_SSL => 0)
+        ->post("https://127.0.0.1:$self->{port}{manage}/set-renewal-info/",
+        { content => encode_json({ Certificate => $leaf, ARIResponse => $answer }) });
+    die "pebble: $done->{content}" if !$done->{success};
+    return $self;
+}
+
+# What it has written.
+sub log { return $_[0]{processes}[0]->log }
 
 sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }
 

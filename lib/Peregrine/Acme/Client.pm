@@ -219,7 +219,8 @@ sub certificate {
 }
 
 # `replaces` is a hint. An authority that knows an order with the same hint refuses another one (409, RFC 9773
-# section 5), also if the program that made the first one was killed before it had the certificate.
+# section 5), also if the program that made the first one was killed before it had the certificate; and so may
+# an authority that does not know the certificate.
 sub _order {
     my ($self, $names, $replaces) = @_;
     my $url   = $self->_url('newOrder');
@@ -228,7 +229,7 @@ sub _order {
     my $answer = eval { $self->_post($url, { %order, replaces => $replaces }) };
     return $answer if $answer;
     my $problem = $@;
-    die $problem if !ref $problem || $problem->status != 409;
+    die $problem if !ref $problem || !$problem->status || $problem->type eq 'rateLimited';
     return $self->_post($url, \%order);
 }
 
@@ -363,10 +364,10 @@ Peregrine::Acme::Client - orders certificates from an ACME authority
 
 =head1 DESCRIPTION
 
-A client of RFC 8555 with the challenge C<http-01> and the windows of renewal of RFC 9773. It blocks: a
-request for 30 seconds at most, an order for five minutes. Nonces that are refused, C<Retry-After> and
-problem documents are handled as the RFC says. What goes wrong is a L<Peregrine::Acme::Problem>. CryptX
-signs, Net::SSLeay makes the request for a certificate.
+A client of RFC 8555 with the challenges C<http-01> and C<tls-alpn-01> and the windows of renewal of RFC
+9773. It blocks: a request for 30 seconds at most, an order for five minutes. Nonces that are refused,
+C<Retry-After> and problem documents are handled as the RFC says. What goes wrong is a
+L<Peregrine::Acme::Problem>. CryptX signs, Net::SSLeay makes the request for a certificate.
 
 =head1 METHODS
 
@@ -385,7 +386,8 @@ Returns the chain as PEM. C<present> gets the token of a challenge, the name tha
 authorization: for C<http-01> the content that has to be at F</.well-known/acme-challenge/TOKEN>, for
 C<tls-alpn-01> that of a L<Peregrine::Acme::Validation>. C<remove> is called when the challenge is over,
 however that was.
-C<replaces>: the name of the certificate that is renewed (RFC 9773 section 5).
+C<replaces>: the name of the certificate that is renewed (RFC 9773 section 5). An authority that refuses the
+order is asked once more without it.
 
 =head2 terms
 

@@ -25,7 +25,7 @@ use constant EARLY => 'the certificate that has come should be renewed at once: 
 my $JSON = JSON::PP->new->canonical->utf8;
 
 # `orders`: lists of names, one for each certificate; `directory`, `folder`, `contact`, `eab`, `ca_file`,
-# `agrees`, `challenge` (its type); `say` gets facts.
+# `agrees`, `challenges` (their types, the first one is tried first); `say` gets facts.
 sub new {
     my ($class, %args) = @_;
     my $store = Peregrine::Acme::Store->new($args{folder})->make->sweep;
@@ -222,7 +222,11 @@ sub _try {
     $state = $self->_begin($name, $state);
     my $window = $state->{window};
     my $came   = eval {
-        $self->_order($names, $facts && _is_of($window, $facts->{ari}) ? $facts->{ari} : undef);
+        $self->_order(
+            $names, $self->_type($state),
+            # An authority that has advised knows the certificate.
+            $facts && _is_of($window, $facts->{ari}) && defined $window->{start} ? $facts->{ari} : undef
+        );
         1;
     };
     my $problem = $@;
@@ -230,9 +234,18 @@ sub _try {
     return $self->_failed($names, $state, $problem) if !$came;
     $self->{say}->(came => $name);
     return $self->_failed($names, $state, EARLY) if next_attempt($names, $self->_facts($names), {}) <= time;
-    $store->keep_state($name, { attempt => $state->{attempt} });
+    $store->keep_state($name, { attempt => $state->{attempt}, challenge => $self->_type($state) });
     undef $lock;
     return $self->_due($names);
+}
+
+# The type of the challenges of an attempt. A port may be closed to the authority: after a failure the other
+# type is tried, and the one that was successful at last is the first of the next renewal.
+sub _type {
+    my ($self, $state) = @_;
+    my @types = @{ $self->{challenges} };
+    my ($good) = grep { $types[$_] eq ($state->{challenge} // '') } 0 .. $#types;
+    return $types[ (($good // 0) + ($state->{failures} // 0)) % @types ];
 }
 
 # Before anything is asked of the authority, the folder has to say so: where it cannot be written, nothing is
@@ -256,29 +269,31 @@ sub _failed {
         retry_after => ref $problem ? $problem->retry_after : undef,
         chance      => rand,
     );
-    my $text = "$problem" =~ s/\s+\z//r;
+    my $text   = "$problem" =~ s/\s+\z//r;
+    my $failed = { %$state, failures => $failures, next => int(time + $wait), error => $text };
+    my ($type, $next) = map { $self->_type($_) } $state, $failed;
     $self->{say}->(failed => $names->[0]);
-    $self->_fail($names, $text, $wait);
-    $self->{store}->keep_state($names->[0],
-        { %$state, failures => $failures, next => int(time + $wait), error => $text });
+    $self->_fail($names, $text, $wait, $type eq $next ? '' : " and by $next");
+    $self->{store}->keep_state($names->[0], $failed);
     return time + $wait;
 }
 
 sub _fail {
-    my ($self, $names, $problem, $wait) = @_;
+    my ($self, $names, $problem, $wait, $how) = @_;
     my $facts = eval { $self->_facts($names) };    # Expected: a folder that cannot be read
     $self->_tell(error => "no certificate for @$names: "
             . substr("$problem" =~ s/\s+\z//r, 0, PROBLEM_MAX)
             . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')
-            . "; the next attempt is in ${\_in_words($wait)}");
+            . "; the next attempt is in ${\_in_words($wait)}"
+            . ($how // ''));
     return;
 }
 
 # A certificate that could not be written waits here for the next attempt: authorities give few of them.
 sub _order {
-    my ($self, $names, $replaces) = @_;
+    my ($self, $names, $type, $replaces) = @_;
     my $name = $names->[0];
-    my $new  = $self->{unkept}{$name} ||= $self->_ordered($names, $replaces);
+    my $new  = $self->{unkept}{$name} ||= $self->_ordered($names, $type, $replaces);
     $self->{store}->keep_certificate($name, @{$new}{qw(chain key)});
     delete $self->{unkept}{$name};
     $self->_tell(info => "a certificate for @$names has come, good until " . _day($new->{to}));
@@ -286,14 +301,14 @@ sub _order {
 }
 
 sub _ordered {
-    my ($self,  $names,  $replaces) = @_;
-    my ($store, $client, $key)      = ($self->{store}, $self->_client, Peregrine::Acme::Client::new_key());
+    my ($self, $names, $type, $replaces) = @_;
+    my ($store, $client, $key) = ($self->{store}, $self->_client, Peregrine::Acme::Client::new_key());
     $self->_tell(info => "a certificate for @$names is ordered from $self->{directory}");
     my $chain = $client->certificate(
         names    => $names,
         key      => $key,
         replaces => $replaces,
-        %{ $self->_challenge },
+        %{ $self->_challenge($type) },
     );
     my $facts = Peregrine::Acme::Certificate::facts($chain)
         or die "the authority's certificate cannot be read\n";
@@ -302,8 +317,8 @@ sub _ordered {
 
 # How the authority is answered, by HTTP or by TLS.
 sub _challenge {
-    my ($self) = @_;
-    my ($store, $type) = ($self->{store}, $self->{challenge});
+    my ($self, $type) = @_;
+    my $store = $self->{store};
     return {
         challenge => $type,
         $type eq 'tls-alpn-01'
@@ -345,7 +360,7 @@ Peregrine::Acme::Keeper - orders certificates and renews them
         directory => $url,
         folder    => $folder,
         agrees    => 1,
-        challenge => 'http-01',                           # or tls-alpn-01
+        challenges => [ 'http-01', 'tls-alpn-01' ],
         say       => sub { my (%fact) = @_; ... },
     );
     while (1) { sleep $keeper->work }

@@ -90,7 +90,7 @@ sub binding {
 # `take` is called with names and descriptors of new certificates.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(log options challenge table take)}, pid => $$ }, $class;
+    return bless { %args{qw(log options challenges table take)}, pid => $$ }, $class;
 }
 
 # ---- The process --------------------------------------------------------------------------------
@@ -168,11 +168,11 @@ sub _orders {
     my $options = $self->{options};
     my $eab     = $self->{is_inherited} ? undef : $options->{acme_eab};
     return {
-        orders    => parse($options->{acme}),
-        directory => $options->{acme_directory},
-        folder    => $options->{acme_folder},
-        agrees    => $options->{acme_agree} ? 1 : 0,
-        challenge => $self->{challenge},
+        orders     => parse($options->{acme}),
+        directory  => $options->{acme_directory},
+        folder     => $options->{acme_folder},
+        agrees     => $options->{acme_agree} ? 1 : 0,
+        challenges => $self->{challenges},
         $options->{acme_contact} ? (contact => $options->{acme_contact}) : (),
         $options->{acme_ca}      ? (ca_file => $options->{acme_ca})      : (),
         $eab                     ? (eab     => binding($eab))            : (),
@@ -355,7 +355,7 @@ The option C<acme> as lists of names; C<parse> dies with the end of a sentence.
 
     my $certificates = Peregrine::Server::Certificates->new(
         log => $log, options => \%options, table => $table,
-        challenge => 'http-01',
+        challenges => [ 'http-01', 'tls-alpn-01' ],
         take      => sub { my ($names, @descriptors) = @_; ... },
     );
 

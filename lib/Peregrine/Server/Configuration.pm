@@ -120,9 +120,9 @@ sub _plain {
         $self->places;
 }
 
-# The type of the challenges with which an authority asks (RFC 8555, RFC 8737): by HTTP where there is a place
-# for it.
-sub challenge { return $_[0]->_plain ? 'http-01' : 'tls-alpn-01' }
+# The types of the challenges with which an authority may ask (RFC 8555, RFC 8737): first by HTTP where there
+# is a place for it.
+sub challenges { return [ $_[0]->_plain ? 'http-01' : (), 'tls-alpn-01' ] }
 
 sub _folders {
     my ($static) = @_;
@@ -343,9 +343,9 @@ Reads certificates that only these places have.
 The values of all options, those that the last change has given, the L<Peregrine::Place>s, and the
 L<PAGI::Server::TLS> of places without certificates of their own.
 
-=head2 challenge
+=head2 challenges
 
-The type of the challenges with which an authority asks for the names of C<acme>.
+The types of the challenges with which an authority may ask for the names of C<acme>, as a list reference.
 
 =head2 names_place, changes_places
 
