@@ -55,6 +55,7 @@ my %GOOD = (
     x_sendfile           => '/tmp',
     acme_challenges      => '/tmp',
     redirect_http        => 0,
+    sync_workers         => 0,
     h2_enable_push       => 0,
     max_header_count     => 50,
     write_high_watermark => 20_000,

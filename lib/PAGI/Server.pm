@@ -947,6 +947,12 @@ and a process that is still at it is killed. 0: for ever. From 0 to 86400. B<--p
 Calls after which a process of the pool is replaced. For each process the number is one to ten
 percent lower, chosen by chance. 0: never. From 0 to 1000000000. B<--pool-max-calls>
 
+=item sync_workers => 0
+
+Interpreters, beside C<workers>, for handlers that are marked as blocking, see L<PAGI::Sync>: each
+runs one at a time. Needs C<--engine process>. As many requests as C<pool_queue> says may wait for
+them, one at least; further ones get 503. From 0 to 31. B<--sync-workers>
+
 =back
 
 =for comment End of the list.

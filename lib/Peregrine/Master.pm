@@ -870,7 +870,7 @@ sub _look {
         my $state = $child->{state};
         my ($since, $limit, $what) =
               $state eq 'starting' ? ($child->{since}, $self->{start_timeout}, 'did not start within %s s')
-            : $state eq 'serving' ? ($child->{heard}, $self->{heartbeat_timeout}, 'has not answered for %s s')
+            : $state eq 'serving' ? ($child->{heard}, $self->_silence_of($child), 'has not answered for %s s')
             :                       ($child->{deadline}, 0.001, 'did not leave in time');
         $self->_kill($child, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
         $self->_check_busy($child, $now);
@@ -878,6 +878,13 @@ sub _look {
     }
     $self->_look_at_canary($now);
     return $self->_look_later;
+}
+
+# Seconds for which a child may be silent.
+sub _silence_of {
+    my ($self, $child) = @_;
+    my $timeout = $self->{heartbeat_timeout};
+    return ref $timeout ? $timeout->($child->{number}) : $timeout;
 }
 
 sub _check_busy {
@@ -1034,7 +1041,8 @@ may say, called with the child and the text.
 =item start_timeout, heartbeat_timeout, busy_timeout
 
 Seconds after which a child is killed that does not start, that is silent, or that is still at one event, as
-the word C<busy> of L</busy_words> says. 0: never.
+the word C<busy> of L</busy_words> says. 0: never. C<heartbeat_timeout> may be a function of the child's
+number.
 
 =item stop_timeout
 

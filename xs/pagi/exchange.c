@@ -64,6 +64,7 @@ void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->kind = kind;
     exchange->app_running = false;
     exchange->late_told = false;
+    exchange->body_told = false;
     exchange->last_told = false;
     exchange->in_vain = 0;
     exchange->app_closed = false;
@@ -327,4 +328,22 @@ void pagi_exchange_complete(pTHX_ pagi_exchange *exchange) {
     pagi_connection_completed(aTHX_ exchange);
     release_waiting(aTHX_ exchange);
     px_exchange_unhold(aTHX_ &exchange->base);
+}
+
+/* Leaves the request to an interpreter that may block. Here it is over, of which no callback tells: nothing
+ * has ended for the client. False: something was said about the request before. */
+bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange) {
+    px_worker *worker = exchange->base.worker;
+    if (exchange->body_told) return false;
+    if (!worker->engine || !px_exchange_is_live(&exchange->base)) return exchange->end != PAGI_END_OPEN;
+    const int code = peregrine_hand_over(worker->engine, exchange->base.ticket);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    if (code != PEREGRINE_OK) return code == PEREGRINE_E_GONE;
+    exchange->end = PAGI_END_DISCONNECTED;
+    exchange->reason = PEREGRINE_SERVER_SHUTDOWN;
+    pagi_channels_close(aTHX_ exchange);
+    px_clear(aTHX_ (SV **)&exchange->on_disconnect);
+    px_clear(aTHX_ (SV **)&exchange->on_complete);
+    px_exchange_ticket_gone(aTHX_ &exchange->base);
+    return true;
 }

@@ -318,6 +318,7 @@ struct pagi_exchange {
     bool app_running;
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
+    bool body_told;    /* $receive has given a part of the request's body */
     bool last_told;    /* $receive has given the event after which there is none */
     uint32_t in_vain;  /* calls that came when the request was over */
     /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
@@ -390,6 +391,7 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope);
 void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason);
 void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange);
 void pagi_exchange_complete(pTHX_ pagi_exchange *exchange);
+bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange);
 pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function);
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object);
 

@@ -28,6 +28,7 @@ static SV *body_event(pTHX_ pagi_exchange *exchange) {
     px_store(aTHX_ event, PAGI_KEY(cx, BODY), exchange->body ? exchange->body : newSVpvs(""));
     px_store(aTHX_ event, PAGI_KEY(cx, MORE), newSViv(!last));
     exchange->body = NULL;
+    exchange->body_told = true;
     if (last) {
         exchange->request = PAGI_REQUEST_DELIVERED;
         if (exchange->trailers)

@@ -10,6 +10,7 @@ use Future::AsyncAwait;
 use PAGI::App::WrapPSGI::Environment;
 use PAGI::App::WrapPSGI::Pool;
 use PAGI::App::WrapPSGI::Response;
+use PAGI::Sync;
 use Scalar::Util qw(reftype);
 
 # Arguments, and what is allowed.
@@ -41,26 +42,30 @@ sub new {
 
 sub to_app {
     my ($self) = @_;
+    my $blocking = PAGI::Sync::sync(sub { return $self->_block(@_) });
     return async sub {
         my ($scope, $receive, $send) = @_;
         my $type = $scope->{type};
-        return await $self->_live($receive, $send)           if $type eq 'lifespan';
-        return await $self->_answer($scope, $receive, $send) if $type eq 'http' || $type eq 'sse';
-        die "Unsupported scope type: $type\n";
+        my $pool = $self->{in_process} ? undef : PAGI::Sync::pool_of($scope);
+        return await $self->_live($receive, $send, $pool) if $type eq 'lifespan';
+        die "Unsupported scope type: $type\n"             if $type ne 'http' && $type ne 'sse';
+        return await $pool->call($blocking, args => [@_]) if $pool;
+        return await $self->_answer($scope, $receive, $send);
     };
 }
 
-# Processes are forked before the first connection comes, where the server has a lifespan.
+# Processes are forked before the first connection comes, where the server has a lifespan; none where the
+# server has some.
 async sub _live {
-    my ($self, $receive, $send) = @_;
+    my ($self, $receive, $send, $pool) = @_;
     while (1) {
         my $event = await $receive->();
         if ($event->{type} eq 'lifespan.startup') {
-            $self->_pool->start if !$self->{in_process};
+            $self->_pool->start if !$self->{in_process} && !$pool;
             await $send->({ type => 'lifespan.startup.complete' });
             next;
         }
-        $self->_pool->stop if !$self->{in_process};
+        $self->_pool->stop if !$self->{in_process} && !$pool;
         return await $send->({ type => 'lifespan.shutdown.complete' });
     }
     return;
@@ -87,6 +92,22 @@ async sub _answer {
     my $pool = $self->_pool;
     return await _refuse($sink) if $pool->is_full;
     return await $pool->run($env, $body, $sink);
+}
+
+# In a process of the server that may block: $receive and $send do.
+sub _block {
+    my ($self, $scope, $receive, $send) = @_;
+    my $body = PAGI::App::WrapPSGI::Environment::gather($receive)->get or return;
+    my $env  = PAGI::App::WrapPSGI::Environment::complete(
+        PAGI::App::WrapPSGI::Environment::of($scope, $body->{length}),
+        $body, 'psgi.multiprocess' => !!1,);
+    my $sink  = PAGI::App::WrapPSGI::Response::sink($send, $scope->{type});
+    my $say   = sub { return $sink->(@_)->get };
+    my $ok    = eval { PAGI::App::WrapPSGI::Response::blocking($self->{psgi_app}, $env, $say); 1 };
+    my $error = $@;
+    PAGI::App::WrapPSGI::Environment::clean_up($env);
+    die $error if !$ok;
+    return;
 }
 
 async sub _refuse {
@@ -126,6 +147,9 @@ PSGI applications block, so each request is worked on in one of a few processes,
 server's when it starts, or with the first request where the server has no lifespan. Meanwhile the event loop
 goes on. A request whose processes are all at work waits for its turn. Content that the application makes is
 sent as it comes; a client that reads slowly slows its application down, and nobody else.
+
+Where the server has processes for handlers that block (C<sync_workers>, see L<PAGI::Sync>) these are used,
+and none are forked: the application answers the client from there.
 
 The application gets the whole body: up to 64 KiB in memory, more in a temporary file. It can be delayed and
 stream, and has C<psgix.cleanup> and C<psgix.harakiri>. The client gets 500 if the application dies, calls

@@ -11,6 +11,7 @@ use PAGI::Server::EventCheck;
 use PAGI::Server::Future;
 use PAGI::Server::Lifespan;
 use PAGI::Server::Transport;
+use PAGI::Sync;
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -23,7 +24,8 @@ sub new {
 
 sub load {
     my ($self, $app) = @_;
-    $self->{app} = $app;
+    # A marker of other code than ours does not find its way.
+    $self->{app} = PAGI::Sync::is_sync($app) ? PAGI::Sync::sync($app) : $app;
     return $self;
 }
 

@@ -210,6 +210,8 @@ sub check_together {
     }
     die "option 'engine': process needs workers, which join it: set 'workers' as well\n"
         if $options->{engine} eq 'process' && !$options->{workers};
+    die "option 'sync_workers': they join an engine in its own process: set 'engine' to process as well\n"
+        if $options->{sync_workers} && $options->{engine} ne 'process';
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
     die "option 'write_low_watermark' ($low) must not be above 'write_high_watermark' ($high)\n";

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Errno qw(EAGAIN EINTR);
 use Future;
 use List::Util qw(max min);
+use PAGI::Sync;
 use Peregrine;
 use Peregrine::Deadline;
 use Peregrine::Later qw(later weakly);
@@ -101,7 +102,9 @@ sub _is_text { return defined $_[0] && !ref $_[0] && length $_[0] }
 sub _problem_with_call {
     my ($self, $name, $args, $timeout, $options) = @_;
     my ($more) = sort keys %$options;
-    return "a call has no option '$more'"          if defined $more;
+    return "a call has no option '$more'" if defined $more;
+    return 'sync handlers need processes of their own: use --engine process and --sync-workers'
+        if PAGI::Sync::is_sync($name);
     return 'a handler has a name'                  if !_is_text($name);
     return 'args has to be an array reference'     if !(ref $args && reftype($args) eq 'ARRAY');
     return 'timeout has to be a number of seconds' if !looks_like_number($timeout) || $timeout < 0;
@@ -356,7 +359,8 @@ PAGI::Server::WorkerPool - blocking calls for applications of PAGI
 An application of PAGI must not block: while it waits for a database with L<DBI>, or for another server with
 L<LWP::UserAgent>, all other clients of its interpreter wait, too. A worker pool is a number of processes that
 may block. The application calls a function there by its name, and awaits the result. This is PAGI's own
-design (F<docs/design/worker-pool.mkdn> of PAGI), except for handlers that are marked with C<sync>.
+design (F<docs/design/worker-pool.mkdn> of PAGI). Whole handlers that block are marked with C<sync> and run in
+processes of another kind: see L<PAGI::Sync>.
 
 The processes belong to the server: all interpreters call the same ones, whatever C<engine> and C<workers>
 are. They are started before the application, and end after it.
@@ -371,6 +375,8 @@ are. They are started before the application, and end after it.
                             requests, which call what blocks      100 microseconds of processor time for a
                             now and then                          call; values are copied, handles cannot
                                                                   be sent
+    PAGI, handlers marked   whole requests that block, beside     a process for each request at a time;
+    with sync (PAGI::Sync)  WebSockets of the same application    routers and middleware run twice
     PAGI, an asynchronous   many calls at a time, long waits,     other code than that for DBI; not every
     client (await it)       listening to a database               database has one
 

@@ -56,7 +56,7 @@ sub _with_limits {
 sub join {
     my ($class, $configuration, %args) = @_;
     for (1 .. JOIN_S) {
-        my $worker = eval { Peregrine::Worker->join(fileno $args{socket}, 1000, 0) };
+        my $worker = eval { Peregrine::Worker->join(fileno $args{socket}, 1000, $args{is_sync}) };
         return $class->_new($configuration, $worker) if $worker;
         die $@                                       if $@ !~ /\btimed out\b/ || $args{link}->has_news;
     }

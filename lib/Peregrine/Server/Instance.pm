@@ -106,8 +106,25 @@ sub channels {
 # The pool that the application here calls for blocking work; nothing without one.
 sub worker_pool {
     my ($self) = @_;
-    my $pool = $self->{pool} or return;
-    return $self->{calls} ||= $pool->for_interpreter($self->{loop});
+    return $self->{calls} ||= $self->_make_calls;
+}
+
+sub _make_calls {
+    my ($self) = @_;
+    my $calls = $self->{pool} ? $self->{pool}->for_interpreter($self->{loop}) : undef;
+    return $calls if !$self->{placement}->sync_interpreters;
+    require PAGI::Server::SyncHandlers;
+    return PAGI::Server::SyncHandlers->new(
+        here        => $self->is_sync,
+        calls       => $calls,
+        worker_pool => $self->options->{worker_pool},
+    );
+}
+
+# Whether the application here gets only requests that others hand over.
+sub is_sync {
+    my ($self) = @_;
+    return $self->{role} eq 'interpreter' && $self->{placement}->is_sync($self->{number});
 }
 
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
@@ -124,8 +141,9 @@ sub open {
     $self->{listeners}->leave_sockets;
     $self->{engine} = Peregrine::Server::Engine->join(
         $self->{configuration},
-        socket => $self->{join_socket},
-        link   => $self->{link}
+        socket  => $self->{join_socket},
+        link    => $self->{link},
+        is_sync => $self->is_sync,
     );
     return;
 }
@@ -181,6 +199,7 @@ sub begin {
 # starts: they have nothing of what it opens.
 sub _start_pool {
     my ($self) = @_;
+    $self->worker_pool->begin if $self->is_sync;
     my $pool = $self->{role} eq 'alone' ? $self->{pool} : undef;
     return Future->done if !$pool;
     return $pool->start(
@@ -243,7 +262,9 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self->{reports});
     $self->{application}->add_routes($worker);
-    $worker->use_interpreters(fileno $self->{engine_socket}, $self->options->{max_concurrency}, 0) >= 0
+    my $options = $self->options;
+    my $handed  = $self->{placement}->sync_interpreters ? $options->{pool_queue} || 1 : 0;
+    $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed) >= 0
         or die "the engine cannot serve interpreters: $!\n";
     return;
 }

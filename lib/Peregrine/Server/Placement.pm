@@ -30,13 +30,22 @@ sub new {
         : $engine eq 'process' ? 'process'
         : $clones              ? 'clones'
         :                        'prefork';
-    return bless { kind => $kind, options => $options, interpreters => $workers }, $class;
+    my $sync = $kind eq 'process' ? $options->{sync_workers} // 0 : 0;
+    return bless { kind => $kind, options => $options, interpreters => $workers, sync => $sync }, $class;
 }
 
 sub has_workers        { return $_[0]{kind} ne 'alone'   ? 1 : 0 }
 sub has_engine_process { return $_[0]{kind} eq 'process' ? 1 : 0 }
 sub has_clones         { return $_[0]{kind} eq 'clones'  ? 1 : 0 }
 sub interpreters       { return $_[0]{interpreters} }
+sub sync_interpreters  { return $_[0]{sync} }
+
+# Processes for handlers that block have the lowest numbers: they are the first to be replaced, so that a new
+# interpreter finds handlers that are as new, and none of them goes when there are to be fewer workers.
+sub is_sync {
+    my ($self, $number) = @_;
+    return $number <= $self->{sync} ? 1 : 0;
+}
 
 sub set_interpreters {
     my ($self, $count) = @_;
@@ -53,12 +62,13 @@ sub engines {
 # Processes that the master of interpreters keeps.
 sub processes {
     my ($self) = @_;
-    return $self->has_clones ? 1 : $self->{interpreters};
+    return $self->has_clones ? 1 : $self->{interpreters} + $self->{sync};
 }
 
 sub descriptors_reserved {
     my ($self) = @_;
-    return DESCRIPTORS_RESERVED + ($DESCRIPTORS{ $self->{kind} } || 0) * $self->{interpreters};
+    return DESCRIPTORS_RESERVED +
+        ($DESCRIPTORS{ $self->{kind} } || 0) * ($self->{interpreters} + $self->{sync});
 }
 
 sub engine_limits {
@@ -121,9 +131,14 @@ An I<interpreter> is a process or thread that runs the application.
 
 =head2 has_workers, has_engine_process, has_clones
 
-=head2 interpreters, engines, processes
+=head2 interpreters, sync_interpreters, engines, processes
 
-How many interpreters there are, how many engines, and how many processes the master keeps for the former.
+How many interpreters there are, how many more for handlers that block (L<PAGI::Sync>), how many engines, and
+how many processes the master keeps for interpreters.
+
+=head2 is_sync
+
+    my $for_handlers = $placement->is_sync($number);
 
 =head2 set_interpreters
 

@@ -205,7 +205,7 @@ sub _make_master {
         $self->_master_arguments,
         count             => $placement->processes,
         spread            => $self->{spread},
-        heartbeat_timeout => $self->_interpreter_heartbeat,
+        heartbeat_timeout => sub { return $weak->_interpreter_heartbeat(@_) },
         busy_timeout      => $options->{request_kill_timeout},
         canary_time       => $options->{canary},
         first_takes_over  => $options->{reuseport}
@@ -226,9 +226,10 @@ sub _make_master {
     );
 }
 
-# A process that only clones interpreters does not block.
+# A process that only clones interpreters does not block; a process for handlers that block does.
 sub _interpreter_heartbeat {
-    my ($self) = @_;
+    my ($self, $number) = @_;
+    return 0                                        if $self->{placement}->is_sync($number);
     return $self->{configuration}->engine_heartbeat if $self->{placement}->has_clones;
     return $self->{options}{heartbeat_timeout};
 }
@@ -339,13 +340,14 @@ sub change_interpreters {
     my ($self, $by)          = @_;
     my ($master, $placement) = @{$self}{qw(master placement)};
     my $clones = $placement->has_clones;
-    my $count  = $by + ($clones ? $placement->interpreters : $master->wanted);
+    my $sync   = $placement->sync_interpreters;
+    my $count  = $by + ($clones ? $placement->interpreters : $master->wanted - $sync);
     return $self->{log}->warn('SIGTTOU: there is one worker only, which stays') if $count < 1;
     return $self->{log}->warn("SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
         if $count > WORKERS_MAX;
     $self->{log}->info(($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
     if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
-    else         { $master->set_count($count) }
+    else         { $master->set_count($count + $sync) }
     return;
 }
 
@@ -513,7 +515,9 @@ sub _instance {
         loop              => $loop,
         server            => $instance,
         log               => $log->of($name),
-        heartbeat_timeout => $is_engine ? $configuration->engine_heartbeat : $self->_interpreter_heartbeat,
+        heartbeat_timeout => $is_engine
+        ? $configuration->engine_heartbeat
+        : $self->_interpreter_heartbeat($record->{number}),
     );
     return ($instance, $child, $loop);
 }

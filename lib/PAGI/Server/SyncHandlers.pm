@@ -1,0 +1,138 @@
+package PAGI::Server::SyncHandlers;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use PAGI::Server::PoolHandlers;
+use PAGI::Sync;
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+# `here`: handlers run in this process. `calls`: the PAGI::Server::WorkerPool for calls by name, if any.
+# `worker_pool`: the option.
+sub new {
+    my ($class, %args) = @_;
+    return bless { %args{qw(here calls worker_pool)} }, $class;
+}
+
+sub takes_sync { return 1 }
+
+# ---- In a process for handlers ------------------------------------------------------------------
+
+# Makes the state that handlers get.
+sub begin {
+    my ($self) = @_;
+    return if !$self->{here};
+    my $given = $self->{worker_pool};
+    my $code  = ref $given ? $given : defined $given ? PAGI::Server::PoolHandlers::of_file($given) : {};
+    $self->{cleanup} = $code->{cleanup};
+    $self->{state}   = $code->{init} ? $code->{init}->() : {};
+    return;
+}
+
+sub end {
+    my ($self) = @_;
+    $self->{calls}->end if $self->{calls};
+    my $cleanup = delete $self->{cleanup}         or return;
+    eval { $cleanup->(delete $self->{state}); 1 } or warn "worker_pool: cleanup died: $@";
+    return;
+}
+
+# ---- What applications call ---------------------------------------------------------------------
+
+sub call {
+    my ($self, $handler, %options) = @_;
+    return $self->_hand_over($handler, $options{args}) if PAGI::Sync::is_sync($handler);
+    my $calls = $self->{calls}
+        or return _failed(UnknownHandler => 'there is no worker pool: use --worker-pool');
+    return $calls->call($handler, %options);
+}
+
+sub call_forget {
+    my ($self, $handler, %options) = @_;
+    my $calls = $self->{calls};
+    return $calls->call_forget($handler, %options) if $calls && !PAGI::Sync::is_sync($handler);
+    $self->call($handler, %options)->on_fail(sub { warn "a call_forget failed: $_[0]\n" })->retain;
+    return;
+}
+
+sub stats {
+    my ($self) = @_;
+    return $self->{calls}->stats if $self->{calls};
+    return { map { $_ => 0 } qw(workers busy idle queue_depth queue_limit) };
+}
+
+sub _failed {
+    my ($kind, $text) = @_;
+    return Future->fail("$kind: $text", 'worker_pool', $kind);
+}
+
+# A request of this interpreter's warm-up: processes for handlers have their own.
+sub _pass {
+    my ($send) = @_;
+    $send->({ type => 'http.response.start', status => 204, headers => [] });
+    return $send->({ type => 'http.response.body', body => '' });
+}
+
+sub _hand_over {
+    my ($self, $handler, $args) = @_;
+    my ($scope, @functions) = ref $args eq 'ARRAY' ? @$args : ();
+    my $transport = ref $scope eq 'HASH' ? $scope->{'pagi.transport'} : undef;
+    return _failed(InvalidCall => 'a sync handler gets the scope of a request, $receive and $send')
+        if !$transport || @functions != 2;
+    if ($self->{here}) {
+        $scope->{pagi}{worker_state} = $self->{state};
+        return PAGI::Sync::run($handler, @$args);
+    }
+    my $is_over = $transport->_hand_over // return _pass($functions[1]);
+    return Future->done if $is_over;
+    return _failed(InvalidCall => 'a sync handler gets a request of which nothing was read or answered');
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::SyncHandlers - handlers that block, and the processes that run them
+
+=head1 DESCRIPTION
+
+The worker pool of scopes where the server has processes for sync handlers (L<PAGI::Sync>). Such a process
+is an interpreter like the others, but gets only requests that others hand over. Calls by name go on to the
+L<PAGI::Server::WorkerPool>, if there is one.
+
+=head1 METHODS
+
+=head2 new
+
+    my $handlers = PAGI::Server::SyncHandlers->new(
+        here => 0, calls => $pool, worker_pool => $option,
+    );
+
+=head2 begin, end
+
+In a process for handlers: make and clean up the state.
+
+=head2 call, call_forget, stats
+
+As in L<PAGI::Server::WorkerPool/METHODS>. C<call> of a handler that is marked, with the scope, C<$receive>
+and C<$send>, hands the request over. Its Future is done then; nothing more of the request happens here.
+
+=head2 takes_sync
+
+True.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
