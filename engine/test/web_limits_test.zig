@@ -15,6 +15,7 @@ const App = struct {
         .post("/free", size),
         .limit(.{ .body_bytes_max = 100, .idle_ms = 2000 }, &.{
             .post("/small", size),
+            .group("/stopped", &.{answerAtOnce}, &.{.stream("POST", "", begin, takePiece)}),
             .get("/late", detach),
             .stream("POST", "/pieces", begin, takePiece),
             .produce("GET", "/produced", begin, produce),
@@ -54,6 +55,10 @@ const App = struct {
 
     fn pass(app: *App, context: *web.Context, next: web.Next(App)) !void {
         return next.run(app, context);
+    }
+
+    fn answerAtOnce(_: *App, context: *web.Context, _: web.Next(App)) !void {
+        _ = try context.response.write("no");
     }
 
     fn begin(_: *App, _: *web.Context) void {}
@@ -125,6 +130,15 @@ test "a body that is announced too long is refused before it comes" {
         try simulation.settle();
         try testing.expect(std.mem.startsWith(u8, client.text(), "HTTP/1.1 413"));
     }
+    try testing.expectEqual(0, simulation.handler().pieces);
+}
+
+test "an action that middleware has kept from its request gets no piece" {
+    var simulation: per.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    const answer = try client.request(.{ .method = "POST", .target = "/stopped", .body = "abc" });
+    try testing.expectEqualStrings("no", answer.body);
     try testing.expectEqual(0, simulation.handler().pieces);
 }
 

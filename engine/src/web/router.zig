@@ -345,6 +345,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             last: bool,
         ) anyerror!void {
             if (contextOf(request)) |context| {
+                if (!context.reached) return;
                 const route = &table[context.route];
                 context.body_bytes += piece.len;
                 if (route.limits.body_bytes_max) |most| {
