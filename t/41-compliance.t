@@ -15,6 +15,7 @@ no warnings qw(once);
 
 my $text = content($Compliance::PAGE);
 ok($text eq Compliance::page(), 'the page is up to date') or diag 'run script/conformance report';
+ok(content($Compliance::README) eq Compliance::readme(), "... and README.md's table of systems");
 
 for my $file (glob "$Compliance::FOLDER/*.json") {
     my $said = JSON::PP->new->decode(content($file));

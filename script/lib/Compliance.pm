@@ -9,6 +9,7 @@ use Text::Wrap ();
 
 our $FOLDER = 'docs/conformance';
 our $PAGE   = 'lib/PAGI/Server/Compliance.pod';
+our $README = 'README.md';
 
 my $AUTOBAHN_LINES = qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/;
 
@@ -254,8 +255,32 @@ POD
 }
 
 sub write_page () {
-    _spew($PAGE, page());
+    _spew($PAGE,   page());
+    _spew($README, readme());
     return;
+}
+
+# README.md with the present table of the systems that script/matrix has run in.
+sub readme () {
+    open my $in, '<', $README or die "$README: $!\n";
+    local $/;
+    my $text  = <$in>;
+    my $head  = "| System | Tests | Last run | Result |\n|---|---|---|---|\n";
+    my $table = join '', $head, map { _row($_) } grep { /\Amatrix-/ } grep { !ref } @JUDGES;
+    $text =~ s/^\Q$head\E(?:\|.*\n)*/$table/m or die "$README has no table of systems\n";
+    return $text;
+}
+
+# A row's line of that table; none if the row was never run.
+sub _row ($judge) {
+    my $record   = _recorded($judge) // return;
+    my @lines    = @{ $record->{result} };
+    my ($system) = map { /^System: (.*Perl.*)/ ? $1 : () } @lines;
+    my @runs     = map { /^Files=(\d+), Tests=(\d+)/ ? [ $1, $2 ] : () } @lines;
+    my $tests    = @runs             ? "$runs[0][1] in $runs[0][0] files" : "the engine's";
+    my $result   = $record->{passed} ? 'passed'                           : 'did not pass';
+    $result .= @runs > 1 ? "; $runs[1][0] files when run again alone" : '';
+    return '| ' . join(' | ', $system // $JUDGES{$judge}{title}, $tests, $record->{date}, $result) . " |\n";
 }
 
 sub _recorded ($judge) {
