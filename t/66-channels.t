@@ -24,6 +24,10 @@ sub try_chat {
     my ($server, $pick) = @_;
     my @sockets = $pick->(sub { return chat($server, 'general') });
     my ($other) = chat($server, 'other');
+    my ($there) = @{ asked($server, '/calls', [ [ presence => 'chat.other' ] ]) };
+    is "$there->{count} $there->{complete} " . @{ $there->{channels} }, '1 1 1', 'one is in the other room';
+    my ($two) = @{ asked($server, '/calls', [ [ presence => 'chat.general' ] ]) };
+    cmp_ok $two->{count}, '>=', 2, 'those of both processes count';
     $sockets[0]->text('hello');
     is $sockets[1]->next, 'text hello', 'a message reaches the others in a room';
     $sockets[1]->text($_) for qw(1 2 3);

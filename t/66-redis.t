@@ -71,6 +71,8 @@ async sub {
     my $result = eval {
           $what eq 'append'   ? await $topics->publish($name, $text)
         : $what eq 'position' ? await $topics->position($name)
+        : $what eq 'present'  ? (await $channels->presence($name))->{count}
+        : $what eq 'readers'  ? (await $topics->presence($name))->{count}
         : $what eq 'publish'  ? await $channels->publish($name, $message)
         : $what eq 'send'     ? await $channels->send($name, $message)
         :                       'what?';
@@ -115,14 +117,16 @@ subtest 'channels' => sub {
     my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
     my @names   = map { $_->next =~ s/\Atext //r } @sockets;
     like said($servers[0], '/publish/room/hello'), qr/\A1/, 'one server publishes';
-    is $_->next,                                 'text hello', 'a client gets that' for @sockets;
-    is said($servers[0], "/send/$names[1]/you"), 1,            'send reaches a channel of the other server';
-    is $sockets[1]->next,                        'text you',   'which gets the message';
+    is $_->next, 'text hello', 'a client gets that' for @sockets;
+    is said($_, '/present/room'), 2, 'both servers tell who is there' for @servers;
+    is said($servers[0], "/send/$names[1]/you"), 1,          'send reaches a channel of the other server';
+    is $sockets[1]->next,                        'text you', 'which gets the message';
     is said($servers[0], '/send/conn.00000000000000ff.1/you'), 0, 'send tells of a channel that is none';
 };
 
 subtest 'topics' => sub {
     my @readers = map { reader($_, 'news') } @servers;
+    is said($_, '/readers/news'), 2, 'both servers tell who reads' for @servers;
     my $position;
     for my $i (1 .. 20) { $position = said($servers[ $i % 2 ], "/append/news/$i") }
     is_deeply until_last($_, 20), [ 1 .. 20 ], 'readers of both servers get all in order' for @readers;

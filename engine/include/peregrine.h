@@ -1070,6 +1070,11 @@ typedef struct peregrine_node_event {
     uint32_t readable; /* 1: no mail, but something for peregrine_node_read() */
     uint32_t position_len; /* of a request about a topic with history: the place in it; 0: there is none */
     char position[PEREGRINE_NODE_POSITION_BYTES];
+    /* Of PEREGRINE_NODE_WHO, valid until the next event: 8 bytes of the count, little-endian, 1 byte that is
+     * 1 if all have answered in time, and at most 100 names of channels, each with a space behind it; NULL:
+     * none */
+    const char *present;
+    size_t present_len;
 } peregrine_node_event;
 /* 1: the next event, in `event`, whose `size` is set; 0: none. */
 int peregrine_node_next(peregrine_node *node, peregrine_node_event *event);
@@ -1101,7 +1106,8 @@ enum {
     PEREGRINE_NODE_DISCARD = 5,   /* likewise */
     PEREGRINE_NODE_FLUSH = 6,     /* ends all subscriptions and drops all messages of all nodes */
     PEREGRINE_NODE_APPEND = 7,    /* name: topic with history, which gets an entry; bytes: at least one */
-    PEREGRINE_NODE_LOOK = 8       /* name: topic; tells the place of its newest entry */
+    PEREGRINE_NODE_LOOK = 8,      /* name: topic; tells the place of its newest entry */
+    PEREGRINE_NODE_WHO = 9        /* name: topic; extra: not "" if it has a history; who is subscribed */
 };
 typedef struct peregrine_node_ask {
     uint32_t size;

@@ -23,8 +23,17 @@ use constant {
     NAME        => 6,
     TOO_LARGE   => 7,
 };
-my %KINDS =
-    (subscribe => 1, publish => 2, send => 3, add => 4, discard => 5, flush => 6, append => 7, look => 8);
+my %KINDS = (
+    subscribe => 1,
+    publish   => 2,
+    send      => 3,
+    add       => 4,
+    discard   => 5,
+    flush     => 6,
+    append    => 7,
+    look      => 8,
+    who       => 9
+);
 my %AS = (text => 0, binary => 1, events => 2);
 
 # Seconds between looks at what waits for an answer.
@@ -207,6 +216,17 @@ sub ask {
         $what{bytes}   // ''
     );
     return $self->_asked($number, $what{name});
+}
+
+# Who is subscribed to a topic of channels, or reads one with history (`kind` is `history`): the Future of a
+# hash reference.
+sub present {
+    my ($self, $name, $kind) = @_;
+    return $self->ask(who => (name => $name, extra => $kind // ''))->then(sub {
+        my ($count, $is_complete, $names) = unpack 'Q< C a*', $_[0];
+        my %present = (count => $count, complete => $is_complete, channels => [ split ' ', $names ]);
+        return $self->{loop}->new_future->done(\%present);
+    });
 }
 
 # The Future of a request.

@@ -140,10 +140,12 @@ pub const Hub = struct {
 
     /// Milliseconds until something is due.
     fn patience(self: *const Hub) i32 {
-        const redis = self.redis orelse return tick_ms;
-        for (&self.lines) |*line| if (line.isAsking()) return redis_line.Line.look_ms;
-        const now_ms = io.micros() / 1000;
-        return @intCast(@min(tick_ms, redis.deadline() -| now_ms));
+        var due: u64 = self.broker.rolls.deadline() orelse std.math.maxInt(u64);
+        if (self.redis) |redis| {
+            for (&self.lines) |*line| if (line.isAsking()) return redis_line.Line.look_ms;
+            due = @min(due, redis.deadline());
+        }
+        return @intCast(@min(tick_ms, due -| io.micros() / 1000));
     }
 
     fn turnLines(self: *Hub, redis: *Redis, now_ms: u64) void {

@@ -88,6 +88,7 @@ pub const Node = struct {
             Way.flush => inner.flush(at),
             Way.append => inner.append(name, bytes, at),
             Way.look => inner.look(name, at),
+            Way.who => inner.who(if (extra.len == 0) .subscribed else .reads, name, at),
             else => return -Result.name,
         };
         return node.numberOf(asked);
@@ -157,6 +158,10 @@ pub export fn peregrine_node_next(node: *Node, given: *sized.Header) callconv(.c
             told.number = reply.number;
             told.result = resultOf(reply.code);
             if (reply.place) |place| told.position_len = write(place, &told.position);
+            if (reply.present) |present| {
+                told.present = present.ptr;
+                told.present_len = present.len;
+            }
         },
         .mail, .readable => |about| {
             told.mailbox = about.mailbox;

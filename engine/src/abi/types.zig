@@ -292,6 +292,7 @@ pub const NodeRequest = struct {
     pub const flush = 6;
     pub const append = 7;
     pub const look = 8;
+    pub const who = 9;
 };
 
 /// Results of `peregrine_node_read`.
@@ -331,6 +332,8 @@ pub const NodeEvent = extern struct {
     readable: u32 = 0,
     position_len: u32 = 0,
     position: NodePosition = undefined,
+    present: ?[*]const u8 = null,
+    present_len: usize = 0,
 };
 
 /// The text of a place in a topic.

@@ -14,7 +14,11 @@ const Topics = @import("topics.zig").Topics;
 const redis_file = @import("redis/redis.zig");
 const Redis = redis_file.Redis;
 const Asker = redis_file.Asker;
+const Answerer = redis_file.Answerer;
 const Waiting = @import("waiting.zig").Waiting;
+const rolls_file = @import("rolls.zig");
+const Rolls = rolls_file.Rolls;
+const Present = rolls_file.Present;
 const Channel = wire.Channel;
 const Fed = @import("redis/keys.zig").Fed;
 const Frame = wire.Frame;
@@ -89,12 +93,14 @@ pub const Broker = struct {
     redis: ?*Redis = null,
     /// Requests that are answered when something has come from Redis.
     waits: Waiting = .{},
+    /// Questions who is subscribed.
+    rolls: Rolls,
     now_ms: u64 = 0,
     counts: Counts = .{},
 
     /// `seed`: drawn at random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
-        return .{ .gpa = gpa, .topics = .init(gpa, seed) };
+        return .{ .gpa = gpa, .topics = .init(gpa, seed), .rolls = .init(gpa) };
     }
 
     /// Before the first node: with a Redis, which stays the caller's.
@@ -122,6 +128,7 @@ pub const Broker = struct {
         }
         broker.groups.deinit(broker.gpa);
         broker.waits.deinit(broker.gpa);
+        broker.rolls.deinit();
         broker.topics.deinit();
         broker.* = undefined;
     }
@@ -159,6 +166,7 @@ pub const Broker = struct {
     pub fn tick(broker: *Broker, now_ms: u64) void {
         broker.now_ms = now_ms;
         broker.waits.tick(broker.gpa, now_ms);
+        broker.answerRolls();
         broker.topics.tick(now_ms);
     }
 
@@ -232,10 +240,15 @@ pub const Broker = struct {
             },
             .count => broker.tellCounts(index, frame.number),
             .unfollow => broker.topics.unfollow(index, frame.name),
+            .who => try broker.askWho(index, id, frame),
+            .present => {
+                broker.rolls.answer(frame.node, &(try Present.read(frame.payload)));
+                broker.answerRolls();
+            },
             .answer => if (broker.by_id.get(frame.node)) |asker| {
                 try broker.answer(asker, frame.number, frame.code);
             } else if (broker.redis != null) {
-                broker.route(frame.node, frame, nobody, true) catch {};
+                broker.route(frame.node, frame, nobody, .node) catch {};
             },
             else => return error.Malformed,
         }
@@ -374,7 +387,7 @@ pub const Broker = struct {
         }
         const fed: Fed = .{ .feed = .group, .name = frame.name };
         const asker: Asker = .{ .node = id, .number = frame.number };
-        broker.tell(fed, &publication, asker, false) catch |err| try broker.refuse(index, frame.number, err);
+        broker.tell(fed, &publication, asker, .hub) catch |err| try broker.refuse(index, frame.number, err);
     }
 
     /// To all nodes here that want the topic.
@@ -409,7 +422,7 @@ pub const Broker = struct {
         if (broker.by_id.get(target)) |here| return broker.say(here, frame);
         if (broker.redis == null) return broker.answer(index, frame.number, .gone);
         const asker: Asker = .{ .node = frame.node, .number = frame.number };
-        broker.route(target, frame, asker, true) catch |err| try broker.refuse(index, frame.number, err);
+        broker.route(target, frame, asker, .node) catch |err| try broker.refuse(index, frame.number, err);
     }
 
     fn nodeInTurn(broker: *Broker, name: []const u8) ?Index {
@@ -454,7 +467,7 @@ pub const Broker = struct {
         // It comes back to this hub, too.
         const flushed: Frame = .{ .kind = .flushed, .node = redis.hub };
         const asker: Asker = .{ .node = id, .number = number };
-        broker.tell(everybody, &flushed, asker, false) catch |err| try broker.refuse(index, number, err);
+        broker.tell(everybody, &flushed, asker, .hub) catch |err| try broker.refuse(index, number, err);
     }
 
     // ---- With Redis
@@ -473,17 +486,17 @@ pub const Broker = struct {
     const Told = error{ OutOfMemory, Full };
 
     /// A frame for whoever hears a feed.
-    fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, is_routed: bool) Told!void {
+    fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(broker.gpa);
         try frame.append(broker.gpa, &bytes);
-        return broker.redis.?.say(fed, bytes.items, asker, is_routed);
+        return broker.redis.?.say(fed, bytes.items, asker, by);
     }
 
     /// A frame for a node of another hub. That answers, unless Redis knows no such hub.
-    fn route(broker: *Broker, id: u64, frame: *const Frame, asker: Asker, is_routed: bool) Told!void {
+    fn route(broker: *Broker, id: u64, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
         var digits: [node_digits]u8 = undefined;
-        return broker.tell(feedOfNode(id, &digits), frame, asker, is_routed);
+        return broker.tell(feedOfNode(id, &digits), frame, asker, by);
     }
 
     /// The request has not gone anywhere.
@@ -552,13 +565,18 @@ pub const Broker = struct {
             .connect, .close => return true,
             .published => |end| broker.takePublished(end.asker, end.topic, end.outcome),
             .said => |said| switch (said.outcome) {
-                .heard => |count| {
-                    if (!said.is_routed) broker.reply(said.asker, .ok);
-                    // Otherwise the node that has the message answers.
-                    if (said.is_routed and count == 0) broker.reply(said.asker, .gone);
+                .heard => |count| switch (said.by) {
+                    .hub => broker.reply(said.asker, .ok),
+                    .node => if (count == 0) broker.reply(said.asker, .gone),
+                    .hubs => {
+                        broker.rolls.expect(said.asker, count);
+                        broker.answerRolls();
+                    },
                 },
-                .refused, .unavailable => broker.reply(said.asker, .unavailable),
-                .unknown => broker.reply(said.asker, .unknown),
+                .refused, .unavailable, .unknown => {
+                    if (said.by == .hubs) broker.rolls.drop(said.asker);
+                    broker.reply(said.asker, if (said.outcome == .unknown) .unknown else .unavailable);
+                },
             },
             .subscribed => |fed| broker.heardOf(fed),
             .message => |message| broker.hear(message.fed, message.bytes),
@@ -629,11 +647,18 @@ pub const Broker = struct {
         switch (fed.feed) {
             .entries => unreachable, // those come as entries
             .group => {
-                const fits = frame.kind == .publication and std.mem.eql(u8, frame.name, fed.name);
-                if (fits) broker.distribute(&frame);
+                if (!std.mem.eql(u8, frame.name, fed.name)) return;
+                if (frame.kind == .publication) broker.distribute(&frame);
+                if (frame.kind == .who) broker.callRoll(.{ .hub = askerOf(&frame) }, &frame) catch {};
             },
             .node => switch (frame.kind) {
                 .flushed => if (frame.node != broker.redis.?.hub) broker.flush(),
+                .who => broker.callRoll(.{ .hub = askerOf(&frame) }, &frame) catch {},
+                .present => {
+                    const present = Present.read(frame.payload) catch return;
+                    broker.rolls.answerOf(askerOf(&frame), &present);
+                    broker.answerRolls();
+                },
                 .mail, .join, .leave, .answer => {
                     const id = std.fmt.parseInt(u64, fed.name, 16) catch return;
                     const index = broker.by_id.get(id) orelse return;
@@ -643,6 +668,84 @@ pub const Broker = struct {
                 else => {},
             },
         }
+    }
+
+    // ---- Who is subscribed
+
+    fn askerOf(frame: *const Frame) Asker {
+        return .{ .node = frame.node, .number = frame.number };
+    }
+
+    fn askWho(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
+        if (!wire.isName(frame.name)) return error.Malformed;
+        const asker: Asker = .{ .node = id, .number = frame.number };
+        broker.beginRoll(asker, frame) catch |err| try broker.answer(index, frame.number, switch (err) {
+            error.TooMany => .too_many,
+            error.OutOfMemory, error.Full => .unavailable,
+        });
+        broker.answerRolls();
+    }
+
+    fn beginRoll(broker: *Broker, asker: Asker, frame: *const Frame) (Told || error{TooMany})!void {
+        if (broker.redis == null) return broker.callRoll(.{ .node = asker }, frame);
+        _ = try broker.rolls.begin(.{ .node = asker }, null, broker.now_ms + 2 * limits.roll_ms);
+        errdefer broker.rolls.drop(asker);
+        const who: Frame = .{
+            .kind = .who,
+            .name = frame.name,
+            .extra = frame.extra,
+            .node = asker.node,
+            .number = asker.number,
+        };
+        const fed: Fed = if (frame.extra.len == 0) .{ .feed = .group, .name = frame.name } else everybody;
+        return broker.tell(fed, &who, asker, .hubs);
+    }
+
+    /// Asks the nodes here.
+    fn callRoll(
+        broker: *Broker,
+        target: rolls_file.For,
+        frame: *const Frame,
+    ) error{ OutOfMemory, TooMany }!void {
+        var targets: [limits.nodes_max]Index = undefined;
+        var count: usize = 0;
+        if (frame.extra.len == 0) {
+            if (broker.groups.getPtr(frame.name)) |group| {
+                count = group.nodes.items.len;
+                @memcpy(targets[0..count], group.nodes.items);
+            }
+        } else if (broker.topics.by_name.get(frame.name)) |topic| {
+            count = topic.followers.count();
+            @memcpy(targets[0..count], topic.followers.keys());
+        }
+        const number = try broker.rolls.begin(target, count, broker.now_ms + limits.roll_ms);
+        for (targets[0..count]) |node| {
+            if (broker.isCut(node)) continue;
+            broker.say(node, &.{ .kind = .roll, .name = frame.name, .extra = frame.extra, .node = number });
+        }
+        broker.answerRolls();
+    }
+
+    fn answerRolls(broker: *Broker) void {
+        var out: [Present.bytes_max]u8 = undefined;
+        while (broker.rolls.next(broker.now_ms, &out)) |over| switch (over.target) {
+            .node => |asker| {
+                const index = broker.by_id.get(asker.node) orelse continue;
+                broker.say(index, &.{ .kind = .done, .number = asker.number, .payload = over.bytes });
+            },
+            .hub => |asker| {
+                const present: Frame = .{
+                    .kind = .present,
+                    .node = asker.node,
+                    .number = asker.number,
+                    .payload = over.bytes,
+                };
+                if (broker.by_id.contains(asker.node)) {
+                    const own = Present.read(over.bytes) catch unreachable; // it was just written
+                    broker.rolls.answerOf(asker, &own);
+                } else broker.route(asker.node, &present, nobody, .hub) catch {};
+            },
+        };
     }
 
     // ---- What nodes are told

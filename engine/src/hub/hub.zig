@@ -15,6 +15,7 @@ pub const wire = @import("wire.zig");
 pub const Broker = @import("broker.zig").Broker;
 pub const Node = @import("node.zig").Node;
 pub const readers = @import("readers.zig");
+pub const Present = @import("rolls.zig").Present;
 pub const Topics = @import("topics.zig").Topics;
 pub const Redis = redis.joined.Redis;
 /// Redis, or Valkey.
@@ -42,6 +43,7 @@ test {
     _ = @import("simulation_test.zig");
     _ = @import("redis/keys.zig");
     _ = @import("redis/subscriptions.zig");
+    _ = @import("rolls.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");
     @import("std").testing.refAllDecls(redis);

@@ -42,3 +42,10 @@ pub const follow_bytes_max = 128 << 10;
 pub const mailbox_readers_max = 32;
 /// Requests of all nodes that wait for something from Redis. Each thing that comes is compared with them.
 pub const waiting_requests_max = 10_000;
+/// Names of channels in an answer who is subscribed. Applications show a few, and count the others.
+pub const present_names_max = 100;
+/// Questions who is subscribed, of all nodes, without their answers.
+pub const rolls_max = 1000;
+/// Milliseconds in which the nodes of a hub have to tell who is subscribed; hubs of other machines have twice
+/// as much.
+pub const roll_ms = 1000;

@@ -12,6 +12,7 @@ const wire = @import("wire.zig");
 const readers_file = @import("readers.zig");
 const Position = @import("position.zig").Position;
 const Readers = readers_file.Readers;
+const Present = @import("rolls.zig").Present;
 const Channel = wire.Channel;
 const Code = wire.Code;
 const Frame = wire.Frame;
@@ -19,7 +20,8 @@ const Frame = wire.Frame;
 /// News for the node's owner.
 pub const Event = union(enum) {
     /// A request is over. `place`: in a topic with history.
-    reply: struct { number: u32, code: Code, place: ?Position = null },
+    /// `present`: an answer who is subscribed, valid until the next call.
+    reply: struct { number: u32, code: Code, place: ?Position = null, present: ?[]const u8 = null },
     /// A message has come for a mailbox whose owner had found none: `user` of `open`.
     mail: About,
     /// There is something to `read` for a connection that had found nothing.
@@ -103,6 +105,8 @@ pub const Node = struct {
     last_number: u32 = 0,
     events: std.ArrayList(Event) = .empty,
     events_taken: usize = 0,
+    /// The `present` of the event that was told last, and is to be freed.
+    told: ?[]const u8 = null,
     /// Bytes of all messages that wait.
     bytes: usize = 0,
     swept_ms: u64 = 0,
@@ -143,6 +147,11 @@ pub const Node = struct {
         node.free.deinit(gpa);
         node.topics.deinit(gpa);
         node.requests.deinit(gpa);
+        node.forgetTold();
+        for (node.events.items[node.events_taken..]) |event| switch (event) {
+            .reply => |reply| if (reply.present) |bytes| gpa.free(bytes),
+            .mail, .readable => {},
+        };
         node.events.deinit(gpa);
         node.reader.deinit(gpa);
         node.output.deinit(gpa);
@@ -418,6 +427,40 @@ pub const Node = struct {
         return node.request(.{ .kind = .look, .name = name }, now_ms);
     }
 
+    /// Asks who is subscribed to a topic of channels, or reads one with history. The reply has the answer.
+    pub fn who(node: *Node, kind: enum { subscribed, reads }, name: []const u8, now_ms: u64) Asked {
+        return node.request(.{ .kind = .who, .name = name, .extra = switch (kind) {
+            .subscribed => "",
+            .reads => "history",
+        } }, now_ms);
+    }
+
+    /// Tells the hub who is subscribed here.
+    fn callRoll(node: *Node, frame: *const Frame) !void {
+        var names: [Present.bytes_max]u8 = undefined;
+        var writer: std.Io.Writer = .fixed(&names);
+        var present: Present = .{};
+        if (frame.extra.len == 0) {
+            if (node.topics.get(frame.name)) |topic| {
+                for (topic.mailboxes.keys()) |id| node.nameTo(&writer, id, &present);
+            }
+        } else if (node.readers.topics.get(frame.name)) |topic| {
+            for (topic.readers.items) |reader| node.nameTo(&writer, reader.mailbox, &present);
+        }
+        present.names = writer.buffered();
+        var out: [Present.bytes_max]u8 = undefined;
+        try node.say(&.{ .kind = .present, .node = frame.node, .payload = present.write(&out) });
+    }
+
+    fn nameTo(node: *const Node, writer: *std.Io.Writer, mailbox: u64, present: *Present) void {
+        present.count += 1;
+        if (present.count > limits.present_names_max) return;
+        var buffer: [Channel.name_bytes]u8 = undefined;
+        const own: Channel = .{ .node = node.id, .mailbox = mailbox };
+        // There is room for as many names.
+        writer.print("{s} ", .{own.write(&buffer)}) catch unreachable;
+    }
+
     /// From the reply on, which tells the place where it begins, a connection reads a topic.
     pub fn follow(node: *Node, id: u64, name: []const u8, wish: readers_file.Wish, now_ms: u64) Asked {
         defer node.invariants();
@@ -546,6 +589,22 @@ pub const Node = struct {
         }) catch {};
     }
 
+    /// Ends a request who is subscribed.
+    fn finishRoll(node: *Node, number: u32, bytes: []const u8) void {
+        if (!node.requests.swapRemove(number)) return;
+        const own = node.gpa.dupe(u8, bytes) catch null;
+        node.events.append(node.gpa, .{ .reply = .{
+            .number = number,
+            .code = if (own == null) .unknown else .ok,
+            .present = own,
+        } }) catch if (own) |copy| node.gpa.free(copy);
+    }
+
+    fn forgetTold(node: *Node) void {
+        if (node.told) |bytes| node.gpa.free(bytes);
+        node.told = null;
+    }
+
     // ---- The hub
 
     /// There is a connection to a hub.
@@ -635,7 +694,9 @@ pub const Node = struct {
     fn handle(node: *Node, frame: *const Frame, now_ms: u64) !void {
         if (!node.isMet()) return node.meet(frame);
         switch (frame.kind) {
-            .done => {
+            .done => if (frame.payload.len > 0) {
+                node.finishRoll(frame.number, frame.payload);
+            } else {
                 const place = if (frame.extra.len == 0) null else try wire.readPlace(frame.extra);
                 node.finish(frame.number, frame.code, place);
             },
@@ -650,6 +711,7 @@ pub const Node = struct {
             .begins => node.readers.begins(frame.name, frame.node, try wire.readPlace(frame.extra)),
             .entry => try node.entry(frame, now_ms),
             .live => try node.topicIsLive(frame),
+            .roll => try node.callRoll(frame),
             .stale => node.readers.stale(frame.name, frame.node),
             else => return error.Malformed,
         }
@@ -817,11 +879,15 @@ pub const Node = struct {
 
     /// The next event, in the order in which events happened.
     pub fn next(node: *Node) ?Event {
+        node.forgetTold();
         while (node.events_taken < node.events.items.len) {
             const event = node.events.items[node.events_taken];
             node.events_taken += 1;
             switch (event) {
-                .reply => return event,
+                .reply => |reply| {
+                    node.told = reply.present;
+                    return event;
+                },
                 .mail => |about| if (node.find(about.mailbox) != null) return event,
                 .readable => |about| if (node.find(about.mailbox) != null) return event,
             }

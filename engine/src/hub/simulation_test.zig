@@ -4,6 +4,7 @@
 //! reply; without a loss, each subscriber gets each message.
 const std = @import("std");
 const limits = @import("limits.zig");
+const Present = @import("rolls.zig").Present;
 const wire = @import("wire.zig");
 const Broker = @import("broker.zig").Broker;
 const Node = @import("node.zig").Node;
@@ -462,4 +463,51 @@ test "a node that comes again before the end of its last connection is seen" {
     try testing.expectEqual(.ok, try pair.code(1, pair.nodes[1].publish("t", "hello", "", 0)));
     try pair.expectMail(0, here, "hello");
     try pair.expectMail(0, here, null);
+}
+
+test "who is subscribed: all nodes count and name their channels; a node that is silent makes it partial" {
+    var pair: Pair = try .init();
+    defer pair.deinit();
+    const boxes = .{ try pair.nodes[0].open(0), try pair.nodes[0].open(0), try pair.nodes[1].open(0) };
+    try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].subscribe(boxes[0], "t", 0)));
+    try testing.expectEqual(.ok, try pair.code(0, pair.nodes[0].subscribe(boxes[1], "t", 0)));
+    try testing.expectEqual(.ok, try pair.code(1, pair.nodes[1].subscribe(boxes[2], "t", 0)));
+    _ = try pair.nodes[0].who(.subscribed, "t", 0);
+    pair.settle(0);
+    const all: Present = try .read(pair.nodes[0].next().?.reply.present.?);
+    try testing.expect(all.count == 3 and all.is_complete);
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    for ([_]usize{ 0, 0, 1 }, [_]u64{ boxes[0], boxes[1], boxes[2] }) |i, box| {
+        try testing.expect(std.mem.find(u8, all.names, pair.name(i, box, &buffer)) != null);
+    }
+    _ = try pair.nodes[1].who(.subscribed, "nobody", 0);
+    pair.settle(0);
+    const none: Present = try .read(pair.nodes[1].next().?.reply.present.?);
+    try testing.expect(none.count == 0 and none.is_complete);
+    _ = try pair.nodes[1].follow(boxes[2], "h", .{ .as = .binary }, 0);
+    pair.settle(0);
+    while (pair.nodes[1].next()) |_| {}
+    _ = try pair.nodes[0].who(.reads, "h", 0);
+    pair.settle(0);
+    const readers: Present = try .read(pair.nodes[0].next().?.reply.present.?);
+    try testing.expectEqual(1, readers.count);
+    // The other node says nothing for a second.
+    _ = try pair.nodes[0].who(.subscribed, "t", 0);
+    const said = pair.nodes[0].toSend();
+    pair.broker.receive(pair.connections[0], said);
+    pair.nodes[0].noteSent(said.len);
+    for ([_]u64{ 0, limits.roll_ms }) |now| {
+        pair.broker.tick(now);
+        for (0..3) |_| {
+            const heard = pair.broker.output(pair.connections[0]);
+            pair.nodes[0].receive(heard, now);
+            pair.broker.noteSent(pair.connections[0], heard.len);
+            const answer = pair.nodes[0].toSend();
+            pair.broker.receive(pair.connections[0], answer);
+            pair.nodes[0].noteSent(answer.len);
+        }
+        if (now == 0) try testing.expectEqual(null, pair.nodes[0].next());
+    }
+    const partial: Present = try .read(pair.nodes[0].next().?.reply.present.?);
+    try testing.expect(partial.count == 2 and !partial.is_complete);
 }

@@ -72,6 +72,16 @@ pub const Kind = enum(u8) {
     live,
     /// The hub does not know whether there are others, until it says `live` again. name: topic; node.
     stale,
+
+    // About who is subscribed.
+    /// From a node, and between hubs: who is? name: topic; extra: not empty if it has a history; number;
+    /// between hubs node and number are those of the node that asks.
+    who,
+    /// From a hub to a node: who is? name, extra: as before; node: of the question.
+    roll,
+    /// From a node to its hub: node: of the question; between hubs: node and number: of the node that asks.
+    /// payload: rolls.zig, Present.
+    present,
 };
 
 /// A place in a topic's history, as `extra`.

@@ -68,6 +68,8 @@ pub const Site = struct {
     connections: [2]hub.Broker.Index = undefined,
     replies: std.AutoHashMapUnmanaged(u32, hub.wire.Code) = .empty,
     places: std.AutoHashMapUnmanaged(u32, hub.position.Position) = .empty,
+    /// How many were said to be subscribed.
+    counts: std.AutoHashMapUnmanaged(u32, u64) = .empty,
     readers: std.ArrayList(*Reader) = .empty,
     sockets: [2]Socket = .{ .{}, .{} },
     /// Nothing gets through to Redis or from there.
@@ -82,6 +84,8 @@ pub const Site = struct {
             .broker = undefined,
             .nodes = .{ .init(gpa, name * 10 + 1), .init(gpa, name * 10 + 2) },
         };
+        // Requests of the two nodes have numbers of their own.
+        site.nodes[1].last_number = 1 << 20;
         site.redis = try .create(gpa, "unix:/x?prefix=test:", name, config);
         site.broker = .init(gpa, name);
         try site.broker.share(site.redis);
@@ -108,6 +112,7 @@ pub const Site = struct {
         site.readers.deinit(gpa);
         site.replies.deinit(gpa);
         site.places.deinit(gpa);
+        site.counts.deinit(gpa);
         for (&site.nodes) |*node| node.deinit();
         site.broker.deinit();
         site.redis.destroy();
@@ -156,6 +161,11 @@ pub const Site = struct {
                 .reply => |reply| {
                     try site.replies.put(gpa, reply.number, reply.code);
                     if (reply.place) |place| try site.places.put(gpa, reply.number, place);
+                    if (reply.present) |bytes| {
+                        const present: hub.Present = try .read(bytes);
+                        try testing.expect(present.is_complete);
+                        try site.counts.put(gpa, reply.number, present.count);
+                    }
                 },
                 .mail, .readable => {},
             };

@@ -93,6 +93,11 @@ test "channels: publications reach nodes of both machines once, and leave out ch
     for (nodes, boxes, [_]usize{ 1, 1, 0 }) |node, box, count| {
         try testing.expectEqual(count, mail(node, box));
     }
+    for ([_]*hub.Node{ nodes[0], nodes[2] }, scene.sites) |node, site| {
+        const asked = try node.who(.subscribed, "t", server_file.now());
+        try scene.expect(.ok, site, asked);
+        try testing.expectEqual(3, site.counts.get(asked).?);
+    }
     // A topic that its last channel leaves is not heard any more.
     nodes[2].unsubscribe(boxes[2], "t");
     try site_file.runFor(&scene.sites, 50);
@@ -215,6 +220,9 @@ test "topics: entries of both machines reach readers of both; a position is know
         try reading.publishes(other, 1);
     }
     try reading.expectAll(0);
+    const who = try other.nodes[1].who(.reads, "a", server_file.now());
+    try reading.scene.expect(.ok, other, who);
+    try testing.expectEqual(3, other.counts.get(who).?);
     const asked = try other.nodes[1].look("a", server_file.now());
     try reading.scene.expect(.ok, other, asked);
     try testing.expectEqual(reading.readers[0].at.?, other.places.get(asked).?);

@@ -73,6 +73,12 @@ sub unsubscribe {
     return Future->done(1);
 }
 
+sub presence {
+    my ($self, $topic) = @_;
+    my $failed = problem_with_name(topic => $topic);
+    return $failed // $self->[NODE]->present($topic);
+}
+
 sub flush {
     my ($self) = @_;
     return $self->[NODE]->ask('flush');
@@ -254,6 +260,16 @@ while that is open it does not expire. A channel has at most 1000.
     await $channels->group_discard($topic, $channel);
 
 The same for any channel, of whichever interpreter: to know its name is the right to do so.
+
+=head2 presence
+
+    my $present = await $channels->presence($topic);
+    say "$present->{count} are here";    # { count => 230, channels => [ ... ], complete => 1 }
+
+Who has subscribed to a topic, in all interpreters, and with L</Redis> of all servers: how many channels,
+and the names of some of them, at most 100. Interpreters are asked at that moment, so a dead one does not
+count. After two seconds there is an answer in any case; without C<complete> some interpreter or server
+has not told in time.
 
 =head2 flush
 

@@ -38,6 +38,12 @@ sub position {
     return $failed // $self->[NODE]->ask(look => (name => $topic));
 }
 
+sub presence {
+    my ($self, $topic) = @_;
+    my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
+    return $failed // $self->[NODE]->present($topic, 'history');
+}
+
 # ---- For xs/pagi/topics.c -----------------------------------------------------------------------
 
 # `text` and `binary` are messages of a WebSocket; an event stream has only `sse`.
@@ -186,6 +192,12 @@ Adds an entry of 1 byte to 1 MiB. Done when it has its place, whether anybody re
     my $position = await $topics->position($topic);
 
 The position of the newest entry; of a topic without entries that of its beginning.
+
+=head2 presence
+
+    my $present = await $topics->presence($topic);    # { count => 230, channels => [ ... ], complete => 1 }
+
+Who reads the topic: L<PAGI::Server::Channels/presence>.
 
 =head2 new
 

@@ -27,6 +27,16 @@ pub const Line = enum { publisher, hearer };
 /// A node that has asked for something, and the number of its request; 0: no answer is wanted.
 pub const Asker = struct { node: u64, number: u32 };
 
+/// Whoever answers what a node has asked.
+pub const Answerer = enum {
+    /// The hub, when Redis has the message.
+    hub,
+    /// The node that gets the message.
+    node,
+    /// All hubs that hear the message.
+    hubs,
+};
+
 /// A step of the owner of the sockets, or of the hub.
 pub const Event = union(enum) {
     nothing,
@@ -37,7 +47,7 @@ pub const Event = union(enum) {
     /// A publication of a node's has its end.
     published: struct { asker: Asker, topic: []const u8, outcome: publisher_file.Outcome },
     /// A message of a node's has its end.
-    said: struct { asker: Asker, is_routed: bool, outcome: messages_file.Outcome },
+    said: struct { asker: Asker, by: Answerer, outcome: messages_file.Outcome },
     /// A feed of a hub's own is heard, or one more of all that are wanted.
     subscribed: Fed,
     /// A message of a feed. Borrowed until the next call.
@@ -64,7 +74,7 @@ const Request = struct {
     what: union(enum) {
         /// The topic.
         publication: []const u8,
-        message: struct { is_routed: bool },
+        message: Answerer,
     },
 };
 
@@ -221,18 +231,15 @@ pub const Redis = struct {
         return redis.publisher.publish(topic, bytes, token, redis.moment());
     }
 
-    /// A message for whoever hears the feed. `is_routed`: the node that gets it answers.
+    /// A message for whoever hears the feed.
     pub fn say(
         redis: *Redis,
         fed: Fed,
         bytes: []const u8,
         asker: Asker,
-        is_routed: bool,
+        by: Answerer,
     ) error{ OutOfMemory, Full }!void {
-        const token = try redis.enter(.{
-            .asker = asker,
-            .what = .{ .message = .{ .is_routed = is_routed } },
-        });
+        const token = try redis.enter(.{ .asker = asker, .what = .{ .message = by } });
         errdefer _ = redis.requests.remove(token);
         return redis.publisher.say(fed, bytes, token, redis.moment());
     }
@@ -256,9 +263,9 @@ pub const Redis = struct {
                     .outcome = end.publication,
                 } };
             },
-            .message => |message| return .{ .said = .{
+            .message => |by| return .{ .said = .{
                 .asker = request.asker,
-                .is_routed = message.is_routed,
+                .by = by,
                 .outcome = end.message,
             } },
         }

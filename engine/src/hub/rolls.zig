@@ -1,0 +1,201 @@
+//! Questions who is subscribed to a topic, until all that were asked have answered: nodes of a hub, or hubs
+//! of all machines. A node that dies does not answer; then the answer comes at a deadline, and says that it
+//! is partial.
+//! Does not know: how the question gets to them.
+const std = @import("std");
+const assert = std.debug.assert;
+const Asker = @import("redis/redis.zig").Asker;
+const limits = @import("limits.zig");
+const wire = @import("wire.zig");
+const Allocator = std.mem.Allocator;
+
+/// Who is subscribed, as payload of a frame: 8 bytes of the count, 1 that is 1 if all have answered, and
+/// names of channels, each with a space behind it.
+pub const Present = struct {
+    count: u64 = 0,
+    is_complete: bool = true,
+    names: []const u8 = "",
+
+    const head_bytes = 9;
+    /// Bytes of the longest.
+    pub const bytes_max = head_bytes + limits.present_names_max * (wire.Channel.name_bytes + 1);
+
+    pub fn write(present: *const Present, out: *[bytes_max]u8) []const u8 {
+        std.mem.writeInt(u64, out[0..8], present.count, .little);
+        out[8] = @intFromBool(present.is_complete);
+        @memcpy(out[head_bytes..][0..present.names.len], present.names);
+        return out[0 .. head_bytes + present.names.len];
+    }
+
+    pub fn read(bytes: []const u8) error{Malformed}!Present {
+        if (bytes.len < head_bytes or bytes.len > bytes_max) return error.Malformed;
+        return .{
+            .count = std.mem.readInt(u64, bytes[0..8], .little),
+            .is_complete = bytes[8] == 1,
+            .names = bytes[head_bytes..],
+        };
+    }
+};
+
+/// Whom the answer is for.
+pub const For = union(enum) {
+    /// A node of this hub, by its request.
+    node: Asker,
+    /// The hub of that node.
+    hub: Asker,
+
+    fn isOf(target: For, asker: Asker) bool {
+        return target == .node and std.meta.eql(target.node, asker);
+    }
+};
+
+const Roll = struct {
+    number: u64,
+    target: For,
+    /// How many were asked; null: that is not known yet.
+    asked: ?u64,
+    answers: u64 = 0,
+    count: u64 = 0,
+    is_complete: bool = true,
+    names: std.ArrayList(u8) = .empty,
+    until_ms: u64,
+
+    fn isOver(roll: *const Roll) bool {
+        return roll.answers >= (roll.asked orelse return false);
+    }
+
+    fn add(roll: *Roll, gpa: Allocator, present: *const Present) void {
+        roll.answers += 1;
+        roll.count +|= present.count;
+        if (!present.is_complete) roll.is_complete = false;
+        var names = std.mem.tokenizeScalar(u8, present.names, ' ');
+        while (names.next()) |name| {
+            const room = Present.bytes_max - Present.head_bytes - roll.names.items.len;
+            if (!wire.isName(name) or room < name.len + 1) return;
+            roll.names.ensureUnusedCapacity(gpa, name.len + 1) catch return;
+            roll.names.appendSliceAssumeCapacity(name);
+            roll.names.appendAssumeCapacity(' ');
+        }
+    }
+};
+
+pub const Rolls = struct {
+    gpa: Allocator,
+    all: std.ArrayList(Roll) = .empty,
+    last_number: u64 = 0,
+
+    pub fn init(gpa: Allocator) Rolls {
+        return .{ .gpa = gpa };
+    }
+
+    pub fn deinit(rolls: *Rolls) void {
+        for (rolls.all.items) |*roll| roll.names.deinit(rolls.gpa);
+        rolls.all.deinit(rolls.gpa);
+        rolls.* = undefined;
+    }
+
+    /// A question; its number is in the nodes' answers.
+    pub fn begin(
+        rolls: *Rolls,
+        target: For,
+        asked: ?u64,
+        until_ms: u64,
+    ) error{ OutOfMemory, TooMany }!u64 {
+        if (rolls.all.items.len >= limits.rolls_max) return error.TooMany;
+        rolls.last_number += 1;
+        try rolls.all.append(rolls.gpa, .{
+            .number = rolls.last_number,
+            .target = target,
+            .asked = asked,
+            .until_ms = until_ms,
+        });
+        return rolls.last_number;
+    }
+
+    /// A node has answered.
+    pub fn answer(rolls: *Rolls, number: u64, present: *const Present) void {
+        for (rolls.all.items) |*roll| {
+            if (roll.number == number) return roll.add(rolls.gpa, present);
+        }
+    }
+
+    /// A hub has answered a question of a node here.
+    pub fn answerOf(rolls: *Rolls, asker: Asker, present: *const Present) void {
+        for (rolls.all.items) |*roll| {
+            if (roll.target.isOf(asker)) return roll.add(rolls.gpa, present);
+        }
+    }
+
+    /// As many hubs have heard a question of a node here.
+    pub fn expect(rolls: *Rolls, asker: Asker, asked: u64) void {
+        for (rolls.all.items) |*roll| {
+            if (roll.target.isOf(asker)) roll.asked = asked;
+        }
+    }
+
+    /// Nobody is asked any more.
+    pub fn drop(rolls: *Rolls, asker: Asker) void {
+        for (rolls.all.items, 0..) |*roll, index| {
+            if (!roll.target.isOf(asker)) continue;
+            roll.names.deinit(rolls.gpa);
+            _ = rolls.all.swapRemove(index);
+            return;
+        }
+    }
+
+    /// An answer that is to be given. `bytes` are in `out`.
+    pub const Over = struct { target: For, bytes: []const u8 };
+
+    /// The next question that has its answer, or whose time is up.
+    pub fn next(rolls: *Rolls, now_ms: u64, out: *[Present.bytes_max]u8) ?Over {
+        for (rolls.all.items, 0..) |*roll, index| {
+            const is_late = now_ms >= roll.until_ms;
+            if (!roll.isOver() and !is_late) continue;
+            const present: Present = .{
+                .count = roll.count,
+                .is_complete = roll.is_complete and roll.isOver(),
+                .names = roll.names.items,
+            };
+            const over: Over = .{ .target = roll.target, .bytes = present.write(out) };
+            roll.names.deinit(rolls.gpa);
+            _ = rolls.all.swapRemove(index);
+            return over;
+        }
+        return null;
+    }
+
+    /// When `next` has something for its time alone; null: nobody waits.
+    pub fn deadline(rolls: *const Rolls) ?u64 {
+        var earliest: ?u64 = null;
+        for (rolls.all.items) |*roll| earliest = @min(earliest orelse roll.until_ms, roll.until_ms);
+        return earliest;
+    }
+};
+
+const testing = std.testing;
+
+test "names and counts are added up, as many names as there is room for, and a deadline makes it partial" {
+    var rolls: Rolls = .init(testing.allocator);
+    defer rolls.deinit();
+    var out: [Present.bytes_max]u8 = undefined;
+    const asker: Asker = .{ .node = 1, .number = 2 };
+    const number = try rolls.begin(.{ .node = asker }, 2, 100);
+    var names: [limits.present_names_max * 7]u8 = undefined;
+    for (0..limits.present_names_max) |i| {
+        _ = try std.fmt.bufPrint(names[i * 7 ..][0..7], "conn.{c} ", .{@as(u8, 'a')});
+    }
+    rolls.answer(number, &.{ .count = 2, .names = "conn.1 conn.2 " });
+    try testing.expectEqual(null, rolls.next(0, &out));
+    rolls.answer(number, &.{ .count = 500, .names = &names });
+    const over = rolls.next(0, &out).?;
+    try testing.expectEqual(asker, over.target.node);
+    const present: Present = try .read(over.bytes);
+    try testing.expect(present.count == 502 and present.is_complete);
+    try testing.expect(std.mem.startsWith(u8, present.names, "conn.1 conn.2 conn.a "));
+    _ = try rolls.begin(.{ .node = asker }, null, 100);
+    rolls.answerOf(asker, &.{ .count = 3 });
+    rolls.expect(asker, 2);
+    try testing.expectEqual(null, rolls.next(99, &out));
+    const late: Present = try .read(rolls.next(100, &out).?.bytes);
+    try testing.expect(late.count == 3 and !late.is_complete);
+}
