@@ -29,11 +29,11 @@ pub const App = struct {
     const Listener = struct { stream: per.EventStream, next: ?*Listener };
 
     const Routes = web.Router(App, .{ .before = &.{
-        web.requireTls(App, tlsPort, .{ .hsts_s = 3600 }),
+        web.requireTls(App, tlsPort, .{ .hsts_s = 3600 }), web.compress(App, .{}),
     } }, &.{
         .get("/", showPage),
         .get("/notes", listNotes),
-        .post("/notes", createNote),
+        .limit(.{ .body_bytes_max = 64 * 1024 }, &.{.post("/notes", createNote)}),
         .get("/notes/:id", showNote),
         .delete("/notes/:id", deleteNote),
         .get("/events", listen),
