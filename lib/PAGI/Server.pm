@@ -1593,8 +1593,9 @@ renew NAME> asks for a new one at once (L<PAGI::Server::CertificateCommand>), an
 =item *
 
 C<acme_folder> has the account's key, the certificates and the times. It must outlive the server:
-authorities give the same certificate a few times a week only. Several servers may share it: each
-certificate is ordered once, and the challenge is answered by whichever server is asked.
+authorities give the same certificate a few times a week only. C<--check> says what would be ordered, and
+warns where the folder goes with the container. Several servers may share it: each certificate is ordered
+once, and the challenge is answered by whichever server is asked.
 
 =item *
 

@@ -44,7 +44,9 @@ sub new {
     my @names   = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
     my $resolve = TestServer->spawn('pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', '-dns01',
         "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
-    local $ENV{PEBBLE_VA_NOSLEEP}      = 1;
+    # `sleep`: it takes up to this many seconds before it asks.
+    local @ENV{qw(PEBBLE_VA_NOSLEEP PEBBLE_VA_SLEEPTIME)} =
+        $args{sleep} ? (0, $args{sleep}) : (1, '');
     local $ENV{PEBBLE_WFE_NONCEREJECT} = $args{nonce_reject} // 0;
     # A challenge is asked for with each order.
     local $ENV{PEBBLE_AUTHZREUSE} = 0;

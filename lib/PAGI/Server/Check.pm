@@ -58,11 +58,20 @@ sub facts {
         map { 'listens on ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{planned} };
     push @facts,
         map { 'status at ' . PAGI::Server::Banner->place($_) } grep { !$_->{problem} } @{ $self->{status} };
+    push @facts, $self->_certificates;
     push @facts, 'connections: at most ' . $self->{server}->effective_max_connections
         if $self->{server}->can('effective_max_connections');
     push @facts, 'memory: at most ' . PAGI::Server::Banner::memory($self->{server}->effective_memory_max)
         if $self->{server}->can('effective_memory_max') && $self->{server}->effective_memory_max;
     return @facts;
+}
+
+# Of a server that orders them.
+sub _certificates {
+    my ($self) = @_;
+    my $server = $self->{server};
+    return if !$server->can('configuration') || !$server->options->{acme};
+    return Peregrine::Server::Certificates::plan($server->options, $server->configuration->challenges);
 }
 
 1;
@@ -105,7 +114,8 @@ Sentences that name the option and its value; none if all is well.
 
     my @facts = $check->facts;
 
-Sentences about where the server would listen, with TLS or without, and how many connections it would take.
+Sentences about where the server would listen, with TLS or without, which certificates it would order, and how
+many connections it would take.
 
 =head1 LICENSE
 

@@ -87,6 +87,48 @@ sub binding {
     die "option 'acme_eab': $path must hold a key identifier and a key in base64url, and nothing else\n";
 }
 
+# ---- Before a start ------------------------------------------------------------------------------
+
+# What a server with these options would do, in sentences, as far as the folder can be read.
+sub plan {
+    my ($options, $challenges) = @_;
+    my $folder = $options->{acme_folder};
+    my $store  = Peregrine::Acme::Store->new($folder);
+    my $from   = "from $options->{acme_directory} by " . join ', then ', @$challenges;
+    my @plan;
+    for my $names (@{ parse($options->{acme}) }) {
+        my $pem   = $store->certificate($names->[0]);
+        my $facts = defined $pem ? Peregrine::Acme::Certificate::facts($pem) : undef;
+        my $due   = Peregrine::Acme::Keeper::next_attempt($names, $facts, $store->state($names->[0]));
+        push @plan,
+              "certificate for @$names: "
+            . ($facts       ? 'there until ' . _day($facts->{to}) . ', ' : '')
+            . ($due <= time ? "ordered at once $from" : 'ordered ' . _day($due) . " $from");
+    }
+    my $kind = _lost_kind($folder);
+    push @plan,
+        "warning: $folder is on $kind, which a container does not keep: a new one orders again, and authorities"
+        . ' give few certificates a week; mount a volume there'
+        if defined $kind;
+    return @plan;
+}
+
+sub _day { return strftime('%Y-%m-%d %H:%M UTC', gmtime $_[0]) }
+
+# The kind of the file system of a folder, if that goes with the container or the machine.
+sub _lost_kind {
+    my ($folder) = @_;
+    open my $mounts, '<', '/proc/self/mountinfo' or return;
+    my ($place, $kind) = ('', '');
+    while (my $line = <$mounts>) {
+        my ($at, $type) = $line =~ /\A\S+ \S+ \S+ \S+ (\S+) .* - (\S+) / or next;
+        $at =~ s/\\([0-7]{3})/chr oct $1/ge;
+        ($place, $kind) = ($at, $type)
+            if length $at >= length $place && "$folder/" =~ m{\A\Q${\($at =~ s{/\z}{}r)}\E/};
+    }
+    return $kind =~ /\A(?:overlay|tmpfs|ramfs|aufs)\z/ ? $kind : undef;
+}
+
 # `take` is called with names and descriptors of new certificates.
 sub new {
     my ($class, %args) = @_;
@@ -344,6 +386,13 @@ Why this system cannot order certificates, as the end of a sentence; nothing if 
     my $problem = Peregrine::Server::Certificates::problem($value);
 
 The option C<acme> as lists of names; C<parse> dies with the end of a sentence.
+
+=head2 plan
+
+    my @sentences = Peregrine::Server::Certificates::plan(\%options, \@challenges);
+
+What a server with these options would order, and when, for C<--check>; and a warning if C<acme_folder> does
+not outlive the container.
 
 =head2 binding
 
