@@ -909,7 +909,7 @@ enum peregrine_flow {
                                   * that: of at most 64 KiB, and compressed ones of 16 KiB in all */
 };
 /* Sets this exchange's idle limit in milliseconds (0: none): no bytes in either direction for so long ends
- * it with idle_timeout, and answers 504 if its response has not started. */
+ * it with idle_timeout. */
 int peregrine_idle_limit(peregrine_worker *worker, peregrine_ticket ticket, uint32_t idle_ms);
 
 /* Whether a head that was held (PEREGRINE_HOLD) waits for the first of the body beyond the next poll as well:

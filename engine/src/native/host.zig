@@ -666,7 +666,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         fn limitIdle(response: *Response, idle_ms: u32) SendError!void {
             const call = callOf(response);
-            hostOf(call).worker.setIdleLimit(call.exchange orelse return error.Closed, idle_ms);
+            hostOf(call).worker.limitAnswer(call.exchange orelse return error.Closed, idle_ms);
         }
 
         fn offersWebSocket(response: *const Response) bool {
@@ -763,7 +763,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 },
                 .inform => |said| try host.worker.inform(exchange, said.status, said.fields),
                 .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),
-                .idle_limit => |idle_ms| host.worker.setIdleLimit(exchange, idle_ms),
+                .idle_limit => |idle_ms| host.worker.limitAnswer(exchange, idle_ms),
                 .abort => return error.OutOfOrder,
                 else => unreachable, // other threads send no other message
             }

@@ -100,6 +100,8 @@ pub const Exchange = struct {
     idle_ms: u32 = 0,
     /// The reason of that end: a request stalls, an event stream or WebSocket is idle.
     idle_reason: Reason = .client_timeout,
+    /// Whether a peer whose response has not started is told of that end.
+    idle_end: enum { cut, answer } = .cut,
     active_at: u64,
     /// When the request's head was read: the time of that round, in microseconds.
     begun_us: u64 = 0,

@@ -392,6 +392,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setFlow = live.setFlow;
         pub const setKeepalive = live.setKeepalive;
         pub const setIdleLimit = live.setIdleLimit;
+        pub const limitAnswer = live.limitAnswer;
 
         // ---- What the parts call of each other
 
@@ -670,8 +671,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                     .{ exchange.idle_ms, lane.endWords() },
                 );
             }
-            if (exchange.idle_reason == .client_timeout or exchange.openWebSocket() != null or
-                lane.session.responseStarted()) return w.fail(lane, exchange.idle_reason);
+            const is_told = exchange.idle_end == .answer and exchange.openWebSocket() == null and
+                !lane.session.responseStarted();
+            if (!is_told) return w.fail(lane, exchange.idle_reason);
             const refusal: Refusal = .{ .status = 504, .detail = "The request took too long." };
             w.tellRefused(lane, refusal, true);
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));

@@ -214,6 +214,12 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
+        /// Like `setIdleLimit`, but a peer whose response has not started gets a 504 in place of the mere end.
+        pub fn limitAnswer(w: *W, exchange: *Exchange, idle_ms: u32) void {
+            exchange.idle_end = .answer;
+            setIdleLimit(w, exchange, idle_ms);
+        }
+
         /// Goes on with a message that was held, or with the end; false: not in this round.
         pub fn goOnWithMessage(w: *W, lane: *Lane) bool {
             const websocket = lane.websocket().?;
