@@ -77,10 +77,16 @@ sub new ($class) {
         '--acme-challenges', "$self->{dir}/challenges",
         'examples/pagi/hello/app.pl'
     );
-    $self->{tls_server} = TestServer->start(
-        port => $self->{tls_port},
-        ssl  => { validation_dir => "$self->{dir}/validations" },
-        app  => sub { die "nobody has a certificate yet\n" },
+    # A server whose own orders come to nobody: it answers those of the trials.
+    mkdir "$self->{dir}/other" or die $!;
+    symlink "$self->{dir}/validations", "$self->{dir}/other/validations" or die $!;
+    $self->{tls_server} = TestServer->command(
+        '--listen' => "127.0.0.1:$self->{tls_port}",
+        '--acme'   => 'other.example',
+        '--acme-agree',
+        '--acme-directory' => 'https://127.0.0.1:' . free_port() . '/dir',
+        '--acme-folder'    => "$self->{dir}/other",
+        'examples/pagi/hello/app.pl'
     );
     return $self;
 }
