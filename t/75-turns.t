@@ -5,12 +5,13 @@ use warnings;
 
 use lib 't/lib';
 use Future::AsyncAwait;
+use IO::Socket::INET;
 use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestStream;
-use TestTools qw(patience);
+use TestTools qw(patience wait_for);
 use TestWebSocket;
 use Time::HiRes qw(time);
 
@@ -78,8 +79,12 @@ sub connected {
 sub busy_client {
     my ($socket, $bytes) = @_;
     my $pid = fork // die "fork: $!";
-    return $pid if $pid;
+    if ($pid) {
+        POSIX::setpgid($pid, $pid);    # so that one signal ends both of its processes
+        return $pid;
+    }
     $SIG{PIPE} = 'DEFAULT';
+    POSIX::setpgid(0, 0);
     my $reader = length $bytes ? fork // POSIX::_exit(1) : 0;
     if (!$reader) { 1 while sysread $socket, my $taken, 1 << 20 }
     else          { 1 while syswrite $socket, $bytes }
@@ -99,16 +104,17 @@ sub requests_served {
 sub takes_turns {
     my ($loop, $kind) = @_;
     local $ENV{IO_ASYNC_LOOP} = $loop;
-    # A quarter of it is for the end, at which the loop may have a round with all that has come to finish.
-    my $timeout = patience($kind eq 'taken' ? 4 : 1);
-    my $server  = TestServer->start(quiet => 1, shutdown_timeout => $timeout, app => $app);
-    my $port    = $server->port;
-    my $pid     = busy_client(connected($port, $kind), $piece{$kind} // '');
+    my $server = TestServer->start(quiet => 1, shutdown_timeout => patience(3), app => $app);
+    my $port   = $server->port;
+    my $pid    = busy_client(connected($port, $kind), $piece{$kind} // '');
     is(requests_served($port),          $REQUESTS, "$loop, $kind: requests of others are answered");
     is(waitpid($pid, POSIX::WNOHANG()), 0,         '... while the client goes on');
-    is($server->stop,                   0,         '... and the server takes TERM');
-    kill 'KILL', $pid;
+    $server->signal('TERM');
+    ok wait_for(sub { !IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) }),
+        '... and the server takes TERM';
+    kill 'KILL', -$pid;
     waitpid $pid, 0;
+    is($server->wait, 0, '... and ends');
     return;
 }
 
