@@ -86,6 +86,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
     const bool gone = px_exchange_is_lost(&exchange->base);
+    bool in_vain = false;
     if (left || gone) {
         SV *failure = NULL;
         const px_future_state state = px_future_look(aTHX_ worker->cx, future, &failure);
@@ -93,11 +94,12 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
         if ((state == PX_FUTURE_FAILED && !exchange->app_closed) || (gone && state == PX_FUTURE_DONE)) {
             SvREFCNT_dec_NN(future);
             future = pagi_in_vain(aTHX_ exchange, NULL);
+            in_vain = true;
         }
-    } else if (had_turn && live && (was_complete || exchange->response != PAGI_RESPONSE_COMPLETE)) {
-        /* but the event that completes a response, after which its application usually ends */
-        future = not_before_next_turn(aTHX_ exchange, future);
     }
+    /* but the event that completes a response, after which its application usually ends */
+    const bool completes = !was_complete && exchange->response == PAGI_RESPONSE_COMPLETE;
+    if (had_turn && live && !in_vain && !completes) future = not_before_next_turn(aTHX_ exchange, future);
     px_exchange_note_parked(&exchange->base);
     px_exchange_unpin(aTHX_ &exchange->base, live);
     return future;
