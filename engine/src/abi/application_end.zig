@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const annex = @import("annex.zig");
 const encoded_event = @import("encoded_event.zig");
 const errors = @import("errors.zig");
 const Entry = @import("ledger.zig").Entry;
@@ -109,9 +110,11 @@ pub const ApplicationEnd = struct {
     engine: *Engine,
     commands: ring.Writer,
     events: ring.Reader,
+    commands_annex: annex.Writer,
+    events_annex: annex.View,
     joiner: ring.Joiner,
     ledger: Ledger,
-    /// The events that C reads now. They point into the ring, into `requests` and into `joined`.
+    /// The events that C reads now. They point into the ring, into its annex, into `requests` and into `joined`.
     batch: std.ArrayList(Event) = .empty,
     requests: std.ArrayList(types.Request) = .empty,
     joined: std.ArrayList([]align(ring.alignment) u8) = .empty,
@@ -142,6 +145,7 @@ pub const ApplicationEnd = struct {
         engine: *Engine,
         commands: ring.Writer,
         events: ring.Reader,
+        annexes: annex.Both,
         ledger: Ledger,
     ) error{OutOfMemory}!ApplicationEnd {
         var end: ApplicationEnd = .{
@@ -149,6 +153,8 @@ pub const ApplicationEnd = struct {
             .engine = engine,
             .commands = commands,
             .events = events,
+            .commands_annex = .init(annexes.commands),
+            .events_annex = .{ .memory = annexes.events },
             .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
             .ledger = ledger,
         };
@@ -256,7 +262,7 @@ pub const ApplicationEnd = struct {
             if (record.part != .whole) end.joined.appendAssumeCapacity(try end.joiner.take());
             const bytes = if (record.part == .whole) message else end.joined.getLast();
             const request = end.requests.addOneAssumeCapacity();
-            const decoded = try encoded_event.decode(bytes, request);
+            const decoded = try encoded_event.decode(bytes, end.events_annex, request);
             const event = decoded.event;
             if (event.request == null) {
                 _ = end.requests.pop();
@@ -442,6 +448,13 @@ pub const ApplicationEnd = struct {
             spoken.encode(said, end.room(len) orelse return);
             return end.commands.commit(.whole);
         }
+        const content = spoken.contentOf(said);
+        const apart_len = spoken.sizeApart(said);
+        if (content.len > 0 and apart_len <= ring.record_bytes_max) {
+            // an engine in this process writes no malformed ring
+            const released = end.commands.released() catch unreachable;
+            if (end.commands_annex.hasRoom(content.len, released)) return end.putApart(said, apart_len);
+        }
         try end.scratch.resize(end.gpa, len);
         defer if (end.scratch.capacity > scratch_kept_bytes) end.scratch.clearAndFree(end.gpa);
         spoken.encode(said, end.scratch.items);
@@ -453,6 +466,14 @@ pub const ApplicationEnd = struct {
             rest = rest[piece.len..];
             end.commands.commit(if (rest.len == 0) .last else .more);
         }
+    }
+
+    fn putApart(end: *ApplicationEnd, said: *const spoken.Spoken, len: usize) void {
+        const space = end.room(len) orelse return;
+        const offset = end.commands_annex.put(spoken.contentOf(said));
+        spoken.encodeApart(said, offset, space);
+        end.commands.commit(.whole);
+        end.commands_annex.follow(end.commands.at);
     }
 
     const scratch_kept_bytes = peregrine.api_limits.scratch_kept_bytes;

@@ -3,10 +3,11 @@
 //!
 //! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
 //! what is known of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message,
-//! a reason, a line). Numbers are in the machine's byte order: both sides run on it.
+//! a reason, a line), or the place of that run in the ring's annex. Numbers are in the machine's byte order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const annex = @import("annex.zig");
 const Reader = peregrine.encoded.Reader;
 const ring = @import("ring.zig");
 const types = @import("types.zig");
@@ -25,7 +26,16 @@ const Head = extern struct {
     request_bytes: u32,
     /// The length of the run of bytes at the end.
     len: u64,
+
+    /// A bit of `flags`: the run of bytes is in the annex, and its offset there at the end.
+    const apart = 1 << 15;
 };
+
+comptime {
+    for (@typeInfo(types.EventFlag).@"struct".decl_names) |name| {
+        assert(@field(types.EventFlag, name) & Head.apart == 0);
+    }
+}
 
 /// `types.Request` without its pointers.
 const RequestHead = extern struct {
@@ -73,6 +83,11 @@ pub fn size(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + event.len;
 }
 
+/// The number of bytes that `encodeApart` writes.
+pub fn sizeApart(event: *const Event, tls: []const u8) usize {
+    return @sizeOf(Head) + requestSize(event, tls) + @sizeOf(u64);
+}
+
 fn requestSize(event: *const Event, tls: []const u8) usize {
     const request = event.request orelse return 0;
     const spans_bytes = request.field_count * @sizeOf(FieldSpan);
@@ -88,10 +103,22 @@ pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
 
 /// Like `encode`, without the run of bytes at the end: `out` has that many bytes less.
 pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
+    encodeWith(event, tls, 0, out);
+}
+
+/// Like `encode`, for an event whose run of bytes is in the annex at this offset.
+pub fn encodeApart(event: *const Event, tls: []const u8, offset: u64, out: []u8) void {
+    const head, const end = .{ out[0 .. out.len - @sizeOf(u64)], out[out.len - @sizeOf(u64) ..] };
+    encodeWith(event, tls, Head.apart, head);
+    @memcpy(end, std.mem.asBytes(&offset));
+}
+
+fn encodeWith(event: *const Event, tls: []const u8, flag: u16, out: []u8) void {
     var rest = out;
+    assert(event.flags & Head.apart == 0);
     put(&rest, std.mem.asBytes(&Head{
         .kind = @backingInt(event.kind),
-        .flags = event.flags,
+        .flags = event.flags | flag,
         .code = event.code,
         .ticket = event.ticket,
         .reason = event.reason,
@@ -139,8 +166,12 @@ pub const DecodeError = error{Malformed};
 pub const Decoded = struct { event: Event, tls: []const u8 };
 
 /// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one,
-/// point into `bytes`.
-pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) DecodeError!Decoded {
+/// point into `bytes`, or into the annex.
+pub fn decode(
+    bytes: []align(ring.alignment) const u8,
+    beside: annex.View,
+    request: *Request,
+) DecodeError!Decoded {
     var reader: Reader = .{ .rest = bytes };
     const head = try reader.value(Head);
     const has_request = head.request_bytes > 0;
@@ -149,11 +180,16 @@ pub fn decode(bytes: []align(ring.alignment) const u8, request: *Request) Decode
         var part: Reader = .{ .rest = try reader.run(head.request_bytes) };
         request.* = try requestOf(&part, &tls);
     }
-    const content = try reader.run(head.len);
+    const content = if (head.flags & Head.apart == 0)
+        try reader.run(head.len)
+    else apart: {
+        var there: Reader = .{ .rest = try beside.from(try reader.value(u64)) };
+        break :apart try there.run(head.len);
+    };
     if (reader.rest.len > 0) return error.Malformed;
     return .{ .tls = tls, .event = .{
         .kind = std.enums.fromInt(types.Kind, head.kind) orelse return error.Malformed,
-        .flags = head.flags,
+        .flags = head.flags & ~@as(u16, Head.apart),
         .code = head.code,
         .ticket = head.ticket,
         .bytes = content.ptr,
@@ -251,13 +287,15 @@ fn encodedSample(event: *const Event) ![]align(ring.alignment) u8 {
     return bytes;
 }
 
+const no_annex: annex.View = .{ .memory = &.{} };
+
 test "every event comes back as it was" {
     for (std.enums.values(types.Kind)) |kind| {
         const event = sampleOf(kind);
         const bytes = try encodedSample(&event);
         defer testing.allocator.free(bytes);
         var request: Request = undefined;
-        const decoded = try decode(bytes, &request);
+        const decoded = try decode(bytes, no_annex, &request);
         const found = decoded.event;
         inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| {
             try testing.expectEqual(@field(event, name), @field(found, name));
@@ -281,12 +319,12 @@ test "no shorter bytes are an event, and no wrong number leads out of the bytes"
     const bytes = try encodedSample(&event);
     defer testing.allocator.free(bytes);
     var request: Request = undefined;
-    for (0..bytes.len) |cut| try testing.expectError(error.Malformed, decode(bytes[0..cut], &request));
+    for (0..bytes.len) |cut| try testing.expectError(error.Malformed, decode(bytes[0..cut], no_annex, &request));
     for (0..@sizeOf(Head) + @sizeOf(RequestHead) + 2 * @sizeOf(FieldSpan)) |at| {
         const before = bytes[at];
         defer bytes[at] = before;
         bytes[at] = 0xFF;
-        const found = decode(bytes, &request) catch continue;
+        const found = decode(bytes, no_annex, &request) catch continue;
         std.mem.doNotOptimizeAway(std.hash.Crc32.hash(found.tls));
         const seen = found.event.request orelse continue;
         for (seen.fields[0..seen.field_count]) |field| {

@@ -6,6 +6,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
+const annex = @import("annex.zig");
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const Link = @import("link.zig").Link;
@@ -58,6 +59,8 @@ pub const EngineEnd = struct {
     link: Link,
     commands: ring.Reader,
     events: ring.Writer,
+    commands_annex: annex.View,
+    events_annex: annex.Writer,
     joiner: ring.Joiner,
     /// The memory that a command is copied to before it is looked at.
     private: []align(ring.alignment) u8,
@@ -114,6 +117,7 @@ pub const EngineEnd = struct {
         slots: *const Slots,
         commands: ring.Reader,
         events: ring.Writer,
+        annexes: annex.Both,
         loop_since: *const Atomic(u64),
     ) error{OutOfMemory}!EngineEnd {
         const private = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max);
@@ -126,6 +130,8 @@ pub const EngineEnd = struct {
             .link = .{ .slots = slots, .calls = &link_calls },
             .commands = commands,
             .events = events,
+            .commands_annex = .{ .memory = annexes.commands },
+            .events_annex = .init(annexes.events),
             .loop_since = loop_since,
             .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
             .private = private,
@@ -363,11 +369,30 @@ pub const EngineEnd = struct {
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
         const len = encoded_event.size(event, tls);
-        if (len > ring.record_bytes_max) return end.putLarge(event, tls, len);
+        if (len > ring.record_bytes_max) {
+            if (end.large == null and end.hasRoomApart(event)) return end.putApart(event, tls);
+            return end.putLarge(event, tls, len);
+        }
         assert(end.large == null);
         const space = try end.events.reserve(len) orelse return false;
         encoded_event.encode(event, tls, space);
         end.events.commit(.whole);
+        end.notePlace(event);
+        return true;
+    }
+
+    /// Whether the bytes of an event would go into the annex.
+    pub fn hasRoomApart(end: *EngineEnd, event: *const types.Event) bool {
+        if (encoded_event.sizeApart(event, Batch.factsOf(event)) > ring.record_bytes_max) return false;
+        return end.events_annex.hasRoom(event.len, end.events.released() catch return false);
+    }
+
+    fn putApart(end: *EngineEnd, event: *const types.Event, tls: []const u8) ring.Error!bool {
+        const space = try end.events.reserve(encoded_event.sizeApart(event, tls)) orelse return false;
+        const offset = end.events_annex.put(event.bytes[0..event.len]);
+        encoded_event.encodeApart(event, tls, offset, space);
+        end.events.commit(.whole);
+        end.events_annex.follow(end.events.at);
         end.notePlace(event);
         return true;
     }
@@ -500,7 +525,7 @@ pub const EngineEnd = struct {
 
     fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
         assert(end.held.len == 0);
-        var said = try spoken.decode(end.gpa, bytes, &end.fields);
+        var said = try spoken.decode(end.gpa, bytes, end.commands_annex, &end.fields);
         return end.take(&said);
     }
 
@@ -539,9 +564,9 @@ pub const EngineEnd = struct {
         head: []align(ring.alignment) const u8,
         content: []align(ring.alignment) const u8,
     ) error{ Malformed, OutOfMemory }!void {
-        var said = try spoken.decode(end.gpa, head, &end.fields);
+        var said = try spoken.decode(end.gpa, head, end.commands_annex, &end.fields);
         var none: std.ArrayList(peregrine.Field) = .empty;
-        var piece = try spoken.decode(end.gpa, content, &none);
+        var piece = try spoken.decode(end.gpa, content, end.commands_annex, &none);
         if (piece.command != .body) return error.Malformed;
         const body = &piece.command.body;
         if (piece.ticket != said.ticket or !body.last) {
@@ -679,7 +704,7 @@ pub const EngineEnd = struct {
         while (end.commands.next() catch null) |record| {
             const message = (end.joiner.add(record) catch return) orelse continue;
             if (message.len == spoken.release.len) continue;
-            const said = spoken.decode(end.gpa, message, &end.fields) catch return;
+            const said = spoken.decode(end.gpa, message, end.commands_annex, &end.fields) catch return;
             dropDescriptor(&said.command);
             end.joiner.clear();
         }

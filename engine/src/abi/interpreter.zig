@@ -85,7 +85,14 @@ pub const Interpreter = struct {
         };
         errdefer self.wakeup.deinit();
         const ledger: @FieldType(ApplicationEnd, "ledger") = .init(gpa, &self.shared.slots, &self.config);
-        self.end = try .init(gpa, &self.way, .init(shared.commands), .init(shared.events), ledger);
+        self.end = try .init(
+            gpa,
+            &self.way,
+            .init(shared.commands),
+            .init(shared.events),
+            shared.annexes,
+            ledger,
+        );
         // C polls once before it first waits for the wakeup, and the engine learns then that it waits.
         self.raise();
         return self;

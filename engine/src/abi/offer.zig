@@ -24,6 +24,14 @@ pub const Offer = struct {
     /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
     work: ?*Work = null,
 
+    /// The event of a request whose body is too long for a ring and in no file; null: it is any other one.
+    pub fn longBody(offer: *const Offer) ?*types.Event {
+        const event = &offer.batch.events.items[0];
+        return if (event.len > body_bytes_max) event else null;
+    }
+
+    const body_bytes_max = peregrine.api_limits.ring_body_bytes_max;
+
     /// Puts a body that is too long for a ring into a file, which goes with the request.
     pub fn keepAsFile(offer: *Offer, event: *types.Event) error{OutOfMemory}!void {
         try offer.batch.with_files.ensureUnusedCapacity(offer.batch.gpa, 1);
@@ -35,13 +43,13 @@ pub const Offer = struct {
         event.len = 0;
     }
 
-    /// Bytes that the offer takes in a ring.
+    /// Bytes that the offer takes in a ring. A long body takes none.
     pub fn size(offer: *const Offer) usize {
         var sum: usize = 0;
         for (offer.batch.events.items) |*event| {
             sum += encoded_event.size(event, Batch.factsOf(event));
         }
-        return sum;
+        return if (offer.longBody()) |event| sum - event.len + @sizeOf(u64) else sum;
     }
 };
 

@@ -76,7 +76,6 @@ pub const Pool = struct {
     pub const seats_max = peregrine.api_limits.interpreters_max;
     const ahead_max = Seat.ahead_max;
     const spare_max = peregrine.api_limits.spare_offers_max;
-    const body_bytes_max = peregrine.api_limits.ring_body_bytes_max;
 
     /// `manner.join_socket` is the pool's from now on.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
@@ -537,6 +536,11 @@ pub const Pool = struct {
         }
         // An event that is half delivered comes first.
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
+        if (offer.longBody()) |event| if (!seat.end.hasRoomApart(event)) {
+            // There will be room when the interpreter has taken what it was offered.
+            if (seat.work.offered.count > 0) return false;
+            offer.keepAsFile(event) catch return false;
+        };
         seat.host.keepRoom(worker) catch return false;
         if (!seat.sendBody(offer)) return false;
         const ticket = @backingInt(exchange.ticket);
@@ -642,7 +646,6 @@ pub const Pool = struct {
         const local = worker.localText(exchange.lane);
         const event = try Host.addRequest(&offer.batch, worker, exchange, head, local, 0);
         try Host.addFacts(&offer.batch, exchange, event);
-        if (event.len > body_bytes_max) try offer.keepAsFile(event);
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;
         offer.arrived_at = worker.now;

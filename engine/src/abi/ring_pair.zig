@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const application_end = @import("application_end.zig");
+const annex = @import("annex.zig");
 const ApplicationEnd = application_end.ApplicationEnd;
 const Engine = @import("engine.zig").Engine;
 const engine_end = @import("engine_end.zig");
@@ -19,6 +20,7 @@ pub const RingPair = struct {
     /// The engine whose worker the thread runs.
     local: *Engine,
     memory: [2][]align(std.atomic.cache_line) u8,
+    annexes: annex.Both,
     slots: Slots,
     wakeup: platform.Wakeup,
     engine: EngineEnd align(std.atomic.cache_line),
@@ -54,6 +56,10 @@ pub const RingPair = struct {
             @memset(memory.*, 0);
         }
         errdefer for (pair.memory) |memory| gpa.free(memory);
+        pair.annexes = .{ .commands = try newAnnex(), .events = undefined };
+        errdefer freeAnnex(pair.annexes.commands);
+        pair.annexes.events = try newAnnex();
+        errdefer freeAnnex(pair.annexes.events);
         const commands, const events = pair.memory;
         pair.engine = try .init(
             gpa,
@@ -63,6 +69,7 @@ pub const RingPair = struct {
             &pair.slots,
             .init(commands),
             .init(events),
+            pair.annexes,
             &pair.loop_since,
         );
         errdefer pair.engine.deinit();
@@ -77,7 +84,14 @@ pub const RingPair = struct {
             .shed = &pair.engine.link.shed,
             .loop_since = &pair.loop_since,
         };
-        pair.application = try .init(gpa, &pair.way, .init(commands), .init(events), ledger);
+        pair.application = try .init(
+            gpa,
+            &pair.way,
+            .init(commands),
+            .init(events),
+            pair.annexes,
+            ledger,
+        );
         // The first poll is what starts the thread.
         pair.wakeup.raise();
         return pair;
@@ -90,10 +104,25 @@ pub const RingPair = struct {
         pair.application.deinit();
         pair.engine.deinit();
         for (pair.memory) |memory| pair.gpa.free(memory);
+        freeAnnex(pair.annexes.commands);
+        freeAnnex(pair.annexes.events);
         pair.wakeup.deinit();
         pair.slots.deinit();
         pair.gpa.destroy(pair);
     }
+
+    /// Memory that is not touched takes none, so it is not filled either.
+    fn newAnnex() error{OutOfMemory}![]align(annex.alignment) u8 {
+        const memory = pages.rawAlloc(annex.bytes, .fromByteUnits(annex.alignment), @returnAddress()) orelse
+            return error.OutOfMemory;
+        return @alignCast(memory[0..annex.bytes]);
+    }
+
+    fn freeAnnex(memory: []align(annex.alignment) u8) void {
+        pages.rawFree(memory, .fromByteUnits(annex.alignment), @returnAddress());
+    }
+
+    const pages = std.heap.page_allocator;
 
     /// Starts the thread, which has the worker from now on.
     pub fn start(pair: *RingPair) error{CannotStartThread}!void {

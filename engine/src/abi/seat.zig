@@ -112,6 +112,7 @@ pub const Seat = struct {
             &shared.slots,
             .init(shared.commands),
             .init(shared.events),
+            shared.annexes,
             &shared.words.loop_since,
         );
         errdefer seat.end.deinit();

@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const annex = @import("annex.zig");
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const Slots = @import("slots.zig").Slots;
@@ -60,11 +61,13 @@ pub const Shared = struct {
     commands: []align(std.atomic.cache_line) u8,
     events: []align(std.atomic.cache_line) u8,
     slots: Slots,
+    annexes: annex.Both,
 
     const words_bytes = std.mem.alignForward(usize, @sizeOf(Words), page);
+    const slots_bytes = std.mem.alignForward(usize, Slots.bytes, page);
     const ring_bytes = std.mem.alignForward(usize, ring.memoryBytes(ring.bytes_min), page);
     /// Only what is touched takes memory: a line for each exchange that was ever open at once.
-    pub const bytes = words_bytes + 2 * ring_bytes + Slots.bytes;
+    pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.bytes;
 
     /// A number that changes with the layout: both ends have to be of the same build.
     pub const layout: u64 = blk: {
@@ -77,16 +80,23 @@ pub const Shared = struct {
 
     /// In memory of this length, which both ends map.
     pub fn of(memory: io.sharing.Memory) Shared {
+        comptime assert(annex.bytes % page == 0);
         assert(memory.bytes.len == bytes);
         const all = memory.bytes;
         const first = words_bytes;
         const second = first + ring_bytes;
+        const third = second + ring_bytes;
+        const fourth = third + slots_bytes;
         return .{
             .memory = memory,
             .words = @ptrCast(all.ptr),
             .commands = @alignCast(all[first..][0..ring.memoryBytes(ring.bytes_min)]),
             .events = @alignCast(all[second..][0..ring.memoryBytes(ring.bytes_min)]),
-            .slots = .of(@alignCast(all[second + ring_bytes ..])),
+            .slots = .of(@alignCast(all[third..][0..Slots.bytes])),
+            .annexes = .{
+                .commands = @alignCast(all[fourth..][0..annex.bytes]),
+                .events = @alignCast(all[fourth + annex.bytes ..][0..annex.bytes]),
+            },
         };
     }
 

@@ -3,6 +3,7 @@
 const std = @import("std");
 const peregrine = @import("peregrine");
 pub const ring = @import("ring.zig");
+const annex = @import("annex.zig");
 const types = @import("types.zig");
 const Command = peregrine.Command;
 pub const Field = peregrine.Field;
@@ -28,6 +29,8 @@ const Head = extern struct {
 
     const flushes = 1;
     const awaits = 2;
+    /// The command's content is in the annex, and its offset there at the end.
+    const apart = 4;
 };
 
 comptime {
@@ -41,26 +44,63 @@ pub fn size(said: *const Spoken) usize {
 
 /// Writes the message into `out`, which has exactly `size` bytes.
 pub fn encode(said: *const Spoken, out: []u8) void {
-    const flushes: u32 = if (said.flushes) Head.flushes else 0;
-    const awaits: u32 = if (said.awaits) Head.awaits else 0;
-    const head: Head = .{ .ticket = said.ticket, .content = said.content, .flags = flushes | awaits };
-    @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
+    putHead(said, 0, out);
     encoded.encode(&said.command, out[@sizeOf(Head)..]);
 }
 
-/// The command in `bytes`. Slices point into `bytes`, and into `fields`, which is filled.
+/// The content of a response that may go into the annex; "": there is none.
+pub fn contentOf(said: *const Spoken) []const u8 {
+    return encoded.contentOf(&said.command);
+}
+
+/// The number of bytes that `encodeApart` writes.
+pub fn sizeApart(said: *const Spoken) usize {
+    return size(said) - contentOf(said).len + @sizeOf(u64);
+}
+
+/// Like `encode`, for a message whose content is in the annex at this offset.
+pub fn encodeApart(said: *const Spoken, offset: u64, out: []u8) void {
+    const end = out.len - @sizeOf(u64);
+    putHead(said, Head.apart, out);
+    encoded.encodeHead(&said.command, out[@sizeOf(Head)..end]);
+    @memcpy(out[end..], std.mem.asBytes(&offset));
+}
+
+fn putHead(said: *const Spoken, flag: u32, out: []u8) void {
+    const flushes: u32 = if (said.flushes) Head.flushes else 0;
+    const awaits: u32 = if (said.awaits) Head.awaits else 0;
+    const head: Head = .{ .ticket = said.ticket, .content = said.content, .flags = flushes | awaits | flag };
+    @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
+}
+
+/// The command in `bytes`. Slices point into `bytes`, into `fields`, which is filled, and content that has
+/// travelled apart into the annex, of which nothing is read.
 pub fn decode(
     gpa: std.mem.Allocator,
     bytes: []align(ring.alignment) const u8,
+    beside: annex.View,
     fields: *std.ArrayList(Field),
 ) error{ Malformed, OutOfMemory }!Spoken {
     if (bytes.len < @sizeOf(Head)) return error.Malformed;
     const head = std.mem.bytesToValue(Head, bytes[0..@sizeOf(Head)]);
-    if (head.flags & ~@as(u32, Head.flushes | Head.awaits) != 0 or head.reserved != 0) return error.Malformed;
-    const rest = bytes[@sizeOf(Head)..];
+    const known = Head.flushes | Head.awaits | Head.apart;
+    if (head.flags & ~@as(u32, known) != 0 or head.reserved != 0) return error.Malformed;
+    var rest: []const u8 = bytes[@sizeOf(Head)..];
+    var apart: ?[]const u8 = null;
+    if (head.flags & Head.apart != 0) {
+        if (rest.len < @sizeOf(u64)) return error.Malformed;
+        const end = rest.len - @sizeOf(u64);
+        apart = try beside.from(std.mem.bytesToValue(u64, rest[end..][0..@sizeOf(u64)]));
+        rest = rest[0..end];
+    }
     const command = while (true) {
         fields.items.len = 0;
-        break encoded.decode(rest, fields.allocatedSlice()) catch |err| switch (err) {
+        const space = fields.allocatedSlice();
+        const command = if (apart) |content|
+            encoded.decodeApart(rest, content, space)
+        else
+            encoded.decode(rest, space);
+        break command catch |err| switch (err) {
             error.Malformed => return error.Malformed,
             error.TooManyFields => {
                 if (fields.capacity > rest.len) return error.Malformed;
@@ -111,7 +151,7 @@ test "an encoded command is decoded as it was, with any number of fields" {
         const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(&said));
         defer testing.allocator.free(bytes);
         encode(&said, bytes);
-        const found = try decode(testing.allocator, bytes, &fields);
+        const found = try decode(testing.allocator, bytes, no_annex, &fields);
         inline for (.{ "ticket", "flushes", "awaits", "content" }) |name| {
             try testing.expectEqual(@field(said, name), @field(found, name));
         }
@@ -125,9 +165,36 @@ test "an encoded command is decoded as it was, with any number of fields" {
             else => return error.TestUnexpectedResult,
         }
         for (0..@sizeOf(Head)) |cut| {
-            try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], &fields));
+            try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], no_annex, &fields));
         }
         bytes[16] = 0xFF;
-        try testing.expectError(error.Malformed, decode(testing.allocator, bytes, &fields));
+        try testing.expectError(error.Malformed, decode(testing.allocator, bytes, no_annex, &fields));
+    }
+}
+
+const no_annex: annex.View = .{ .memory = &.{} };
+
+test "content in the annex is a command's where the annex has it" {
+    var fields: std.ArrayList(Field) = .empty;
+    defer fields.deinit(testing.allocator);
+    const memory: []align(annex.alignment) u8 =
+        try testing.allocator.alignedAlloc(u8, .fromByteUnits(annex.alignment), 64);
+    defer testing.allocator.free(memory);
+    @memcpy(memory[8..13], "piece");
+    const said: Spoken = .{ .ticket = 1, .command = .{ .body = .{ .bytes = "piece", .last = true } } };
+    const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), sizeApart(&said));
+    defer testing.allocator.free(bytes);
+    encodeApart(&said, 8, bytes);
+    const beside: annex.View = .{ .memory = memory };
+    const found = try decode(testing.allocator, bytes, beside, &fields);
+    try testing.expectEqualStrings("piece", found.command.body.bytes);
+    try testing.expectEqual(memory[8..].ptr, found.command.body.bytes.ptr);
+    try testing.expect(isContent(bytes));
+    for ([_]u64{ 60, 65, std.math.maxInt(u64) }) |offset| {
+        encodeApart(&said, offset, bytes);
+        try testing.expectError(error.Malformed, decode(testing.allocator, bytes, beside, &fields));
+    }
+    for (0..bytes.len) |cut| {
+        try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], beside, &fields));
     }
 }

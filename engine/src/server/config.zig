@@ -672,6 +672,11 @@ pub const api_limits = struct {
     /// A request body above this goes to an interpreter as a file: a body and its head fit into one record of
     /// a ring (`ring.record_bytes_max`), and leave room for others.
     pub const ring_body_bytes_max: usize = 64 * 1024;
+    /// Memory beside each ring of a pair, for content that is too long for the ring, in bytes: four of the
+    /// longest bodies that are gathered in memory.
+    pub const annex_bytes: usize = 4 * 1024 * 1024;
+    /// Pieces of content in such memory at the same time: as many as requests that may be offered ahead.
+    pub const annex_pieces_max: usize = 64;
     /// Commands of an application that the engine does in one round before sockets get their turn.
     pub const commands_per_round_max: usize = 1024;
     /// Commands that an application says before it wakes an engine that is about to look around.

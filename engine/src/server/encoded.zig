@@ -55,6 +55,21 @@ pub fn size(command: *const Command) usize {
 /// Writes a command into `out`, which has exactly `size` bytes. Response lines and blocks of a pool
 /// have no encoded form.
 pub fn encode(command: *const Command, out: []u8) void {
+    const bytes = bytesOf(command);
+    encodeHead(command, out[0 .. out.len - bytes.len]);
+    @memcpy(out[out.len - bytes.len ..], bytes);
+}
+
+/// The content of a response in a command, which may travel apart from the command; "": there is none.
+pub fn contentOf(command: *const Command) []const u8 {
+    return switch (command.*) {
+        .start, .body => bytesOf(command),
+        else => "",
+    };
+}
+
+/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less.
+pub fn encodeHead(command: *const Command, out: []u8) void {
     var rest = out;
     const head = headOf(command);
     put(&rest, std.mem.asBytes(&head));
@@ -71,7 +86,6 @@ pub fn encode(command: *const Command, out: []u8) void {
         put(&rest, field.value());
     }
     put(&rest, nameOf(command));
-    put(&rest, bytesOf(command));
     assert(rest.len == 0); // so `out` had as many bytes as `size` says
 }
 
@@ -95,10 +109,20 @@ pub const DecodeError = error{
 
 /// The command that `bytes` hold. Its slices point into `bytes` and, for the list of fields, into `space`.
 pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
-    var reader: Reader = .{ .rest = bytes };
+    return decodeWith(bytes, null, space);
+}
+
+/// Like `decode`, for a command whose content (`contentOf`) begins at the front of `content`. Nothing is read
+/// of that.
+pub fn decodeApart(bytes: []const u8, content: []const u8, space: []Field) DecodeError!Command {
+    return decodeWith(bytes, content, space);
+}
+
+fn decodeWith(bytes: []const u8, apart: ?[]const u8, space: []Field) DecodeError!Command {
+    var reader: Reader = .{ .rest = bytes, .apart = apart };
     const head = try reader.value(Head);
     const command = try commandOf(head, &reader, space);
-    if (reader.rest.len > 0) return error.Malformed;
+    if (reader.rest.len > 0 or reader.apart != null) return error.Malformed;
     // Fields that a kind does not use are zero, and the others have one form each.
     const again = headOf(&command);
     if (!isSame(head, again)) return error.Malformed;
@@ -182,14 +206,14 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .start => .{ .start = .{
             .status = head.number,
             .fields = try reader.fields(head.field_count, space),
-            .body = try reader.run(head.length),
+            .body = try reader.content(head.length),
             .end = head.flags & flag.end != 0,
             .close = head.flags & flag.close != 0,
             .says_keep_alive = head.flags & flag.says_keep_alive != 0,
             .hold = head.flags & flag.hold != 0,
         } },
         .body => .{ .body = .{
-            .bytes = try reader.run(head.length),
+            .bytes = try reader.content(head.length),
             .last = head.flags & flag.end != 0,
             .close = head.flags & flag.close != 0,
         } },
@@ -274,6 +298,15 @@ fn put(rest: *[]u8, bytes: []const u8) void {
 /// Takes bytes from the front; never beyond the end.
 pub const Reader = struct {
     rest: []const u8,
+    /// Where content begins that is not in `rest`; null: none, or it was taken.
+    apart: ?[]const u8 = null,
+
+    fn content(reader: *Reader, len: u64) error{Malformed}![]const u8 {
+        const there = reader.apart orelse return reader.run(len);
+        if (len > there.len) return error.Malformed;
+        reader.apart = null;
+        return there[0..@intCast(len)];
+    }
 
     /// The next `len` bytes.
     pub fn run(reader: *Reader, len: u64) error{Malformed}![]const u8 {
@@ -356,6 +389,29 @@ test "every command comes back as it was" {
         try expectSame(sample, try decode(bytes, &space));
     }
     try testing.expectEqual(std.EnumSet(Tag).full, kinds);
+}
+
+test "content that travels apart comes back, and no more than there is" {
+    for (samples) |sample| {
+        var buffer: [512]u8 = undefined;
+        const content = contentOf(&sample);
+        const bytes = buffer[0 .. size(&sample) - bytesOf(&sample).len];
+        encodeHead(&sample, bytes);
+        var space: [4]Field = undefined;
+        const there = [_][]const u8{ content, "hello, piece" };
+        for (there) |apart| {
+            const found = decodeApart(bytes, apart, &space);
+            if (sample != .start and sample != .body) {
+                try testing.expectError(error.Malformed, found);
+            } else if (std.mem.startsWith(u8, apart, content)) {
+                try expectSame(sample, try found);
+            }
+        }
+        if (content.len > 0) {
+            try testing.expectError(error.Malformed, decodeApart(bytes, content[1..], &space));
+            try testing.expectError(error.Malformed, decode(bytes, &space));
+        }
+    }
 }
 
 test "no shorter or longer bytes are a command" {
