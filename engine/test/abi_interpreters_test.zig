@@ -148,11 +148,35 @@ const Client = struct {
         try testing.expect(std.mem.endsWith(u8, text, end));
     }
 
+    /// A response with the bytes of `long`.
+    fn expectLong(client: *Client) !void {
+        client.len = 0;
+        const end = while (true) {
+            const len = c.read(client.fd, client.bytes[client.len..].ptr, client.bytes.len - client.len);
+            if (len <= 0) return error.NothingCame;
+            client.len += @intCast(len);
+            if (std.mem.find(u8, client.bytes[0..client.len], "\r\n\r\n")) |end| break end + 4;
+        };
+        var piece: []const u8 = client.bytes[end..client.len];
+        var seen: usize = 0;
+        while (true) {
+            try testing.expectEqualStrings(long[seen..][0..piece.len], piece);
+            seen += piece.len;
+            if (seen == long.len) return;
+            const len = c.read(client.fd, &client.bytes, client.bytes.len);
+            if (len <= 0) return error.NothingCame;
+            piece = client.bytes[0..@intCast(len)];
+        }
+    }
+
     fn expectEnd(client: *Client) !void {
         var byte: [1]u8 = undefined;
         try testing.expect(c.read(client.fd, &byte, 1) <= 0);
     }
 };
+
+/// An answer that is too long for a ring.
+const long: [700_000]u8 = @splat('a');
 
 /// An application that does what paths say, in whatever process or thread it runs.
 const Application = struct {
@@ -260,6 +284,12 @@ const Application = struct {
         } else if (std.mem.eql(u8, path, "/steal")) {
             application.forge(event.ticket);
             return;
+        } else if (std.mem.eql(u8, path, "/outside")) {
+            application.sayOutside(event.ticket);
+            return;
+        } else if (std.mem.eql(u8, path, "/long")) {
+            _ = application.respond(event.ticket, &long, types.RespondFlag.end);
+            return;
         } else if (std.mem.eql(u8, path, "/socket")) {
             _ = abi.peregrine_accept_websocket(handle, event.ticket, null, 0, null, 0);
             return;
@@ -287,6 +317,17 @@ const Application = struct {
         const again = application.respond(ticket, "mine", types.RespondFlag.end);
         if (again != Code.gone) die();
         if (std.mem.eql(u8, path, "/twice")) application.say(ticket, .hand_over);
+    }
+
+    /// Content that would lie where the annex ends.
+    fn sayOutside(application: *Application, ticket: types.Ticket) void {
+        const end = application.handle.end().?;
+        const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = .{ .body = .{ .bytes = &long } } };
+        const space = (end.commands.reserve(abi.spoken.sizeApart(&said)) catch unreachable).?;
+        abi.spoken.encodeApart(&said, end.commands_annex.memory.len - long.len + 1, space);
+        end.commands.commit(.whole);
+        _ = end.commands.publish();
+        application.handle.home.joined.wakeEngine();
     }
 
     /// A command that no ledger has seen.
@@ -561,7 +602,7 @@ test "requests wait for an interpreter in order, and are refused when they are t
 test "an interpreter that does not keep to the rules is shut out alone" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
-    for ([_][]const u8{ "/garbage", "/steal" }) |path| {
+    for ([_][]const u8{ "/garbage", "/steal", "/outside" }) |path| {
         const honest: Process = try .start(&engine, -1);
         try engine.expectInterpreters(1);
         var other = try engine.connect();
@@ -648,6 +689,45 @@ test "whole bodies, in memory and in files, and files as answers" {
     for (0..300) |_| {
         try client.get("/file");
         try client.expect("200", "from file");
+    }
+    try process.kill();
+}
+
+test "long bodies come whole, however many wait, and long answers go" {
+    const engine: Engine = try .start(.{ .limits = &.{.{ "body_memory_bytes_max", 5_000_000 }} });
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    var slow = try engine.connect();
+    defer slow.close();
+    try slow.get("/wait");
+    try process.expectAtGate();
+    const bytes = try testing.allocator.alloc(u8, 4_500_000);
+    defer testing.allocator.free(bytes);
+    @memset(bytes, 3);
+    var text: [200]u8 = undefined;
+    // Together they are longer than the annex, and the last one is by itself.
+    const lengths = [_]usize{ 1_500_000, 100_000, 1_500_001, 1_600_000, 70_000, 1_400_003, 4_500_000 };
+    var clients: [lengths.len]Client = undefined;
+    for (&clients, lengths) |*client, len| {
+        client.* = try engine.connect();
+        const head = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
+        try client.say(try std.fmt.bufPrint(&text, head, .{len}));
+        try client.say(bytes[0..len]);
+    }
+    defer for (&clients) |*client| client.close();
+    try process.open();
+    try slow.expect("200", "");
+    for (0..2) |_| {
+        for (&clients, lengths) |*client, len| {
+            try client.expect("200", try std.fmt.bufPrint(&text, "\r\n\r\n{d} {d}", .{ len, 3 * len }));
+            try client.get("/long");
+        }
+        for (&clients, lengths) |*client, len| {
+            try client.expectLong();
+            const head = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
+            try client.say(try std.fmt.bufPrint(&text, head, .{len}));
+            try client.say(bytes[0..len]);
+        }
     }
     try process.kill();
 }

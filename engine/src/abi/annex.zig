@@ -1,5 +1,5 @@
-//! Memory beside a ring, for bytes that are too long for a record: the writer puts them here in one piece, and
-//! a record says where. Both sides map it, as they do the ring. Does not know: what the bytes are.
+//! Memory beside a ring, for bytes that are too long for a record: the writer puts them here in one piece,
+//! and a record says where. Both sides map it, as they do the ring. Does not know: what the bytes are.
 //!
 //! Pieces are given back in the order in which they were put here: the reader is done with a piece when it
 //! gives back the record behind it. An annex without pieces begins at its start again, so that the same few
@@ -111,3 +111,80 @@ pub const Writer = struct {
         assert(last.position >= writer.pieces[writer.first].position);
     }
 };
+
+const testing = std.testing;
+
+test "pieces lie apart from each other, go round, and are given back in order" {
+    var memory: [4096]u8 align(alignment) = undefined;
+    var writer: Writer = .init(&memory);
+    const view: View = .{ .memory = &memory };
+    const piece: [1500]u8 = @splat('a');
+    var positions: u64 = 0;
+    for (0..2) |_| {
+        try testing.expect(writer.hasRoom(piece.len, 0));
+        positions += 10;
+        const offset = writer.put(&piece);
+        writer.follow(positions);
+        try testing.expectEqualStrings(&piece, (try view.from(offset))[0..piece.len]);
+    }
+    try testing.expect(!writer.hasRoom(piece.len, 0));
+    try testing.expect(writer.hasRoom(1000, 0));
+    try testing.expect(!writer.hasRoom(piece.len, 9));
+    // The first one is given back: the next one goes to the start.
+    try testing.expect(writer.hasRoom(piece.len, 10));
+    try testing.expectEqual(0, writer.put(&piece));
+    writer.follow(30);
+    try testing.expect(!writer.hasRoom(100, 10));
+    // All are given back: no piece is left in the way of a long one.
+    try testing.expect(writer.hasRoom(memory.len, 30));
+    try testing.expect(!writer.hasRoom(memory.len + 1, 30));
+    const all: [4096]u8 = @splat('b');
+    try testing.expectEqual(0, writer.put(&all));
+    writer.follow(40);
+    try testing.expect(!writer.hasRoom(1, 39));
+    try testing.expectError(error.Malformed, view.from(memory.len + 1));
+    try testing.expectEqual(0, (try view.from(memory.len)).len);
+}
+
+test "no more pieces than there are places for, and one whose record is not known stays" {
+    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), 64 * 1024);
+    defer testing.allocator.free(memory);
+    var writer: Writer = .init(memory);
+    for (0..Writer.pieces_max) |count| {
+        try testing.expect(writer.hasRoom(1, 0));
+        _ = writer.put("x");
+        writer.follow(count + 1);
+    }
+    try testing.expect(!writer.hasRoom(1, 0));
+    try testing.expect(writer.hasRoom(1, 1));
+    _ = writer.put("y");
+    try testing.expect(!writer.hasRoom(1, 1));
+    try testing.expect(writer.hasRoom(64, 1_000));
+    try testing.expectEqual(1, writer.count);
+}
+
+test "no two pieces ever share a byte" {
+    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), 64 * 1024);
+    defer testing.allocator.free(memory);
+    var writer: Writer = .init(memory);
+    var random: std.Random.DefaultPrng = .init(7);
+    const Known = struct { begin: u64, len: usize, position: u64 };
+    var known: std.ArrayList(Known) = .empty;
+    defer known.deinit(testing.allocator);
+    const content = try testing.allocator.alloc(u8, 30_000);
+    defer testing.allocator.free(content);
+    var released: u64 = 0;
+    for (1..20_000) |position| {
+        const len = random.random().uintAtMost(usize, content.len - 1) + 1;
+        if (random.random().uintLessThan(u32, 3) == 0) released = @min(released + 2, position - 1);
+        while (known.items.len > 0 and known.items[0].position <= released) _ = known.orderedRemove(0);
+        if (!writer.hasRoom(len, released)) continue;
+        const begin = writer.put(content[0..len]);
+        writer.follow(position);
+        for (known.items) |other| {
+            try testing.expect(begin + len <= other.begin or other.begin + other.len <= begin);
+        }
+        try testing.expect(begin + len <= memory.len);
+        try known.append(testing.allocator, .{ .begin = begin, .len = len, .position = position });
+    }
+}

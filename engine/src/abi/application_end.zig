@@ -114,7 +114,8 @@ pub const ApplicationEnd = struct {
     events_annex: annex.View,
     joiner: ring.Joiner,
     ledger: Ledger,
-    /// The events that C reads now. They point into the ring, into its annex, into `requests` and into `joined`.
+    /// The events that C reads now. They point into the ring, into its annex, into `requests` and into
+    /// `joined`.
     batch: std.ArrayList(Event) = .empty,
     requests: std.ArrayList(types.Request) = .empty,
     joined: std.ArrayList([]align(ring.alignment) u8) = .empty,

@@ -3,7 +3,8 @@
 //!
 //! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
 //! what is known of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message,
-//! a reason, a line), or the place of that run in the ring's annex. Numbers are in the machine's byte order: both sides run on it.
+//! a reason, a line), or the place of that run in the ring's annex. Numbers are in the machine's byte order:
+//! both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -319,7 +320,9 @@ test "no shorter bytes are an event, and no wrong number leads out of the bytes"
     const bytes = try encodedSample(&event);
     defer testing.allocator.free(bytes);
     var request: Request = undefined;
-    for (0..bytes.len) |cut| try testing.expectError(error.Malformed, decode(bytes[0..cut], no_annex, &request));
+    for (0..bytes.len) |cut| {
+        try testing.expectError(error.Malformed, decode(bytes[0..cut], no_annex, &request));
+    }
     for (0..@sizeOf(Head) + @sizeOf(RequestHead) + 2 * @sizeOf(FieldSpan)) |at| {
         const before = bytes[at];
         defer bytes[at] = before;

@@ -3,7 +3,7 @@
 const std = @import("std");
 const peregrine = @import("peregrine");
 pub const ring = @import("ring.zig");
-const annex = @import("annex.zig");
+pub const annex = @import("annex.zig");
 const types = @import("types.zig");
 const Command = peregrine.Command;
 pub const Field = peregrine.Field;
@@ -165,7 +165,8 @@ test "an encoded command is decoded as it was, with any number of fields" {
             else => return error.TestUnexpectedResult,
         }
         for (0..@sizeOf(Head)) |cut| {
-            try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], no_annex, &fields));
+            const found_cut = decode(testing.allocator, bytes[0..cut], no_annex, &fields);
+            try testing.expectError(error.Malformed, found_cut);
         }
         bytes[16] = 0xFF;
         try testing.expectError(error.Malformed, decode(testing.allocator, bytes, no_annex, &fields));
@@ -177,8 +178,7 @@ const no_annex: annex.View = .{ .memory = &.{} };
 test "content in the annex is a command's where the annex has it" {
     var fields: std.ArrayList(Field) = .empty;
     defer fields.deinit(testing.allocator);
-    const memory: []align(annex.alignment) u8 =
-        try testing.allocator.alignedAlloc(u8, .fromByteUnits(annex.alignment), 64);
+    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(annex.alignment), 64);
     defer testing.allocator.free(memory);
     @memcpy(memory[8..13], "piece");
     const said: Spoken = .{ .ticket = 1, .command = .{ .body = .{ .bytes = "piece", .last = true } } };
@@ -195,6 +195,7 @@ test "content in the annex is a command's where the annex has it" {
         try testing.expectError(error.Malformed, decode(testing.allocator, bytes, beside, &fields));
     }
     for (0..bytes.len) |cut| {
-        try testing.expectError(error.Malformed, decode(testing.allocator, bytes[0..cut], beside, &fields));
+        const found_cut = decode(testing.allocator, bytes[0..cut], beside, &fields);
+        try testing.expectError(error.Malformed, found_cut);
     }
 }

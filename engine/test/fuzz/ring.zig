@@ -9,6 +9,9 @@ const testing = std.testing;
 const gpa = std.heap.smp_allocator;
 var memory: [ring.memoryBytes(ring.bytes_min)]u8 align(std.atomic.cache_line) = undefined;
 
+/// Beside the ring, where commands may say that their content is.
+var annex: [4096]u8 align(spoken.annex.alignment) = @splat(0);
+
 pub fn run(input: []const u8) !void {
     if (input.len < 2) return;
     const bytes = input[2..][0..@min(input.len - 2, ring.bytes_min)];
@@ -30,14 +33,27 @@ pub fn run(input: []const u8) !void {
     }
 }
 
+fn placeInAnnex(content: []const u8) ?u64 {
+    const begin, const at = .{ @intFromPtr(&annex), @intFromPtr(content.ptr) };
+    if (at < begin or at > begin + annex.len) return null;
+    std.debug.assert(at + content.len <= begin + annex.len);
+    return at - begin;
+}
+
 fn look(message: []align(ring.alignment) const u8, fields: *std.ArrayList(spoken.Field)) !void {
-    const said = spoken.decode(gpa, message, fields) catch |err| switch (err) {
+    const beside: spoken.annex.View = .{ .memory = &annex };
+    const said = spoken.decode(gpa, message, beside, fields) catch |err| switch (err) {
         error.Malformed => return,
         error.OutOfMemory => return err,
     };
-    try testing.expectEqual(message.len, spoken.size(&said));
     const again = try gpa.alloc(u8, message.len);
     defer gpa.free(again);
-    spoken.encode(&said, again);
+    if (placeInAnnex(spoken.contentOf(&said))) |offset| {
+        try testing.expectEqual(message.len, spoken.sizeApart(&said));
+        spoken.encodeApart(&said, offset, again);
+    } else {
+        try testing.expectEqual(message.len, spoken.size(&said));
+        spoken.encode(&said, again);
+    }
     try testing.expectEqualSlices(u8, message, again);
 }
