@@ -15,6 +15,7 @@ use TestStream;
 use TestTools   qw(content wait_for);
 use TestWorkers qw(children write_file);
 use TestWebSocket;
+use Time::HiRes qw(sleep);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
@@ -270,5 +271,29 @@ subtest 'the hub dies' => sub {
 };
 
 is said(TestServer->command($app), '/publish/news/x'), 'no topics', 'without the option there are no topics';
+
+for my $limit (
+    [ '--topics-history-entries', 16,   'many/room/16',   0 ],
+    [ '--topics-history-size',    '4K', 'many/room/2',    0 ],
+    [ '--topics-history-age',     1,    'publish/room/x', 1.5 ],
+    )
+{
+    my ($option, $value, $more, $wait_s) = @$limit;
+    subtest $option => sub {
+        my $server = TestServer->command('--channels', $option, $value, $app);
+        my $first  = said($server, '/publish/room/first');
+        my $second = said($server, '/publish/room/second');
+        my ($socket, undef, $from) = socket_of($server, 'room', $first);
+        is $from,         $first,        'a position is known';
+        is $socket->next, 'text second', 'and entries follow it';
+        sleep $wait_s;
+        my $last = said($server, "/$more");
+        ($socket) = socket_of($server, 'room', $first);
+        like $socket->next, qr/\Atext reset room /, 'beyond the limit it is not: a reset';
+        ($socket, undef, $from) = socket_of($server, 'room', $last);
+        is $from,         $last, 'the newest position is known in any case';
+        is $server->stop, 0,     'the server stops';
+    };
+}
 
 done_testing;

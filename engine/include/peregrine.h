@@ -1004,6 +1004,14 @@ void peregrine_close_aside(peregrine_opener *opener, int fd);
  * Messages between interpreters. Each is a node with mailboxes; a hub, on a thread of its own, brings what
  * one node says to the others. Linux only. */
 
+/* Limits of the history of each topic; 0: the default */
+typedef struct peregrine_history {
+    uint32_t size;
+    uint32_t entries; /* 16 at least; 1000 by default */
+    uint64_t bytes; /* of these; 4 MiB by default, 64 MiB at most */
+    uint64_t age_ms; /* five minutes by default */
+} peregrine_history;
+
 /* A hub. Nodes send one end of a pair of stream sockets through a SOCK_SEQPACKET socket, whose other end is
  * `join_socket`, with a message of one byte. Where several processes have that end, `lock` is a file that
  * all of them have inherited: the first is the hub until it ends, then another; -1: there is one process.
@@ -1011,7 +1019,8 @@ void peregrine_close_aside(peregrine_opener *opener, int fd);
  * of a Redis, by which the hubs of several machines are one; "": there is none. PEREGRINE_OK,
  * PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM, PEREGRINE_E_RANGE: peregrine_redis_problem() has found one. */
 typedef struct peregrine_hub peregrine_hub;
-int peregrine_hub_new(int join_socket, int lock, const char *redis, size_t redis_len, peregrine_hub **hub);
+int peregrine_hub_new(int join_socket, int lock, const char *redis, size_t redis_len,
+                      const peregrine_history *history, peregrine_hub **hub);
 void peregrine_hub_free(peregrine_hub *hub);
 /* A number that grows at least every second while the hub's thread lives. */
 uint32_t peregrine_hub_beats(const peregrine_hub *hub);
@@ -1033,6 +1042,8 @@ typedef struct peregrine_node_bounds {
     uint64_t message_bytes; /* of one message that is sent from here; 1 MiB at most */
 } peregrine_node_bounds;
 void peregrine_node_limit(peregrine_node *node, const peregrine_node_bounds *bounds);
+/* Limits of the histories that the node copies, before it reads the first topic. */
+void peregrine_node_limit_history(peregrine_node *node, const peregrine_history *history);
 
 /* The node has a connection to a hub: our end of the pair, which stays the caller's. */
 int peregrine_node_connected(peregrine_node *node, int fd);

@@ -331,6 +331,22 @@ B<--channels-expiry>
 The longest message of channels, as it is sent between interpreters. A longer one fails. From 1024
 to 1048576. B<--channels-message-size>
 
+=item topics_history_entries => 1000
+
+Entries that are kept of each topic with history (L<PAGI::Server::Topics>), for readers that come
+back or are slow. All servers with one Redis should have the same three limits. From 16 to 1000000.
+B<--topics-history-entries>
+
+=item topics_history_size => 4194304
+
+Bytes of these entries. All topics of a server together have 64M, and each interpreter copies the
+histories that its connections read. With Redis, this is the memory of a topic there, too. From 1024
+to 67108864. B<--topics-history-size>
+
+=item topics_history_age => 300
+
+Time after which an entry is not kept any more. From 1 to 2592000. B<--topics-history-age>
+
 =item channels_socket => none
 
 A Unix socket through which other programs of the same user publish (L<Peregrine::Publisher>,

@@ -46,7 +46,8 @@ use constant { AGAIN_S => 0.02, AGAIN_MAX_S => 1 };
 sub CLONE_SKIP                        { return 1 }
 sub Peregrine::NodeHandle::CLONE_SKIP { return 1 }
 
-# `join`: the socket that leads to the hub; `limits`: capacity, milliseconds of expiry, bytes of a message.
+# `join`: the socket that leads to the hub; `limits`: capacity, milliseconds of expiry, bytes of a message;
+# `history`: entries, bytes and milliseconds of the history of a topic.
 sub new {
     my ($class, %args) = @_;
     my $handle = Peregrine::NodeHandle->new or die "no memory for a node of the hub\n";
@@ -59,7 +60,8 @@ sub new {
         pid    => $$,
     }, $class;
     weaken($self->{loop});
-    $handle->limit(@{ $args{limits} }) if $args{limits};
+    $handle->limit(@{ $args{limits} })          if $args{limits};
+    $handle->limit_history(@{ $args{history} }) if $args{history};
     $self->_join;
     return $self;
 }

@@ -6,7 +6,9 @@ const peregrine = @import("peregrine");
 const hub = @import("hub");
 const platform = @import("platform");
 const errors = @import("errors.zig");
+const history = @import("history.zig");
 const redis_line = @import("redis_line.zig");
+const sized = @import("sized.zig");
 const types = @import("types.zig");
 const io = peregrine.io;
 const polling = io.polling;
@@ -46,10 +48,10 @@ pub const Hub = struct {
 
     /// Starts it. The descriptors stay the caller's, and must be open until `stop`. `address`: of Redis;
     /// empty: there is none.
-    pub fn start(join_socket: i32, lock: i32, address: []const u8) Error!*Hub {
+    pub fn start(join_socket: i32, lock: i32, address: []const u8, config: hub.Config) Error!*Hub {
         const self = try gpa.create(Hub);
         errdefer gpa.destroy(self);
-        const redis = try redisAt(address);
+        const redis = try redisAt(address, config);
         errdefer if (redis) |own| own.destroy();
         self.* = .{
             .redis = redis,
@@ -60,6 +62,7 @@ pub const Hub = struct {
             .forks = io.fork.count(),
         };
         errdefer self.wakeup.deinit();
+        self.broker.topics.bounds = .of(&config);
         if (redis) |own| {
             try self.broker.share(own);
             self.trouble.store(own.troubleText(), .monotonic);
@@ -68,10 +71,10 @@ pub const Hub = struct {
         return self;
     }
 
-    fn redisAt(address: []const u8) error{ OutOfMemory, NoAddress }!?*Redis {
+    fn redisAt(address: []const u8, config: hub.Config) error{ OutOfMemory, NoAddress }!?*Redis {
         if (address.len == 0) return null;
         const seed = io.randomSeed() orelse io.micros();
-        return Redis.create(gpa, address, seed, .{}) catch |err| switch (err) {
+        return Redis.create(gpa, address, seed, config) catch |err| switch (err) {
             error.OutOfMemory => error.OutOfMemory,
             else => error.NoAddress,
         };
@@ -223,9 +226,11 @@ pub export fn peregrine_hub_new(
     lock: c_int,
     redis: [*]const u8,
     redis_len: usize,
+    given: *const sized.Header,
     made: *?*Hub,
 ) callconv(.c) c_int {
-    made.* = Hub.start(join_socket, lock, redis[0..redis_len]) catch |err| switch (err) {
+    const config = history.limited(&sized.read(types.History, given));
+    made.* = Hub.start(join_socket, lock, redis[0..redis_len], config) catch |err| switch (err) {
         error.OutOfMemory => return Code.memory,
         error.NoAddress => return Code.range,
         error.CannotStartThread, error.NoDescriptors => {

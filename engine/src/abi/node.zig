@@ -3,6 +3,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const hub = @import("hub");
 const platform = @import("platform");
+const history = @import("history.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
 const Code = types.Code;
@@ -323,6 +324,11 @@ pub export fn peregrine_node_limit(node: *Node, given: *const sized.Header) call
         .life_ms = bounds.expiry_ms,
         .message_bytes = @intCast(@min(bounds.message_bytes, hub.limits.message_bytes_max)),
     };
+}
+
+pub export fn peregrine_node_limit_history(node: *Node, given: *const sized.Header) callconv(.c) void {
+    const config = history.limited(&sized.read(types.History, given));
+    node.inner.readers.bounds = .of(&config);
 }
 
 /// A mailbox's list of messages is moved when its first half was taken.

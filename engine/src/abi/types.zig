@@ -363,6 +363,14 @@ pub const NodeReading = extern struct {
     position: NodePosition = undefined,
 };
 
+/// `peregrine_history`.
+pub const History = extern struct {
+    size: u32,
+    entries: u32 = 0,
+    bytes: u64 = 0,
+    age_ms: u64 = 0,
+};
+
 /// `peregrine_node_limit`'s argument.
 pub const NodeBounds = extern struct {
     size: u32,

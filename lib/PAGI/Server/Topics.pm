@@ -109,8 +109,8 @@ PAGI::Server::Topics - sequences of messages with history, which the server send
 
 With the option C<channels> each scope, C<lifespan> included, has the key C<pagi.topics>, an object of this
 class. A topic is an ordered sequence of entries, strings of bytes, of which the last ones are kept: 1000, 4
-MiB and five minutes at most, and 64 MiB of all topics together. Anybody may publish to it, in any
-interpreter.
+MiB and five minutes at most (C<topics_history_entries>, C<topics_history_size>, C<topics_history_age>), and
+64 MiB of all topics together. Anybody may publish to it, in any interpreter.
 
 A WebSocket or an event stream reads a topic when its application sends C<topic.subscribe>
 (L<PAGI::Server::Protocol>). From then on the server sends it the entries by itself: none of the application's

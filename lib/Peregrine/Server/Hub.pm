@@ -131,9 +131,10 @@ sub node {
     my ($capacity, $expiry_s, $bytes) =
         @{ $self->{configuration}->options }{qw(channels_capacity channels_expiry channels_message_size)};
     return Peregrine::Node->new(
-        loop   => $loop,
-        join   => $self->{hub_join},
-        limits => [ $capacity, int(1000 * $expiry_s), $bytes ]
+        loop    => $loop,
+        join    => $self->{hub_join},
+        limits  => [ $capacity, int(1000 * $expiry_s), $bytes ],
+        history => [ $self->_history ],
     );
 }
 
@@ -146,10 +147,18 @@ sub _redis {
     return $channels =~ /:/ ? $channels : '';
 }
 
+# Entries, bytes and milliseconds.
+sub _history {
+    my ($self) = @_;
+    my ($entries, $bytes, $age_s) = @{ $self->{configuration}->options }
+        {qw(topics_history_entries topics_history_size topics_history_age)};
+    return ($entries, $bytes, int(1000 * $age_s));
+}
+
 # `lock`: a descriptor, or -1 where no other process may be the hub.
 sub _thread {
     my ($self, $lock) = @_;
-    return Peregrine::HubHandle->new(fileno $self->{hub_end}, $lock, $self->_redis)
+    return Peregrine::HubHandle->new(fileno $self->{hub_end}, $lock, $self->_redis, $self->_history)
         // die "the hub's thread cannot be started: $!\n";
 }
 

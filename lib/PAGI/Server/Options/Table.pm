@@ -57,6 +57,11 @@ my @SECTIONS = (
             { name => 'channels_expiry', type => 'seconds', default => 60, min => 0.1, max => 86_400 },
             { name => 'channels_message_size', type => 'bytes', default => 1 << 20, min => 1024,
               max => 1 << 20 },
+            { name => 'topics_history_entries', type => 'integer', default => 1000, min => 16,
+              max => 1_000_000 },
+            { name => 'topics_history_size', type => 'bytes', default => 4 << 20, min => 1024,
+              max => 64 << 20 },
+            { name => 'topics_history_age', type => 'seconds', default => 300, min => 1, max => 2_592_000 },
             { name => 'channels_socket', type => 'string', arg => 'PATH', shown => 'none' },
             { name => 'on_error', flag => '', type => 'code', optional => 1, live => 1, shown => 'none' },
         )
