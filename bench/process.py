@@ -4,6 +4,7 @@ Does not know what is measured with it. Ends only processes that it started: the
 and its descendants.
 """
 
+import ctypes
 import http.client
 import os
 import resource
@@ -12,12 +13,15 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 
 START_S = 20  # for the first answer
 STOP_S = 5  # from TERM to KILL
 SETTLE_S = 5  # for the server to see that connections are gone
 PAGE = os.sysconf("SC_PAGE_SIZE")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class CannotRun(Exception):
@@ -108,6 +112,9 @@ class Process:
         limit = descriptors or descriptors_max()
 
         def prepare():
+            # A measurement that is killed cannot stop its server.
+            if _LIBC:
+                _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             os.sched_setaffinity(0, core if isinstance(core, set) else {core})
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 

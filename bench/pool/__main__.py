@@ -7,8 +7,9 @@ import check
 
 from .beside import beside
 from .cost import cost
+from .sync import sync
 
-CHECKS = {function.__name__: function for function in (cost, beside)}
+CHECKS = {function.__name__: function for function in (cost, sync, beside)}
 
 if __name__ == "__main__":
     sys.exit(check.main("script/bench-pool", __doc__, CHECKS))

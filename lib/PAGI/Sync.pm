@@ -124,6 +124,10 @@ The handler's exception is the application's: the client gets 500, or a response
 Where all these processes are at work, requests wait, as many as C<pool_queue> says; further ones get 503 with
 C<Retry-After>. A WebSocket or an event stream keeps its process as long as it lasts.
 
+A request goes through two interpreters then, one after the other, and each process has one at a time: where
+most requests are short, C<peregrine --mount> of an application of PSGI costs a fraction (C<script/bench-pool
+sync> compares them).
+
 Where the server has no such processes the handler runs where it is called, and blocks.
 
 =head1 FUNCTIONS

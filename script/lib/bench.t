@@ -50,6 +50,19 @@ subtest 'a check of the engine on a thread' => sub {
     like $output, qr/^all met$/m, 'verdict';
 };
 
+subtest 'a measurement that is killed' => sub {
+    my $started = 'from process import Process; import sys, time; '
+        . 'print(Process(("sleep", "60"), {0}, "/", 0, "/dev/null").child.pid, flush=True); time.sleep(60)';
+    local $ENV{PYTHONPATH} = 'bench';
+    my $pid    = open my $out, '-|', 'python3', '-c', $started or die "python3: $!";
+    my $server = readline($out) + 0;
+    kill KILL => $pid;
+    my $end = time + 20;
+    1 while kill(0 => $server) && time < $end && !select undef, undef, undef, 0.1;
+    ok !kill(0 => $server), 'leaves no server behind';
+    close $out;
+};
+
 subtest 'a worker pool' => sub {
     my ($status, $output) = output_of('script/bench-pool --short');
     is(() = $output =~ /^  (?:met|MISSED) +(?:an empty call|p99 of an echo)/mg, 4, 'figures beside goals')
