@@ -48,9 +48,9 @@ sub pair {
 my @checks = (
     'timers come in the order of their times' => sub {
         my @order;
-        Mojo::IOLoop->timer(0.03 => sub { push @order, 'late'; Mojo::IOLoop->stop });
-        Mojo::IOLoop->timer(0.01 => sub { push @order, 'early' });
-        my $removed = Mojo::IOLoop->timer(0.02 => sub { push @order, 'removed' });
+        Mojo::IOLoop->timer(0.3 => sub { push @order, 'late'; Mojo::IOLoop->stop });
+        Mojo::IOLoop->timer(0.1 => sub { push @order, 'early' });
+        my $removed = Mojo::IOLoop->timer(0.2 => sub { push @order, 'removed' });
         Mojo::IOLoop->remove($removed);
         ok !Mojo::IOLoop->is_running, 'the loop does not run before its start';
         limited(sub { Mojo::IOLoop->start });
