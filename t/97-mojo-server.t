@@ -210,6 +210,10 @@ subtest 'a server of one process' => sub {
     my $server = TestServer->command('--no-access-log', $app);
     check_server($server);
     check_websocket($server);
+    ok $server->wait_for_log(qr{GET /idle\S*: request idle timeout of the application's - closing}),
+        'the log says of a request that its time was up';
+    ok $server->wait_for_log(qr{GET /quiet\S*: WebSocket idle timeout of the application's - closing}),
+        'and of a WebSocket';
     subtest 'a client that leaves ends its transaction' => sub {
         my $client = TestClient->new($server->port)->send("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
         get($server->port, '/');

@@ -154,17 +154,24 @@ sub _callback_died {
         "a callback died: " . PAGI::Server::Exception::text($exception));
 }
 
+# Scopes, with the option that has their limit. Applications of Mojolicious set limits of their own.
+my %IDLE = (
+    http      => ['request'],
+    sse       => [qw(SSE sse_idle_timeout)],
+    websocket => [qw(WebSocket ws_idle_timeout)],
+);
+
 sub _idle_timeout {
     my ($self, undef, $about) = @_;
-    my ($name, $option) =
-        $about->[0] eq 'sse' ? ('SSE', 'sse_idle_timeout') : ('WebSocket', 'ws_idle_timeout');
+    my ($name, $option) = @{ $IDLE{ $about->[0] } };
     # An application may have changed its scope. A locked hash has no key to ask for.
     my $scope   = $about->[1];
     my $version = ref $scope eq 'HASH' && exists $scope->{http_version} ? $scope->{http_version} : undef;
     my $streams = ($version // '') eq '2';
     my $end     = $streams ? 'resetting stream' : 'closing connection';
-    my $limit   = $self->{instance}->options->{$option};
-    my $text    = "$name idle timeout (${limit}s) - $end";
+    my $limit   = $option && $self->{instance}->options->{$option};
+    my $whose   = $limit ? "(${limit}s)" : "of the application's";
+    my $text    = "$name idle timeout $whose - $end";
     $self->_log->warn($text, _request($about));
     return;
 }
