@@ -22,6 +22,8 @@ $ENV{MOJO_LOG_LEVEL} = 'fatal';
 $ENV{$_} = 1 for qw(TEST_ASYNC_AWAIT TEST_SUBPROCESS TEST_TLS);
 my @INCLUDE = map { '-I' . abs_path($_) } grep { !ref && -d } 't/lib', @INC;
 
+sub source { return $SOURCE }
+
 sub source_of {
     my ($path) = @_;
     return content("$SOURCE/$path");

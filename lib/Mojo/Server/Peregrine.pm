@@ -17,6 +17,7 @@ use Mojo::Server::Peregrine::Hypnotoad;
 use Mojo::Server::Peregrine::Socket;
 use Mojo::Server::Peregrine::Transaction;
 use PAGI::Server::Channels;
+use Scalar::Util qw(refaddr);
 
 our $VERSION = '0.003000';
 
@@ -78,10 +79,14 @@ sub _live {
     });
 }
 
+# Servers by process and address that share the loop: the last one ends it.
+my %serving;
+
 # The hook comes first: what it waits for runs a loop of its own.
 sub begin {
     my ($self, $scope) = @_;
     $self->{process} = $$;
+    $serving{$$}{ refaddr $self } = 1;
     my $channels = $scope->{'pagi.channels'};
     $self->channels($channels && PAGI::Server::Channels->new($channels->node));
     $self->app->server($self);
@@ -97,6 +102,8 @@ sub begin {
 
 sub end {
     my ($self) = @_;
+    delete $serving{$$}{ refaddr $self };
+    return if %{ $serving{$$} };
     $self->ioloop->emit('finish');
     $self->ioloop->reactor->detach;
     return;

@@ -32,7 +32,11 @@ sub new {
 # Returns a Future of the exchange's end.
 sub run {
     my ($self) = @_;
-    $self->_read;
+    if (!eval { $self->_read; 1 }) {
+        my $why = $@;
+        $self->_end;
+        return Future->fail($why);
+    }
     return Future->done if $self->{ended};
     my $connection = $self->{scope}{'pagi.connection'};
     $connection->on_disconnect(sub { $self->gone(@_) }) if $connection;
@@ -51,7 +55,9 @@ sub _read {
         }
         my $future = $self->{receive}->();
         if (!$future->is_ready) {
-            $self->{waiting} = $future->on_ready(sub { $self->_arrived($_[0]) && $self->_read });
+            $self->{waiting} = $future->on_ready(sub {
+                eval { $self->_arrived($_[0]) && $self->_read; 1 } or $self->_end($@);
+            });
             return;
         }
         $self->_arrived($future) or return;
@@ -135,7 +141,7 @@ sub _send {
     $self->{sending} = $future->on_ready(sub {
         delete $self->{sending};
         $self->_sent($_[0], $is_end);
-        $self->_write;
+        eval { $self->_write; 1 } or return $self->_end($@);
         $self->{stream}->drained if $self->{stream} && !$self->{sending};
     });
     return;

@@ -119,7 +119,7 @@ sub _listen {
             $future->on_ready($self->{arrived});
             return;
         }
-        $self->_heard(_event($future));
+        $self->_take(_event($future));
     }
     return;
 }
@@ -127,7 +127,7 @@ sub _listen {
 sub _arrived {
     my ($self, $future) = @_;
     return if $self->{ended} || $future->is_cancelled;
-    $self->_heard(_event($future));
+    $self->_take(_event($future));
     $self->_listen;
     return;
 }
@@ -135,6 +135,14 @@ sub _arrived {
 sub _event {
     my ($future) = @_;
     return $future->is_failed ? { type => 'gone' } : $future->get;
+}
+
+# As in the daemon, a subscriber that dies ends no WebSocket.
+sub _take {
+    my ($self, $event) = @_;
+    eval { $self->_heard($event); 1 }
+        or $self->{server}->ioloop->reactor->emit(error => "WebSocket failed: $@");
+    return;
 }
 
 sub _heard {
