@@ -214,7 +214,7 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Like `setIdleLimit`, but a peer whose response has not started gets a 504 in place of the mere end.
+        /// Like `setIdleLimit`, but a peer whose response has not started gets a 504, not the mere end.
         pub fn limitAnswer(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_end = .answer;
             setIdleLimit(w, exchange, idle_ms);
