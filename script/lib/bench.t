@@ -63,6 +63,14 @@ subtest 'a measurement that is killed' => sub {
     close $out;
 };
 
+subtest 'long bodies' => sub {
+    my ($status, $output) = output_of('script/bench-bodies --short answer');
+    is(() = $output =~ /^  (?:met|MISSED) +[\d,]+ bytes, (?:thread|process): [\d.]+ × inline/mg,
+        4, 'figures beside goals')
+        or diag $output;
+    is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
+};
+
 subtest 'a worker pool' => sub {
     my ($status, $output) = output_of('script/bench-pool --short');
     is(() = $output =~ /^  (?:met|MISSED) +(?:an empty call|p99 of an echo)/mg, 4, 'figures beside goals')
