@@ -14,7 +14,7 @@ use TestClient qw(get);
 use TestRedis;
 use TestServer;
 use TestTools   qw(content free_port wait_for);
-use TestWorkers qw(are_gone children write_file);
+use TestWorkers qw(are_gone children directory is_gone pid_in stop_master write_file);
 use TestWebSocket;
 use Time::HiRes qw(sleep time);
 
@@ -240,6 +240,24 @@ subtest 'the memory of Redis is full' => sub {
     like said($servers[0], '/append/cut/111'), qr/\A[0-9a-f]{12}\./, 'with room it does not';
 };
 is $_->stop, 0, 'the server stops' for @servers;
+
+subtest 'USR2: topics are there when the old program has gone' => sub {
+    my $pid_file  = directory() . '/redis.pid';
+    my $server    = server($url, '--shutdown-timeout', 2, '--pid', $pid_file);
+    my $reader    = reader($server, 'upgrade');
+    my $old       = $server->pid;
+    my $published = sub { my ($text) = @_; return said($server, "/append/upgrade/$text") };
+    like $published->($_), qr/\A[0-9a-f]{12}\./, "$_ is published" for 1 .. 3;
+    is_deeply until_last($reader, 3), [ 1 .. 3 ], 'a reader of the old program gets them';
+    $server->signal('USR2');
+    ok wait_for(sub { my $pid = pid_in('redis.pid'); return $pid && $pid != $old }), 'a new program serves';
+    my @acknowledged = grep { $published->($_) =~ /\A[0-9a-f]{12}\./ } 4 .. 10;
+    ok wait_for(sub { is_gone($old) }),                              'the old one goes';
+    ok wait_for(sub { $published->('last') =~ /\A[0-9a-f]{12}\./ }), 'the hub of the new one publishes';
+    my $got = until_last(reader($server, 'upgrade', $reader->{from}), 'last');
+    is_whole($got, [ 1 .. 3, @acknowledged ], 'a reader that comes back');
+    stop_master('redis.pid');
+};
 
 subtest 'user, password, and status' => sub {
     $redis->ask(qw(ACL SETUSER ann on >sec:ret ~t66:* &t66:* +@all));
