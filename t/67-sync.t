@@ -321,6 +321,18 @@ subtest 'HUP' => sub {
     is $server->stop,           0,             'the server stops';
 };
 
+subtest 'a canary' => sub {
+    my $server = server(1, '--canary', 2);
+    my $port   = $server->port;
+    is said(get($port, '/version')), '200 first', 'before';
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/worker 2 \(\d+\) has the new code, and serves beside/),
+        'an asynchronous interpreter is the one that is tried';
+    ok $server->wait_for_log(qr/worker 2 \(\d+\) with the new code is not clearly worse/), '... and stays';
+    is said(get($port, '/version')), '200 first', 'after';
+    is $server->stop,                0,           'the server stops';
+};
+
 subtest 'without processes for handlers' => sub {
     local $ENV{PERL5LIB} = join ':', 't/lib', $ENV{PERL5LIB} // ();
     my $server = TestServer->command('--engine', 'inline', '--worker-pool', $pool, $app);

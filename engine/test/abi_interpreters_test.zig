@@ -884,6 +884,27 @@ test "a request that is handed over is another's, whatever is said and whoever d
     try engine.expectInterpreters(0);
 }
 
+test "a long body that came with its request is handed over with it" {
+    const engine: Engine = try .start(.{ .exchanges = 4, .handed = 4 });
+    defer engine.stop();
+    errdefer engine.printNotices();
+    const first: Process = try .start(&engine, -1);
+    const blocking: Process = try .startAs(&engine, .handed, -1);
+    try engine.expectInterpreters(2);
+    const piece: [10_000]u8 = @splat('a');
+    var clients: [3]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    for (&clients) |*client| {
+        try client.say("POST /hand/body HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n");
+        for (0..30) |_| try client.say(&piece);
+    }
+    for (&clients) |*client| try client.expect("200", "300000 29100000");
+    try first.kill();
+    try blocking.kill();
+    try engine.expectInterpreters(0);
+}
+
 test "an engine that is not told how many may be handed over lets none" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

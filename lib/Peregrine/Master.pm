@@ -52,7 +52,7 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time)
+                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time never_canary)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -631,6 +631,7 @@ sub _is_to_be_canary {
     return
            $self->{canary_time}
         && !$self->{canary}
+        && !($self->{never_canary} && $self->{never_canary}->($child->{number}))
         && ($self->{waiting}{ $child->{number} } // '') eq 'restart'
         && $child->{generation} == $self->{generation}
         && ($self->{trusted} // -1) < $self->{generation} ? 1 : 0;
@@ -1054,6 +1055,10 @@ C<stop>, or C<retire> and the reason.
 Seconds for which the first child of a restart serves beside all old ones before it replaces one of them. When
 it is clearly worse by then (L<Peregrine::Canary>) it is taken back, and the restart is given up. C<run> has
 to count in L</tally>. 0: none.
+
+=item never_canary
+
+A function that gets a child's number, and says whether a child with that number is replaced without a trial.
 
 =item limits
 

@@ -208,6 +208,7 @@ sub _make_master {
         heartbeat_timeout => sub { return $weak->_interpreter_heartbeat(@_) },
         busy_timeout      => $options->{request_kill_timeout},
         canary_time       => $options->{canary},
+        never_canary      => sub { return $weak->{placement}->is_sync(@_) },
         first_takes_over  => $options->{reuseport}
             && !$joins,
         limits => {
