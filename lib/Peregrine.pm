@@ -442,6 +442,13 @@ number of the calling thread; 0 where there is no such thing (only Linux has).
 From now on that word says since when the worker is at one event: milliseconds of the monotonic clock, 0 while
 it is at none.
 
+=head2 add_group
+
+    my $group = $worker->add_group($join_socket, $max_concurrency);
+
+After C<use_interpreters>: another group of interpreters, which join at the other end of this socket and get
+the requests of routes with its number as C<group>. Returns the number, from 1 on, or a negative code.
+
 =head2 take_turns
 
     $worker->take_turns(1);

@@ -610,6 +610,20 @@ OUTPUT:
     RETVAL
 
 int
+add_group(self, join_socket, exchanges)
+    SV *self
+    int join_socket
+    U32 exchanges
+PREINIT:
+    peregrine_interpreters wanted = {.size = sizeof(wanted)};
+CODE:
+    wanted.join_socket = join_socket;
+    wanted.exchanges = exchanges;
+    RETVAL = peregrine_add_group(open_worker(aTHX_ self)->engine, &wanted);
+OUTPUT:
+    RETVAL
+
+int
 route(self, settings, whole_bodies)
     SV *self
     SV *settings

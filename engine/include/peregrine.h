@@ -175,13 +175,15 @@ typedef struct peregrine_route {
                        * compared percent-decoded. NULL or "": every path */
     const char *host; /* the name or address that the request is for, without a port, in any case of letters.
                        * NULL or "": every one */
+    uint32_t group;   /* the interpreters that get these requests: a number of peregrine_add_group(); default:
+                       * 0, those of peregrine_use_interpreters() */
 } peregrine_route;
 
 /* Adds a route behind those that are there. The first one that matches a request says how it comes, and its
  * number is peregrine_request.route; 0: none matches, and the body comes in pieces. Before the first
  * peregrine_poll(). Returns the number, from 1 on; PEREGRINE_E_ADDRESS: the path does not begin with '/', or
- * has a '?' in it; PEREGRINE_E_RANGE: an unknown flag, or there are 255; PEREGRINE_E_OUT_OF_ORDER: the worker
- * was polled. */
+ * has a '?' in it; PEREGRINE_E_RANGE: an unknown flag, a group that cannot be, or there are 255 routes;
+ * PEREGRINE_E_OUT_OF_ORDER: the worker was polled. */
 int peregrine_add_route(peregrine_worker *worker, const peregrine_route *route);
 /* ---- Files that the engine answers with by itself ---------------------------------------------- */
 
@@ -408,6 +410,14 @@ typedef struct peregrine_interpreters {
  * WebSockets are closed (1011). Connections stay open. PEREGRINE_E_OUT_OF_ORDER: the worker was polled
  * already, or has them. */
 int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpreters *wanted);
+
+/* Adds a group of interpreters, which join through a socket of their own and get the requests of the routes
+ * that name it (peregrine_route), and no others. Requests for a group wait in a queue of their own, with the
+ * same limits, so that a group without interpreters, or one that is stuck, keeps back no request of others.
+ * `handed` has no meaning here. After peregrine_use_interpreters() and before the first peregrine_poll().
+ * Returns the number, from 1 on; PEREGRINE_E_RANGE: there are 15; PEREGRINE_E_OUT_OF_ORDER: not now;
+ * PEREGRINE_E_SYSTEM: see errno. */
+int peregrine_add_group(peregrine_worker *worker, const peregrine_interpreters *interpreters);
 
 /* Becomes an interpreter of the engine at the other end of `join_socket`, which stays the caller's. Waits for
  * the engine, at most timeout_ms (-1: without bound). NULL with errno: ECONNREFUSED (there is none),

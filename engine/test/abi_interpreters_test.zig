@@ -16,11 +16,14 @@ const Engine = struct {
     port: u16,
     /// The interpreters' end.
     join_socket: c.fd_t,
+    /// The end of the interpreters of a group that gets the requests for /shop; -1: there is none.
+    shop_socket: c.fd_t = -1,
 
     const How = struct {
         exchanges: u32 = 1,
         handed: u32 = 0,
         whole: bool = true,
+        shop: bool = false,
         limits: []const struct { [*:0]const u8, i64 } = &.{},
     };
 
@@ -40,20 +43,37 @@ const Engine = struct {
             .exchanges = how.exchanges,
             .handed = how.handed,
         };
+        const shop: types.Route = .{ .size = @sizeOf(types.Route), .path = "/shop", .group = 1 };
+        if (how.shop) try testing.expectEqual(1, abi.serving.peregrine_add_route(handle, @ptrCast(&shop)));
         const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
-        if (how.whole) try testing.expectEqual(1, abi.serving.peregrine_add_route(handle, @ptrCast(&route)));
+        const number: c_int = if (how.shop) 2 else 1;
+        if (how.whole) {
+            try testing.expectEqual(number, abi.serving.peregrine_add_route(handle, @ptrCast(&route)));
+        }
         const used = abi.interpreters.peregrine_use_interpreters(handle, @ptrCast(&wanted));
         try testing.expectEqual(Code.ok, used);
         _ = c.close(sockets[0]);
+        var shop_sockets: [2]c.fd_t = .{ -1, -1 };
+        if (how.shop) {
+            try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &shop_sockets));
+            const group: types.Interpreters = .{
+                .size = @sizeOf(types.Interpreters),
+                .join_socket = shop_sockets[0],
+                .exchanges = how.exchanges,
+            };
+            try testing.expectEqual(1, abi.interpreters.peregrine_add_group(handle, @ptrCast(&group)));
+            _ = c.close(shop_sockets[0]);
+        }
         const port = try listen(handle);
         var events: [*]const Event = undefined;
         try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
-        return .{ .handle = handle, .port = port, .join_socket = sockets[1] };
+        return .{ .handle = handle, .port = port, .join_socket = sockets[1], .shop_socket = shop_sockets[1] };
     }
 
     fn stop(engine: *const Engine) void {
         abi.peregrine_worker_free(engine.handle);
         _ = c.close(engine.join_socket);
+        if (engine.shop_socket >= 0) _ = c.close(engine.shop_socket);
     }
 
     fn stats(engine: *const Engine) types.Stats {
@@ -399,6 +419,10 @@ const Process = struct {
     }
 
     fn startAs(engine: *const Engine, kind: Application.Kind, file: c.fd_t) !Process {
+        return startAt(engine.join_socket, kind, file);
+    }
+
+    fn startAt(join_socket: c.fd_t, kind: Application.Kind, file: c.fd_t) !Process {
         var gates: [2]c.fd_t = undefined;
         try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.STREAM, 0, &gates));
         const pid = c.fork();
@@ -407,7 +431,7 @@ const Process = struct {
             // A test that fails leaves nobody behind.
             _ = alarm(60);
             _ = c.close(gates[1]);
-            c._exit(Application.runAs(kind, engine.join_socket, gates[0], file));
+            c._exit(Application.runAs(kind, join_socket, gates[0], file));
         }
         _ = c.close(gates[0]);
         return .{ .pid = pid, .gate = gates[1] };
@@ -481,6 +505,61 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     try busy.kill();
     try idle.kill();
     try engine.expectInterpreters(0);
+}
+
+test "a group of interpreters gets the requests of its routes alone, and keeps back none of others" {
+    const engine: Engine = try .start(.{ .shop = true, .limits = &.{.{ "queue_ms", 1500 }} });
+    defer engine.stop();
+    const site: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var text: [32]u8 = undefined;
+    const of_site = try std.fmt.bufPrint(&text, "pid {d}", .{site.pid});
+    // The shop has no interpreter: its requests wait, and are refused. Those of others do not wait.
+    var waiting: [3]Client = undefined;
+    for (&waiting) |*client| {
+        client.* = try engine.connect();
+        try client.get("/shop/x");
+    }
+    defer for (&waiting) |*client| client.close();
+    try engine.expectWaiting(3);
+    var client = try engine.connect();
+    defer client.close();
+    for (0..20) |_| {
+        try client.get("/");
+        try client.expect("200", of_site);
+    }
+    for (&waiting) |*late| try late.expect("503", "");
+    const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    try engine.expectInterpreters(2);
+    var shop_text: [32]u8 = undefined;
+    const of_shop = try std.fmt.bufPrint(&shop_text, "pid {d}", .{shop.pid});
+    for (0..20) |_| {
+        try client.get("/");
+        try client.expect("200", of_site);
+        try client.get("/shop");
+        try client.expect("200", of_shop);
+    }
+    // The shop's interpreter goes, and the site's gets none of its requests.
+    try shop.kill();
+    try engine.expectInterpreters(1);
+    try waiting[0].get("/shop");
+    try engine.expectWaiting(1);
+    try client.get("/");
+    try client.expect("200", of_site);
+    // One that is stuck at the site keeps back no request of the shop.
+    const again: Process = try .startAt(engine.shop_socket, .first, -1);
+    try waiting[0].expect("200", "");
+    try client.get("/wait");
+    try site.expectAtGate();
+    const expected = try std.fmt.bufPrint(&shop_text, "pid {d}", .{again.pid});
+    for (0..20) |_| {
+        try waiting[1].get("/shop");
+        try waiting[1].expect("200", expected);
+    }
+    try site.open();
+    try client.expect("200", of_site);
+    try site.kill();
+    try again.kill();
 }
 
 /// Which of two processes answers how many of requests that come one after another.

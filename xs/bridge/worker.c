@@ -89,14 +89,16 @@ int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
     (void)path_setting(aTHX_ settings, "root_path"); /* dies here if the setting is wrong */
     SV *host = text_setting(aTHX_ settings, "host");
     if (worker->is_complete) croak("Peregrine::Worker: the worker has an application already");
+    SV *group = px_setting(aTHX_ settings, "group");
     const bool is_last = !path && !host;
     int number = 0;
-    if (!is_last || flags) {
+    if (!is_last || flags || group) {
         const peregrine_route route = {
             .size = sizeof(route),
             .flags = flags,
             .path = path ? SvPVX_const(path) : NULL,
             .host = host ? SvPVX_const(host) : NULL,
+            .group = group ? (uint32_t)SvUV(group) : 0,
         };
         number = peregrine_add_route(worker->engine, &route);
         if (number < 0) croak("Peregrine::Worker: path and host: %s", peregrine_error_text(number));

@@ -37,6 +37,20 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     return Code.ok;
 }
 
+pub export fn peregrine_add_group(handle: *Handle, given: *const sized.Header) callconv(.c) c_int {
+    const engine = handle.ownEngine() orelse return Code.gone;
+    const pool = engine.pool orelse return Code.out_of_order;
+    if (engine.polled) return Code.out_of_order;
+    const wanted = sized.read(types.Interpreters, given);
+    const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
+    return pool.addGroup(join_socket, wanted.exchanges) catch |err| {
+        peregrine.io.file.close(join_socket);
+        if (err == error.TooManyGroups) return Code.range;
+        errors.setErrnoOf(err);
+        return Code.system;
+    };
+}
+
 pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
     return join(join_socket, .first, timeout_ms);
 }

@@ -2,12 +2,13 @@
 //! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a ring pair
 //! works.
 //!
-//! Requests wait in one queue, first come, first served. The interpreter that has the least to do is offered
-//! the next one; some are offered ahead, so that one that is fast need not wait for the engine.
-//! An interpreter takes an offer by compare-and-swap in its slot (slots.zig), and so does the engine when it
-//! takes the offer back: after `Seat.still_ms` in which the interpreter has not moved. So no request waits
-//! long behind another one while an interpreter is idle. The number of open exchanges says nothing about
-//! that: exchanges that wait for their clients, WebSockets above all, leave an interpreter idle.
+//! Requests for interpreters of one group wait in one queue, first come, first served. The interpreter that
+//! has the least to do is offered the next one; some are offered ahead, so that one that is fast need not
+//! wait for the engine. An interpreter takes an offer by compare-and-swap in its slot (slots.zig), and so
+//! does the engine when it takes the offer back: after `Seat.still_ms` in which the interpreter has not
+//! moved. So no request waits long behind another one while an interpreter is idle. The number of open
+//! exchanges says nothing about that: exchanges that wait for their clients, WebSockets above all, leave an
+//! interpreter idle.
 const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
@@ -22,7 +23,6 @@ const introduction = @import("introduction.zig");
 const Offer = @import("offer.zig").Offer;
 const Handed = @import("offer.zig").Handed;
 const Offers = @import("offer.zig").Offers;
-const Takers = @import("offer.zig").Takers;
 const ring = @import("ring.zig");
 const Seat = @import("seat.zig").Seat;
 const Wish = @import("shared.zig").Wish;
@@ -35,12 +35,25 @@ const io = peregrine.io;
 
 /// How interpreters get their requests.
 pub const Manner = struct {
-    /// The socket through which interpreters introduce themselves. The pool closes it.
+    /// Those of the first group.
     join_socket: i32,
-    /// Exchanges that may wait for one interpreter at the same time; 0: no limit. See `Seat.busyWith`.
     exchanges: u32,
     /// Requests that may wait after interpreters have handed them over; 0: interpreters may hand over none.
     handed_max: u32,
+};
+
+/// Interpreters that get the requests of some routes, and no others.
+const Group = struct {
+    /// The socket through which they introduce themselves. The pool closes it.
+    join_socket: i32,
+    /// Exchanges that may wait for one of them at the same time; 0: no limit. See `Seat.busyWith`.
+    exchanges: u32,
+    /// Requests that wait.
+    queue: Offers = .{},
+    /// How many they are.
+    count: u32 = 0,
+    /// The join socket may have more messages, which the next round reads.
+    more_join: bool = false,
 };
 
 /// A pool never moves.
@@ -49,15 +62,16 @@ pub const Pool = struct {
     worker: *EngineWorker,
     /// The pool as its engine's host knows it.
     interpreters: Interpreters = .{ .calls = &calls },
-    manner: Manner,
+    groups: [groups_max]Group = undefined,
+    group_count: u32,
+    /// Requests that may wait after interpreters have handed them over.
+    handed_max: u32,
     seats: [seats_max]?*Seat = @splat(null),
     /// The highest number of a seat that an interpreter ever had.
     top: u32 = 0,
-    /// Interpreters of each kind.
-    counts: std.enums.EnumArray(Takers, u32) = .initFill(0),
-    /// Requests that wait.
-    queue: Offers = .{},
     handed: Handed = .{},
+    /// Interpreters that get what was handed over.
+    handed_count: u32 = 0,
     arrivals: u64 = 0,
     /// An interpreter wants that all take turns (`Wish.turns`).
     in_turns: bool = false,
@@ -65,8 +79,6 @@ pub const Pool = struct {
     dispatched: u64 = 0,
     /// Offers that are free, at most `spare_max`.
     spare: Offers = .{},
-    /// The join socket may have more messages, which the next round reads.
-    more_join: bool = false,
     /// Interpreters that were shut out and may still run.
     outcasts: Outcasts = .{},
     /// Exchanges of an interpreter that goes.
@@ -74,6 +86,7 @@ pub const Pool = struct {
 
     /// Interpreters of one engine.
     pub const seats_max = peregrine.api_limits.interpreters_max;
+    const groups_max = peregrine.api_limits.groups_max;
     const ahead_max = Seat.ahead_max;
     const spare_max = peregrine.api_limits.spare_offers_max;
 
@@ -81,14 +94,24 @@ pub const Pool = struct {
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
-        try worker.io.watchForeign(manner.join_socket);
-        pool.* = .{ .gpa = gpa, .worker = worker, .manner = manner };
+        pool.* = .{ .gpa = gpa, .worker = worker, .group_count = 0, .handed_max = manner.handed_max };
+        const first = try pool.addGroup(manner.join_socket, manner.exchanges);
+        assert(first == 0);
         return pool;
+    }
+
+    /// Before the engine's thread runs. `join_socket` is the pool's from now on. Returns the group's number.
+    pub fn addGroup(pool: *Pool, join_socket: i32, exchanges: u32) !u8 {
+        if (pool.group_count == groups_max) return error.TooManyGroups;
+        try pool.worker.io.watchForeign(join_socket);
+        pool.groups[pool.group_count] = .{ .join_socket = join_socket, .exchanges = exchanges };
+        defer pool.group_count += 1;
+        return @intCast(pool.group_count);
     }
 
     /// To be called when the engine's thread has ended. No interpreter hears of the exchanges that are left.
     pub fn destroy(pool: *Pool) void {
-        pool.worker.io.unwatchForeign(pool.manner.join_socket);
+        for (pool.ownGroups()) |*group| pool.worker.io.unwatchForeign(group.join_socket);
         var it = pool.worker.exchanges.iterator();
         while (it.next()) |exchange| pool.release(exchange);
         for (pool.places()) |place| if (place) |seat| {
@@ -98,7 +121,7 @@ pub const Pool = struct {
         pool.outcasts.deinit();
         while (pool.spare.pop()) |offer| pool.free(offer);
         pool.leftover.deinit(pool.gpa);
-        io.file.close(pool.manner.join_socket);
+        for (pool.ownGroups()) |*group| io.file.close(group.join_socket);
         pool.gpa.destroy(pool);
     }
 
@@ -119,9 +142,11 @@ pub const Pool = struct {
             more = seat.end.drain() or more;
         };
         const foreign = pool.worker.io.takeForeign();
-        if (foreign or pool.more_join) pool.admit();
+        for (pool.ownGroups()) |*group| {
+            if (foreign or group.more_join) pool.admit(group);
+            more = more or group.more_join;
+        }
         if (foreign or deaf) pool.look();
-        more = more or pool.more_join;
         pool.in_turns = false;
         for (pool.places()) |place| if (place) |seat| {
             pool.collectFreed(seat);
@@ -196,36 +221,63 @@ pub const Pool = struct {
             if (seat.work.offered.first()) |offer| {
                 ms = shorter(ms, if (pool.hasOthers(seat)) Seat.still_ms else pool.patienceFor(offer));
             }
-            if (pool.queueFor(seat.takers).count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
+            if (pool.queueFor(seat).count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
         };
-        for (std.enums.values(Takers)) |takers| {
-            if (pool.queueFor(takers).first()) |offer| ms = shorter(ms, pool.patienceFor(offer));
+        for (0..pool.queues()) |at| {
+            if (pool.queueAt(at).first()) |offer| ms = shorter(ms, pool.patienceFor(offer));
         }
         return ms;
     }
 
     /// Interpreters that have joined and not gone.
     pub fn count(pool: *const Pool) u32 {
-        var sum: u32 = 0;
-        for (pool.counts.values) |of_kind| sum += of_kind;
+        var sum = pool.handed_count;
+        for (pool.groups[0..pool.group_count]) |*group| sum += group.count;
         return sum;
     }
 
     /// Requests that wait.
     pub fn waiting(pool: *const Pool) u32 {
-        return pool.queue.count + pool.handed.queue.count;
+        var sum = pool.handed.queue.count;
+        for (pool.groups[0..pool.group_count]) |*group| sum += group.queue.count;
+        return sum;
     }
 
     /// Whether requests of an interpreter could go to another one.
     fn hasOthers(pool: *const Pool, seat: *const Seat) bool {
-        return pool.counts.get(seat.takers) > 1;
+        return switch (seat.takers) {
+            .first => pool.groups[seat.group].count > 1,
+            .handed => pool.handed_count > 1,
+        };
     }
 
-    fn queueFor(pool: *Pool, takers: Takers) *Offers {
-        return switch (takers) {
-            .first => &pool.queue,
+    fn countFor(pool: *Pool, seat: *const Seat) *u32 {
+        return switch (seat.takers) {
+            .first => &pool.groups[seat.group].count,
+            .handed => &pool.handed_count,
+        };
+    }
+
+    fn ownGroups(pool: *Pool) []Group {
+        return pool.groups[0..pool.group_count];
+    }
+
+    /// The queue of requests for an interpreter, or of an offer.
+    fn queueFor(pool: *Pool, whose: anytype) *Offers {
+        return switch (whose.takers) {
+            .first => &pool.groups[whose.group].queue,
             .handed => &pool.handed.queue,
         };
+    }
+
+    /// The number of queues: one of each group, and one of requests that were handed over.
+    fn queues(pool: *const Pool) usize {
+        return pool.group_count + 1;
+    }
+
+    fn queueAt(pool: *Pool, at: usize) *Offers {
+        assert(at <= pool.group_count);
+        return if (at == pool.group_count) &pool.handed.queue else &pool.groups[at].queue;
     }
 
     /// Whether an interpreter has time already. If not, the engine is woken when it reads on, when its
@@ -241,7 +293,7 @@ pub const Pool = struct {
     /// Exchanges that may wait for an interpreter at the same time; 0: no limit.
     fn most(pool: *const Pool, seat: *const Seat) u32 {
         return switch (seat.takers) {
-            .first => pool.manner.exchanges,
+            .first => pool.groups[seat.group].exchanges,
             .handed => 1,
         };
     }
@@ -263,15 +315,15 @@ pub const Pool = struct {
 
     // ---- Interpreters
 
-    fn admit(pool: *Pool) void {
-        pool.more_join = false;
+    fn admit(pool: *Pool, group: *Group) void {
+        group.more_join = false;
         for (0..joins_max) |_| {
-            const asked = switch (introduction.next(pool.manner.join_socket)) {
+            const asked = switch (introduction.next(group.join_socket)) {
                 .nothing => return,
                 .malformed => continue,
                 .asked => |asked| asked,
             };
-            pool.seatInterpreter(&asked) catch |err| {
+            pool.seatInterpreter(group, &asked) catch |err| {
                 io.file.close(asked.socket);
                 if (err == error.Gone) continue; // the exchange has not waited
                 const others = pool.worker.troubles.joins.add(pool.worker.now) orelse continue;
@@ -280,21 +332,23 @@ pub const Pool = struct {
                 pool.worker.say(.err, &buffer, text, .{ err, others });
             };
         }
-        pool.more_join = true;
+        group.more_join = true;
     }
 
     const joins_max = peregrine.api_limits.joins_per_round_max;
 
-    fn seatInterpreter(pool: *Pool, asked: *const introduction.JoinRequest) !void {
+    fn seatInterpreter(pool: *Pool, group: *Group, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
         const place = for (&pool.seats, 1..) |*place, number| {
             if (place.* == null) break .{ place, number };
         } else return error.TooManyInterpreters;
-        const hands = if (pool.manner.handed_max > 0 and asked.takers == .first) &pool.handed else null;
+        const hands = if (pool.handed_max > 0 and asked.takers == .first) &pool.handed else null;
         const number: u8 = @intCast(place[1]);
-        place[0].* = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
+        const seat: *Seat = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
+        if (asked.takers == .first) seat.group = @intCast(group - &pool.groups[0]);
+        place[0].* = seat;
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
-        pool.counts.getPtr(asked.takers).* += 1;
+        pool.countFor(seat).* += 1;
         pool.publishStates();
     }
 
@@ -387,9 +441,9 @@ pub const Pool = struct {
             pool.release(exchange);
             if (!exchange.isEnded()) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
         }
-        assert(pool.seats[seat.number - 1] == seat and pool.counts.get(seat.takers) > 0);
+        assert(pool.seats[seat.number - 1] == seat and pool.countFor(seat).* > 0);
         pool.seats[seat.number - 1] = null;
-        pool.counts.getPtr(seat.takers).* -= 1;
+        pool.countFor(seat).* -= 1;
         pool.publishStates();
         const orderly = seat.state == .left;
         pool.collectFreed(seat);
@@ -405,7 +459,7 @@ pub const Pool = struct {
     fn release(pool: *Pool, exchange: *Exchange) void {
         const offer = switch (Claim.release(exchange)) {
             .waiting => |offer| offer: {
-                pool.queueFor(offer.takers).remove(offer);
+                pool.queueFor(offer).remove(offer);
                 break :offer offer;
             },
             .offered, .kept => |offer| offer,
@@ -450,7 +504,7 @@ pub const Pool = struct {
                 continue;
             }
             Claim.recall(offer);
-            pool.queueFor(offer.takers).insert(offer);
+            pool.queueFor(offer).insert(offer);
         }
     }
 
@@ -488,7 +542,7 @@ pub const Pool = struct {
         pool.dispatched = pool.arrivals;
         var full: u64 = 0;
         var given: u64 = 0;
-        for (std.enums.values(Takers)) |takers| while (pool.queueFor(takers).first()) |offer| {
+        for (0..pool.queues()) |at| while (pool.queueAt(at).first()) |offer| {
             const seat = pool.bestFor(offer, full) orelse break;
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
         };
@@ -504,7 +558,8 @@ pub const Pool = struct {
         const stays = pool.exchangeOf(offer).websocket != null;
         var best: ?*Seat = null;
         for (pool.places()) |place| if (place) |seat| {
-            if (seat.takers != offer.takers or seat.state != .open or full & bit(seat) != 0) continue;
+            if (pool.queueFor(seat) != pool.queueFor(offer)) continue;
+            if (seat.state != .open or full & bit(seat) != 0) continue;
             if (!pool.hasTime(seat, if (stays) ahead_max else seat.ahead)) continue;
             if (best) |other| {
                 const turns = pool.in_turns;
@@ -552,7 +607,7 @@ pub const Pool = struct {
             }
         }
         if (seat.work.offered.count == 0) seat.moved_at = worker.now;
-        pool.queueFor(offer.takers).remove(offer);
+        pool.queueFor(offer).remove(offer);
         Claim.offerTo(offer, &seat.work);
         seat.last_offer = offer.arrival;
         if (exchange.half_closed) seat.host.halfClosed(worker, exchange);
@@ -562,10 +617,12 @@ pub const Pool = struct {
     /// Refuses requests that find no room in the queue, or that have waited long enough.
     fn refuseLate(pool: *Pool) void {
         const config = &pool.worker.config;
-        while (pool.queue.count > config.queue_max) pool.refuse(pool.queue.last().?, .queue_max);
+        for (pool.ownGroups()) |*group| {
+            while (group.queue.count > config.queue_max) pool.refuse(group.queue.last().?, .queue_max);
+        }
         const handed = &pool.handed.queue;
-        while (handed.count > pool.manner.handed_max) pool.refuse(handed.last().?, .queue_max);
-        for (std.enums.values(Takers)) |takers| while (pool.queueFor(takers).first()) |offer| {
+        while (handed.count > pool.handed_max) pool.refuse(handed.last().?, .queue_max);
+        for (0..pool.queues()) |at| while (pool.queueAt(at).first()) |offer| {
             if (pool.patienceFor(offer) > 0) break;
             pool.refuse(offer, .queue_ms);
         };
@@ -650,9 +707,17 @@ pub const Pool = struct {
         offer.arrival = pool.arrivals;
         offer.arrived_at = worker.now;
         offer.takers = .first;
+        offer.group = pool.groupOf(exchange);
         Claim.wait(exchange, offer);
-        assert(if (pool.queue.last()) |last| last.arrival < offer.arrival else true);
-        pool.queue.append(offer);
+        const queue = pool.queueFor(offer);
+        assert(if (queue.last()) |last| last.arrival < offer.arrival else true);
+        queue.append(offer);
+    }
+
+    /// The group of a request's route. A route may name one that was never added.
+    fn groupOf(pool: *const Pool, exchange: *const Exchange) u8 {
+        const group = pool.worker.host.routes.groupOf(exchange.route);
+        return if (group < pool.group_count) group else 0;
     }
 
     /// Asserts what always holds between two rounds. Looks at every exchange: for tests.
@@ -672,8 +737,7 @@ pub const Pool = struct {
             seat.end.commands.invariants();
             seat.end.events.invariants();
         };
-        pool.queue.invariants();
-        pool.handed.queue.invariants();
+        for (0..pool.queues()) |at| pool.queueAt(at).invariants();
         assert(pool.waiting() == found and pool.spare.count <= spare_max);
     }
 };

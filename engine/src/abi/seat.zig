@@ -32,6 +32,8 @@ pub const Seat = struct {
     waker: i32,
     shared: Shared,
     takers: Takers,
+    /// The interpreter's group, if it gets requests first.
+    group: u8 = 0,
     /// Where requests wait that the interpreter hands over; null: it may hand over none.
     hands: ?*Handed,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.

@@ -23,7 +23,9 @@ pub export fn peregrine_add_route(handle: *Handle, given: *const sized.Header) c
     const path = if (wanted.path) |text| std.mem.span(text) else "";
     const host = if (wanted.host) |text| std.mem.span(text) else "";
     const body: Demand.Body = if (wanted.flags & types.RouteFlag.whole_body != 0) .whole else .streamed;
-    const number = engine.host.routes.add(path, host, body) catch |err| return switch (err) {
+    if (wanted.group >= peregrine.api_limits.groups_max) return Code.range;
+    const group: u8 = @intCast(wanted.group);
+    const number = engine.host.routes.add(path, host, body, group) catch |err| return switch (err) {
         error.OutOfMemory => Code.memory,
         error.TooMany => Code.range,
         error.BadPath => Code.address,

@@ -203,6 +203,7 @@ pub const Route = extern struct {
     flags: u32 = 0,
     path: ?[*:0]const u8 = null,
     host: ?[*:0]const u8 = null,
+    group: u32 = 0,
 };
 
 /// `peregrine_folder`.

@@ -649,6 +649,8 @@ pub const api_limits = struct {
     /// Interpreters of one engine, from 1 to 64: more processes than any machine has use for, and one bit of
     /// a word for each.
     pub const interpreters_max: u32 = 64;
+    /// Groups of interpreters of one engine, from 1: each has a queue, which every round looks at.
+    pub const groups_max: u32 = 16;
     /// Requests that one interpreter may be offered ahead, from 1. At one, a hello costs twice as much as at
     /// 64, for two switches between processes; an interpreter that is slow is offered fewer (`Seat.ahead`).
     pub const offers_ahead_max: u32 = 64;
@@ -711,6 +713,7 @@ pub const api_limits = struct {
 
     comptime {
         std.debug.assert(interpreters_max >= 1 and interpreters_max <= 64);
+        std.debug.assert(groups_max >= 1 and groups_max <= 255);
         std.debug.assert(offers_ahead_max >= 1);
         std.debug.assert(tls_facts_bytes_max <= ring_body_bytes_max);
     }

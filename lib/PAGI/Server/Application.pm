@@ -38,6 +38,7 @@ sub way_to_new_code { return 'pagi-server with the file of an application' }
 sub can_be_cloned   { return 0 }
 sub is_async        { return 1 }
 sub hosts           { return (undef) }
+sub groups          { return () }
 sub shows_errors    { return ($ENV{PAGI_ENV} || '') eq 'development' }
 
 # The engine sends every request to this application, and its body in pieces: no route is needed.

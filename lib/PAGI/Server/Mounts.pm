@@ -8,7 +8,11 @@ our $VERSION = '0.003000';
 use Scalar::Util qw(blessed);
 
 # Settings behind an application: key, and whether the word has a value.
-my %SETTINGS = (host => 1, pagi => 0, psgi => 0, mojo => 0);
+my %SETTINGS = (host => 1, workers => 1, pagi => 0, psgi => 0, mojo => 0);
+
+# Mounts that may have workers of their own: groups of one engine.
+use constant GROUPS_MAX  => 15;
+use constant WORKERS_MAX => 64;
 
 # A code reference, since that is what an application is for everybody who only passes it on.
 sub new {
@@ -31,7 +35,11 @@ sub parse {
         die "'$text': there is an application at $place already\n" if $seen{$place}++;
         push @mounts, $mount;
     }
-    return sort { _rank($a, $b) } @mounts;
+    @mounts = sort { _rank($a, $b) } @mounts;
+    my $group = 0;
+    $_->{group} = ++$group for grep { $_->{workers} } @mounts;
+    die "$group mounts have workers of their own; ${\GROUPS_MAX} may have them\n" if $group > GROUPS_MAX;
+    return @mounts;
 }
 
 # The most telling one first: those of one host, then long paths.
@@ -53,10 +61,12 @@ sub _parse {
     my %mount = (path => $path =~ s{/+\z}{}r, name => $name);
     for my $setting (@settings) {
         my ($key, $value) = split /=/, $setting, 2;
-        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi, mojo\n"
+        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi, mojo, workers=N\n"
             if !exists $SETTINGS{$key};
         die "'$text': setting '$key' takes " . ($SETTINGS{$key} ? 'a' : 'no') . " value\n"
             if $SETTINGS{$key} != length($value // '') > 0;
+        die "'$text': setting '$key' is a number from 1 to ${\WORKERS_MAX}\n"
+            if $key eq 'workers' && ($value !~ /\A[1-9][0-9]?\z/ || $value > WORKERS_MAX);
         my ($name_of_it, $content) = $SETTINGS{$key} ? ($key, $value) : (kind => $key);
         die "'$text': setting '$key' comes after another one of its kind\n" if exists $mount{$name_of_it};
         $mount{$name_of_it} = $content;
@@ -96,6 +106,10 @@ that the empty string is the root.
 
 The name that requests must be for; optional.
 
+=item workers, group
+
+The number of interpreters of its own, if it has some, and their group in the engine, from 1 on.
+
 =item kind
 
 C<pagi>, C<psgi> or C<mojo>, an application of Mojolicious for L<Mojo::Server::Peregrine>.
@@ -120,13 +134,12 @@ The mounts of such a one. Any other application is one of PAGI at the root.
 
 =head2 parse
 
-Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,pagi>, C<,psgi> or
-C<,mojo>. The name of the application is in C<name>. Mounts with a host come first, then long paths: the
-first mount that matches a request gets it. Dies of what is none, and of two at the same place.
+Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,workers=N>, C<,pagi>,
+C<,psgi> or C<,mojo>. The name of the application is in C<name>. Mounts with a host come first, then long
+paths: the first mount that matches a request gets it. Dies of what is none, and of two at the same place.
 
 =head1 LICENSE
 
-This library is free software; you can redistribute it and/or modify it under the same terms as Perl
-itself.
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl itself.
 
 =cut

@@ -394,7 +394,8 @@ sub _which_of {
 sub _load_mounts {
     my ($self)  = @_;
     my @modules = @{ $self->{options}{module} || [] };
-    my @mounts  = $self->_mounts;
+    my $group   = $self->{group};
+    my @mounts  = grep { !defined $group || ($_->{group} // 0) == $group } $self->_mounts;
     $self->_prepare_mojolicious if grep { $_->{kind} eq 'mojo' } @mounts;
     my $subs = @mounts > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
     my @loaded;
@@ -408,7 +409,10 @@ sub _load_mounts {
         push @loaded, { %$mount, app => $self->_wrapped($app, $mount->{kind}) };
         $self->_log->warn($_) for $subs ? $subs->complaints : ();
     }
-    return PAGI::Server::Mounts->new(@loaded);
+    # The engine's routes are those of all mounts.
+    my %loaded = map { ("$_->{path} " . ($_->{host} // '') => $_) } @loaded;
+    return PAGI::Server::Mounts->new(map { $loaded{ "$_->{path} " . ($_->{host} // '') } // $_ }
+            $self->_mounts);
 }
 
 sub _serves_mojolicious {
@@ -529,9 +533,25 @@ sub _class_and_kind {
     return ('Plack::Handler::Peregrine::Mounted', 'psgi');
 }
 
+# Workers of one mount are a group of interpreters behind one engine.
+sub _check_groups {
+    my ($self, $options) = @_;
+    my ($mount) = grep { $_->{workers} } $self->_mounts or return;
+    my $what = "--mount $mount->{path}/=$mount->{name},workers=$mount->{workers}";
+    die \"$what: workers of one mount need an engine in a process of its own: use --engine process"
+        if $options->{engine} ne 'process';
+    die \
+        "$what: --sync-workers load no application of a mount that has workers of its own: use only one of the two"
+        if $options->{sync_workers};
+    die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
+        if $self->{options}{reload};
+    return;
+}
+
 # The master of interpreters has nothing of the application, so that those it starts later get newer code.
 sub _with_app {
     my ($self, $class, $configuration) = @_;
+    $self->_check_groups($configuration->options);
     return $class->new(configuration => $configuration, app => $self->_prepared_app)
         if !$configuration->options->{workers} || $self->{options}{check};
     my $server = $class->new(
@@ -545,8 +565,8 @@ sub _with_app {
 
 # Reads the files of variables again, because new code may need new values.
 sub _load_in_interpreter {
-    my ($self, $number) = @_;
-    $self->{worker_num} = $number;
+    my ($self, $number, $group) = @_;
+    @{$self}{qw(worker_num group)} = ($number, $group);
     my $app = eval { $self->_read_env_files; $self->_prepared_app };
     die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
     return $app;

@@ -266,6 +266,10 @@ sub _use_interpreters {
     my $handed  = $self->{placement}->sync_interpreters ? $options->{pool_queue} || 1 : 0;
     $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed) >= 0
         or die "the engine cannot serve interpreters: $!\n";
+    for my $pool (@{ $self->{mount_pools} || [] }) {
+        my $group = $worker->add_group(fileno $pool->engine_socket, $self->options->{max_concurrency});
+        die "the engine cannot serve a group of interpreters: $!\n" if $group != $pool->group;
+    }
     return;
 }
 
@@ -539,7 +543,8 @@ C<workers> has one; otherwise each process makes its own.
 Further arguments: C<number> of the child, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
 for C<reopen_logs>), C<server> (told what happens by its methods C<serves>, C<closes> and C<ended>), C<link>
 to the master, C<join_socket>, C<engine_socket>, C<clones> (L<Peregrine::Server::Clones>), C<accepts_later>,
-C<busy>, C<spread> and C<tally> (words in shared memory).
+C<mount_pools> (L<Peregrine::Server::MountPool>s, in an engine), C<busy>, C<spread> and C<tally> (words in
+shared memory).
 
 =head2 use_loop, open, bind, begin, listen, start
 

@@ -102,7 +102,7 @@ sub bind {
     my ($self, $owner) = @_;
     my $options = $self->{options};
     my $place   = $options->{status} // return;
-    $self->{counters} ||= Peregrine::Counters->new(processes => $options->{workers});
+    $self->{counters} ||= Peregrine::Counters->new(processes => $self->{processes} // $options->{workers});
     my $configuration = $self->{configuration} ||= _configuration(
         $place, %FEW,
         quiet           => 1,

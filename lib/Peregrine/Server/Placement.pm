@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use PAGI::Server::Options;
+use List::Util qw(sum0);
 use Peregrine;
 use Peregrine::Threads;
 use POSIX ();
@@ -30,8 +31,13 @@ sub new {
         : $engine eq 'process' ? 'process'
         : $clones              ? 'clones'
         :                        'prefork';
-    my $sync = $kind eq 'process' ? $options->{sync_workers} // 0 : 0;
-    return bless { kind => $kind, options => $options, interpreters => $workers, sync => $sync }, $class;
+    return bless {
+        kind         => $kind,
+        options      => $options,
+        interpreters => $workers,
+        sync         => $kind eq 'process' ? $options->{sync_workers} // 0 : 0,
+        of_mounts    => sum0(map { $_->{workers} } $application->groups),
+    }, $class;
 }
 
 sub has_workers        { return $_[0]{kind} ne 'alone'   ? 1 : 0 }
@@ -46,6 +52,9 @@ sub is_sync {
     my ($self, $number) = @_;
     return $number <= $self->{sync} ? 1 : 0;
 }
+
+# With those for handlers that block, and those that one mount alone has.
+sub interpreters_in_all { return $_[0]{interpreters} + $_[0]{sync} + $_[0]{of_mounts} }
 
 sub set_interpreters {
     my ($self, $count) = @_;
@@ -67,8 +76,7 @@ sub processes {
 
 sub descriptors_reserved {
     my ($self) = @_;
-    return DESCRIPTORS_RESERVED +
-        ($DESCRIPTORS{ $self->{kind} } || 0) * ($self->{interpreters} + $self->{sync});
+    return DESCRIPTORS_RESERVED + ($DESCRIPTORS{ $self->{kind} } || 0) * $self->interpreters_in_all;
 }
 
 sub engine_limits {

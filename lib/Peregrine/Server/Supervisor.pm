@@ -14,6 +14,7 @@ use Peregrine::Master;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Instance;
 use Peregrine::Server::Monitor;
+use Peregrine::Server::MountPool;
 use Peregrine::Server::Stop;
 use Peregrine::Server::Takeover;
 use Peregrine::Spread;
@@ -117,10 +118,42 @@ sub begin {
     $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
     $self->_start_hub if $self->{hub};
+    $self->{mount_pools} = $self->_mount_pools;
     my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
-    my $starting = $engine->then(sub { $self->_start_pool })->then(sub { $self->{master}->start });
+    my $starting = $engine->then(sub { $self->_start_pool })->then(sub {
+        $_->start for @{ $self->{mount_pools} };
+        return $self->{master}->start;
+    });
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
+}
+
+# Of mounts with interpreters of their own.
+sub _mount_pools {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    my @pools = map {
+        Peregrine::Server::MountPool->new(
+            loop  => $self->{loop},
+            log   => $self->{log}->of($_->{path} . '/' . (defined $_->{host} ? " at $_->{host}" : '')),
+            mount => $_,
+            make  => sub { my ($pool) = @_; return $weak->_make_master($pool) },
+        );
+    } $self->{application}->groups;
+    return \@pools;
+}
+
+# A process that is of one pool, or of none, has the sockets of no other.
+sub _leave_mount_pools {
+    my ($self, $own) = @_;
+    $_->leave_sockets for grep { !$own || $_ != $own } @{ $self->{mount_pools} || [] };
+    return;
+}
+
+# All masters but that of the engine.
+sub _each {
+    my ($self) = @_;
+    return grep { defined } $self->{master}, @{ $self->{mount_pools} || [] };
 }
 
 sub _start_hub {
@@ -145,6 +178,7 @@ sub _start_pool {
 sub _leave_engine {
     my ($self) = @_;
     delete @{$self}{qw(join_socket engine_socket)};
+    $self->_leave_mount_pools;
     return $self->_forget_keys;
 }
 
@@ -195,15 +229,18 @@ sub _start_engine {
     return $self->{engine_master}->start;
 }
 
+# `pool`: a Peregrine::Server::MountPool, whose interpreters these are.
 sub _make_master {
-    my ($self) = @_;
+    my ($self, $pool) = @_;
     my ($options, $placement, $joins) = @{$self}{qw(options placement join_socket)};
     weaken(my $weak = $self);
+    weaken($pool);
     # Engines that accept at the same sockets get as many connections each.
     $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
     return Peregrine::Master->new(
         $self->_master_arguments,
-        count             => $placement->processes,
+        $pool ? (log => $pool->log) : (),
+        count             => $pool ? $pool->workers : $placement->processes,
         spread            => $self->{spread},
         heartbeat_timeout => sub { return $weak->_interpreter_heartbeat(@_) },
         busy_timeout      => $options->{request_kill_timeout},
@@ -220,9 +257,9 @@ sub _make_master {
             my ($number) = @_;
             $weak->{listeners}->open_for($number) if !$joins;
         },
-        on_serving => sub { $weak->_serving },
-        run        => sub { my ($record) = @_; return $weak->_serve_as_interpreter($record) },
-        $self->_template,
+        on_serving => sub { $weak->_serving if !$pool },
+        run        => sub { my ($record) = @_; return $weak->_serve_as_interpreter($record, $pool) },
+        $self->_template($pool),
         $self->{reload} ? $self->{reload}->watch($self->{loop}, sub { $weak->_renew(@_) }) : (),
     );
 }
@@ -238,17 +275,19 @@ sub _interpreter_heartbeat {
 # The template: a process that has loaded the application, from which interpreters are forked. It serves
 # nothing.
 sub _template {
-    my ($self) = @_;
+    my ($self, $pool) = @_;
     return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
     weaken(my $weak = $self);
+    weaken($pool);
     return (
         load => sub {
+            $weak->_leave_mount_pools($pool);
             $weak->{listeners}->leave_sockets;
             $weak->{monitor}->leave_place;
             $weak->_forget_keys if $weak->{join_socket};
-            $weak->{load_app}->(0);
+            $weak->{load_app}->(0, $pool ? $pool->group : 0);
         },
-        sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record) },
+        sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record, $pool) },
         on_word => sub {
             my ($word, @message) = @_;
             return $weak->_reopen_others if $word eq 'reopen';
@@ -261,7 +300,8 @@ sub _template {
 
 # The sockets, and which listener each one is.
 sub _sent_to_interpreter {
-    my ($self, $record) = @_;
+    my ($self, $record, $pool) = @_;
+    return ({}, fileno $pool->join_socket)   if $pool;
     return ({}, fileno $self->{join_socket}) if $self->{join_socket};
     my @sockets = $self->{listeners}->sockets_for(@{$record}{qw(number wanted)});
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
@@ -306,13 +346,24 @@ sub restart {
     $self->_load_certificates;
     return $self->_renew('SIGHUP') if $self->{reload};
     $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
-    return $self->{master}->restart if !$self->{pool};
+    return $self->_restart_all if !$self->{pool};
     # New interpreters find handlers that are as new.
     return $self->{pool}->restart->then(sub {
         my ($is_new) = @_;
-        return $self->{master}->restart if $is_new;
+        return $self->_restart_all if $is_new;
         $self->{log}->error('the workers go on as they are, too');
         return Future->done(0);
+    })->retain;
+}
+
+# The interpreters of one mount do not wait for those of another.
+sub _restart_all {
+    my ($self) = @_;
+    my @restarts = map { $_->restart } $self->_each;
+    return $restarts[0] if @restarts == 1;
+    return Future->wait_all(@restarts)->then(sub {
+        my @all = map { $_->get } @_;
+        return Future->done((grep { !$_ } @all) ? 0 : 1);
     })->retain;
 }
 
@@ -375,7 +426,7 @@ sub hand_over {
 
 sub reopen_logs {
     my ($self) = @_;
-    $_->tell('reopen') for grep { defined } @{$self}{qw(master engine_master)};
+    $_->tell('reopen') for grep { defined } $self->_each, $self->{engine_master};
     return $self->_reopen_others;
 }
 
@@ -401,6 +452,7 @@ sub end {
     my ($self, $way) = @_;
     if ($self->{stopping}) {
         $_->$way for grep { defined } @{$self}{qw(engine_master master)};
+        $_->end($way) for @{ $self->{mount_pools} || [] };
         return $self->{stopping};
     }
     my ($loop, $monitor) = @{$self}{qw(loop monitor)};
@@ -412,11 +464,18 @@ sub end {
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
     my $stopped =
-        $engine->then(sub { $self->{master}->$way })->then(sub { $status || $monitor->stop_process })
+        $engine->then(sub { $self->_end_interpreters($way) })
+        ->then(sub { $status || $monitor->stop_process })
         ->then(sub { $self->{hub}  ? $self->{hub}->stop_process : Future->done })
         ->then(sub { $self->{pool} ? $self->_stop_pool          : Future->done });
     $stopped->on_ready(sub { $self->_all_stopped })->retain;
     return $stopping;
+}
+
+sub _end_interpreters {
+    my ($self, $way) = @_;
+    my @ends = ($self->{master}->$way, map { $_->end($way) } @{ $self->{mount_pools} || [] });
+    return @ends > 1 ? Future->wait_all(@ends) : $ends[0];
 }
 
 sub _stop_pool {
@@ -441,7 +500,7 @@ sub _all_stopped {
 
 sub hurry {
     my ($self) = @_;
-    $_->hurry for grep { defined } @{$self}{qw(engine_master master pool)};
+    $_->hurry for grep { defined } $self->{engine_master}, $self->_each, $self->{pool};
     return;
 }
 
@@ -458,7 +517,7 @@ sub close {
     $self->{reload}->stop      if $self->{reload};
     $self->{takeover}->unlimit if $self->{takeover};
     $self->{pool}->abandon     if $self->{pool};
-    delete @{$self}{qw(master engine_master join_socket engine_socket)};
+    delete @{$self}{qw(master engine_master mount_pools join_socket engine_socket)};
     $self->{server}->closes($at_once) if $self->{server};
     return;
 }
@@ -532,6 +591,7 @@ sub _serve_as_engine {
         name          => 'the engine',
         number        => 1,
         engine_socket => $self->{engine_socket},
+        mount_pools   => $self->{mount_pools},
         accepts_later => !$self->{running},
     );
     return $child->serve;
@@ -539,13 +599,15 @@ sub _serve_as_engine {
 
 # Returns the exit status of the process.
 sub _serve_as_interpreter {
-    my ($self,   $record)   = @_;
+    my ($self, $record, $pool) = @_;
     my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);
     my $clones = $self->{placement}->has_clones ? Peregrine::Server::Clones->new : undef;
     my %role =
-          $self->{join_socket} ? (role => 'interpreter', join_socket => $self->_join_socket($record))
+          $self->{join_socket} ? (role => 'interpreter', join_socket => $self->_join_socket($record, $pool))
         : $clones ? (role => 'engine', clones => $clones, engine_socket => $clones->engine_socket)
         :           (role => 'prefork');
+    my $master = $pool ? $pool->master : $self->{master};
+    $self->_leave_mount_pools($pool);
     if   ($self->{join_socket}) { $self->_forget_keys }
     else                        { $self->_take_sockets($record) }
     my ($busy,     $spread, $tally) = @{$record}{qw(busy spread tally)};
@@ -553,12 +615,12 @@ sub _serve_as_interpreter {
         $record, %role,
         number        => $number,
         accepts_later => defined $clones,
-        defined $busy   ? (busy   => [ $self->{master}->busy_words, $busy ])   : (),
-        defined $spread ? (spread => [ $self->{spread}->words,      $spread ]) : (),
-        defined $tally  ? (tally  => [ $self->{master}->tally,      $tally ])  : (),
+        defined $busy   ? (busy   => [ $master->busy_words, $busy ]) : (),
+        defined $spread ? (spread => [ $self->{spread}->words, $spread ]) : (),
+        defined $tally  ? (tally  => [ $master->tally, $tally ]) : (),
     );
     $instance->on_replace(sub { my ($why) = @_; $child->ask_for_replacement($why) });
-    $self->_load($instance, $loop, $record) if $self->{load_app};
+    $self->_load($instance, $loop, $record, $pool) if $self->{load_app};
     $instance->start                                                       or return 0;
     $clones->start($instance, $self->{placement}->interpreters, $counters) or return 0 if $clones;
     $instance->accept_connections;
@@ -567,9 +629,10 @@ sub _serve_as_interpreter {
 }
 
 sub _load {
-    my ($self, $instance, $loop, $record) = @_;
+    my ($self, $instance, $loop, $record, $pool) = @_;
     my ($reload, $application) = @{$self}{qw(reload application)};
-    my $load = sub { return $self->_load_in_interpreter($record->{number}) };
+    my @which = ($record->{number}, $pool ? $pool->group : 0);
+    my $load  = sub { return $self->_load_in_interpreter(@which) };
     return $application->load($load->())                                    if !$reload;
     return $application->load($reload->load($loop, $record->{link}, $load)) if !defined $record->{failure};
     $instance->configure($instance->configuration->shared_by(lifespan_mode => 'off', warm_up => undef));
@@ -578,9 +641,9 @@ sub _load {
 
 # Loops keep TERM for their next turn, which comes after the load: until then TERM just ends the process.
 sub _load_in_interpreter {
-    my ($self, $number)  = @_;
+    my ($self, @which)   = @_;
     my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
-    my $load = sub { return $self->{load_app}->($number) };
+    my $load = sub { return $self->{load_app}->(@which) };
     local $SIG{TERM} = 'DEFAULT';
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $term, $blocked);
     my $app   = eval { $self->{placement}->has_clones ? Peregrine::Server::Clones::load($load) : $load->() };
@@ -601,8 +664,9 @@ sub _take_sockets {
 
 # The way to the engine: inherited, or sent.
 sub _join_socket {
-    my ($self, $record) = @_;
-    my $descriptors = $record->{descriptors} or return $self->{join_socket};
+    my ($self, $record, $pool) = @_;
+    my $descriptors = $record->{descriptors}
+        or return $pool ? $pool->join_socket : $self->{join_socket};
     CORE::open my $socket, '+<&=', $descriptors->[0] or die "the engine's join socket: $!\n";
     return $socket;
 }

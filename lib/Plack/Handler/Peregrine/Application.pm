@@ -30,6 +30,7 @@ sub title           { return 'Peregrine' }
 sub way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
 sub is_async        { return 0 }
 sub hosts           { return (undef) }
+sub groups          { return () }
 sub shows_errors    { return 0 }
 
 # Each request is one function call, in whichever interpreter.

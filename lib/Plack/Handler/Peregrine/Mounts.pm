@@ -31,7 +31,7 @@ sub load {
     my ($self, $app) = @_;
     $self->{app}    = $app;
     $self->{mounts} = [ PAGI::Server::Mounts->of($app) ];
-    $self->{parts}  = [ map { _part($_) } @{ $self->{mounts} } ];
+    $self->{parts}  = [ map { $_->{app} ? _part($_) : undef } @{ $self->{mounts} } ];
     return $self;
 }
 
@@ -58,18 +58,36 @@ sub can_be_cloned {
 sub hosts {
     my ($self) = @_;
     my %seen;
-    return grep { !$seen{ $_ // '' }++ } map { $_->{host} } @{ $self->{mounts} };
+    return grep { !$seen{ $_ // '' }++ } map { $_->{host} } grep { $_->{app} } @{ $self->{mounts} };
+}
+
+# Mounts with interpreters of their own, in the order of their groups.
+sub groups {
+    my ($self) = @_;
+    return sort { $a->{group} <=> $b->{group} } grep { $_->{group} } @{ $self->{mounts} };
+}
+
+# Those that are loaded here.
+sub _parts {
+    my ($self) = @_;
+    return grep { defined } @{ $self->{parts} || [] };
 }
 
 sub _place {
     my ($mount) = @_;
-    return map { $_ => $mount->{$_} } qw(path host);
+    return map { $_ => $mount->{$_} } qw(path host), $mount->{group} ? 'group' : ();
 }
 
 # The engine divides requests, for applications that its process has not loaded.
 sub add_routes {
     my ($self, $worker) = @_;
-    $worker->route({ _place($_) }, $_->{kind} eq 'psgi') for @{ $self->{mounts} };
+    _add_route($worker, $_) for @{ $self->{mounts} };
+    return;
+}
+
+sub _add_route {
+    my ($worker, $mount) = @_;
+    $worker->route({ _place($mount) }, $mount->{kind} eq 'psgi');
     return;
 }
 
@@ -77,7 +95,7 @@ sub add_routes {
 sub start {
     my ($self, $instance) = @_;
     my $starting = Future->done;
-    for my $part (@{ $self->{parts} }) {
+    for my $part ($self->_parts) {
         $starting = $starting->then(sub { return $part->start($instance) });
     }
     return $starting->else(sub {
@@ -88,21 +106,24 @@ sub start {
 
 sub stop_start {
     my ($self) = @_;
-    $_->stop_start for @{ $self->{parts} };
+    $_->stop_start for $self->_parts;
     return;
 }
 
 sub attach {
     my ($self, $worker, $instance) = @_;
     my ($mounts, $parts) = @{$self}{qw(mounts parts)};
-    $parts->[$_]->attach($worker, $instance, _place($mounts->[$_])) for 0 .. $#$parts;
+    for my $at (0 .. $#$mounts) {
+        if ($parts->[$at]) { $parts->[$at]->attach($worker, $instance, _place($mounts->[$at])) }
+        else               { _add_route($worker, $mounts->[$at]) }
+    }
     return;
 }
 
 sub end {
     my ($self, $seconds) = @_;
     my $ending = Future->done;
-    for my $part (reverse @{ $self->{parts} }) {
+    for my $part (reverse $self->_parts) {
         $ending = $ending->then(sub { return $part->end($seconds) });
     }
     return $ending;
@@ -110,7 +131,7 @@ sub end {
 
 sub abandon {
     my ($self) = @_;
-    $_->abandon for @{ $self->{parts} };
+    $_->abandon for $self->_parts;
     return;
 }
 
@@ -139,6 +160,12 @@ L<PAGI::Server::Mounts>.
 The second way is for processes that have not loaded the applications: C<path>, C<host> and C<kind> of each.
 
 =head2 load, app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
+
+=head2 groups
+
+    my @mounts = $application->groups;
+
+Those with interpreters of their own, in the order of their groups.
 
 =head2 add_routes, start, stop_start, attach, end, abandon
 

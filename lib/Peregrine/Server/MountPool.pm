@@ -1,0 +1,149 @@
+package Peregrine::Server::MountPool;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use Future;
+use List::Util       qw(min);
+use Peregrine::Later qw(later);
+use Scalar::Util     qw(weaken);
+use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+
+# Seconds between two tries to start interpreters that cannot start; each time twice as long.
+use constant { TRY_S => 1, TRY_MAX_S => 30 };
+
+# See Peregrine::Threads.
+sub CLONE_SKIP { return 1 }
+
+# `mount`: its path, host, workers and group. The sockets outlive the engine's process.
+sub new {
+    my ($class, %args) = @_;
+    my $self = bless { %args{qw(loop log mount make)}, tries => 0 }, $class;
+    weaken($self->{loop});
+    socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
+        or die "socketpair: $!\n";
+    return $self;
+}
+
+sub group         { return $_[0]{mount}{group} }
+sub workers       { return $_[0]{mount}{workers} }
+sub log           { return $_[0]{log} }
+sub master        { return $_[0]{master} }
+sub join_socket   { return $_[0]{join_socket} }
+sub engine_socket { return $_[0]{engine_socket} }
+
+# Closes both in a process that is none of this mount's.
+sub leave_sockets {
+    my ($self) = @_;
+    delete @{$self}{qw(engine_socket join_socket)};
+    return;
+}
+
+# Never fails: a mount without interpreters costs no other one its requests.
+sub start {
+    my ($self) = @_;
+    my $timer = delete $self->{timer};
+    $self->{loop}->unwatch_time($timer) if $timer;
+    weaken(my $weak = $self);
+    my $master = $self->{master} = $self->{make}->($self);
+    $master->start->on_ready(sub {
+        my ($started) = @_;
+        return if !$weak || $weak->{stopping};
+        my ($reason) = $started->failure;
+        return $weak->_try_later($reason) if defined $reason;
+        $weak->{tries} = 0;
+        return $weak->{log}->info('the workers serve');
+    })->else_done->retain;
+    return;
+}
+
+sub _try_later {
+    my ($self, $reason) = @_;
+    my $wait = min(TRY_MAX_S, TRY_S * 2**min(8, $self->{tries}++));
+    $self->{log}
+        ->error("no worker serves, requests for this mount wait and are refused (503); the next try is in"
+            . " $wait s: "
+            . $reason =~ s/\s+\z//r);
+    $self->{timer} = later($self->{loop}, $wait, $self, sub { delete $_[0]{timer}; $_[0]->start });
+    return;
+}
+
+sub _has_workers { return $_[0]{master} && !$_[0]{timer} ? 1 : 0 }
+
+sub restart {
+    my ($self) = @_;
+    return $self->{master}->restart if $self->_has_workers;
+    $self->start;
+    return Future->done(0);
+}
+
+# `way`: `stop` or `retire`.
+sub end {
+    my ($self, $way) = @_;
+    my $has_workers = $self->_has_workers;
+    my $timer       = delete $self->{timer};
+    $self->{loop}->unwatch_time($timer) if $timer && $self->{loop};
+    $self->{stopping} = 1;
+    return $has_workers ? $self->{master}->$way : Future->done;
+}
+
+sub hurry {
+    my ($self) = @_;
+    $self->{master}->hurry if $self->_has_workers;
+    return;
+}
+
+sub tell {
+    my ($self, @message) = @_;
+    $self->{master}->tell(@message) if $self->_has_workers;
+    return;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Peregrine::Server::MountPool - the interpreters of one mount
+
+=head1 DESCRIPTION
+
+A mount with C<workers=N> has interpreters of its own: a group of the engine's (L<Peregrine/add_group>), which
+joins by a pair of sockets of its own, and a L<Peregrine::Master> of its own. So its requests wait in a queue
+of their own, and interpreters that crash, are stuck or cannot start cost no other mount a request. What
+cannot start is tried again, after a second at first and half a minute at most.
+
+=head1 METHODS
+
+=head2 new
+
+    my $pool = Peregrine::Server::MountPool->new(
+        loop => $loop, log => $log, mount => \%mount, make => sub { my ($pool) = @_; return $master },
+    );
+
+C<make> makes a L<Peregrine::Master> that was not started.
+
+=head2 group, workers, log, master, join_socket, engine_socket, leave_sockets
+
+=head2 start
+
+    $pool->start;
+
+=head2 restart, end, hurry, tell
+
+    my $future = $pool->restart;
+    my $future = $pool->end('retire');
+
+As those of the master; C<restart> starts the interpreters at once if they could not start.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
