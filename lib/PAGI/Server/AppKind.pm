@@ -63,7 +63,7 @@ sub of_text {
     my ($text, $name) = @_;
     # A bridge to PSGI loads such things, too.
     return if $text =~ /\bMojo::Server::Peregrine\b/;
-    return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!Server[/.])} } keys %INC;
+    return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!(?:Server[/.]|Sync\.pm\z))} } keys %INC;
     return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);
 }
 
