@@ -52,7 +52,8 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time never_canary)
+                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time
+                never_canary)
         },
         wanted     => $args{count},
         children   => {},                        # by id
