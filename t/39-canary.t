@@ -190,14 +190,6 @@ subtest 'one interpreter, no requests' => sub {
     ok wait_for(sub { get($server->port, '/')->{body} =~ /\Av2/ }), 'it serves';
 };
 
-subtest 'handlers that block' => sub {
-    my (undef, $pagi) = applications('v1', '');
-    my ($status, undef, $error) =
-        TestServer->finish(qw(--port 0 --engine process --workers 2 --canary 5 --sync-workers 1), $pagi);
-    isnt $status, 0, 'refused';
-    like $error, qr/option 'canary': handlers of 'sync_workers' would have new code/, '... with the reason';
-};
-
 subtest 'threads' => sub {
     my ($psgi) = applications('v1', '');
     my ($status, undef, $error) =

@@ -212,10 +212,6 @@ sub check_together {
         if $options->{engine} eq 'process' && !$options->{workers};
     die "option 'sync_workers': they join an engine in its own process: set 'engine' to process as well\n"
         if $options->{sync_workers} && $options->{engine} ne 'process';
-    die
-        "option 'canary': handlers of 'sync_workers' would have new code before it has proved itself: use only one"
-        . " of the two\n"
-        if $options->{canary} && $options->{sync_workers};
     my ($low, $high) = @{$options}{qw(write_low_watermark write_high_watermark)};
     return if $low <= $high;
     die "option 'write_low_watermark' ($low) must not be above 'write_high_watermark' ($high)\n";
