@@ -210,6 +210,18 @@ subtest 'a folder that another user has' => sub {
     is((stat "$folder/certificates/example.org.pem")[4], $uid, 'certificates are that user\'s');
     cannot_read($folder, 'with that');
     ok renewed($folder), 'a renewal is served';
+
+    my $lock = "$folder/states/.servers";
+    my ($child) =
+        map { m{(\d+)} } grep { my $to = readlink; defined $to && $to eq $lock } glob '/proc/[0-9]*/fd/*';
+    my ($keeper) = content("/proc/$child/stat") =~ /\) \S (\d+)/;
+    kill KILL => $child;
+    ok $server->wait_for_log(qr/orders certificates was killed by SIGKILL; it is started again in 60 s/),
+        'the end of the process that orders is told';
+    kill KILL => $keeper;
+    ok $server->wait_for_log(qr/the process for certificates has ended: none is renewed until the server is/),
+        'the end of the one with the rights is told, too';
+    ok served(), '... and the certificate stays';
     is $server->stop, 0, 'the server ends well';
 };
 
