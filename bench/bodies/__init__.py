@@ -1,0 +1,1 @@
+"""The checks of script/bench-bodies."""
