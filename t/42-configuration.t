@@ -202,6 +202,14 @@ TEXT
     is((run_command('--check', '--port', 'x', $app))[0], 2, 'a wrong option: status 2');
 };
 
+subtest 'a password in the URL of a Redis is shown nowhere' => sub {
+    for my $secret ('secret', 'sec/ret') {
+        my @printed = run_command('--check', '--channels', "redis://user:$secret\@127.0.0.1:1/0", $app);
+        like "@printed[1, 2]",   qr{redis://\.\.\.\@127\.0\.0\.1:1/0}, 'the URL is shown';
+        unlike "@printed[1, 2]", qr/ret/,                              '... without its password';
+    }
+};
+
 subtest '--check says where it would listen' => sub {
     my @tls;
     if (PAGI::Server->has_tls) {

@@ -55,7 +55,7 @@ my %GOOD = (
     x_sendfile           => '/tmp',
     acme_challenges      => '/tmp',
     redirect_http        => 0,
-    sync_workers         => 0,
+    sync_workers         => 1,
     h2_enable_push       => 0,
     max_header_count     => 50,
     write_high_watermark => 20_000,
@@ -63,8 +63,9 @@ my %GOOD = (
 
 # Other options that an option needs, with their values.
 my %WITH = (
-    engine => { workers => 1 },
-    acme   => {
+    engine       => { workers => 1 },
+    sync_workers => { engine  => 'process', workers => 1 },
+    acme         => {
         acme_agree  => 1,
         acme_folder => '/nonexistent/acme',
         listen      => [ '127.0.0.1:0,plain', '127.0.0.1:0' ],

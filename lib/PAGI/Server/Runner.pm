@@ -780,8 +780,9 @@ sub _check {
 }
 
 sub _shown {
-    my ($option, $value) = @_;
-    return 'off' if !defined $value;
+    my ($option, $given) = @_;
+    return 'off' if !defined $given;
+    my $value = PAGI::Server::Options::Type::shown($option, $given);
     return $value if $value !~ /[#"'\n]|\A\s|\s\z/;
     return "'" . $value =~ s/'/\\'/gr . "'";
 }

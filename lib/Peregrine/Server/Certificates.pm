@@ -145,6 +145,9 @@ sub begin {
     my $inherited = $before && $before->take(INHERITED);
     $self->{link} = defined $inherited ? Peregrine::Link->from_descriptor($inherited) : $self->_start_process;
     $self->{is_inherited} = defined $inherited;
+    # The user as which the server goes on may be unable to read the file, which may be gone by a later start.
+    my $eab = $self->{options}{acme_eab};
+    $self->{eab} = binding($eab) if defined $eab && !defined $inherited;
     $self->_look_at_owner($owner{uid}) if defined $owner{uid} && !$inherited;
     until ($self->{is_known} || $self->{link}->has_ended) {
         vec(my $bits = '', $self->{link}->descriptor, 1) = 1;
@@ -206,9 +209,8 @@ sub serve {
 }
 
 sub _orders {
-    my ($self)  = @_;
+    my ($self) = @_;
     my $options = $self->{options};
-    my $eab     = $self->{is_inherited} ? undef : $options->{acme_eab};
     return {
         orders     => parse($options->{acme}),
         directory  => $options->{acme_directory},
@@ -217,7 +219,7 @@ sub _orders {
         challenges => $self->{challenges},
         $options->{acme_contact} ? (contact => $options->{acme_contact}) : (),
         $options->{acme_ca}      ? (ca_file => $options->{acme_ca})      : (),
-        $eab                     ? (eab     => binding($eab))            : (),
+        $self->{eab}             ? (eab     => $self->{eab})             : (),
     };
 }
 
@@ -329,7 +331,12 @@ sub _gone {
             : 'none is renewed until the server is started anew'
             )
     );
-    return if !$may;
+    $self->_start_later if $may;
+    return;
+}
+
+sub _start_later {
+    my ($self) = @_;
     weaken(my $weak = $self);
     $self->{timer} =
         $self->{loop}->watch_time(after => AGAIN_S, code => sub { $weak && $weak->_start_again });
@@ -338,7 +345,11 @@ sub _gone {
 
 sub _start_again {
     my ($self) = @_;
-    $self->{link}         = $self->_start_process;
+    $self->{link} = eval { $self->_start_process };
+    if (!$self->{link}) {
+        $self->{log}->error("the process for certificates cannot be started: $@");
+        return $self->_start_later;
+    }
     $self->{is_inherited} = 0;
     return $self->serve($self->{loop});
 }

@@ -114,8 +114,8 @@ my %TYPES = (
         allows => \&_is_channels,
         why    => sub { _redis_problem($_[1]) },
         parse  => \&_boolean,
-        # It may have a password.
-        shown => sub { $_[0] =~ s{//[^/]*\@}{//...\@}r },
+        # A URL may have a password, in which some forget to escape a slash.
+        shown => sub { $_[0] =~ s{//.*\@}{//...\@}sr },
     },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
@@ -211,12 +211,18 @@ my %TYPES = (
     },
 );
 
+# A value of an option for people to read: without passwords.
+sub shown {
+    my ($option, $value) = @_;
+    my $shown = $TYPES{ $option->{type} }{shown};
+    return $shown && defined $value ? $shown->($value) : $value;
+}
+
 sub problem {
     my ($option, $value) = @_;
     my $type = $TYPES{ $option->{type} };
     return $type->{complaint}->($value) if $type->{complaint};
-    my $shown = defined $value ? "'$value'" : 'undef';
-    $shown = $type->{shown}->($shown) if $type->{shown};
+    my $shown = defined $value ? q(') . shown($option, $value) . q(') : 'undef';
     if ($type->{allows}->($option, number($option, $value))) {
         return if !$option->{missing} || !$value;
         return "cannot be $shown: $option->{missing}";
