@@ -121,6 +121,7 @@ sub _cannot_start {
     $self->{phase} = 'over';
     $self->{templates}->stop($self->{stop_timeout}->('stop')) if $self->{templates};
     $self->{starting}->fail("$reason\n", 'workers');
+    (delete $self->{restarting})->done(0) if $self->{restarting};
     return;
 }
 
