@@ -8,9 +8,17 @@ use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestTools   qw(patience wait_for);
-use TestWorkers qw(directory pid_in stop_master write_both write_file);
+use TestWorkers qw(children directory is_gone pid_in stop_master write_both write_file);
+use Peregrine::Server::Configuration;
 
 my $dir = directory();
+
+mkdir "$dir/tmp" or die "$dir/tmp: $!";
+local $ENV{TMPDIR} = "$dir/tmp";
+sub sockets { return glob "$dir/tmp/peregrine-*" }
+
+# Seconds for code that answers, too, on a busy machine.
+my $SECONDS = int patience(2);
 
 # The applications answer with their version and the paths that they were asked for before. The first word in
 # a file of theirs says what happens at /login.
@@ -33,12 +41,13 @@ my %DEEDS = (
     'an exception' => [ q{die "no database\n"}, qr{GET /login: (?:status 500|an answer that was cut)} ],
     'an exit'      => [ q{exit 3},              qr{it has exited with status 3 during its start} ],
     'a process that dies' => [ q{kill KILL => $$}, qr{it was killed by SIGKILL during its start} ],
-    'code that blocks'    => [ q{select undef, undef, undef, 1000}, qr{GET /login: no answer within 2 s} ],
+    'code that blocks'    =>
+        [ q{select undef, undef, undef, 1000}, qr{GET /login: no answer within $SECONDS s} ],
 );
 
 my @SOME = ('an exception', 'code that blocks');
 
-my @ARGUMENTS = ('--warm-up', '/,/big,/login', '--lifespan-startup-timeout', 2);
+my @ARGUMENTS = ('--warm-up', '/,/big,/login', '--lifespan-startup-timeout', $SECONDS);
 
 sub started {
     my ($program, @arguments) = @_;
@@ -78,8 +87,30 @@ for my $way (sort keys %WAYS) {
         $server->signal('HUP');
         ok wait_for(sub { body_of($port) =~ m{\A3: / /big /login} }), 'code that answers takes over';
         is $server->stop, 0, 'the end';
+        is_deeply [ sockets() ], [], '... leaves no socket';
     };
 }
+
+# Its parent is the master then.
+subtest 'a client whose interpreter is killed' => sub {
+    applications(1, '');
+    my $server = started('peregrine', qw(--workers 1 --engine process --preload-app), $APPLICATIONS[0]);
+    my $port   = $server->port;
+    my $file   = "$dir/blocked";
+    applications(2,
+              qq{open my \$out, '>', '$file.new'; print {\$out} "\$\$\n"; close \$out;}
+            . qq{rename '$file.new', '$file'; select undef, undef, undef, 1000});
+    $server->signal('HUP');
+    ok wait_for(sub { -e $file }), 'the application blocks the interpreter';
+    my $interpreter = pid_in('blocked');
+    my @clients     = children($interpreter);
+    is @clients, 1, '... which has a client';
+    kill KILL => $interpreter;
+    ok wait_for(sub { is_gone($clients[0]) }), 'the client ends after its time';
+    like body_of($port), qr/\A1:/, '... alone';
+    is $server->stop, 0, '... the master lives';
+    is_deeply [ sockets() ], [], '... there is no socket left';
+};
 
 subtest 'a first start' => sub {
     for my $arguments ([], [ '--workers', 2 ], [qw(--workers 2 --engine process)]) {
@@ -90,14 +121,26 @@ subtest 'a first start' => sub {
                 TestServer->finish_at('bin/peregrine', '--port', 0, @ARGUMENTS, '--shutdown-timeout', 1,
                 @$arguments, $psgi);
             like $error, $message, "@$arguments: $deed is told";
-            isnt $status, 0, '... and the server does not start' if $deed eq 'an exception';
+            isnt $status, 0, '... and the server does not start';
             unlike $error, qr/listening on/, '... nor serves';
         }
     }
+    my $busy = $SECONDS + 5;
+    my ($late) = applications(1, "my \$end = time + $busy; 1 while time < \$end");
+    my ($ended, undef, $words) = TestServer->finish_at('bin/peregrine', '--port', 0, @ARGUMENTS, $late);
+    like $words, $DEEDS{'code that blocks'}[1], 'code that blocks and returns later is told';
+    like $ended, qr{\A[1-9][0-9]*\z},           '... and the server does not start, without a signal';
     my (undef, $pagi) = applications(1, 'die "no\n"');
     my ($status, undef, $error) = TestServer->finish('--port', 0, @ARGUMENTS, $pagi);
     like $error, qr{warm-up: GET /login: an answer that was cut}, 'PAGI';
     isnt $status, 0, '... does not start';
+};
+
+subtest 'the time for a start' => sub {
+    my %options = (lifespan_startup_timeout => 20, heartbeat_timeout => 5);
+    my @times   = map { Peregrine::Server::Configuration->new(%options, @$_)->start_timeout } [],
+        [ warm_up => '/' ];
+    is_deeply \@times, [ 25, 45 ], 'is longer by that of the warm-up';
 };
 
 subtest 'USR2' => sub {

@@ -254,11 +254,12 @@ sub set_log {
 }
 
 # Loading code blocks an interpreter, which cannot say meanwhile that it lives. A start that never ends would
-# keep all other interpreters from being replaced.
+# keep all other interpreters from being replaced. The warm-up has as much time as the startup before it.
 sub start_timeout {
     my ($self) = @_;
-    my ($startup, $heartbeat) = @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout)};
-    return $startup ? $startup + ($heartbeat || LOAD_S) : 0;
+    my ($startup, $heartbeat, $warm_up) =
+        @{ $self->{options} }{qw(lifespan_startup_timeout heartbeat_timeout warm_up)};
+    return $startup ? $startup * (defined $warm_up ? 2 : 1) + ($heartbeat || LOAD_S) : 0;
 }
 
 # A process that runs no application never blocks: it shows that it lives even where heartbeat_timeout is 0,

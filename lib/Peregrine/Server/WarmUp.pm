@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use File::Temp ();
 use Future;
 use IO::Socket::UNIX;
+use Peregrine;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
@@ -83,12 +84,15 @@ sub _start_client {
     pipe my $reader, my $writer or die "warm-up: pipe: $!\n";
     my $link = $self->{instance}->link;
     # The link itself is closed in processes that are forked here.
-    my $copy   = $link ? POSIX::dup($link->descriptor) : undef;
-    my $client = Peregrine::Fork::child() // die "warm-up: fork: $!\n";
+    my $copy        = $link ? POSIX::dup($link->descriptor) : undef;
+    my $interpreter = $$;
+    my $client      = Peregrine::Fork::child() // die "warm-up: fork: $!\n";
     if (!$client) {
         close $_ for $reader, $socket;
-        $self->{link} = Peregrine::Link->from_descriptor($copy) if defined $copy;
+        $self->{link}        = Peregrine::Link->from_descriptor($copy) if defined $copy;
+        $self->{interpreter} = $interpreter;
         my $problem = eval { $self->_ask_for_all($path, $writer) } // $@;
+        $self->_remove_folder;
         _tell($writer, $problem);
         POSIX::_exit(0);
     }
@@ -131,6 +135,14 @@ sub _tell {
     return;
 }
 
+# An interpreter that is killed cannot.
+sub _remove_folder {
+    my ($self) = @_;
+    unlink "$self->{folder}/engine";
+    rmdir "$self->{folder}";
+    return;
+}
+
 # Returns a problem, in words, or an empty text.
 sub _ask_for_all {
     my ($self, $path, $writer) = @_;
@@ -139,6 +151,7 @@ sub _ask_for_all {
     my $asked;
     local $SIG{ALRM} = sub {
         my $problem = "$asked: no answer within $seconds s";
+        $self->_remove_folder;
         _tell($writer, $problem);
         sleep HEAR_S;
         $self->_end_interpreter("warm-up: $problem");
@@ -156,19 +169,23 @@ sub _ask_for_all {
     return '';
 }
 
-# The application blocks the interpreter, which hears nothing. A thread cannot be ended.
+# The application blocks the interpreter, which hears nothing. A thread cannot be ended. The parent is another
+# process, the master perhaps, when the interpreter has ended meanwhile.
 sub _end_interpreter {
     my ($self, $reason) = @_;
-    my $instance = $self->{instance};
-    return if $instance->is_clone;
-    my $interpreter = getppid;
-    # A server without a master has files to remove.
-    if (!$self->{link}) {
-        $instance->log->error($reason);
-        return kill TERM => $interpreter;
+    my $instance    = $self->{instance};
+    my $interpreter = $self->{interpreter};
+    return if $instance->is_clone || getppid != $interpreter;
+    if ($self->{link}) {
+        $self->{link}->say(failed => $reason);
+        return kill KILL => $interpreter;
     }
-    $self->{link}->say(failed => $reason);
-    return kill KILL => $interpreter;
+    # A server without a master has files to remove, and does so if the application returns meanwhile. TERM
+    # would make the end one that service managers take for a stop.
+    $instance->log->error($reason);
+    my $end = time + $instance->options->{shutdown_timeout};
+    sleep 1 while time < $end && getppid == $interpreter;
+    return getppid == $interpreter ? kill(Peregrine::stuck_signal() => $interpreter) : 0;
 }
 
 sub _ask {
@@ -235,7 +252,7 @@ For a L<Peregrine::Server::Instance> whose application has started.
     $warm_up->run->get;
 
 The Future fails with the category C<warm_up>, or C<stopped>. An application that blocks the interpreter
-beyond the time is ended by a signal.
+beyond the time is ended by a signal; a server without C<workers> only when C<shutdown_timeout> is over, too.
 
 =head2 stop
 
