@@ -396,8 +396,8 @@ typedef struct peregrine_interpreters {
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
  * requests are for interpreters: threads or processes that have joined. peregrine_poll() of this worker
  * gives notices, access log lines and PEREGRINE_STOPPED only. Routes (peregrine_add_route()) are this
- * worker's; an interpreter that adds the same ones in the same order gets the same numbers. Whole bodies of
- * more than 64 KiB come as files.
+ * worker's; an interpreter that adds the same ones in the same order gets the same numbers. Whole bodies may
+ * come as files.
  *
  * Each exchange is one interpreter's until its end. Requests wait in one queue, first come, first served:
  * `queue_max` of them, `queue_ms` long, then they are refused (503). The least busy interpreter gets the
@@ -431,13 +431,14 @@ int peregrine_add_group(peregrine_worker *worker, const peregrine_interpreters *
 peregrine_worker *peregrine_join(int join_socket, int timeout_ms);
 
 /* Likewise, for an interpreter that gets only requests that others hand over, one after another: its
- * application may block. It cannot hand them over. */
+ * application may block. It cannot hand them over. Not at a join socket of peregrine_add_group(). */
 peregrine_worker *peregrine_join_for_handed(int join_socket, int timeout_ms);
 
 /* Leaves a request to an interpreter of peregrine_join_for_handed(), which is told of it as of a new one. The
  * ticket is gone. Where as many requests wait as `handed` allows, or the request has waited for `queue_ms`,
  * the engine refuses it (503). PEREGRINE_E_OUT_OF_ORDER: something was said about the request before, be it
- * peregrine_read() alone; no requests may be handed over; or the worker has not joined an engine. */
+ * peregrine_read() alone; no requests may be handed over; or the worker has not joined an engine, or has
+ * joined at a group's socket. */
 int peregrine_hand_over(peregrine_worker *worker, peregrine_ticket ticket);
 
 /* An interpreter says how many of its exchanges wait for their clients, and not for it: open WebSockets and

@@ -773,7 +773,10 @@ test "whole bodies, in memory and in files, and files as answers" {
 }
 
 test "long bodies come whole, however many wait, and long answers go" {
-    const engine: Engine = try .start(.{ .limits = &.{.{ "body_memory_bytes_max", 5_000_000 }} });
+    const engine: Engine = try .start(.{
+        .exchanges = 64,
+        .limits = &.{.{ "body_memory_bytes_max", 5_000_000 }},
+    });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
     var slow = try engine.connect();
@@ -806,6 +809,35 @@ test "long bodies come whole, however many wait, and long answers go" {
             const head = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
             try client.say(try std.fmt.bufPrint(&text, head, .{len}));
             try client.say(bytes[0..len]);
+        }
+    }
+    try process.kill();
+}
+
+test "bodies that just fit a record, or just do not, come whole wherever the ring stands" {
+    const engine: Engine = try .start(.{ .exchanges = 64 });
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    const bytes: [66_600]u8 = @splat(3);
+    var text: [200]u8 = undefined;
+    var clients: [24]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    for (0..40) |round| {
+        // Nothing is taken out of the ring while the offers come.
+        try testing.expectEqual(0, c.kill(process.pid, .STOP));
+        var lengths: [clients.len]usize = undefined;
+        for (&clients, &lengths, 0..) |*client, *len, index| {
+            // Three leave less room than any record may need, the next one just fits a record.
+            len.* = if (index % 4 < 3) 54_000 + (round * 977 + index * 403) % 7_000 else 65_600;
+            const head = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
+            try client.say(try std.fmt.bufPrint(&text, head, .{len.*}));
+            try client.say(bytes[0..len.*]);
+        }
+        sleep(30);
+        try testing.expectEqual(0, c.kill(process.pid, .CONT));
+        for (&clients, lengths) |*client, len| {
+            try client.expect("200", try std.fmt.bufPrint(&text, "\r\n\r\n{d} {d}", .{ len, 3 * len }));
         }
     }
     try process.kill();

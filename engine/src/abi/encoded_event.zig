@@ -75,6 +75,7 @@ const RequestHead = extern struct {
 };
 
 comptime {
+    assert(peregrine.api_limits.tls_facts_bytes_max < ring.record_bytes_max);
     for (.{ Head, RequestHead }) |Part| assert(@sizeOf(Part) % ring.alignment == 0);
     assert(@alignOf(FieldSpan) <= ring.alignment);
 }
@@ -82,6 +83,11 @@ comptime {
 /// The number of bytes that `encode` writes. `tls`: the facts of a request's TLS connection, or nothing.
 pub fn size(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + event.len;
+}
+
+/// Whether the event is too long for a record of a ring.
+pub fn isLong(event: *const Event, tls: []const u8) bool {
+    return size(event, tls) > ring.record_bytes_max;
 }
 
 /// The number of bytes that `encodeApart` writes.

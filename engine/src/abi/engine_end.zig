@@ -369,7 +369,7 @@ pub const EngineEnd = struct {
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
         const len = encoded_event.size(event, tls);
-        if (len > ring.record_bytes_max) {
+        if (encoded_event.isLong(event, tls)) {
             if (end.large == null and end.hasRoomApart(event)) return end.putApart(event, tls);
             return end.putLarge(event, tls, len);
         }
@@ -566,6 +566,7 @@ pub const EngineEnd = struct {
     ) error{ Malformed, OutOfMemory }!void {
         var said = try spoken.decode(end.gpa, head, end.commands_annex, &end.fields);
         var none: std.ArrayList(peregrine.Field) = .empty;
+        defer none.deinit(end.gpa);
         var piece = try spoken.decode(end.gpa, content, end.commands_annex, &none);
         if (piece.command != .body) return error.Malformed;
         const body = &piece.command.body;

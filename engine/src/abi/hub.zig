@@ -73,6 +73,7 @@ pub const Hub = struct {
 
     fn redisAt(address: []const u8, config: hub.Config) error{ OutOfMemory, NoAddress }!?*Redis {
         if (address.len == 0) return null;
+        if (peregrine_redis_problem(address.ptr, address.len) != null) return error.NoAddress;
         const seed = io.randomSeed() orelse io.micros();
         return Redis.create(gpa, address, seed, config) catch |err| switch (err) {
             error.OutOfMemory => error.OutOfMemory,

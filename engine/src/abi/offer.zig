@@ -26,13 +26,13 @@ pub const Offer = struct {
     /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
     work: ?*Work = null,
 
-    /// The event of a request whose body is too long for a ring and in no file; null: it is any other one.
+    /// The event of a request that is in no file and is, with its body, too long for a record of a ring, so
+    /// that the body goes into the annex or a file; null: any other one. As `EngineEnd.put` judges.
     pub fn longBody(offer: *const Offer) ?*types.Event {
         const event = &offer.batch.events.items[0];
-        return if (event.len > body_bytes_max) event else null;
+        if (event.len == 0) return null;
+        return if (encoded_event.isLong(event, Batch.factsOf(event))) event else null;
     }
-
-    const body_bytes_max = peregrine.api_limits.ring_body_bytes_max;
 
     /// Puts a body that is too long for a ring into a file, which goes with the request.
     pub fn keepAsFile(offer: *Offer, event: *types.Event) error{OutOfMemory}!void {

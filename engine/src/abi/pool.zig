@@ -342,10 +342,14 @@ pub const Pool = struct {
         const place = for (&pool.seats, 1..) |*place, number| {
             if (place.* == null) break .{ place, number };
         } else return error.TooManyInterpreters;
-        const hands = if (pool.handed_max > 0 and asked.takers == .first) &pool.handed else null;
+        const index: u8 = @intCast(group - &pool.groups[0]);
+        // Requests of a group stay in the group, whatever its interpreters say.
+        if (index > 0 and asked.takers == .handed) return error.HandedInGroup;
+        const may_hand = pool.handed_max > 0 and index == 0 and asked.takers == .first;
+        const hands = if (may_hand) &pool.handed else null;
         const number: u8 = @intCast(place[1]);
         const seat: *Seat = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
-        if (asked.takers == .first) seat.group = @intCast(group - &pool.groups[0]);
+        if (asked.takers == .first) seat.group = index;
         place[0].* = seat;
         pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
         pool.countFor(seat).* += 1;

@@ -8,6 +8,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
+const outgoing = @import("outgoing.zig");
 const Position = @import("position.zig").Position;
 const wire = @import("wire.zig");
 const Topics = @import("topics.zig").Topics;
@@ -166,6 +167,7 @@ pub const Broker = struct {
     pub fn tick(broker: *Broker, now_ms: u64) void {
         broker.now_ms = now_ms;
         broker.waits.tick(broker.gpa, now_ms);
+        broker.answerSyncs();
         broker.answerRolls();
         broker.topics.tick(now_ms);
     }
@@ -185,16 +187,9 @@ pub const Broker = struct {
         defer broker.invariants();
         const node = &broker.nodes.items[index];
         assert(count <= node.waiting());
-        node.sent += count;
         broker.waiting -= count;
-        if (node.waiting() > 0) return;
-        node.sent = 0;
-        if (node.output.capacity > output_kept_bytes) {
-            node.output.clearAndFree(broker.gpa);
-        } else node.output.clearRetainingCapacity();
+        outgoing.noteSent(broker.gpa, &node.output, &node.sent, count);
     }
-
-    const output_kept_bytes = 64 << 10;
 
     /// Bytes that a node has sent.
     pub fn receive(broker: *Broker, index: Index, bytes: []const u8) void {
@@ -611,15 +606,25 @@ pub const Broker = struct {
 
     /// A feed has its subscription.
     fn heardOf(broker: *Broker, fed: Fed) void {
-        const is_all = broker.redis.?.subscriptions.pending == 0;
         var at: usize = 0;
         while (broker.waits.next(&at)) |request| switch (request.what) {
             .group => if (fed.feed == .group and std.mem.eql(u8, fed.name, request.name)) {
                 broker.reply(broker.waits.take(broker.gpa, &at), .ok);
             },
-            .all_groups => if (is_all) broker.reply(broker.waits.take(broker.gpa, &at), .ok),
-            .tip, .entry => {},
+            .all_groups, .tip, .entry => {},
         };
+        broker.answerSyncs();
+    }
+
+    /// Answers requests that wait until no subscription is under way. The last one may end without a word
+    /// of Redis, because nobody wants it any more.
+    fn answerSyncs(broker: *Broker) void {
+        const redis = broker.redis orelse return;
+        if (redis.subscriptions.pending > 0) return;
+        var at: usize = 0;
+        while (broker.waits.next(&at)) |request| {
+            if (request.what == .all_groups) broker.reply(broker.waits.take(broker.gpa, &at), .ok);
+        }
     }
 
     /// Answers requests about places in topics that have them now.

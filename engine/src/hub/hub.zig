@@ -39,6 +39,7 @@ test {
     _ = @import("broker.zig");
     _ = @import("node.zig");
     _ = @import("wire.zig");
+    _ = @import("outgoing.zig");
     _ = @import("topics_test.zig");
     _ = @import("simulation_test.zig");
     _ = @import("redis/keys.zig");

@@ -8,6 +8,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
+const outgoing = @import("outgoing.zig");
 const wire = @import("wire.zig");
 const readers_file = @import("readers.zig");
 const Position = @import("position.zig").Position;
@@ -670,16 +671,9 @@ pub const Node = struct {
     pub fn noteSent(node: *Node, count: usize) void {
         defer node.invariants();
         assert(count <= node.waitingBytes());
-        node.sent += count;
         node.sent_total += count;
-        if (node.waitingBytes() > 0) return;
-        node.sent = 0;
-        if (node.output.capacity > output_kept_bytes) {
-            node.output.clearAndFree(node.gpa);
-        } else node.output.clearRetainingCapacity();
+        outgoing.noteSent(node.gpa, &node.output, &node.sent, count);
     }
-
-    const output_kept_bytes = 64 << 10;
 
     /// Bytes that the hub has sent. A hub that does not keep to the rules is lost.
     pub fn receive(node: *Node, bytes: []const u8, now_ms: u64) void {

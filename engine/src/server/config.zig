@@ -671,9 +671,6 @@ pub const api_limits = struct {
     /// broken and not hostile.
     pub const outcast_grace_ms: u64 = 5000;
 
-    /// A request body above this goes to an interpreter as a file: a body and its head fit into one record of
-    /// a ring (`ring.record_bytes_max`), and leave room for others.
-    pub const ring_body_bytes_max: usize = 64 * 1024;
     /// Memory beside each ring of a pair, for content that is too long for the ring, in bytes: four of the
     /// longest bodies that are gathered in memory.
     pub const annex_bytes: usize = 4 * 1024 * 1024;
@@ -715,7 +712,6 @@ pub const api_limits = struct {
         std.debug.assert(interpreters_max >= 1 and interpreters_max <= 64);
         std.debug.assert(groups_max >= 1 and groups_max <= 255);
         std.debug.assert(offers_ahead_max >= 1);
-        std.debug.assert(tls_facts_bytes_max <= ring_body_bytes_max);
     }
 };
 

@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
+const outgoing = @import("../outgoing.zig");
 const resp = @import("../resp.zig");
 const Tree = @import("../tree.zig").Tree;
 const Failure = @import("failure.zig").Failure;
@@ -207,11 +208,7 @@ pub const Link = struct {
 
     /// The socket has taken so many of them.
     pub fn written(link: *Link, count: usize) void {
-        link.taken += count;
-        assert(link.taken <= link.output.items.len);
-        if (link.taken < link.output.items.len) return;
-        link.output.clearRetainingCapacity();
-        link.taken = 0;
+        outgoing.noteSent(link.gpa, &link.output, &link.taken, count);
     }
 
     /// Queues a command.
