@@ -81,7 +81,7 @@ is_deeply [
     ],
     [],
     '... and nothing that only a clone needs';
-cmp_ok -s "clone/$tarball", '<', 2_000_000, '... and is small';
+cmp_ok -s "clone/$tarball", '<', 2_500_000, '... and is small';
 
 chdir $name or die $!;
 ($status, $said) = run($^X, 'Makefile.PL');

@@ -156,3 +156,14 @@ test "routes" {
     });
     try std.testing.expectEqual(204, cleared.status);
 }
+
+// README: const Export = struct
+
+test "bodies that are written" {
+    var simulation: per.Simulation(Export) = try .initWith(std.testing.allocator, .{}, .{ .seed = 1 }, .{});
+    defer simulation.deinit();
+    const numbers = try simulation.request(.{ .target = "/numbers/250" });
+    try std.testing.expect(std.mem.startsWith(u8, numbers.body, "0\n1\n"));
+    try std.testing.expect(std.mem.endsWith(u8, numbers.body, "\n249\n"));
+    try std.testing.expectEqual(250, std.mem.count(u8, numbers.body, "\n"));
+}
