@@ -339,21 +339,27 @@ pub const Pool = struct {
 
     fn seatInterpreter(pool: *Pool, group: *Group, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
-        const place = for (&pool.seats, 1..) |*place, number| {
-            if (place.* == null) break .{ place, number };
-        } else return error.TooManyInterpreters;
+        // The one that this interpreter replaces may have ended just now.
+        if (pool.freePlace() == null) pool.look();
+        const place = pool.freePlace() orelse return error.TooManyInterpreters;
         const index: u8 = @intCast(group - &pool.groups[0]);
         // Requests of a group stay in the group, whatever its interpreters say.
         if (index > 0 and asked.takers == .handed) return error.HandedInGroup;
         const may_hand = pool.handed_max > 0 and index == 0 and asked.takers == .first;
         const hands = if (may_hand) &pool.handed else null;
-        const number: u8 = @intCast(place[1]);
+        const number: u8 = @intCast(place + 1);
         const seat: *Seat = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
         if (asked.takers == .first) seat.group = index;
-        place[0].* = seat;
-        pool.top = @max(pool.top, @as(u32, @intCast(place[1])));
+        pool.seats[place] = seat;
+        pool.top = @max(pool.top, number);
         pool.countFor(seat).* += 1;
         pool.publishStates();
+    }
+
+    fn freePlace(pool: *const Pool) ?usize {
+        return for (&pool.seats, 0..) |seat, place| {
+            if (seat == null) break place;
+        } else null;
     }
 
     /// Finds interpreters that have gone. Commands that they said before are done.

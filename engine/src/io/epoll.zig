@@ -72,7 +72,8 @@ const Poller = struct {
     /// Tells of a waker that another process may raise, as long as it is readable: as the waker with a number
     /// behind the foreign ones.
     pub fn watchWaker(poller: *Poller, waker: sys.Fd, number: u6) sys.ResourceError!void {
-        const label: Label = .{ .kind = .waker, .index = first_of_others + number, .generation = 0 };
+        const index: u32 = number;
+        const label: Label = .{ .kind = .waker, .index = first_of_others + index, .generation = 0 };
         try watch.epollAdd(poller.epoll, waker, watch.Ready.in, @bitCast(label));
     }
 
@@ -188,4 +189,17 @@ test "an adopted listener is taken over" {
     try epoll.resumeAccept(id);
     epoll.closeListeners();
     try epoll.resumeAccept(id);
+}
+
+test "wakers with all numbers of others are told apart" {
+    var epoll: Epoll = try .init(testing.allocator, .{});
+    defer epoll.deinit();
+    for ([_]u6{ 0, 61, 62, 63 }) |number| {
+        const waker = try watch.eventFd();
+        defer sys.close(waker);
+        try epoll.watchWaker(waker, number);
+        watch.eventRaise(waker);
+        _ = try epoll.wait(5000);
+        try testing.expectEqual(@as(u64, 1) << number, epoll.takeRaised());
+    }
 }
