@@ -9,7 +9,7 @@ use TestClient qw(get);
 use TestGate;
 use TestServer;
 use TestTools   qw(wait_for);
-use TestWorkers qw(children directory is_gone load no_failure write_file);
+use TestWorkers qw(children directory is_gone load no_failure pid_in write_file);
 
 my $dir = directory();
 
@@ -152,6 +152,50 @@ subtest 'refused' => sub {
         isnt $status, 0, "@arguments[1 .. $#arguments]";
         like $error, $message, '... is refused, and told why';
     }
+};
+
+# As many as the engine has places for, and one more.
+subtest 'many interpreters' => sub {
+    my $site    = psgi('site', 1, '');
+    my $problem = qr/too many interpreters for one engine, which can have 64/;
+    for my $case (
+        [ 'workers: 64, and for replacements: 1', $site, '--workers', 64 ],
+        [
+            'workers: 33, sync_workers: 31, and for replacements: 1',
+            $site, qw(--workers 33 --sync-workers 31)
+        ],
+        [
+            'workers: 40, workers of mounts: 23, and for replacements: 2',
+            '--mount', "/=$site", '--mount', "/shop=$site,workers=23", qw(--workers 40)
+        ],
+        )
+    {
+        my ($counts, @arguments) = @$case;
+        my ($status, undef, $error) =
+            TestServer->finish_at('bin/peregrine', qw(--port 0 --engine process), @arguments);
+        isnt $status, 0, $counts;
+        like $error, qr/$problem \(\Q$counts\E\)/, '... are refused';
+    }
+    my $server =
+        TestServer->command_of('peregrine',
+        qw(-E production --no-access-log --engine process --preload-app --workers 62 --pid),
+        "$dir/many", $site);
+    my $port = $server->port;
+    is place($port, '/x'), 'site site []', '62 serve';
+    $server->signal('TTIN');
+    ok $server->wait_for_log(qr/SIGTTIN: workers: 63$/m), 'one more may come';
+    ok wait_for(sub { children(pid_in('many')) >= 65 }),  '... comes, beside an engine and a template';
+    $server->signal('TTIN');
+    ok $server->wait_for_log(qr/SIGTTIN: there are 63 workers, no more/), '... but not two';
+    my @old = children(pid_in('many'));
+    psgi('site', 2, '');
+    $server->signal('HUP');
+    ok wait_for(sub {
+        1 == grep { !is_gone($_) } @old;
+        }),
+        'HUP replaces all but the engine';
+    unlike $server->log, qr/given up|cannot/, '... and is not given up';
+    is $server->stop, 0, 'the end';
 };
 
 done_testing;

@@ -53,7 +53,7 @@ sub new {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role spread canary_time
-                never_canary)
+                never_canary places)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -581,10 +581,12 @@ sub _look_at_restart {
     return;
 }
 
-# Replaces one child at a time. The new child serves before the old one leaves.
+# Replaces one child at a time. The new child serves before the old one leaves. Where places are few, it waits
+# for the end of those that leave.
 sub _replace_next {
     my ($self) = @_;
     return if $self->{canary};
+    return if $self->{places} && $self->{places} <= keys %{ $self->{children} };
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
         my $old = $self->_at($number, 'serving');
@@ -1061,6 +1063,11 @@ to count in L</tally>. 0: none.
 =item never_canary
 
 A function that gets a child's number, and says whether a child with that number is replaced without a trial.
+
+=item places
+
+Children, old and new ones, that may be there at the same time: replacements wait until others have ended. 0:
+any number.
 
 =item limits
 

@@ -175,6 +175,7 @@ sub _part {
     my ($self) = @_;
     return $self->{part} ||= do {
         my $placement = $self->_placement;
+        $placement->check;
         weaken(my $weak = $self);
         my $orders = $self->options->{acme};
         $self->{certificate_table} = $orders && _certificate_table($orders);

@@ -17,6 +17,9 @@ use constant DESCRIPTORS_RESERVED => 50;
 # Descriptors that the engine's process has for one interpreter more: a clone has ten of its own while idle.
 my %DESCRIPTORS = (clones => 12, process => 3);
 
+# Interpreters that one engine can have, as engine/src/server/config.zig has them.
+use constant INTERPRETERS_MAX => 64;
+
 # Limits that are meant for all engines together.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
@@ -31,13 +34,18 @@ sub new {
         : $engine eq 'process' ? 'process'
         : $clones              ? 'clones'
         :                        'prefork';
-    return bless {
+    my @groups = $application->groups;
+    my $self   = bless {
         kind         => $kind,
         options      => $options,
         interpreters => $workers,
         sync         => $kind eq 'process' ? $options->{sync_workers} // 0 : 0,
-        of_mounts    => sum0(map { $_->{workers} } $application->groups),
+        of_mounts    => sum0(map { $_->{workers} } @groups),
+        groups       => 1 + @groups,
     }, $class;
+    # An interpreter that is replaced has its place until its last request has ended.
+    $self->{spare} = POSIX::floor((INTERPRETERS_MAX - $self->interpreters_in_all) / $self->{groups});
+    return $self;
 }
 
 sub has_workers        { return $_[0]{kind} ne 'alone'   ? 1 : 0 }
@@ -55,6 +63,33 @@ sub is_sync {
 
 # With those for handlers that block, and those that one mount alone has.
 sub interpreters_in_all { return $_[0]{interpreters} + $_[0]{sync} + $_[0]{of_mounts} }
+
+# Places in the engine for processes of one group, old and new ones: of a mount, or of all others.
+sub places {
+    my ($self, $workers_of_mount) = @_;
+    return $workers_of_mount + $self->{spare} if defined $workers_of_mount;
+    return INTERPRETERS_MAX - $self->{of_mounts} - ($self->{groups} - 1) * $self->{spare};
+}
+
+# Workers that there may be at most; undef where each worker has an engine.
+sub most_interpreters {
+    my ($self) = @_;
+    return $self->has_engine_process || $self->has_clones ? $self->places - $self->{sync} - 1 : undef;
+}
+
+# Dies if the engine has no room for all interpreters.
+sub check {
+    my ($self) = @_;
+    return if $self->{spare} >= 1 || !$self->has_engine_process && !$self->has_clones;
+    my @counts = ("workers: $self->{interpreters}");
+    push @counts, "workers of mounts: $self->{of_mounts}" if $self->{of_mounts};
+    push @counts, "sync_workers: $self->{sync}"           if $self->{sync};
+    push @counts, "and for replacements: $self->{groups}";
+    die PAGI::Server::Options::exception('too many interpreters for one engine, which can have '
+            . INTERPRETERS_MAX . ' ('
+            . join(', ', @counts)
+            . ')');
+}
 
 sub set_interpreters {
     my ($self, $count) = @_;
@@ -147,6 +182,16 @@ how many processes the master keeps for interpreters.
 =head2 is_sync
 
     my $for_handlers = $placement->is_sync($number);
+
+=head2 places, most_interpreters, check
+
+    $placement->check;
+    my $count = $placement->places($workers_of_mount);
+
+An engine has a number of places for interpreters, and each group (a mount with interpreters of its own, and
+all the others) needs one more than it has interpreters, for the one that replaces another. C<check> dies if
+there are too few; further ones are shared. C<places>: those of one group. C<most_interpreters>: the number of
+workers that the places allow; undef where each worker has an engine.
 
 =head2 set_interpreters
 

@@ -240,7 +240,8 @@ sub _make_master {
     return Peregrine::Master->new(
         $self->_master_arguments,
         $pool ? (log => $pool->log) : (),
-        count             => $pool ? $pool->workers : $placement->processes,
+        count             => $pool  ? $pool->workers                                  : $placement->processes,
+        places            => $joins ? $placement->places($pool ? $pool->workers : ()) : 0,
         spread            => $self->{spread},
         heartbeat_timeout => sub { return $weak->_interpreter_heartbeat(@_) },
         busy_timeout      => $options->{request_kill_timeout},
@@ -395,8 +396,8 @@ sub change_interpreters {
     my $sync   = $placement->sync_interpreters;
     my $count  = $by + ($clones ? $placement->interpreters : $master->wanted - $sync);
     return $self->{log}->warn('SIGTTOU: there is one worker only, which stays') if $count < 1;
-    return $self->{log}->warn("SIGTTIN: there are ${\WORKERS_MAX} workers, no more")
-        if $count > WORKERS_MAX;
+    my $most = $placement->most_interpreters // WORKERS_MAX;
+    return $self->{log}->warn("SIGTTIN: there are $most workers, no more") if $count > $most;
     $self->{log}->info(($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
     if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
     else         { $master->set_count($count + $sync) }
