@@ -15,7 +15,7 @@ my $dir = directory();
 
 mkdir "$dir/tmp" or die "$dir/tmp: $!";
 local $ENV{TMPDIR} = "$dir/tmp";
-sub sockets { return glob "$dir/tmp/peregrine-*" }
+sub sockets { my @found = glob "$dir/tmp/peregrine-*"; return @found }
 
 # Seconds for code that answers, too, on a busy machine.
 my $SECONDS = int patience(2);
@@ -91,7 +91,7 @@ for my $way (sort keys %WAYS) {
     };
 }
 
-# Its parent is the master then.
+# Between the end of its time and the end of the interpreter. Its parent is the master then.
 subtest 'a client whose interpreter is killed' => sub {
     applications(1, '');
     my $server = started('peregrine', qw(--workers 1 --engine process --preload-app), $APPLICATIONS[0]);
@@ -101,7 +101,8 @@ subtest 'a client whose interpreter is killed' => sub {
               qq{open my \$out, '>', '$file.new'; print {\$out} "\$\$\n"; close \$out;}
             . qq{rename '$file.new', '$file'; select undef, undef, undef, 1000});
     $server->signal('HUP');
-    ok wait_for(sub { -e $file }), 'the application blocks the interpreter';
+    ok wait_for(sub { -e $file }),   'the application blocks the interpreter';
+    ok wait_for(sub { !sockets() }), 'the time of its client is over';
     my $interpreter = pid_in('blocked');
     my @clients     = children($interpreter);
     is @clients, 1, '... which has a client';
