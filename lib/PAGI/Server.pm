@@ -872,7 +872,8 @@ Log errors only. B<--quiet>
 
 The number of interpreters, which are processes or threads that run the application, see
 L<PAGI::Server/WORKERS>; C<auto>: as many as there are processors for this process. 0: the process
-serves by itself. From 0 to 1024. B<--workers>
+serves by itself. Interpreters that share an engine (C<engine> process or thread) are 63 at most,
+all together. From 0 to 1024. B<--workers>
 
 =item preload_app => 0
 
