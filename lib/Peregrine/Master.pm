@@ -418,7 +418,7 @@ my %HEAR = (
     ready   => \&_ready,
     failed  => sub { my ($self, $child, $text) = @_; $child->{reason} = $text; return },
     beat    => sub { my ($self, $child, $text) = @_; $child->{connections} = $text; return },
-    recycle => sub { my ($self, $child, $text) = @_; return $self->replace($child, $text) },
+    recycle => \&_asked_for_replacement,
     leaves  => sub { my ($self, $child) = @_; $child->{leaves} = 1; return $self->_look_at_restart },
 );
 
@@ -458,6 +458,13 @@ sub _replaced {
     return;
 }
 
+# A child asks once: its reason is kept, as the child may be waiting for a restart that is given up.
+sub _asked_for_replacement {
+    my ($self, $child, $reason) = @_;
+    $child->{asked} = $reason;
+    return $self->replace($child, $reason);
+}
+
 # ---- More and fewer ------------------------------------------------------------------------------
 
 sub set_count {
@@ -493,6 +500,7 @@ sub restart {
     return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
     $self->{renewal} = $renewal;
     $renewal->on_ready(weakly($self, '_renewed'))->else_done->retain;
+    $self->_replace_next;
     return $restarting;
 }
 
@@ -614,10 +622,25 @@ sub _replacement_failed {
     return;
 }
 
-sub _give_up_restart {
-    my ($self, $why) = @_;
+# No child waits for the restart any more. Children that have asked for their replacement wait for that again.
+sub _forget_restart {
+    my ($self) = @_;
     my $waiting = $self->{waiting};
     delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
+    $self->_ask_again($_) for $self->children;
+    return;
+}
+
+sub _ask_again {
+    my ($self, $child) = @_;
+    return if !defined $child->{asked} || $child->{state} ne 'serving';
+    $self->{waiting}{ $child->{number} } //= $child->{asked};
+    return;
+}
+
+sub _give_up_restart {
+    my ($self, $why) = @_;
+    $self->_forget_restart;
     my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->children;
     my $old = $self->{wanted} - $new;
     $self->{log}->error("the restart is given up, $why; workers that go on as they are: $old");
@@ -667,7 +690,7 @@ sub _figures {
     return defined $child->{tally} ? $self->{tally}->figures($child->{tally}) : Peregrine::Tally::nothing();
 }
 
-# Those of the canary, and of all old children, since it serves.
+# The figures of the canary, and of all old children since the canary serves.
 sub _compared {
     my ($self) = @_;
     my ($child, $before, $crashes) = @{ $self->{canary} }{qw(child before crashes)};
@@ -687,10 +710,16 @@ sub _look_at_canary {
     my $canary = $self->{canary} or return;
     my ($new, $old) = $self->_compared;
     my $why = Peregrine::Canary::worse($new, $old);
-    return $self->_take_back($why, $new, $old)               if defined $why;
-    return $self->_end_canary('it is not to serve any more') if $canary->{child}{state} ne 'serving';
-    return $self->_trust($new, $old)                         if $now >= $canary->{until};
+    return $self->_take_back($why, $new, $old) if defined $why;
+    return $self->_canary_leaves               if $canary->{child}{state} ne 'serving';
+    return $self->_trust($new, $old)           if $now >= $canary->{until};
     return;
+}
+
+sub _canary_leaves {
+    my ($self) = @_;
+    $self->_end_canary('it is not to serve any more');
+    return $self->_balance;
 }
 
 sub _trust {
@@ -703,6 +732,7 @@ sub _trust {
             . _told(@figures));
     $self->_replaced($canary->{old}) if $self->{children}{ $canary->{old}{id} };
     delete $self->{waiting}{ $canary->{child}{number} };
+    $self->_ask_again($canary->{child});
     $self->_balance;
     return;
 }
@@ -722,21 +752,26 @@ sub _canary_died {
     return;
 }
 
-# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
-# loaded now would be the new code again.
 sub _take_back {
     my ($self, $why, @figures) = @_;
     my $child = (delete $self->{canary})->{child};
     my $name  = $self->_name($child);
     $self->_dismiss_canary($child);
-    if ($self->{templates}) {
-        $self->{templates}->go_back;
-        my @new = grep { $_->{generation} == $self->{generation} } $self->children;
-        $self->{waiting}{ $_->{number} } = 'other' for grep { $_->{state} eq 'serving' } @new;
-        $self->_supersede($_) for grep { $_->{state} eq 'starting' } @new;
-    }
+    $self->_return_to_old_code;
     $self->_give_up_restart("$name with the new code is taken back: $why (" . _told(@figures) . ')');
     return $self->_balance;
+}
+
+# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
+# loaded now would be the new code again.
+sub _return_to_old_code {
+    my ($self) = @_;
+    return if !$self->{templates};
+    $self->{templates}->go_back;
+    my @new = grep { $_->{generation} == $self->{generation} } $self->children;
+    $self->{waiting}{ $_->{number} } = 'other' for grep { $_->{state} eq 'serving' } @new;
+    $self->_supersede($_) for grep { $_->{state} eq 'starting' } @new;
+    return;
 }
 
 sub _dismiss_canary {
@@ -753,9 +788,8 @@ sub _end_canary {
     my $child = (delete $self->{canary})->{child};
     $self->{log}->info($self->_name($child) . " with the new code is taken back undecided: $why");
     $self->_dismiss_canary($child);
-    my $waiting = $self->{waiting};
-    delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
-    $self->{templates}->go_back if $self->{templates};
+    $self->_return_to_old_code;
+    $self->_forget_restart;
     return;
 }
 
