@@ -461,9 +461,10 @@ little to do get them in turns, until the last one that wants that takes it back
     $worker->tally_in($words, $at);
 
 From now on the worker counts in the words from there on: requests that it has got, answers that have begun,
-those with a status of 500 and more, and in sixteen words answers by their time: the first of these words has
-those within a millisecond, and each further one those that took up to twice as long as those of the word
-before, less a millisecond. WebSockets are not counted.
+those with a status of 500 and more, requests that the application, or its silence, has ended without an
+answer, and in sixteen words answers by their time: the first of these words has those within a millisecond,
+and each further one those that took up to twice as long as those of the word before, less a millisecond. A
+request that goes to another interpreter is counted there. WebSockets are not counted.
 
 =head2 end_streams
 

@@ -9,20 +9,22 @@ use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestTools   qw(patience wait_for);
-use TestWorkers qw(write_both);
+use TestWorkers qw(write_both write_file);
 use Time::HiRes qw(sleep time);
 
 # ---- The rule -----------------------------------------------------------------------------------
 
-# Figures: answers by their time, of which some have failed, and requests that have no answer.
+# Figures: answers by their time, of which some have failed, requests that have ended without an answer, and
+# requests that are at work.
 sub figures {
     my ($times, %more) = @_;
     my @times = (@$times, (0) x (16 - @$times));
     my $all   = 0;
     $all += $_ for @times;
     return {
-        asked        => $all + ($more{unanswered} // 0),
+        asked        => $all + ($more{unanswered} // 0) + ($more{at_work} // 0),
         answered     => $all,
+        unanswered   => $more{unanswered}   // 0,
         failed       => $more{failed}       // 0,
         crashes      => $more{crashes}      // 0,
         interpreters => $more{interpreters} // 1,
@@ -50,7 +52,8 @@ my @RULE = (
     [ 'twice as often, many',      [ [400], failed => 120 ], [ [4000], failed => 600 ], qr/5xx/ ],
     [ 'no others to compare with', [ [100], failed => 100 ], [ [] ],                    undef ],
     [ 'no answers', [ [1], unanswered => 30 ], [ [1000], unanswered => 8 ], qr/without an answer: 30 of 31/ ],
-    [ 'twice as long', [ [ 0, 0, 0, 0, 0, 0, 100 ] ], [ [ 0, 0, 0, 0, 0, 500 ] ], undef ],
+    [ 'no answers yet', [ [1], at_work => 30 ],        [ [1000], at_work => 8 ],   undef ],
+    [ 'twice as long',  [ [ 0, 0, 0, 0, 0, 0, 100 ] ], [ [ 0, 0, 0, 0, 0, 500 ] ], undef ],
     [
         'four times as long',
         [ [ 0, 0, 0, 0, 0, 0, 0, 100 ] ],
@@ -103,6 +106,16 @@ sub logged {
     return sub { return $count++ % 10 == 0 && $server->log =~ $pattern };
 }
 
+# An interpreter that retires may accept a last connection.
+sub serves_alone {
+    my ($port, $version) = @_;
+    return wait_for(sub {
+        my $count = 0;
+        my $seen  = asks_until($port, sub { ++$count > 50 });
+        $seen && ($seen->{$version} // 0) == $count;
+    });
+}
+
 my %WAYS = (
     'PSGI, prefork'          => [ 'peregrine',   0 ],
     'PSGI, process'          => [ 'peregrine',   0, qw(--engine process) ],
@@ -130,13 +143,15 @@ sub started {
 
 for my $way (sort keys %WAYS) {
     subtest $way => sub {
-        my $server = started($way, qw(--workers 2 --canary 5));
+        # Clearly worse code is taken back as soon as enough requests have come, however slowly they come.
+        my $server = started($way, qw(--workers 2 --canary 300));
         my $port   = $server->port;
         for my $deed ($way =~ /PSGI, process/ ? sort keys %DEEDS : 'failures') {
             my ($code, $words) = @{ $DEEDS{$deed} };
             applications('v2', $code);
             $server->signal('HUP');
-            ok asks_until($port, logged($server, qr/serves beside the old ones for 5 s/)), "$deed: a canary";
+            ok asks_until($port, logged($server, qr/serves beside the old ones for 300 s/)),
+                "$deed: a canary";
             my $seen = asks_until(
                 $port,
                 logged(
@@ -148,19 +163,17 @@ for my $way (sort keys %WAYS) {
             like $server->log,
                 qr/; the others: answers: \d+ of \d+, 5xx: 0.*workers that go on as they are: 2/,
                 '... and the figures are told';
-            $seen = asks_until($port, sub { ($_[0]{v1} // 0) > 50 });
-            ok $seen && !$seen->{v2}, '... the old code serves alone';
+            ok serves_alone($port, 'v1'), '... the old code serves alone';
         }
+        is $server->stop, 0, 'the end';
+        $server = started($way, qw(--workers 2 --canary 2));
+        $port   = $server->port;
         applications('v3', '');
         $server->signal('HUP');
         ok asks_until($port, logged($server, qr/is not clearly worse, the others follow: answers: /)),
             'new code that is as good';
         ok asks_until($port, sub { ($_[0]{v3} // 0) > 3 }), '... serves';
-        ok wait_for(sub {
-            my $seen = asks_until($port, sub { ($_[0]{v1} // 0) + ($_[0]{v3} // 0) > 50 });
-            $seen && !$seen->{v1};
-            }),
-            '... alone in the end';
+        ok serves_alone($port, 'v3'),                       '... alone in the end';
         is $server->stop, 0, 'the end';
     };
 }
@@ -176,9 +189,153 @@ subtest 'HUP and TERM' => sub {
     ok $server->wait_for_log(qr/is taken back undecided: another restart begins/), 'HUP takes it back';
     my $seen = asks_until($port, sub { $_[0]{v3} && $_[0]{v1} });
     ok $seen, '... another canary has the newest code';
-    $seen = asks_until($port, sub { ($_[0]{v1} // 0) > 50 });
-    ok $seen && !$seen->{v2}, '... and the first one is gone';
+    ok wait_for(sub {
+        my $seen = asks_until($port, sub { ($_[0]{v1} // 0) > 50 });
+        $seen && !$seen->{v2};
+        }),
+        '... and the first one is gone';
     is $server->stop, 0, 'TERM ends all';
+};
+
+subtest 'answers that take longer than a look at the canary' => sub {
+    my $code = sub { return <<"PERL" };
+use Future::AsyncAwait;
+use IO::Async::Loop;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no\n" if \$scope->{type} ne 'http';
+    await IO::Async::Loop->new->delay_future(after => 0.7) if \$scope->{path} eq '/long';
+    await \$send->({ type => 'http.response.start', status => 200, headers => [] });
+    await \$send->({ type => 'http.response.body', body => qq{$_[0] \$\$} });
+}
+PERL
+    my $app    = write_file('long.pl', $code->('v1'));
+    my $server = TestServer->command_of(
+        'pagi-server',
+        qw(-E production --no-access-log --engine process),
+        qw(--workers 1 --canary 3), $app
+    );
+    my $port = $server->port;
+    my $long = sub {
+        my %seen;
+        my @clients = map { TestClient->new($port) } 1 .. 20;
+        $_->send("GET /long HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") for @clients;
+        for my $client (@clients) {
+            my ($version) = $client->response->{body} =~ /\A(v\d) /;
+            $seen{ $version // 'other' }++;
+        }
+        return \%seen;
+    };
+    is_deeply $long->(), { v1 => 20 }, 'the old code';
+    write_file('long.pl', $code->('v2'));
+    $server->signal('HUP');
+    my $most = 0;
+    wait_for(sub {
+        my $seen = $long->();
+        $most = $seen->{v2} if ($seen->{v2} // 0) > $most;
+        $server->log =~ /the others follow|is taken back/;
+    });
+    like $server->log, qr/is not clearly worse, the others follow: answers: \d/, 'new code is not taken back';
+    cmp_ok $most, '>=', 5, '... with requests enough that were at work together';
+    is $server->stop, 0, 'the end';
+};
+
+for my $way ('PSGI, process', 'PAGI, process, preload') {
+    subtest "requests that end without an answer: $way" => sub {
+        my $server = started($way, qw(--workers 1 --canary 300 --request-timeout 1));
+        my $port   = $server->port;
+        applications('v2', 'select undef, undef, undef, 1.3');
+        # The application of PAGI that answers like that of PSGI starts its response before it is silent.
+        write_file('app.pl', <<'PERL');
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    select undef, undef, undef, 1.3;
+    $send->({ type => 'http.response.start', status => 200, headers => [] });
+    return $send->({ type => 'http.response.body', body => "v2 $$" });
+}
+PERL
+        $server->signal('HUP');
+        ok $server->wait_for_log(qr/serves beside the old ones/), 'a canary';
+        my $taken_back = qr/is taken back: requests without an answer: \d+ of \d+, of the others 0 of/;
+        ok asks_until($port, logged($server, $taken_back), 60), 'its silence counts';
+        is $server->stop, 0, 'the end';
+    };
+}
+
+# An application of PAGI with a handler that blocks.
+sub with_sync {
+    my ($version) = @_;
+    return write_file('sync.pl', <<"PERL");
+use PAGI::Sync qw(sync);
+sub answer {
+    my (\$send) = \@_;
+    \$send->({ type => 'http.response.start', status => 200, headers => [] });
+    return \$send->({ type => 'http.response.body', body => qq{$version \$\$} });
+}
+my \$sync = sync(sub { answer(\$_[2]) });
+sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no\n" if \$scope->{type} ne 'http';
+    return \$scope->{path} eq '/sync' ? \$sync->(\@_) : answer(\$send);
+}
+PERL
+}
+
+sub started_with_sync {
+    my (@arguments) = @_;
+    my $server = TestServer->command_of(
+        'pagi-server',
+        qw(-E production --no-access-log --engine process),
+        qw(--preload-app --workers 1 --sync-workers 1),
+        @arguments, with_sync('v1')
+    );
+    # An interpreter that starts while HUP comes is no canary.
+    get($server->port, $_) for '/', '/sync';
+    return $server;
+}
+
+subtest 'requests that are handed over' => sub {
+    my $server = started_with_sync(qw(--canary 2));
+    with_sync('v2');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/serves beside the old ones/), 'a canary';
+    get($server->port, '/sync') for 1 .. 20;
+    ok $server->wait_for_log(qr/the others follow/), 'is not taken back';
+    my ($mine, $of, $theirs, $of_others) =
+        $server->log =~ /the others follow: answers: (\d+) of (\d+).*the others: answers: (\d+) of (\d+)/;
+    is_deeply [ $mine, $theirs ], [ $of, $of_others ], '... they count where they are answered';
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'HUP, then HUP with code that does not load' => sub {
+    my $server = started_with_sync(qw(--canary 300));
+    my $port   = $server->port;
+    with_sync('v2');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/serves beside the old ones/),    'a canary';
+    ok wait_for(sub { get($port, '/sync')->{body} =~ /\Av2 / }), '... and sync handlers of the new code';
+    write_file('sync.pl', 'die "broken\n";');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/is taken back undecided.*the restart is given up/s), 'HUP is given up';
+    ok wait_for(sub { get($port, '/sync')->{body} =~ /\Av1 / }), 'sync handlers of the old code are back';
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'an interpreter that is to be replaced meanwhile' => sub {
+    my $server = started('PAGI, process, preload', qw(--workers 1 --canary 300 --max-requests 40));
+    my $port   = $server->port;
+    my ($old)  = get($port, '/')->{body} =~ /(\d+)\z/;
+    applications('v2', '');
+    $server->signal('HUP');
+    ok asks_until($port, sub { ($_[0]{processes}{$old} // 0) > 50 && ($_[0]{v2} // 0) > 5 }),
+        'it has answered max_requests, and the canary serves';
+    write_file('app.pl', 'die "broken\n";');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/is taken back undecided.*the restart is given up/s), 'HUP is given up';
+    ok wait_for(sub { my ($now) = (get($port, '/')->{body} // '') =~ /\Av1 (\d+)/; $now && $now != $old }),
+        'another one with the old code takes its place';
+    is $server->stop, 0, 'the end';
 };
 
 subtest 'one interpreter, no requests' => sub {

@@ -40,7 +40,7 @@ sub worse {
 sub _share {
     my ($figures, $name) = @_;
     return [ min(@{$figures}{qw(failed answered)}), $figures->{answered} ] if $name eq 'failed';
-    return [ max(0, $figures->{asked} - $figures->{answered}), $figures->{asked} ];
+    return [ $figures->{unanswered}, $figures->{answered} + $figures->{unanswered} ];
 }
 
 sub _is_clearly_more {
@@ -112,7 +112,9 @@ Peregrine::Canary - whether an interpreter with new code is clearly worse than t
 =head1 DESCRIPTION
 
 Functions of figures, without state. Figures are a hash reference with C<asked> (requests), C<answered>,
-C<failed> (answers with a status of 500 and more), C<times> (answers by time: the first number has those
+C<failed> (answers with a status of 500 and more), C<unanswered> (requests that the application, or its
+silence for C<request_timeout>, has ended without an answer; neither requests that it still works on, nor
+requests whose client has left), C<times> (answers by time: the first number has those
 within a millisecond, each further one those that took up to twice as long as those of the number before),
 C<crashes> and C<interpreters>.
 
@@ -131,6 +133,9 @@ took more than twice as long as 95 % of the old code's, and 16 ms at least.
 =head2 text
 
     say Peregrine::Canary::text($figures);
+
+The figures in words, for the log: the answers and requests, the answers with a status of 5xx, the crashes if
+there are any, and the time within which 95 % of the answers came, if there are enough answers.
 
 =head1 LICENSE
 

@@ -9,8 +9,10 @@ use Peregrine;
 
 # Interpreters that may run at the same time, old and new ones.
 use constant MOST => 2048;
-# Words of an interpreter: requests, answers, failed answers, and answers by their time.
-use constant { TIMES => 16, WIDTH => 3 + 16 };
+# Words of an interpreter: requests, answers, failed answers, requests that have ended without an answer, and
+# answers by their time.
+use constant { TIMES => 16, WIDTH => 4 + 16 };
+my @COUNTS = qw(asked answered failed unanswered);
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -40,18 +42,20 @@ sub count {
 
 sub figures {
     my ($self, $place) = @_;
-    my ($asked, $answered, $failed, @times) = $self->{words}->get($place * WIDTH, WIDTH);
-    return { asked => $asked, answered => $answered, failed => $failed, times => \@times };
+    my @words = $self->{words}->get($place * WIDTH, WIDTH);
+    my %figures;
+    @figures{@COUNTS} = splice @words, 0, scalar @COUNTS;
+    return { %figures, times => \@words };
 }
 
 sub nothing {
-    return { asked => 0, answered => 0, failed => 0, times => [ (0) x TIMES ] };
+    return { (map { $_ => 0 } @COUNTS), times => [ (0) x TIMES ] };
 }
 
 # `sign`: 1 or -1.
 sub add {
     my ($sum, $figures, $sign) = @_;
-    $sum->{$_} += $sign * $figures->{$_} for qw(asked answered failed);
+    $sum->{$_} += $sign * $figures->{$_} for @COUNTS;
     $sum->{times}[$_] += $sign * $figures->{times}[$_] for 0 .. TIMES - 1;
     return $sum;
 }

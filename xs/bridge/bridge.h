@@ -239,6 +239,7 @@ struct px_exchange {
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
     bool parked; /* see px_exchange_note_parked */
+    bool owes_answer; /* tally.c has counted the request, and neither its answer nor its end */
     px_exchange *next_in_turn;
     AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
 };
@@ -413,13 +414,35 @@ void px_busy_forget(pTHX_ px_worker *worker);
 extern const size_t px_tally_words;
 void px_tally_use(pTHX_ px_worker *worker, SV *words, uint64_t *place);
 void px_tally_forget(pTHX_ px_worker *worker);
-void px_tally_note_asked(const px_worker *worker);
-void px_tally_note_answer(const px_exchange *exchange, uint16_t status);
+void px_tally_note_asked(px_exchange *exchange);
+void px_tally_note_answer(px_exchange *exchange, uint16_t status);
+void px_tally_note_unanswered(px_exchange *exchange);
+void px_tally_note_handed_over(px_exchange *exchange);
 void px_tally_note_cut(const px_exchange *exchange);
 
 /* The application, or the face for it, has begun a response. */
-static inline void px_note_answer(const px_exchange *exchange, uint16_t status) {
+static inline void px_note_answer(px_exchange *exchange, uint16_t status) {
     if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_answer(exchange, status);
+}
+
+static inline bool px_owes_counted_answer(const px_exchange *exchange) {
+    return UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_answer;
+}
+
+/* `request_timeout` has ended an exchange. Before the whole body is here the client may have been silent, not
+ * the application. */
+static inline bool px_is_silence(uint32_t reason) {
+    return reason == PEREGRINE_CLIENT_TIMEOUT || reason == PEREGRINE_IDLE_TIMEOUT;
+}
+
+/* The application, or its silence, has ended the request before an answer has begun. */
+static inline void px_note_unanswered(px_exchange *exchange) {
+    if (px_owes_counted_answer(exchange)) px_tally_note_unanswered(exchange);
+}
+
+/* The request goes to another interpreter. */
+static inline void px_note_handed_over(px_exchange *exchange) {
+    if (px_owes_counted_answer(exchange)) px_tally_note_handed_over(exchange);
 }
 
 /* The application has failed behind the beginning of its response. */

@@ -56,6 +56,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrin
     exchange->state = PX_TICKET_OPEN;
     exchange->named = false;
     exchange->spent = 0;
+    exchange->owes_answer = false;
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;

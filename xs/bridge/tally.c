@@ -2,7 +2,7 @@
  * code are compared by them. The engine's counters do not tell one interpreter from another. */
 #include "bridge/bridge.h"
 
-enum { ASKED, ANSWERED, FAILED, TIMES, TIMES_COUNT = 16 };
+enum { ASKED, ANSWERED, FAILED, UNANSWERED, TIMES, TIMES_COUNT = 16 };
 
 const size_t px_tally_words = TIMES + TIMES_COUNT;
 
@@ -23,8 +23,22 @@ void px_tally_forget(pTHX_ px_worker *worker) {
     px_clear(aTHX_ & worker->tally_words);
 }
 
-void px_tally_note_asked(const px_worker *worker) {
-    bump(&worker->tally[ASKED]);
+void px_tally_note_asked(px_exchange *exchange) {
+    bump(&exchange->worker->tally[ASKED]);
+    exchange->owes_answer = true;
+}
+
+/* A request that is at work, or whose client has left, is not counted: it says nothing about the code. */
+void px_tally_note_unanswered(px_exchange *exchange) {
+    bump(&exchange->worker->tally[UNANSWERED]);
+    exchange->owes_answer = false;
+}
+
+/* Another interpreter counts the request. */
+void px_tally_note_handed_over(px_exchange *exchange) {
+    uint64_t *asked = &exchange->worker->tally[ASKED];
+    __atomic_store_n(asked, *asked - 1, __ATOMIC_RELAXED);
+    exchange->owes_answer = false;
 }
 
 /* The response is not what the application wanted to say. */
@@ -33,9 +47,10 @@ void px_tally_note_cut(const px_exchange *exchange) {
 }
 
 /* Times are counted by the number of binary digits of their milliseconds. */
-void px_tally_note_answer(const px_exchange *exchange, uint16_t status) {
+void px_tally_note_answer(px_exchange *exchange, uint16_t status) {
     uint64_t *tally = exchange->worker->tally;
     bump(&tally[ANSWERED]);
+    exchange->owes_answer = false;
     if (status >= 500) bump(&tally[FAILED]);
     if (!exchange->since) return;
     const uint64_t ms = px_busy_now() - exchange->since;

@@ -433,7 +433,7 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     exchange->connection_number = event->request->connection;
     exchange->request_number = event->request->number;
     exchange->since = worker->busy || worker->tally ? px_busy_now() : 0;
-    if (worker->tally && !(event->flags & PEREGRINE_HANDSHAKE)) px_tally_note_asked(worker);
+    if (worker->tally && !(event->flags & PEREGRINE_HANDSHAKE)) px_tally_note_asked(exchange);
     px_exchange *outer = worker->at;
     const peregrine_request *outer_head = worker->at_head;
     worker->at = exchange;

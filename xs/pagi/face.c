@@ -145,6 +145,9 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
         if (code == PEREGRINE_SERVER_ERROR && !pagi_exchange_is_left(exchange))
             px_future_fail_all(aTHX_ base, &exchange->senders,
                                "the response could not be sent to its end; the server's log says why");
+        if (px_is_silence(code) && (exchange->request == PAGI_REQUEST_LAST ||
+                                    exchange->request == PAGI_REQUEST_DELIVERED))
+            px_note_unanswered(base);
         pagi_exchange_disconnect(aTHX_ exchange, code);
         px_exchange_ticket_gone(aTHX_ base);
         break;

@@ -279,6 +279,8 @@ SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event) {
 void pagi_response_cut(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (worker->engine && px_exchange_is_live(&exchange->base)) {
+        if (exchange->end == PAGI_END_OPEN && !px_exchange_is_lost(&exchange->base))
+            px_note_unanswered(&exchange->base);
         (void)peregrine_abort(worker->engine, exchange->base.ticket);
         px_worker_queued(aTHX_ worker);
     }

@@ -240,6 +240,7 @@ void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code) {
 void psgi_exchange_cut(pTHX_ psgi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (psgi_delivers(exchange)) {
+        px_note_unanswered(&exchange->base);
         (void)peregrine_abort(worker->engine, exchange->base.ticket);
         px_worker_queued(aTHX_ worker);
         psgi_exchange_over(aTHX_ exchange);

@@ -120,8 +120,11 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
         exchange->drains = false;
         go_on(aTHX_ exchange);
         break;
-    case PEREGRINE_FINISHED:
-    case PEREGRINE_ABORTED: psgi_exchange_over(aTHX_ exchange); break;
+    case PEREGRINE_ABORTED:
+        if (px_is_silence(event->code)) px_note_unanswered(base);
+        psgi_exchange_over(aTHX_ exchange);
+        break;
+    case PEREGRINE_FINISHED: psgi_exchange_over(aTHX_ exchange); break;
     default: break;
     }
     psgi_exchange_invariants(exchange);
