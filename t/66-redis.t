@@ -96,7 +96,7 @@ sub reader {
     return $socket;
 }
 
-# What a reader gets until the entry with this text.
+# The entries that a reader gets until the one with this text.
 sub until_last {
     my ($socket, $last) = @_;
     my @got;

@@ -148,7 +148,7 @@ sub cannot_read ($folder, $when) {
     my ($pid, $uid, $opened) = @{ decode_json(answer()) };
     is $uid, scalar getpwnam 'nobody', "$when: the application has another user";
     cmp_ok scalar(@$keys), '>=', 2, '... there are files with keys' or diag "@$keys";
-    # Its own descriptors and memory are the application's.
+    # The interpreter's own descriptors and memory are the application's.
     my @opened = grep { !m{^/proc/$pid/} } @$opened;
     is_deeply \@opened, [], '... none of which it can open, nor what leads to them';
     my $secret = secret_of($folder);

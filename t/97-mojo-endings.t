@@ -29,7 +29,7 @@ app->log->level('fatal');
 app->max_request_size(100_000);
 my (@live, %finished);
 my $sent = 0;
-# What lives on is counted by its class.
+# Objects that live on are counted by their class.
 sub watch ($object) { push @live, $object; weaken $live[-1] }
 hook after_build_tx  => sub ($tx, $app) { watch($tx) };
 hook around_dispatch => sub ($next, $c) { watch($c); $next->() };

@@ -1026,8 +1026,8 @@ typedef struct peregrine_history {
 /* A hub. Nodes send one end of a pair of stream sockets through a SOCK_SEQPACKET socket, whose other end is
  * `join_socket`, with a message of one byte. Where several processes have that end, `lock` is a file that
  * all of them have inherited: the first is the hub until it ends, then another; -1: there is one process.
- * Both stay the caller's, and must be open until the hub is freed, which ends its thread. `redis` is the URL
- * of a Redis, by which the hubs of several machines are one; "": there is none. PEREGRINE_OK,
+ * Both descriptors stay the caller's, and must be open until the hub is freed, which ends its thread. `redis`
+ * is the URL of a Redis, by which the hubs of several machines are one; "": there is none. PEREGRINE_OK,
  * PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM, PEREGRINE_E_RANGE: peregrine_redis_problem() has found one. */
 typedef struct peregrine_hub peregrine_hub;
 int peregrine_hub_new(int join_socket, int lock, const char *redis, size_t redis_len,
@@ -1037,7 +1037,7 @@ void peregrine_hub_free(peregrine_hub *hub);
 uint32_t peregrine_hub_beats(const peregrine_hub *hub);
 /* Why the hub does not reach its Redis, in words; NULL: the hub does, or has none. */
 const char *peregrine_hub_trouble(const peregrine_hub *hub);
-/* What is wrong with the URL of a Redis, in words; NULL: nothing. */
+/* The fault of a URL of a Redis, in words; NULL: there is none. */
 const char *peregrine_redis_problem(const char *url, size_t len);
 
 /* A node, one thread's. PEREGRINE_OK, PEREGRINE_E_MEMORY. */

@@ -546,7 +546,7 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     try engine.expectWaiting(1);
     try client.get("/");
     try client.expect("200", of_site);
-    // One that is stuck at the site keeps back no request of the shop.
+    // An interpreter that is stuck at the site keeps back no request of the shop.
     const again: Process = try .startAt(engine.shop_socket, .first, -1);
     try waiting[0].expect("200", "");
     try client.get("/wait");

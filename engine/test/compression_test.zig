@@ -217,7 +217,7 @@ test "whoever accepts a WebSocket says whether it is compressed" {
         _ = try bench.expectEcho(text[0..5000], case.is);
         const name = "\r\nSec-WebSocket-Extensions: permessage-deflate";
         try testing.expectEqual(case.is, std.mem.find(u8, bench.client.head.?, name) != null);
-        // What a message inflates to is limited, too; without an agreement it is a fault.
+        // The inflated length of a message is limited, too; without an agreement it is a fault.
         try bench.client.send(.text, text, .{ .compressed = true });
         try bench.run();
         try testing.expectEqual(@as(u16, if (case.is) 1009 else 1002), bench.client.closed.?);

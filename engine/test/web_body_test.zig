@@ -118,7 +118,7 @@ test "a body is produced as fast as the client takes it" {
         client.paused = true;
         try client.send("GET /lines/200000 HTTP/1.1\r\nHost: h\r\n\r\n");
         try simulation.settle();
-        // What a worker keeps for one client, and not the whole body.
+        // The memory that a worker keeps for one client, and not the whole body.
         const calls = app.calls;
         try testing.expect(calls > 100 and calls < 1000);
         try simulation.advance(1000);

@@ -1,4 +1,4 @@
-# What script/test keeps of tests that fail, for the end of its output.
+# The report that script/test keeps of tests that fail, for the end of its output.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);

@@ -80,14 +80,14 @@ sub _resolve_to {
 sub forget_challenges { return $_[0]->_resolve_to('127.0.0.2') }
 sub know_challenges   { return $_[0]->_resolve_to('127.0.0.1') }
 
-# Whether it suggests when to renew.
+# Whether the authority suggests when to renew.
 sub advises {
     my ($self) = @_;
     my $got = HTTP::Tiny->new(timeout => 10, verify_SSL => 0)->get($self->directory);
     return $got->{content} =~ /"renewalInfo"/ ? 1 : 0;
 }
 
-# Its answer from now on to who asks when to renew a certificate: a text.
+# The authority's answer from now on to questions when to renew a certificate: a text.
 sub advise {
     my ($self, $pem, $answer) = @_;
     my ($leaf) = $pem =~ /(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----)/s;
@@ -99,7 +99,7 @@ sub advise {
     return $self;
 }
 
-# What it has written.
+# The output of the program.
 sub log { return $_[0]{processes}[0]->log }
 
 sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }

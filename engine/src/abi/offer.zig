@@ -21,7 +21,7 @@ pub const Offer = struct {
     arrived_at: u64 = 0,
     /// The interpreters that the request waits for.
     takers: Takers = .first,
-    /// Their group, if they get requests first.
+    /// The group of interpreters that get requests first.
     group: u8 = 0,
     /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
     work: ?*Work = null,

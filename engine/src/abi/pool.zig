@@ -35,7 +35,7 @@ const io = peregrine.io;
 
 /// How interpreters get their requests.
 pub const Manner = struct {
-    /// Those of the first group.
+    /// Interpreters of the first group.
     join_socket: i32,
     exchanges: u32,
     /// Requests that may wait after interpreters have handed them over; 0: interpreters may hand over none.
@@ -190,7 +190,7 @@ pub const Pool = struct {
     fn countStates(pool: *const Pool) [3]u32 {
         var counts: [3]u32 = @splat(0);
         for (pool.places()) |place| if (place) |seat| {
-            // What is handed over blocks on purpose, and may find all that it waits for at work.
+            // A request that is handed over blocks on purpose, and may find all other interpreters at work.
             if (seat.takers == .handed or seat.state == .leaving or seat.state == .left) continue;
             assert(seat.number <= pool.top);
             const at: usize = if (seat.isStuck()) 2 else if (seat.busyWith() > 0) 1 else 0;

@@ -75,7 +75,7 @@ pub const Counts = extern struct {
     redis: u64 = 0,
     /// Connections to it that ended.
     redis_lost: u64 = 0,
-    /// What could not be published there.
+    /// Messages that could not be published there.
     redis_failed: u64 = 0,
 };
 
@@ -459,7 +459,7 @@ pub const Broker = struct {
             if (!broker.isCut(index)) try broker.answer(index, number, .ok);
             return;
         };
-        // It comes back to this hub, too.
+        // The message comes back to this hub, too.
         const flushed: Frame = .{ .kind = .flushed, .node = redis.hub };
         const asker: Asker = .{ .node = id, .number = number };
         broker.tell(everybody, &flushed, asker, .hub) catch |err| try broker.refuse(index, number, err);
@@ -596,7 +596,7 @@ pub const Broker = struct {
             .unknown => return broker.reply(asker, .unknown),
         };
         broker.counts.entries += 1;
-        // Whoever begins to read here from now on is not to get the entry as a new one.
+        // A reader that begins here from now on is not to get the entry as a new one.
         const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
         if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);
         const until = broker.now_ms + limits.request_ms;

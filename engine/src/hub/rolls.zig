@@ -9,7 +9,7 @@ const limits = @import("limits.zig");
 const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
-/// Who is subscribed, as payload of a frame: 8 bytes of the count, 1 that is 1 if all have answered, and
+/// The subscribers, as payload of a frame: 8 bytes of the count, 1 that is 1 if all have answered, and
 /// names of channels, each with a space behind it.
 pub const Present = struct {
     count: u64 = 0,
@@ -133,7 +133,7 @@ pub const Rolls = struct {
         }
     }
 
-    /// Nobody is asked any more.
+    /// No hub is asked any more.
     pub fn drop(rolls: *Rolls, asker: Asker) void {
         for (rolls.all.items, 0..) |*roll, index| {
             if (!roll.target.isOf(asker)) continue;

@@ -79,7 +79,7 @@ pub const Topics = struct {
     bytes: u64 = 0,
     nodes: std.ArrayList(Reads) = .empty,
     now_ms: u64 = 0,
-    /// Those of Redis, if entries come from there.
+    /// The subscriptions of Redis, if entries come from there.
     subscriptions: ?*Subscriptions = null,
     /// Topics whose history is to be read. Room for all of them.
     unread: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
@@ -305,7 +305,7 @@ pub const Topics = struct {
         return .{ .name = topic.name, .from = from };
     }
 
-    /// What the read that goes on has found.
+    /// The findings of the read that goes on.
     pub fn read(topics: *Topics, found: union(enum) {
         head: Position,
         entry: Placed,

@@ -24,7 +24,7 @@ pub const Waiting = struct {
         asker: Asker,
         what: What,
         name: []const u8,
-        /// Its node has given it up by then.
+        /// The node has given the request up by then.
         until_ms: u64,
     };
 

@@ -12,7 +12,7 @@ pub const BodyWriter = struct {
     response: *Response,
     interface: std.Io.Writer,
     sent_bytes: u64 = 0,
-    /// What `Response.write` said of the last piece.
+    /// The answer of `Response.write` to the last piece.
     flow: Flow = .ready,
     /// Why the last piece was not taken, behind `error.WriteFailed`.
     failure: ?SendError = null,

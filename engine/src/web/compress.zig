@@ -73,7 +73,7 @@ fn is(name: []const u8, other: []const u8) bool {
 fn shrinks(content_type: []const u8) bool {
     const end = std.mem.findScalar(u8, content_type, ';') orelse content_type.len;
     const text = std.mem.trim(u8, content_type[0..end], " \t");
-    // Its events would wait for others.
+    // An event would wait for others in the deflater.
     if (is(text, "text/event-stream")) return false;
     if (std.ascii.startsWithIgnoreCase(text, "text/")) return true;
     for ([_][]const u8{ "+json", "+xml" }) |suffix| {

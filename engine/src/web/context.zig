@@ -52,7 +52,7 @@ pub const Context = struct {
     produced_len: usize = 0,
     /// The route has a producer, which runs behind the middleware.
     is_produced: bool = false,
-    /// What is produced goes through it.
+    /// Produced bytes go through it.
     gzip: ?*Gzip = null,
     /// Bytes of a body in pieces that have come.
     body_bytes: u64 = 0,

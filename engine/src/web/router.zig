@@ -48,9 +48,9 @@ pub fn Next(comptime App: type) type {
     };
 }
 
-/// What the producer of a body says when it returns.
+/// The answer of a body's producer.
 pub const Progress = enum {
-    /// It is to be called again when the client takes more. It has written something.
+    /// The producer has written something, and is to be called again when the client takes more.
     more,
     /// The body is complete.
     done,
@@ -309,7 +309,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                     return body.end();
                 }
                 const after = if (gzip) |stream| stream.written() else body.written();
-                // It would be called for ever.
+                // The producer would be called for ever.
                 if (after == before) return error.ProducerWroteNothing;
             }
         }

@@ -7,7 +7,7 @@
 pub const Router = @import("router.zig").Router;
 /// How a router's routes are written.
 pub const Route = @import("router.zig").Route;
-/// What the producer of a body says when it returns.
+/// The answer of a body's producer.
 pub const Progress = @import("router.zig").Progress;
 pub const Middleware = @import("router.zig").Middleware;
 pub const Next = @import("router.zig").Next;

@@ -15,7 +15,7 @@ pub const config: hub.Config = .{
     .redis_retry_ms_max = 50,
 };
 
-/// What a reader has got.
+/// Entries that a reader has got.
 pub const Seen = union(enum) { number: u64, reset };
 
 /// A connection of an application that reads one topic.

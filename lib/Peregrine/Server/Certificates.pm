@@ -89,7 +89,7 @@ sub binding {
 
 # ---- Before a start ------------------------------------------------------------------------------
 
-# What a server with these options would do, in sentences, as far as the folder can be read.
+# The actions of a server with these options, in sentences, as far as the folder can be read.
 sub plan {
     my ($options, $challenges) = @_;
     my $folder = $options->{acme_folder};

@@ -489,7 +489,7 @@ pub const Publisher = struct {
             .message => {
                 const count: ?u64 = if (value.integer()) |heard| std.math.cast(u64, heard) else null;
                 if (failure == null and count == null) {
-                    // Its token is among those that the connection takes along.
+                    // The command's token is among the tokens that the connection takes along.
                     return error.Malformed;
                 }
                 const token = publisher.messages.answered();

@@ -27,7 +27,7 @@ pub const Line = enum { publisher, hearer };
 /// A node that has asked for something, and the number of its request; 0: no answer is wanted.
 pub const Asker = struct { node: u64, number: u32 };
 
-/// Whoever answers what a node has asked.
+/// The party that answers a node's request.
 pub const Answerer = enum {
     /// The hub, when Redis has the message.
     hub,
@@ -64,7 +64,7 @@ pub const Trouble = union(enum) {
     silent,
     nonsense,
     refused: Failure,
-    /// Its name has no address.
+    /// The server's name has no address.
     no_address,
 };
 

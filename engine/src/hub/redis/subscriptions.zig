@@ -41,7 +41,7 @@ fn Map(comptime Value: type) type {
 pub const Subscriptions = struct {
     gpa: Allocator,
     all: Map(State) = .empty,
-    /// Those for which something is to be sent. Room for all of them.
+    /// Feeds for which a command is to be sent. Room for all feeds.
     due: Map(void) = .empty,
     /// How many are wanted or asked.
     pending: usize = 0,

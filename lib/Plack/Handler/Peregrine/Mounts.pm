@@ -67,7 +67,7 @@ sub groups {
     return sort { $a->{group} <=> $b->{group} } grep { $_->{group} } @{ $self->{mounts} };
 }
 
-# Those that are loaded here.
+# Mounts that are loaded here.
 sub _parts {
     my ($self) = @_;
     return grep { defined } @{ $self->{parts} || [] };
