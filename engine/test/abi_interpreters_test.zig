@@ -577,6 +577,15 @@ fn countAnswers(client: *Client, first: *const Process, second: *const Process) 
     return counts;
 }
 
+/// Answers at least so many of a series each. On a busy machine a series may find an interpreter late.
+fn expectShares(client: *Client, first: *const Process, second: *const Process, least: [2]u32) !void {
+    for (0..10) |_| {
+        const counts = try countAnswers(client, first, second);
+        if (counts[0] >= least[0] and counts[1] >= least[1]) return;
+    }
+    return error.TestUnexpectedResult;
+}
+
 test "few requests go to the first of idle interpreters, or to all in turns if one wants that" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
@@ -586,19 +595,16 @@ test "few requests go to the first of idle interpreters, or to all in turns if o
     try engine.expectInterpreters(2);
     var client = try engine.connect();
     defer client.close();
-    const alone = try countAnswers(&client, &first, &second);
-    try testing.expect(alone[0] >= 30);
+    try expectShares(&client, &first, &second, .{ 30, 0 });
     try client.get("/turns");
     try client.expect("200", "");
-    const shared = try countAnswers(&client, &first, &second);
-    try testing.expect(shared[0] >= 15 and shared[1] >= 15);
+    try expectShares(&client, &first, &second, .{ 15, 15 });
     // The first interpreter has wanted it; the wish is taken back by whichever one gets the request.
     for (0..2) |_| {
         try client.get("/no-turns");
         try client.expect("200", "");
     }
-    const again = try countAnswers(&client, &first, &second);
-    try testing.expect(again[0] >= 30);
+    try expectShares(&client, &first, &second, .{ 30, 0 });
     try first.kill();
     try second.kill();
 }
