@@ -697,10 +697,16 @@ pub export fn peregrine_accept_websocket(
     fields: ?[*]const peregrine.Field,
     count: usize,
 ) callconv(.c) c_int {
-    return handle.apply(ticket, .{ .accept = .{
-        .subprotocol = if (subprotocol) |name| name[0..subprotocol_len] else null,
-        .fields = fieldsOf(fields, count),
-    } });
+    const compression = @backingInt(peregrine.Command.Compression.configured);
+    return peregrine_accept_websocket_as(
+        handle,
+        ticket,
+        compression,
+        subprotocol,
+        subprotocol_len,
+        fields,
+        count,
+    );
 }
 
 pub export fn peregrine_accept_websocket_as(

@@ -85,11 +85,6 @@ pub fn size(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + event.len;
 }
 
-/// Whether the event is too long for a record of a ring.
-pub fn isLong(event: *const Event, tls: []const u8) bool {
-    return size(event, tls) > ring.record_bytes_max;
-}
-
 /// The number of bytes that `encodeApart` writes.
 pub fn sizeApart(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + @sizeOf(u64);

@@ -369,7 +369,7 @@ pub const EngineEnd = struct {
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
         const len = encoded_event.size(event, tls);
-        if (encoded_event.isLong(event, tls)) {
+        if (len > ring.record_bytes_max) {
             if (end.large == null and end.hasRoomApart(event)) return end.putApart(event, tls);
             return end.putLarge(event, tls, len);
         }

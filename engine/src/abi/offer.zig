@@ -6,6 +6,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
+const record_bytes_max = @import("ring.zig").record_bytes_max;
 const types = @import("types.zig");
 
 /// An offer. One that is free serves the next request.
@@ -31,7 +32,7 @@ pub const Offer = struct {
     pub fn longBody(offer: *const Offer) ?*types.Event {
         const event = &offer.batch.events.items[0];
         if (event.len == 0) return null;
-        return if (encoded_event.isLong(event, Batch.factsOf(event))) event else null;
+        return if (encoded_event.size(event, Batch.factsOf(event)) > record_bytes_max) event else null;
     }
 
     /// Puts a body that is too long for a ring into a file, which goes with the request.
@@ -45,13 +46,13 @@ pub const Offer = struct {
         event.len = 0;
     }
 
-    /// Bytes that the offer takes in a ring. A long body takes none.
-    pub fn size(offer: *const Offer) usize {
+    /// Bytes that the offer takes in a ring. The body of `long`, which `longBody` has found, takes none.
+    pub fn size(offer: *const Offer, long: ?*const types.Event) usize {
         var sum: usize = 0;
         for (offer.batch.events.items) |*event| {
             sum += encoded_event.size(event, Batch.factsOf(event));
         }
-        return if (offer.longBody()) |event| sum - event.len + @sizeOf(u64) else sum;
+        return if (long) |event| sum - event.len + @sizeOf(u64) else sum;
     }
 };
 

@@ -593,7 +593,8 @@ pub const Pool = struct {
         assert(offer.work == null and seat.state == .open);
         const worker = pool.worker;
         const exchange = pool.exchangeOf(offer);
-        const size = offer.size();
+        const long = offer.longBody();
+        const size = offer.size(long);
         if (size > ring.Writer.room_max) {
             pool.release(exchange);
             unanswered.answer(pool.worker, exchange, 431, "The request head is too large.\n");
@@ -601,7 +602,7 @@ pub const Pool = struct {
         }
         // An event that is half delivered comes first.
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
-        if (offer.longBody()) |event| if (!seat.end.hasRoomApart(event)) {
+        if (long) |event| if (!seat.end.hasRoomApart(event)) {
             // There will be room when the interpreter has taken what it was offered.
             if (seat.work.offered.count > 0) return false;
             offer.keepAsFile(event) catch return false;
