@@ -39,7 +39,7 @@ my %HEAR = (
     within => sub { my ($self, $seconds) = @_; return $self->{server}->stop_within($seconds) },
     retire => sub { my ($self, $why)     = @_; return $self->_leave(retire => $why) },
     hurry  => sub { my ($self) = @_; return $self->{server}->hurry('the master does not want to wait') },
-    reopen => sub { my ($self) = @_; return $self->{server}->reopen_logs },
+    reopen => sub { my ($self, undef, @descriptor) = @_; return $self->{server}->reopen_logs(@descriptor) },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
     accept => sub { my ($self) = @_; return $self->{server}->accept_connections },
     clones       => sub { my ($self, $count)   = @_; return $self->{server}->change_clones($count) },

@@ -11,23 +11,24 @@ use POSIX ();
 # ---- Users --------------------------------------------------------------------------------------
 
 # The user and group of --user and --group, as { uid, gid }; nothing if neither is given. Problems are thrown
-# as a reference to their text.
+# as a reference to their text. `named`: how it names the two options, and both together.
 sub identity {
-    my ($class, $user, $group) = @_;
+    my ($class, $user, $group, @named) = @_;
     return if !defined $user && !defined $group;
+    @named = ('option --user', 'option --group', 'options --user and --group') if !@named;
     my %to = (uid => $>, gid => $) + 0);
     if (defined $user) {
         my @entry = $user =~ /\A[0-9]+\z/ ? getpwuid $user : getpwnam $user;
-        die \"option --user: there is no user '$user'" if !@entry;
+        die \"$named[0]: there is no user '$user'" if !@entry;
         @to{qw(uid gid name)} = @entry[ 2, 3, 0 ];
     }
     if (defined $group) {
         my @entry = $group =~ /\A[0-9]+\z/ ? getgrgid $group : getgrnam $group;
-        die \"option --group: there is no group '$group'" if !@entry;
+        die \"$named[1]: there is no group '$group'" if !@entry;
         $to{gid} = $entry[2];
     }
     my $other = $to{uid} != $> || $to{gid} != $) + 0;
-    die \'options --user and --group need a start as root' if $other && $> != 0;
+    die \"$named[2] need a start as root" if $other && $> != 0;
     return \%to;
 }
 
@@ -121,6 +122,8 @@ Peregrine::Daemon - whose a process is, and going on in the background
 =head2 identity
 
     my $to = Peregrine::Daemon->identity($user, $group);
+
+    my $to = Peregrine::Daemon->identity($user, $group, "setting 'user'", "setting 'group'", 'both');
 
 Looks names or numbers up. Throws a reference to a text when there is no such user or group, or when the
 process may not become it.

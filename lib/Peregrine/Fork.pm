@@ -7,13 +7,32 @@ our $VERSION = '0.003000';
 
 use IO::Async::Loop;
 use Peregrine;
+use Peregrine::Daemon;
 use POSIX ();
 
 # Exit status of a process that could not start.
 use constant NOT_STARTED => 3;
 
+# Who a child of this process becomes, as Peregrine::Daemon has it; undef: the user that this process is. No
+# process below inherits that.
+our $CHILDREN;
+
+sub children_become {
+    my ($identity) = @_;
+    $CHILDREN = $identity;
+    return;
+}
+
+# Of the same user, where other children give up their rights.
+sub equal_child {
+    local $CHILDREN = undef;
+    return child();
+}
+
 # Signals wait until the child has handlers of its own, or none.
 sub child {
+    my ($identity) = @_;
+    $identity //= $CHILDREN;
     my ($all, $before) = (POSIX::SigSet->new, POSIX::SigSet->new);
     $all->fillset;
     POSIX::sigprocmask(POSIX::SIG_BLOCK(), $all, $before);
@@ -21,7 +40,9 @@ sub child {
     my $pid     = fork;
     my $reason  = $!;
     Peregrine::settle_children($settles) if $pid || !defined $pid;
+
     if (defined $pid && !$pid) {
+        _become($identity) if $identity;
         for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A(?:__|PIPE\z)/ } keys %SIG) {
             $SIG{$name} = 'DEFAULT';
         }
@@ -32,6 +53,15 @@ sub child {
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     $! = $reason;
     return $pid;
+}
+
+# A process that cannot give its rights up must not go on with them.
+sub _become {
+    my ($identity) = @_;
+    undef $CHILDREN;
+    return if eval { Peregrine::Daemon->become($identity); 1 };
+    print STDERR "$@";
+    POSIX::_exit(NOT_STARTED);
 }
 
 # The text that ps shows of all processes of a server, and of this one.
@@ -110,6 +140,18 @@ Peregrine::Fork - the first and the last thing that a process of a Peregrine::Ma
 
 Like C<fork>, but the child's signals are those of a program that has just been started, except that what was
 ignored is ignored.
+
+    my $pid = Peregrine::Fork::child($identity);
+
+The child becomes that user (L<Peregrine::Daemon/identity>), or ends.
+
+=head2 children_become, equal_child
+
+    Peregrine::Fork::children_become($identity);
+    my $pid = Peregrine::Fork::equal_child();
+
+From then on each C<child> without a user of its own becomes that one, for a process that keeps its rights
+only to start others; C<equal_child> has the rights of this process.
 
 =head2 live
 

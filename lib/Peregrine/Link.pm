@@ -9,6 +9,7 @@ use Errno      qw(EAGAIN EINTR EWOULDBLOCK);
 use Fcntl      qw(F_SETFD FD_CLOEXEC);
 use IO::Handle ();
 use Peregrine;
+use POSIX  ();
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Bytes of a text that is sent, and of a line that is read.
@@ -113,6 +114,16 @@ sub _read {
             last;
         }
         $self->{input} .= $bytes;
+    }
+    return;
+}
+
+# Closes descriptors that have come over a link.
+sub close_received {
+    my (@descriptors) = @_;
+    for my $descriptor (@descriptors) {
+        Peregrine::hide_from_forks($descriptor, 0);
+        POSIX::close($descriptor);
     }
     return;
 }
@@ -255,6 +266,10 @@ the same files. Never waits: false when the other end has gone, or takes nothing
 
 Returns the messages that have come. Never waits. Descriptors are hidden from programs that are run and
 from children that are forked.
+
+=head2 close_received
+
+    Peregrine::Link::close_received(@descriptors);
 
 =head2 wait_for
 

@@ -53,7 +53,7 @@ sub new {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role spread canary_time
-                never_canary places)
+                never_canary places identity)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -78,7 +78,7 @@ sub new {
 sub _templates {
     my ($self, $args) = @_;
     Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
-    return Peregrine::Templates->new(%{$args}{qw(loop log load run on_word start_timeout)},
+    return Peregrine::Templates->new(%{$args}{qw(loop log load run on_word start_timeout identity)},
         on_change => weakly($self, '_has_template'),);
 }
 
@@ -232,7 +232,7 @@ sub _give_back {
 sub _fork_here {
     my ($self, $child, $there) = @_;
     $there->keep_in_child;
-    my $pid = Peregrine::Fork::child() // die "fork: $!\n";
+    my $pid = Peregrine::Fork::child($self->{identity}) // die "fork: $!\n";
     $self->_become_child({ %$child, link => $there, pid => $$ }) if !$pid;
     $self->_watch_process($child, $pid);
     return;
@@ -1102,6 +1102,10 @@ A function that gets a child's number, and says whether a child with that number
 
 Children, old and new ones, that may be there at the same time: replacements wait until others have ended. 0:
 any number.
+
+=item identity
+
+The user that children become (L<Peregrine::Daemon/identity>), and their template before it loads code.
 
 =item limits
 

@@ -19,7 +19,7 @@ sub start {
     my $self = bless { %args{qw(loop load run on_word on_ready on_end)} }, $class;
     my ($here, $there) = Peregrine::Link->pair;
     $there->keep_in_child;
-    my $pid = Peregrine::Fork::child();
+    my $pid = Peregrine::Fork::child($args{identity});
     if (!defined $pid) {
         my $reason = "fork: $!\n";
         $_->close for $here, $there;

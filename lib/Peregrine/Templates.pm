@@ -18,7 +18,7 @@ use constant LEAVE_S => 10;
 sub new {
     my ($class, %args) = @_;
     return bless {
-        %args{qw(loop log load run on_word on_change start_timeout)},
+        %args{qw(loop log load run on_word on_change start_timeout identity)},
         all    => {},       # by pid: { template, children, timer, dismissed }
         starts => undef,    # how many failed in a row; undef before the first one that did not
     }, $class;
@@ -45,7 +45,7 @@ sub renew {
 sub _start {
     my ($self) = @_;
     my $template = Peregrine::Template->start(
-        %{$self}{qw(loop load run on_word)},
+        %{$self}{qw(loop load run on_word identity)},
         on_ready => weakly($self, '_ready'),
         on_end   => weakly($self, '_gone'),
     );

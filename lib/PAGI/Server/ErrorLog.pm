@@ -50,13 +50,20 @@ sub settle {
     return;
 }
 
+# `descriptor`: the new file, which another process has opened that may.
 sub reopen {
-    my ($self) = @_;
-    my $handle = $self->_append
+    my ($self, $descriptor) = @_;
+    my $handle = (defined $descriptor ? _copy($descriptor) : $self->_append)
         or return "the error log $self->{path} cannot be opened again, the old file goes on: $!";
     $self->{handle} = $handle;
     $self->_replace;
     return;
+}
+
+sub _copy {
+    my ($descriptor) = @_;
+    open my $handle, '>>&', $descriptor or return;
+    return $handle;
 }
 
 1;
@@ -110,8 +117,10 @@ Closes the standard error from before, so that no process waits for its end.
 =head2 reopen
 
     my $problem = $errors->reopen;
+    my $problem = $errors->reopen($descriptor);
 
-Opens the path anew: somebody has moved the file away. Returns a text if that fails; then the old one goes on.
+Opens the path anew: somebody has moved the file away. A process that may not do that gets the descriptor from
+one that may. Returns a text if that fails; then the old one goes on.
 
 =head2 path, handle
 

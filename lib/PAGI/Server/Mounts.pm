@@ -5,10 +5,18 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
+use Peregrine::Nearest;
 use Scalar::Util qw(blessed);
 
 # Settings behind an application: key, and whether the word has a value.
 my %SETTINGS = (host => 1, workers => 1, pagi => 0, psgi => 0, mojo => 0);
+
+# Options of the server that a mount with workers of its own may have for these, and short words for some.
+my @OPTIONS = qw(env_file chdir lib user group preload_app);
+my %SHORT   = (env => 'env_file', preload => 'preload_app');
+my %OPTIONS = ((map { $_ => $_ } @OPTIONS), %SHORT);
 
 # Mounts that may have workers of their own: groups of one engine.
 use constant GROUPS_MAX  => 15;
@@ -38,6 +46,11 @@ sub parse {
     @mounts = sort { _rank($a, $b) } @mounts;
     my $group = 0;
     $_->{group} = ++$group for grep { $_->{workers} } @mounts;
+    for my $mount (grep { !$_->{workers} } @mounts) {
+        my ($option) = sort keys %{ $mount->{options} } or next;
+        die "'$mount->{text}': setting '$option' is for workers that only this mount has: "
+            . "set 'workers' as well\n";
+    }
     die "$group mounts have workers of their own; ${\GROUPS_MAX} may have them\n" if $group > GROUPS_MAX;
     return @mounts;
 }
@@ -58,11 +71,11 @@ sub _parse {
         or die "'$text' is not PATH=APPLICATION, such as /api=app.pl\n";
     die "'$text': a path has no '?' and no '#'\n" if $path =~ /[?#]/;
     my ($name, @settings) = split /,/, $rest;
-    my %mount = (path => $path =~ s{/+\z}{}r, name => $name);
+    my %mount = (path => $path =~ s{/+\z}{}r, name => $name, text => $text, options => {});
     for my $setting (@settings) {
         my ($key, $value) = split /=/, $setting, 2;
-        die "'$text': there is no setting '$key'; these are: host=NAME, pagi, psgi, mojo, workers=N\n"
-            if !exists $SETTINGS{$key};
+        if (exists $OPTIONS{$key}) { _take_option(\%mount, $key, $value); next }
+        die "'$text': there is no setting '$key'" . _known($key) . "\n" if !exists $SETTINGS{$key};
         die "'$text': setting '$key' takes " . ($SETTINGS{$key} ? 'a' : 'no') . " value\n"
             if $SETTINGS{$key} != length($value // '') > 0;
         die "'$text': setting '$key' is a number from 1 to ${\WORKERS_MAX}\n"
@@ -72,6 +85,30 @@ sub _parse {
         $mount{$name_of_it} = $content;
     }
     return \%mount;
+}
+
+sub _known {
+    my ($word) = @_;
+    return
+          Peregrine::Nearest::hint($word, keys %SETTINGS, keys %OPTIONS)
+        . '; these are: host=NAME, pagi, psgi, mojo, workers=N, and with workers '
+        . join ', ', map { "$_=" . (PAGI::Server::Options::find($_)->{arg} // 'on|off') } @OPTIONS;
+}
+
+# An option of the server, for the workers of one mount.
+sub _take_option {
+    my ($mount, $key,     $word) = @_;
+    my ($text,  $options, $name) = (@{$mount}{qw(text options)}, $OPTIONS{$key});
+    my $option = PAGI::Server::Options::find($name);
+    die "'$text': setting '$key' takes a value\n" if !length($word // '');
+    my $value   = PAGI::Server::Options::Type::parse($option, $word);
+    my $problem = PAGI::Server::Options::Type::problem($option, $value);
+    die "'$text': setting '$key' $problem\n" if defined $problem;
+    $value = PAGI::Server::Options::Type::number($option, $value);
+    return push @{ $options->{$name} }, $value if $option->{many};
+    die "'$text': setting '$key' comes after another one of its kind\n" if exists $options->{$name};
+    $options->{$name} = $value;
+    return;
 }
 
 1;
@@ -110,6 +147,11 @@ The name that requests must be for; optional.
 
 The number of interpreters of its own, if it has some, and their group in the engine, from 1 on.
 
+=item options
+
+A hash reference: options of the server that the interpreters of this mount have in its place, by the names
+that L<PAGI::Server::Options> has for them.
+
 =item kind
 
 C<pagi>, C<psgi> or C<mojo>, an application of Mojolicious for L<Mojo::Server::Peregrine>.
@@ -135,8 +177,9 @@ The mounts of such a one. Any other application is one of PAGI at the root.
 =head2 parse
 
 Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,workers=N>, C<,pagi>,
-C<,psgi> or C<,mojo>. The name of the application is in C<name>. Mounts with a host come first, then long
-paths: the first mount that matches a request gets it. Dies of what is none, and of two at the same place.
+C<,psgi> or C<,mojo>, and options. The name of the application is in C<name>, the text in C<text>. Mounts
+with a host come first, then long paths: the first mount that matches a request gets it. Dies of what is none,
+and of two at the same place.
 
 =head1 LICENSE
 

@@ -370,9 +370,41 @@ sub _mounts {
     my $texts  = $self->{options}{mount} or return;
     my @mounts = eval { PAGI::Server::Mounts->parse(@$texts) };
     die \('option --mount: ' . _line($@)) if !@mounts;
-    $_->{kind} //= _kind_of(app => $_->{name}) for @mounts;
+    for my $mount (@mounts) {
+        _locate_mount($mount);
+        $mount->{kind} //= _kind_of(app => $mount->{name});
+        $mount->{identity} = $self->_identity_of($mount);
+    }
     $self->{mounts} = \@mounts;
     return @mounts;
+}
+
+# Relative paths of a mount are below its `chdir`, as those of the server are below --chdir.
+sub _locate_mount {
+    my ($mount) = @_;
+    my $own = $mount->{options};
+    $own->{chdir} = File::Spec->rel2abs($own->{chdir}) if defined $own->{chdir};
+    my @base = $own->{chdir} // ();
+    $own->{$_} = [ map { File::Spec->rel2abs($_, @base) } @{ $own->{$_} } ]
+        for grep { $own->{$_} } qw(env_file lib);
+    my $file = File::Spec->rel2abs($mount->{name}, @base);
+    $mount->{name} = $file if @base && (PAGI::Server::AppLoader::is_file($mount->{name}) || -f $file);
+    return;
+}
+
+# The user of a mount's workers; undef where that is the server's.
+sub _identity_of {
+    my ($self, $mount) = @_;
+    my ($user, $group) = @{ $mount->{options} }{qw(user group)};
+    return undef if !defined $user && !defined $group;    ## no critic
+    my $options = $self->{options};
+    my $servers = Peregrine::Daemon->identity(@{$options}{qw(user group)}) || { uid => $>, gid => $) + 0 };
+    my @words   = map { "setting '$_'" } qw(user group);
+    my $to      = eval {
+        Peregrine::Daemon->identity($user // $servers->{uid}, $group, @words, "settings 'user' and 'group'");
+    };
+    die \"option --mount: '$mount->{text}': ${$@}" if !$to;
+    return $to->{uid} == $servers->{uid} && $to->{gid} == $servers->{gid} ? undef : $to;
 }
 
 # The kind of an application by its file's name, or by what its source looks like.
@@ -440,21 +472,59 @@ sub _adopt_hypnotoad {
 
 # The master of interpreters has nothing of an application: a process of its own asks it.
 sub _settings_of_application {
-    my ($self) = @_;
+    my ($self)  = @_;
+    my ($mount) = $self->_mounts;
+    my $text    = $self->_said_by_process(
+        $mount,
+        sub {
+            $self->_enter_mount($mount) if $mount->{group};
+            # Expected: the application cannot be loaded. The start will tell why.
+            my $settings = eval { (PAGI::Server::Mounts->of($self->_app))[0]{app}->({ type => 'settings' }) };
+            return Mojo::JSON::encode_json($settings // {});
+        }
+    );
+    return length $text ? Mojo::JSON::decode_json($text) : {};
+}
+
+# The text that a function returns in a process of its own, as the user of a mount's workers.
+sub _said_by_process {
+    my ($self, $mount, $code) = @_;
     pipe my $reader, my $writer or die "pipe: $!\n";
-    my $pid = fork // die "fork: $!\n";
+    my $pid = Peregrine::Fork::child($mount->{identity}) // die "fork: $!\n";
     if (!$pid) {
         close $reader;
-        # Expected: the application cannot be loaded. The start will tell why.
-        my $settings = eval { (PAGI::Server::Mounts->of($self->_app))[0]{app}->({ type => 'settings' }) };
-        print {$writer} Mojo::JSON::encode_json($settings // {});
+        # Expected: a problem is the text.
+        my $text = eval { $code->() } // ref $@ ? ${$@} : _line($@);
+        print {$writer} $text;
         close $writer;
         POSIX::_exit(0);
     }
     close $writer;
     my $text = do { local $/ = undef; <$reader> };
     waitpid $pid, 0;
-    return length $text ? Mojo::JSON::decode_json($text) : {};
+    return $text;
+}
+
+# What is a mount's own in a process of its workers: nothing of it was read before.
+sub _enter_mount {
+    my ($self, $mount)   = @_;
+    my ($own,  $options) = ($mount->{options}, $self->{options});
+    my $fail = sub { die \"option --mount: '$mount->{text}': setting $_[0]" };
+    @INC = map { ref ? $_ : File::Spec->rel2abs($_) } @INC;
+    my @lib = map { File::Spec->rel2abs($_) } @{ $options->{lib} || [] };
+    if (defined $own->{chdir}) {
+        chdir $own->{chdir} or $fail->("'chdir': cannot go to '$own->{chdir}': $!");
+    }
+    for my $folder (@{ $own->{lib} || [] }) {
+        stat $folder or $fail->("'lib': '$folder' cannot be used: $!");
+        -d _         or $fail->("'lib': '$folder' cannot be used: it is no folder");
+    }
+    $options->{lib} = [ @{ $own->{lib} || [] }, @lib ];
+    return if !$own->{env_file};
+    $options->{env_file} = [ @{ $options->{env_file} || [] }, @{ $own->{env_file} } ];
+    eval { PAGI::Server::EnvFile->read($_) for @{ $own->{env_file} }; 1 }
+        or $fail->("'env_file': " . (ref $@ ? ${$@} =~ s/\Aoption --env-file: //r : $@));
+    return;
 }
 
 # Mojo::IOLoop makes its reactor when it is loaded, by this application or by another one.
@@ -545,6 +615,10 @@ sub _check_groups {
         if $options->{sync_workers};
     die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
         if $self->{options}{reload};
+    for my $own (grep { %{ $_->{options} } } $self->_mounts) {
+        my $problem = $self->_said_by_process($own, sub { $self->_enter_mount($own); return '' });
+        die \$problem if length $problem;
+    }
     return;
 }
 
@@ -567,7 +641,11 @@ sub _with_app {
 sub _load_in_interpreter {
     my ($self, $number, $group) = @_;
     @{$self}{qw(worker_num group)} = ($number, $group);
-    my $app = eval { $self->_read_env_files; $self->_prepared_app };
+    my $app = eval {
+        $self->_enter_mount($_) for grep { $group && ($_->{group} // 0) == $group } $self->_mounts;
+        $self->_read_env_files;
+        $self->_prepared_app;
+    };
     die _line(ref $@ eq 'SCALAR' ? ${$@} : $@) . "\n" if !$app;
     return $app;
 }
@@ -693,18 +771,22 @@ sub _run_here {
     if ($identity) {
         $server->open_listeners(%$identity{qw(uid gid)});
         Peregrine::Daemon->give($errors->handle, $identity->{uid}) if $errors;
-        Peregrine::Daemon->become($identity);
     }
-    Peregrine::Daemon->forgo_privileges                      if $self->{options}{no_new_privs};
-    $server->on_reopen_logs(sub { $self->_reopen($errors) }) if $errors;
+    # A master whose mounts have users of their own keeps the rights to start them, and no other process does.
+    if (grep { $_->{identity} } $self->_mounts) {
+        Peregrine::Fork::children_become($identity);
+    }
+    elsif ($identity) { Peregrine::Daemon->become($identity) }
+    Peregrine::Daemon->forgo_privileges                          if $self->{options}{no_new_privs};
+    $server->on_reopen_logs(sub { $self->_reopen($errors, @_) }) if $errors;
     $server->start or return OK;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
 }
 
 sub _reopen {
-    my ($self, $errors) = @_;
-    my $problem = $errors->reopen;
+    my ($self, $errors, @descriptor) = @_;
+    my $problem = $errors->reopen(@descriptor);
     $self->_log->error($problem) if defined $problem;
     return;
 }

@@ -11,6 +11,7 @@ use PAGI::Server::Reports;
 use PAGI::Server::TLS;
 use Peregrine;
 use Peregrine::Later qw(later);
+use Peregrine::Link;
 use Peregrine::Server::Engine;
 use Peregrine::Server::Placement;
 use Peregrine::Server::Stop;
@@ -375,10 +376,12 @@ sub tls_in_use {
         map { ($self->is_starting ? $configuration->tls_for($_) : $_->{tls}) // () } $self->{listeners}->all;
 }
 
+# `descriptor`: the new file of a log, which the master has opened.
 sub reopen_logs {
-    my ($self) = @_;
+    my ($self, @descriptor) = @_;
     $self->{engine}->worker->reopen_access_log if $self->{engine};
-    $_->() for @{ $self->{reopens} };
+    $_->(@descriptor) for @{ $self->{reopens} };
+    Peregrine::Link::close_received(@descriptor);
     return;
 }
 

@@ -17,7 +17,7 @@ use constant { TRY_S => 1, TRY_MAX_S => 30 };
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# `mount`: its path, host, workers and group. The sockets outlive the engine's process.
+# `mount`: its path, host, workers, group, identity and options. The sockets outlive the engine's process.
 sub new {
     my ($class, %args) = @_;
     my $self = bless { %args{qw(loop log mount make)}, tries => 0 }, $class;
@@ -29,6 +29,8 @@ sub new {
 
 sub group         { return $_[0]{mount}{group} }
 sub workers       { return $_[0]{mount}{workers} }
+sub identity      { return $_[0]{mount}{identity} }
+sub options       { return $_[0]{mount}{options} || {} }
 sub log           { return $_[0]{log} }
 sub master        { return $_[0]{master} }
 sub join_socket   { return $_[0]{join_socket} }
@@ -128,7 +130,7 @@ cannot start is tried again, after a second at first and half a minute at most.
 
 C<make> makes a L<Peregrine::Master> that was not started.
 
-=head2 group, workers, log, master, join_socket, engine_socket, leave_sockets
+=head2 group, workers, identity, options, log, master, join_socket, engine_socket, leave_sockets
 
 =head2 start
 

@@ -10,6 +10,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Deadline;
+use Peregrine::Link;
 use Peregrine::Master;
 use Peregrine::Server::Clones;
 use Peregrine::Server::Instance;
@@ -239,7 +240,7 @@ sub _make_master {
     $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
     return Peregrine::Master->new(
         $self->_master_arguments,
-        $pool ? (log => $pool->log) : (),
+        $pool ? (log => $pool->log, identity => $pool->identity) : (),
         count             => $pool  ? $pool->workers                                  : $placement->processes,
         places            => $joins ? $placement->places($pool ? $pool->workers : ()) : 0,
         spread            => $self->{spread},
@@ -277,7 +278,8 @@ sub _interpreter_heartbeat {
 # nothing.
 sub _template {
     my ($self, $pool) = @_;
-    return if !$self->{options}{preload_app} || !$self->{load_app} || $self->{reload};
+    my $preloads = ($pool ? $pool->options->{preload_app} : undef) // $self->{options}{preload_app};
+    return if !$preloads || !$self->{load_app} || $self->{reload};
     weaken(my $weak = $self);
     weaken($pool);
     return (
@@ -291,7 +293,7 @@ sub _template {
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record, $pool) },
         on_word => sub {
             my ($word, @message) = @_;
-            return $weak->_reopen_others if $word eq 'reopen';
+            return $weak->_take_logs(@message[ 1 .. $#message ]) if $word eq 'reopen';
             return $weak->{configuration}->tls->take($weak->{log}, @message)
                 if $word eq 'certificates' && !$weak->{join_socket};
             return $word eq 'load' && !$weak->{join_socket} && $weak->_load_certificates;
@@ -425,16 +427,20 @@ sub hand_over {
     return;
 }
 
+# Children may be of a user who cannot open the file: they get it open.
 sub reopen_logs {
     my ($self) = @_;
-    $_->tell('reopen') for grep { defined } $self->_each, $self->{engine_master};
-    return $self->_reopen_others;
+    $_->() for @{ $self->{reopens} };
+    my @opened = @{ $self->{reopens} } ? (undef, fileno STDERR) : ();
+    $_->tell('reopen', @opened) for grep { defined } $self->_each, $self->{engine_master};
+    return;
 }
 
-sub _reopen_others {
-    my ($self) = @_;
-    $_->() for @{ $self->{reopens} };
-    return;
+# In a template.
+sub _take_logs {
+    my ($self, @descriptor) = @_;
+    $_->(@descriptor) for @{ $self->{reopens} };
+    return Peregrine::Link::close_received(@descriptor);
 }
 
 # ---- Stop ---------------------------------------------------------------------------------------

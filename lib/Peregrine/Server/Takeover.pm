@@ -37,7 +37,7 @@ sub start {
             %handover,
             source => Peregrine::Inherited->source,
             keep   => { %$keep, $file && $file->handle ? (pid_file => $file->handle) : () },
-            fork   => sub { Peregrine::Fork::child() },
+            fork   => \&Peregrine::Fork::equal_child,
         );
     };
     return $self->{log}->error('SIGUSR2: a new program cannot be started: ' . $@ =~ s/\s+\z//r)

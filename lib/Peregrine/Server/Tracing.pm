@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Fcntl qw(F_SETFD);
 use Peregrine;
+use Peregrine::Fork;
 use Peregrine::Handover;
 use Peregrine::Trace;
 use POSIX ();
@@ -54,7 +55,7 @@ sub serves {
 sub _start_reader {
     my ($self) = @_;
     $self->{memory}->want;
-    my $pid = fork // die "fork: $!\n";
+    my $pid = Peregrine::Fork::child() // die "fork: $!\n";
     if (!$pid) {
         my $reader = fork // POSIX::_exit(1);
         $self->_become_reader if !$reader;

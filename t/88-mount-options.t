@@ -1,0 +1,239 @@
+# --mount /shop=shop.psgi,workers=2,user=...,env_file=...: options of the interpreters of one mount.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools   qw(content wait_for);
+use TestWorkers qw(children directory is_gone pid_in write_file);
+
+my $dir = directory();
+mkdir "$dir/$_" or die "$_: $!" for qw(shop shop/lib api);
+chmod 0755, $dir, map { "$dir/$_" } qw(shop shop/lib api);
+
+# Answers with what its process is.
+my $app = <<'PERL';
+use Cwd ();
+sub {
+    my ($env) = @_;
+    my $path = $env->{PATH_INFO};
+    my $text = join ' ', $$, $<, $(+0, Cwd::getcwd(), $ENV{SECRET} // '-', $ENV{COMMON} // '-',
+        eval { require Own; Own::name() } // '-';
+    if ($path =~ m{\A/read/(.+)\z}) {
+        open my $in, '<', "/$1" or return [ 200, [], ["$!"] ];
+        local $/;
+        $text = readline $in;
+    }
+    warn "$path\n" if $path =~ m{\A/warn};
+    return [ 200, [], [$text] ];
+};
+PERL
+write_file('site.psgi',       $app);
+write_file("$_/app.psgi",     $app) for qw(shop api);
+write_file('shop/lib/Own.pm', "package Own;\nsub name { return 'own-module' }\n1;\n");
+write_file('common.env',      "COMMON=common\nSECRET=server\n");
+write_file('shop/shop.env',   "SECRET=shop-secret\n");
+write_file('api/api.env',     "SECRET=api-secret\n");
+
+my @ENV = ('--env-file', "$dir/common.env");
+
+sub arguments {
+    my ($shop, $api, @more) = @_;
+    return (
+        qw(-E production --engine process --no-access-log --workers 1),
+        @ENV,
+        '--mount',
+        "/=$dir/site.psgi",
+        '--mount',
+        "/shop=app.psgi,workers=1,chdir=$dir/shop$shop",
+        '--mount',
+        "/api=$dir/api/app.psgi,workers=1,env=$dir/api/api.env$api",
+        @more
+    );
+}
+
+sub started { return TestServer->command_of('peregrine', arguments(@_)) }
+
+# Process, user, group, folder, secret, common variable, module; or what is said in their place.
+sub facts {
+    my ($port, $path) = @_;
+    my $body;
+    wait_for(sub {
+        my $answer = get($port, $path) || {};
+        $body = $answer->{body};
+        return ($answer->{status} // 0) == 200;
+    });
+    return split ' ', $body;
+}
+
+sub said { return join ' ', facts(@_) }
+
+for my $preload ('on', 'off') {
+    subtest "environment, folder, library path; preload=$preload" => sub {
+        my $server = started(",env_file=shop.env,lib=lib,preload=$preload", '', '--preload-app');
+        my $port   = $server->port;
+        my ($cwd)  = (facts($port, '/'))[3];
+        is join(' ', (facts($port, '/shop'))[ 3 .. 6 ]), "$dir/shop shop-secret common own-module",
+            'one mount';
+        is join(' ', (facts($port, '/api'))[ 3 .. 6 ]), "$cwd api-secret common -", '... another one';
+        is join(' ', (facts($port, '/'))[ 4 .. 6 ]),    'server common -',          '... and the others';
+        my $templates = grep { content("/proc/$_/cmdline") =~ /\(template\)/ } children($server->pid);
+        is $templates, $preload eq 'on' ? 3 : 2, "templates: $templates";
+        my ($before) = facts($port, '/shop');
+        write_file('shop/shop.env', "SECRET=new-secret\n");
+        $server->signal('HUP');
+        ok wait_for(sub { ((facts($port, '/shop'))[4] // '') eq 'new-secret' }), 'HUP reads the file again';
+        write_file('shop/shop.env', "SECRET=shop-secret\n");
+        is $server->stop, 0, 'the end';
+    };
+}
+
+# Memory of a process that it has for itself or shares, as text.
+sub memory_has {
+    my ($pid, $text) = @_;
+    open my $maps, '<',     "/proc/$pid/maps" or die "maps: $!";
+    open my $in,   '<:raw', "/proc/$pid/mem"  or die "mem: $!";
+    while (my $line = <$maps>) {
+        no warnings qw(portable);
+        my ($from, $to) = $line =~ /\A([0-9a-f]+)-([0-9a-f]+) rw/ or next;
+        ($from, $to) = (hex $from, hex $to);
+        sysseek $in, $from, 0;
+        sysread $in, my $bytes, $to - $from;
+        return 1 if defined $bytes && index($bytes, $text) >= 0;
+    }
+    return 0;
+}
+
+my ($user, $other, $third) = qw(nobody daemon games);
+my %uid = map { $_ => scalar getpwnam $_ } $user, $other, $third;
+
+SKIP: {
+    skip 'only root can become another user', 1 if $> != 0 || grep { !defined } values %uid;
+    chmod 0700, "$dir/$_" for qw(shop api);
+    chown $uid{$other}, -1, glob("$dir/shop $dir/shop/* $dir/shop/lib/*");
+    chown $uid{$third}, -1, glob("$dir/api $dir/api/*");
+    for my $more ([], ['--preload-app']) {
+        subtest "users @$more" => sub {
+            my $log = "$dir/error.log";
+            unlink $log;
+            my $status = "$dir/status";
+            my $server = TestServer->spawn(
+                $^X,
+                (map { "-I$_" } @INC),
+                qw(bin/peregrine --port 0),
+                arguments(
+                    ",env=shop.env,lib=lib,user=$other",
+                    ",user=$third,group=" . getgrgid(0),
+                    '--user', $user, '--error-log', $log, '--status', $status, '--pid', "$dir/users", @$more
+                )
+            );
+            my $port;
+            wait_for(sub { ($port) = content($log) =~ m{listening on http://127\.0\.0\.1:(\d+)/} })
+                or die content($log);
+            my %facts = map { $_ => [ facts($port, $_) ] } '/', '/shop', '/api';
+            is $facts{'/'}[1],     $uid{$user},   'the workers of all others are of the user of the server';
+            is $facts{'/shop'}[1], $uid{$other},  '... those of a mount of its own';
+            is $facts{'/api'}[1],  $uid{$third},  '... those of another one';
+            is $facts{'/api'}[2],  0,             '... with the group that it names';
+            is $facts{'/shop'}[4], 'shop-secret', 'a mount reads its file as its user';
+            my $master = pid_in('users');
+            my %of;
+
+            for my $pid ($server->family) {
+                my ($line) = content("/proc/$pid/status") =~ /^Uid:\t(.+)$/m or next;
+                $of{$pid} = [ split ' ', $line ];
+            }
+            my %have_rights = map { $_ => 1 } grep {
+                grep { $_ == 0 }
+                    @{ $of{$_} }
+            } keys %of;
+            is_deeply [ keys %have_rights ], [$master], 'the master alone keeps the rights of root';
+
+            my ($shop, $api, $site) = map { $facts{$_}[0] } '/shop', '/api', '/';
+            for my $case ([ '', $site ], [ '/api', $api ]) {
+                my ($path, $pid) = @$case;
+                my @files = (
+                    "$dir/shop/shop.env", "/proc/$shop/environ",
+                    "/proc/$shop/mem",    "/proc/$master/environ",
+                    "/proc/$master/mem"
+                );
+                like get($port, "$path/read$_")->{body}, qr/denied/, "a worker of '$path' cannot read $_"
+                    for @files;
+                ok !memory_has($pid, 'shop-secret'), '... and has not what is in there';
+                unlike content("/proc/$pid/environ"), qr/shop-secret/, '... in its environment neither';
+            }
+            ok memory_has($shop,    'shop-secret'), '... as the worker that the file is for has';
+            ok !memory_has($master, 'shop-secret'), 'the master has not read it';
+
+            get($port, '/shop/warn1');
+            ok wait_for(sub { content($log) =~ m{/warn1$}m }), 'a worker of another user writes to the log';
+            rename $log, "$log.old" or die $!;
+            $server->signal('USR1');
+            ok wait_for(sub { -e $log }), 'the log is opened again';
+            ok wait_for(sub {
+                get($port, "/shop/warn2");
+                select undef, undef, undef, 0.2;
+                content($log) =~ m{/warn2$}m;
+                }),
+                '... by that worker, too';
+            ok !grep({ /cannot be opened again/ } map { content($_) } "$log.old", $log),
+                '... without a complaint';
+            kill KILL => $shop;
+            ok wait_for(sub { (facts($port, '/shop'))[0] != $shop }), 'a worker that died is replaced';
+            is((facts($port, '/shop'))[1], $uid{$other}, '... by one of that user');
+            get($port, '/shop/warn3');
+            ok wait_for(sub { content($log) =~ m{/warn3$}m }), '... which writes to the new log';
+            kill HUP => $master;
+            my $now = (facts($port, '/shop'))[0];
+            ok wait_for(sub { (facts($port, '/shop'))[0] != $now }), 'HUP replaces it';
+            is((facts($port, '/shop'))[1], $uid{$other}, '... by one of that user');
+
+            kill USR2 => $master;
+            ok wait_for(sub { my $pid = pid_in('users'); $pid && $pid != $master && is_gone($master) }),
+                'USR2 starts a new program';
+            is((facts($port, '/shop'))[1], $uid{$other}, '... whose workers of the mount are of that user');
+            is((facts($port, '/'))[1],     $uid{$user},  '... and the others of that of the server');
+            my $next = pid_in('users');
+            kill TERM => $next;
+            ok wait_for(sub { is_gone($next) }), 'the end';
+            $server->stop;
+        };
+    }
+}
+
+subtest 'refused' => sub {
+    write_file('broken.env', "A B\n");
+    for my $case (
+        [ "user=nobody-there",         qr/setting 'user': there is no user 'nobody-there'/ ],
+        [ "group=nobody-there",        qr/setting 'group': there is no group 'nobody-there'/ ],
+        [ "env_file=$dir/none.env",    qr{setting 'env_file': cannot read '\S+/none\.env': No such file} ],
+        [ "env=$dir/broken.env",       qr/setting 'env_file': \S+ line 1: expected NAME=value, not 'A B'/ ],
+        [ "chdir=$dir/none",           qr/setting 'chdir': cannot go to '\S+none': No such file/ ],
+        [ "lib=$dir/none",             qr/setting 'lib': '\S+none' cannot be used: No such file/ ],
+        [ "lib=$dir/site.psgi",        qr/setting 'lib': '\S+site\.psgi' cannot be used: it is no folder/ ],
+        [ 'preload=maybe',             qr/setting 'preload' must be 0 or 1, not 'maybe'/ ],
+        [ 'preload=on,preload_app=on', qr/setting 'preload_app' comes after another one of its kind/ ],
+        [ 'user=',                     qr/setting 'user' takes a value/ ],
+        [ 'usr=nobody',                qr/there is no setting 'usr' .*'user'.*; these are: .*env_file=FILE/ ],
+        )
+    {
+        my ($setting, $message) = @$case;
+        my $mount     = "/shop=$dir/site.psgi,workers=1,$setting";
+        my @arguments = qw(bin/peregrine --port 0 --engine process --workers 1);
+        my ($status, undef, $error) = TestServer->finish_at(@arguments, '--mount', $mount);
+        is $status, 2, $setting;
+        like $error, qr/option --mount: '\Q$mount\E': .*$message/, '... is refused, and told why';
+        my $file = write_file('server.conf', "mount = $mount\n");
+        (undef, undef, $error) = TestServer->finish_at(@arguments, '--config', $file);
+        like $error, qr{\Q$file\E line 1: option --mount: .*$message}s, '... with its line';
+    }
+    my ($status, undef, $error) =
+        TestServer->finish_at(qw(bin/peregrine --port 0 --mount), "/shop=$dir/site.psgi,user=nobody");
+    is $status, 2, 'a user of a mount without workers';
+    like $error, qr/setting 'user' is for workers that only this mount has: set 'workers' as well/,
+        '... is refused, and told why';
+};
+
+done_testing;
