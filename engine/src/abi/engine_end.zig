@@ -449,7 +449,7 @@ pub const EngineEnd = struct {
         if (end.broken.load(.monotonic)) return false;
         var left: usize = round_commands;
         var more = false;
-        end.worker.now = end.worker.io.now();
+        end.worker.clock.goOn(end.worker.io.now());
         while (true) {
             const record = end.commands.next() catch return end.refuse();
             const message = end.joiner.add(record orelse break) catch return end.refuse();

@@ -33,7 +33,7 @@ pub const Here = struct {
         const worker = &here.engine.worker;
         // Deadlines begin with what C does. While it handles events the round has just been; otherwise that
         // may be long ago.
-        if (!here.busy) worker.now = worker.io.now();
+        if (!here.busy) worker.clock.goOn(worker.io.now());
         const name: peregrine.Ticket = @fromBackingInt(ticket);
         const exchange = worker.commanded(name, command) orelse return Code.gone;
         const outcome = worker.applyTo(exchange, command) catch |err| {

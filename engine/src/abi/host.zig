@@ -311,7 +311,7 @@ pub const Host = struct {
         assert(exchange.isHeard());
         const kept = try batch.keepHead(head, exchange, &worker.clients.current, local);
         kept.route = exchange.route;
-        kept.complete_us = worker.round_us;
+        kept.complete_us = worker.clock.round_us;
         const wants_events = exchange.websocket == null and head.method != .HEAD and
             peregrine.accept.wantsEventStream(head.fields, head.text);
         // The head may lie in the memory that this call gives back.
@@ -320,7 +320,7 @@ pub const Host = struct {
         event.request = kept;
         event.bytes = body_bytes.ptr;
         event.len = body_bytes.len;
-        exchange.noteGiven(body_bytes.len, worker.round_us);
+        exchange.noteGiven(body_bytes.len, worker.clock.round_us);
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) event.flags |= types.EventFlag.handshake;
         if (wants_events) event.flags |= types.EventFlag.event_stream;
@@ -413,7 +413,7 @@ pub const Host = struct {
         _ = host.tell(.drained, exchange) catch host.giveUp(worker, exchange);
     }
 
-    /// Becomes PEREGRINE_FLUSHED.
+    /// Tells C that the output of an exchange was sent: PEREGRINE_FLUSHED.
     pub fn flushed(host: *Host, worker: anytype, exchange: *Exchange) void {
         _ = host.tell(.flushed, exchange) catch host.giveUp(worker, exchange);
     }

@@ -19,7 +19,7 @@ pub const Outcasts = struct {
     pub fn add(outcasts: *Outcasts, process: i32, worker: anytype) void {
         assert(process >= 0);
         if (outcasts.count == outcasts_max) outcasts.end(worker);
-        outcasts.list[outcasts.count] = .{ .process = process, .kill_at = worker.now + grace_ms };
+        outcasts.list[outcasts.count] = .{ .process = process, .kill_at = worker.clock.now + grace_ms };
         outcasts.count += 1;
         outcasts.invariants();
     }

@@ -201,7 +201,7 @@ pub const Pool = struct {
 
     /// Interpreters come and go without a round of counting: readiness must not wait for the next one.
     fn publishStates(pool: *Pool) void {
-        pool.worker.counting.stir(pool.worker.now);
+        pool.worker.counting.stir(pool.worker.clock.now);
         if (pool.worker.counting.counters) |counters| counters.publishInterpreters(&pool.countStates());
     }
 
@@ -214,7 +214,7 @@ pub const Pool = struct {
     fn patience(pool: *Pool, wanted_ms: i32) i32 {
         // A request has come since, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
-        var ms = pool.outcasts.patience(pool.worker.now, wanted_ms);
+        var ms = pool.outcasts.patience(pool.worker.clock.now, wanted_ms);
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
@@ -300,7 +300,7 @@ pub const Pool = struct {
 
     /// How long a request may still wait for an interpreter.
     fn patienceFor(pool: *const Pool, offer: *const Offer) i32 {
-        const left = offer.arrived_at + pool.worker.config.queue_ms -| pool.worker.now;
+        const left = offer.arrived_at + pool.worker.config.queue_ms -| pool.worker.clock.now;
         return @intCast(@min(left, std.math.maxInt(i32)));
     }
 
@@ -326,7 +326,7 @@ pub const Pool = struct {
             pool.seatInterpreter(group, &asked) catch |err| {
                 io.file.close(asked.socket);
                 if (err == error.Gone) continue; // the exchange has not waited
-                const others = pool.worker.troubles.joins.add(pool.worker.now) orelse continue;
+                const others = pool.worker.troubles.joins.add(pool.worker.clock.now) orelse continue;
                 var buffer: [160]u8 = undefined;
                 const text = "An interpreter cannot join the engine: {t}{f}";
                 pool.worker.say(.err, &buffer, text, .{ err, others });
@@ -617,7 +617,7 @@ pub const Pool = struct {
                 break;
             }
         }
-        if (seat.work.offered.count == 0) seat.moved_at = worker.now;
+        if (seat.work.offered.count == 0) seat.moved_at = worker.clock.now;
         pool.queueFor(offer).remove(offer);
         Claim.offerTo(offer, &seat.work);
         seat.last_offer = offer.arrival;
@@ -716,7 +716,7 @@ pub const Pool = struct {
         try Host.addFacts(&offer.batch, exchange, event);
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;
-        offer.arrived_at = worker.now;
+        offer.arrived_at = worker.clock.now;
         offer.takers = .first;
         offer.group = pool.groupOf(exchange);
         Claim.wait(exchange, offer);

@@ -34,7 +34,7 @@ pub const Seat = struct {
     takers: Takers,
     /// The interpreter's group, if it gets requests first.
     group: u8 = 0,
-    /// Where requests wait that the interpreter hands over; null: it may hand over none.
+    /// The queue of requests that the interpreter hands over; null: it may hand over none.
     hands: ?*Handed,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
@@ -99,7 +99,7 @@ pub const Seat = struct {
             .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
-            .moved_at = worker.now,
+            .moved_at = worker.clock.now,
         };
         errdefer if (seat.process) |process| io.file.close(process);
         errdefer seat.host.abandon();
@@ -145,8 +145,8 @@ pub const Seat = struct {
 
     /// Wakes the interpreter.
     pub fn raise(seat: *Seat) void {
-        assert(seat.moved_at <= seat.worker.now);
-        seat.moved_at = seat.worker.now;
+        assert(seat.moved_at <= seat.worker.clock.now);
+        seat.moved_at = seat.worker.clock.now;
         sharing.raise(seat.waker);
     }
 
@@ -216,13 +216,13 @@ pub const Seat = struct {
     /// Whether it has done so for this time.
     fn isInLoopFor(seat: *const Seat, ms: u64) bool {
         const since = seat.end.loop_since.load(.monotonic);
-        return since != 0 and seat.worker.now -| since >= ms;
+        return since != 0 and seat.worker.clock.now -| since >= ms;
     }
 
     /// Whether the interpreter has been at one event for so long that it counts as stuck.
     pub fn isStuck(seat: *const Seat) bool {
         if (seat.isInLoopFor(stuck_ms)) return true;
-        if (seat.worker.now -| seat.moved_at < stuck_ms) return false;
+        if (seat.worker.clock.now -| seat.moved_at < stuck_ms) return false;
         return seat.state == .busy or seat.isHeldUp();
     }
 
@@ -230,7 +230,7 @@ pub const Seat = struct {
 
     /// Whether the interpreter has not moved for `still_ms`.
     pub fn isStill(seat: *const Seat) bool {
-        return seat.worker.now -| seat.moved_at >= still_ms;
+        return seat.worker.clock.now -| seat.moved_at >= still_ms;
     }
 
     pub const still_ms = peregrine.api_limits.offer_still_ms;
@@ -242,8 +242,8 @@ pub const Seat = struct {
 
     /// The interpreter has said or read something, so it is not stuck.
     pub fn moved(seat: *Seat) void {
-        assert(seat.moved_at <= seat.worker.now);
-        seat.moved_at = seat.worker.now;
+        assert(seat.moved_at <= seat.worker.clock.now);
+        seat.moved_at = seat.worker.clock.now;
         if (seat.state == .busy) seat.state = .open;
     }
 
@@ -309,7 +309,7 @@ pub const Seat = struct {
         };
         Claim.handOver(exchange, offer);
         seat.shared.slots.end(@backingInt(exchange.ticket));
-        seat.hands.?.wait(offer, seat.worker.now);
+        seat.hands.?.wait(offer, seat.worker.clock.now);
         return true;
     }
 

@@ -35,7 +35,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
         pub fn begin(plan: Plan, exchange: *Exchange, head: *const Head) bool {
             const visit = create(plan, exchange, head) catch return false;
             const worker = plan.worker;
-            const before = exchange.detain(worker.now, worker.config.write_ms);
+            const before = exchange.detain(worker.clock.now, worker.config.write_ms);
             worker.store(&visit.task) catch {
                 exchange.undoDetention(before);
                 visit.destroy();
@@ -59,7 +59,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
                 .draft = undefined,
             };
             visit.draft.begin(&visit.pool, &visit.head);
-            visit.draft.request.round_us = plan.worker.round_us;
+            visit.draft.request.round_us = plan.worker.clock.round_us;
             plan.folder.retain();
             return visit;
         }
@@ -97,7 +97,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             assert(@as(*anyopaque, @ptrCast(worker)) == owner);
             const exchange = worker.find(visit.ticket) orelse return; // the exchange has gone meanwhile
             assert(!exchange.isHeard() and exchange.status == 0);
-            exchange.endDetention(visit.idle_ms, worker.now);
+            exchange.endDetention(visit.idle_ms, worker.clock.now);
             if (!visit.has_answer) return visit.goOn(exchange);
             peregrine.aside.deliverSlow(worker, exchange, &visit.draft.response, &visit.pool);
         }

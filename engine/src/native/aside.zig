@@ -54,7 +54,7 @@ pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer:
     draft.request.peer = exchange.lane.peerAddress();
     draft.request.tunnel = exchange.lane.tls();
     draft.request.secure = draft.request.tunnel != null;
-    draft.request.round_us = worker.round_us;
+    draft.request.round_us = worker.clock.round_us;
     const response = &draft.response;
     const has_answer = answerer.answer(&draft.request, response) catch blk: {
         response.dropBody();
@@ -86,7 +86,7 @@ fn settle(worker: anytype, exchange: *Exchange) void {
     exchange.silence();
     // The answer needs no body: it is read and forgotten when the response is complete.
     if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
-    exchange.pauseInput(worker.now);
+    exchange.pauseInput(worker.clock.now);
 }
 
 fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) !void {

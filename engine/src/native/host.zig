@@ -98,7 +98,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             const call = slot.item;
             call.begin(slot.ticket, exchange, head, &worker.clients.current, &worker.pool);
             call.host = host;
-            call.request.round_us = worker.round_us;
+            call.request.round_us = worker.clock.round_us;
             call.response.link = &link;
             call.response.body_bytes_max = host.response_bytes_max;
             exchange.word = .of(call);

@@ -84,7 +84,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             /// Publishes counters after each round, and sizes, which take longer to add up, once a second.
             inline fn publish(unit: *Unit) void {
                 const worker = &unit.worker;
-                if (worker.wall_seconds != unit.published_seconds) return unit.publishAll();
+                if (worker.clock.wall_seconds != unit.published_seconds) return unit.publishAll();
                 inline for (.{ "accepted", "rejected", "requests", "refused", "shed" }) |name| {
                     unit.tell(name, @field(worker.stats, name));
                 }
@@ -93,7 +93,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             }
 
             noinline fn publishAll(unit: *Unit) void {
-                unit.published_seconds = unit.worker.wall_seconds;
+                unit.published_seconds = unit.worker.clock.wall_seconds;
                 const stats = unit.worker.statistics();
                 inline for (stats_fields) |name| unit.tell(name, @field(stats, name));
             }

@@ -4,9 +4,9 @@
 //! A connection has a session with one exchange at a time (`Single`), or one with many (`Multiplexed`), which
 //! numbers its exchanges by streams. An exchange sees a `Session`: that of its connection, or of its stream.
 //! An application's output is planned first: that may fail, and changes nothing. A plan whose bytes are
-//! queued is applied, which cannot fail. See http1/session.zig for each function. Two operations differ in
-//! kind and have no common form: the start of a response (a head of HTTP/2 cannot be taken back) and the
-//! continuation of a request.
+//! queued is applied, which cannot fail. The start of a response is made at once, because a head of HTTP/2
+//! cannot be taken back. See http1/session.zig for each function. The continuation of a request differs in
+//! kind, and has no common form.
 const http1 = @import("http1/session.zig");
 const http2 = @import("http2/session.zig");
 const frame = @import("http2/frame.zig");
@@ -20,6 +20,7 @@ pub const Response = http1.Response;
 pub const Piece = http1.Piece;
 pub const Plan = http1.Plan;
 pub const Disposition = http1.Disposition;
+pub const Started = http2.Started;
 pub const Step = event.Step;
 pub const Stream = event.Stream;
 pub const StartError = http1.StartError;
@@ -51,8 +52,6 @@ pub const Multiplexed = struct {
     pub const Room = http2.Room;
     pub const roomBytes = http2.roomBytes;
     pub const table_units_max = http2.table_units_max;
-    pub const startSizeOf = http2.startSizeOf;
-    pub const startSize = http2.startSize;
     pub const emission_bytes_max = http2.emission_bytes_max;
     pub const continue_bytes_max = http2.continue_bytes_max;
     /// The most content of one emission, in bytes.
@@ -163,6 +162,26 @@ pub const Session = union(enum) {
         };
     }
 
+    /// Writes a response's head and its content, as far as that leaves with the head, and keeps what the
+    /// session has become. `out` holds at least startSize(fields, lines.text.len) + content.len bytes. After
+    /// an error nothing has changed but `badField`. HTTP/2 has a connection for many responses, so `close`,
+    /// `hold` and `says_keep_alive` mean nothing to it.
+    pub inline fn start(session: *Session, response: Response, out: []u8) StartError!Started {
+        switch (session.*) {
+            .single => |single| {
+                const plan = try single.planStart(response, out);
+                single.apply(plan);
+                return .{
+                    .len = plan.len,
+                    .queued = plan.payload and response.rest > 0,
+                    .payload = plan.payload,
+                    .suffix = plan.suffix,
+                };
+            },
+            .stream => |*view| return view.session.start(view.stream, response, out),
+        }
+    }
+
     /// Says how to send a piece of content.
     pub inline fn planBody(session: *const Session, piece: Piece, out: []u8) BodyError!Plan {
         return switch (session.*) {
@@ -222,11 +241,12 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Upper bound of what `informational` and `switchProtocols` write for these fields, in bytes.
-    pub fn startSize(session: *const Session, fields: []const Field) usize {
+    /// Upper bound of what `start` (without content), `informational` and `switchProtocols` write for these
+    /// fields, and for this many bytes of lines, in bytes.
+    pub fn startSize(session: *const Session, fields: []const Field, lines_bytes: usize) usize {
         return switch (session.*) {
-            .single => http1.startSize(fields),
-            .stream => http2.startSize(fields),
+            .single => http1.startSize(fields) + lines_bytes,
+            .stream => http2.startSize(fields) + http2.startSizeOf(lines_bytes),
         };
     }
 

@@ -543,7 +543,7 @@ pub const Exchange = struct {
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];
-        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(all)));
+        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(all, 0)));
         errdefer outbox.cancel(pool);
         const session = &exchange.lane.session;
         errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
@@ -554,7 +554,7 @@ pub const Exchange = struct {
     /// Queues an interim response. On an error nothing has changed.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
         const outbox = exchange.lane.headQueue();
-        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(fields)));
+        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(fields, 0)));
         errdefer outbox.cancel(pool);
         outbox.commit(try exchange.lane.session.informational(status, fields, space));
     }

@@ -223,30 +223,24 @@ pub const Lane = struct {
     pub const framed_bytes_max = 64 * 1024;
 
     /// Queues the start of a response. Whether it has content that is sent: not to HEAD, nor with 204 and
-    /// 304. On an error nothing has changed.
+    /// 304. Content that may leave at once goes with its head, other content waits for its turn. On an error
+    /// nothing has changed.
     pub fn start(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
-        return switch (lane.session) {
-            .single => |single| startSingle(single, &lane.out.queue, pool, response, date),
-            .stream => lane.startStream(pool, response, date),
-        };
-    }
-
-    fn startSingle(
-        single: *protocol.Single,
-        outbox: *Outbox,
-        pool: *Pool,
-        response: Start,
-        date: *const [29]u8,
-    ) StartError!bool {
-        const inside = response.body.len <= whole_max;
-        const content = if (inside) response.body else "";
+        const framed = lane.headQueue();
+        const whole = response.body.len <= whole_max and lane.leavesWithHead(response.body.len);
+        const content = if (whole) response.body else "";
+        var rest: Outbox = .{};
+        errdefer rest.deinit(pool);
+        var suffix: []u8 = &.{};
+        if (!whole) {
+            try rest.append(pool, response.body);
+            if (!lane.isStream()) suffix = try rest.reserve(pool, session_file.body_suffix_bytes_max);
+        }
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const space = try outbox.reserve(
-            pool,
-            try exchange_file.bounded(session_file.startSize(response.fields) + lines_bytes) + content.len,
-        );
-        errdefer outbox.cancel(pool);
-        const plan = try single.planStart(.{
+        const head_bytes = lane.session.startSize(response.fields, lines_bytes);
+        const space = try framed.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
+        errdefer framed.cancel(pool);
+        const started = try lane.session.start(.{
             .status = response.status,
             .fields = response.fields,
             .says_keep_alive = response.says_keep_alive,
@@ -258,49 +252,26 @@ pub const Lane = struct {
             .close = response.close,
             .hold = response.hold,
         }, space);
-        var rest: Outbox = .{};
-        errdefer rest.deinit(pool);
-        if (!inside and plan.payload) {
-            try rest.append(pool, response.body);
-            try rest.append(pool, plan.suffix);
-        }
-        outbox.commit(plan.len);
-        outbox.take(&rest);
-        single.apply(plan);
-        return plan.payload;
-    }
-
-    /// Content that may leave at once goes with its head, other content waits for its turn. `close` is about
-    /// a connection that has one exchange at a time: here it is that of other streams, too.
-    fn startStream(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
-        const view = &lane.session.stream;
-        const session, const id = .{ view.session, view.stream };
-        const framed = &lane.transport.out;
-        const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const whole = response.body.len <= whole_max and framed.state == .open and
-            framed.queue.bytes < framed_bytes_max and session.leavesAtOnce(id, response.body.len);
-        const content = if (whole) response.body else "";
-        var rest: Outbox = .{};
-        errdefer rest.deinit(pool);
-        if (!whole) try rest.append(pool, response.body);
-        const head_bytes = Multiplexed.startSize(response.fields) + Multiplexed.startSizeOf(lines_bytes);
-        const space = try framed.queue.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
-        errdefer framed.queue.cancel(pool);
-        const started = try session.start(id, .{
-            .status = response.status,
-            .fields = response.fields,
-            .lines = response.lines,
-            .date = date,
-            .content = content,
-            .rest = response.body.len - content.len,
-            .end = response.end,
-        }, space);
-        framed.queue.commit(started.len);
+        framed.commit(started.len);
         if (started.queued) {
             assert(!whole);
+            @memcpy(suffix[0..started.suffix.len], started.suffix);
+            if (suffix.len > 0) rest.commit(started.suffix.len);
             lane.out.queue.take(&rest);
         } else rest.deinit(pool);
         return started.payload;
+    }
+
+    /// Whether this many bytes of content may leave with the head of their response. Content of streams
+    /// waits where others may overtake it.
+    inline fn leavesWithHead(lane: *const Lane, len: usize) bool {
+        const view = switch (lane.session) {
+            .single => return true,
+            .stream => |*view| view,
+        };
+        const framed = &lane.transport.out;
+        return framed.state == .open and framed.queue.bytes < framed_bytes_max and
+            view.session.leavesAtOnce(view.stream, len);
     }
 
     /// Says that a client which waits may send its content, if it does. On an error nothing has changed.

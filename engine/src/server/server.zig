@@ -100,6 +100,7 @@ test {
     _ = @import("blockage.zig");
     _ = @import("budget.zig");
     _ = @import("client.zig");
+    _ = @import("clock.zig");
     _ = @import("compression.zig");
     _ = @import("config.zig");
     _ = @import("counters.zig");

@@ -44,28 +44,6 @@ pub const Stats = struct {
     memory_max: u64 = 0,
 };
 
-/// The Date field's value, made anew once a second (RFC 9110 section 6.6.1).
-pub const DateCache = struct {
-    seconds: u64,
-    bytes: [29]u8,
-
-    pub fn init(seconds: u64) DateCache {
-        var cache: DateCache = .{ .seconds = seconds, .bytes = undefined };
-        protocol.http.date.format(seconds, &cache.bytes);
-        return cache;
-    }
-
-    /// Formats the date again if the second is another one.
-    pub fn update(cache: *DateCache, seconds: u64) void {
-        if (seconds != cache.seconds) cache.* = .init(seconds);
-    }
-
-    /// The date, for a Date field.
-    pub fn text(cache: *const DateCache) *const [29]u8 {
-        return &cache.bytes;
-    }
-};
-
 /// The session's limits out of the whole configuration.
 pub fn limitsOf(config: *const Config) Limits {
     return .{

@@ -83,6 +83,7 @@ const tls = @import("tls");
 const Bodies = @import("bodies.zig").Bodies;
 const Budget = @import("budget.zig").Budget;
 const Clients = @import("client.zig").Clients;
+const Clock = @import("clock.zig").Clock;
 const Config = @import("config.zig").Config;
 const Compression = @import("compression.zig").Compression;
 const Lane = @import("lane.zig").Lane;
@@ -147,12 +148,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pool: Pool,
         relief: Relief = .{},
         wheel: timer.Wheel,
-        now: u64,
+        clock: Clock,
         share: Share = .{},
-        /// When this round began, by the same clock in microseconds; no two rounds have the same.
-        round_us: u64,
-        wall_seconds: u64,
-        date: types.DateCache,
         /// Scratch for the head that is being parsed.
         head: Head,
         clients: Clients = .{},
@@ -200,7 +197,6 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             errdefer admission.release();
             const storage = try gpa.alloc(protocol.http.FieldSpan, config.header_count_max);
             const now = io.now();
-            const wall_seconds = io.wallSeconds();
             var memory: Memory = .{};
             memory.join(&config);
             return .{
@@ -216,10 +212,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 .compression = .init(gpa),
                 .pool = .init(gpa),
                 .wheel = .init(now),
-                .now = now,
-                .round_us = now * std.time.us_per_ms,
-                .wall_seconds = wall_seconds,
-                .date = .init(wall_seconds),
+                .clock = .init(now, io.wallSeconds()),
                 .head = .{ .storage = storage },
                 .listeners = .empty,
                 .connections_max = types.connectionsMax(&config),
@@ -441,7 +434,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
-            if (w.waiting.corked.items.len > 0) w.counting.stir(w.now);
+            if (w.waiting.corked.items.len > 0) w.counting.stir(w.clock.now);
             turns.serveBacklog(w);
             turns.uncork(w);
             accepting_part.comeBack(w);
@@ -452,11 +445,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             else
                 patience_ms);
             if (@hasDecl(Host, "waited")) w.host.waited();
-            const micros = w.io.micros();
-            w.round_us = @max(micros, w.round_us + 1);
-            w.now = micros / std.time.us_per_ms;
-            w.wall_seconds = w.io.wallSeconds();
-            w.date.update(w.wall_seconds);
+            w.clock.beginRound(w.io.micros(), w.io.wallSeconds());
             w.memory.beginRound();
             shedding.attend(w);
             while (w.io.next()) |event| {
@@ -491,9 +480,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         /// After a burst, the C library gives free memory back to the system, and so does the host.
         fn relieve(w: *Self) void {
-            if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.now)) return;
+            if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.clock.now)) return;
             const done = if (@hasDecl(Host, "relieve")) w.host.relieve() else true;
-            if (done) w.relief.end(w.now) else w.relief.postpone(w.now);
+            if (done) w.relief.end(w.clock.now) else w.relief.postpone(w.clock.now);
         }
 
         /// Bytes of buffers that are in use, and unsent bytes of strings that were lent.
@@ -510,7 +499,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when
         /// nothing has changed.
         pub fn armAlarm(w: *Self) !void {
-            try w.io.alarm(if (w.isUrgent()) w.now else w.nextDeadline());
+            try w.io.alarm(if (w.isUrgent()) w.clock.now else w.nextDeadline());
         }
 
         fn patience(w: *Self, timeout_ms: i32) i32 {
@@ -565,7 +554,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         fn dispatch(w: *Self, event: io_layer.Event) void {
-            if (event != .woken) w.counting.stir(w.now);
+            if (event != .woken) w.counting.stir(w.clock.now);
             switch (event) {
                 .accepted => |accepted| w.adopt(
                     accepting_part.listenerNumber(w, accepted.listener),
@@ -623,11 +612,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn expire(w: *Self) void {
             accepting_part.comeBack(w);
-            while (w.wheel.expire(w.now)) |due| {
+            while (w.wheel.expire(w.clock.now)) |due| {
                 const lane: *Lane = @alignCast(@fieldParentPtr("timer", due));
-                w.counting.stir(w.now);
+                w.counting.stir(w.clock.now);
                 output.lookAtBlockage(w, lane);
-                switch (lane.overdue(w.now, &w.config)) {
+                switch (lane.overdue(w.clock.now, &w.config)) {
                     .not_yet => w.arm(lane),
                     .close => w.close(lane),
                     .turn_away => accepting_part.reject(w, lane.transport, lane.input.unread()),

@@ -66,6 +66,8 @@ pub const Started = struct {
     queued: bool,
     /// Whether content is sent: not to HEAD, nor with 204 and 304.
     payload: bool,
+    /// Bytes that go behind queued content. Valid as long as the program.
+    suffix: []const u8 = "",
 };
 
 /// Something that `apply` does to a stream, which cannot fail. The content is queued before its bytes.

@@ -57,13 +57,13 @@ pub fn Accept(comptime W: type) type {
                     return w.close(&transport.lane);
                 if (w.scratch.kernel_seals) tunnel.session.offerKeys();
                 transport.tunnel = tunnel;
-                transport.phase = .{ .handshake = .{ .since = w.now } };
+                transport.phase = .{ .handshake = .{ .since = w.clock.now } };
             } else if (surplus != .no and !w.health.isSet()) return reject(w, transport, "");
             if (surplus == .no) noteAccepted(w);
             switch (w.stopping) {
                 .no => {},
-                .retiring, .leaving => transport.replace(w.now),
-                .draining, .stopped => transport.retire(w.now),
+                .retiring, .leaving => transport.replace(w.clock.now),
+                .draining, .stopped => transport.retire(w.clock.now),
             }
             w.arm(&transport.lane);
         }
@@ -97,7 +97,7 @@ pub fn Accept(comptime W: type) type {
         /// gone.
         pub fn admit(w: *W, transport: *Transport, client: *const io_layer.Address) bool {
             assert(transport.entry.verdict == .admitted);
-            transport.entry = w.admission.enter(client, w.now, &w.config);
+            transport.entry = w.admission.enter(client, w.clock.now, &w.config);
             if (transport.entry.verdict == .admitted) return true;
             noteUnwelcome(w, transport);
             // Nothing can be said before a handshake, and to pay for one is what the limit is there to save.
@@ -123,7 +123,7 @@ pub fn Accept(comptime W: type) type {
             const wait_s = if (fast) 1 else w.config.retry_after_s;
             const len = early.refusalResponse(
                 refusal,
-                .{ .date = w.date.text(), .retry_after_s = wait_s },
+                .{ .date = w.clock.date(), .retry_after_s = wait_s },
                 &space,
             );
             transport.out.queue.append(&w.pool, space[0..len]) catch return w.close(&transport.lane);
@@ -143,7 +143,7 @@ pub fn Accept(comptime W: type) type {
                 else
                     .address_connections);
             }
-            const others = w.troubles.unwelcome.add(w.now) orelse return;
+            const others = w.troubles.unwelcome.add(w.clock.now) orelse return;
             var buffer: [192]u8 = undefined;
             const why, const limit, const unit = switch (transport.entry.verdict) {
                 .too_fast => .{ "opens connections too fast", w.config.address_rate_max, " a second" },
@@ -164,7 +164,7 @@ pub fn Accept(comptime W: type) type {
             errdefer w.transports.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));
             w.numbers +%= 1;
-            slot.item.init(slot.ticket, socket, &w.limits, w.numbers, listener, w.now);
+            slot.item.init(slot.ticket, socket, &w.limits, w.numbers, listener, w.clock.now);
             return slot.item;
         }
 
@@ -248,7 +248,7 @@ pub fn Accept(comptime W: type) type {
             space: *[early.response_bytes_max]u8,
         ) []const u8 {
             return space[0..early.refusalResponse(refusal, .{
-                .date = w.date.text(),
+                .date = w.clock.date(),
                 .retry_after_s = w.config.retry_after_s,
                 .with_content = !early.asksForHead(raw),
             }, space)];
@@ -257,7 +257,7 @@ pub fn Accept(comptime W: type) type {
         fn noteRejected(w: *W, number: u32, client: []const u8) void {
             w.stats.rejected += 1;
             if (w.counting.counters) |counters| counters.noteRejection(.capacity);
-            const others = w.troubles.full.add(w.now) orelse return;
+            const others = w.troubles.full.add(w.clock.now) orelse return;
             var buffer: [160]u8 = undefined;
             w.say(.warn, &buffer, "Connection {d} ({s}) rejected: at capacity ({d}/{d}){f}", .{
                 number, types.peerName(client), w.connectionCount(), w.connections_max, others,
@@ -317,13 +317,13 @@ pub fn Accept(comptime W: type) type {
 
         /// A connection was accepted: the next one may be another worker's.
         fn giveWay(w: *W) void {
-            if (!w.accepting.mayGoOn(w.connectionCount(), w.now)) pauseAll(w);
+            if (!w.accepting.mayGoOn(w.connectionCount(), w.clock.now)) pauseAll(w);
         }
 
         /// Once a round: accepting goes on if the time for that has come.
         pub fn comeBack(w: *W) void {
-            if (w.accepting.endsShortage(w.now)) goOn(w);
-            if (!w.accepting.mayReturn(w.now)) return;
+            if (w.accepting.endsShortage(w.clock.now)) goOn(w);
+            if (!w.accepting.mayReturn(w.clock.now)) return;
             w.accepting.returned(isAwaited(w));
             goOn(w);
         }
@@ -338,7 +338,7 @@ pub fn Accept(comptime W: type) type {
         fn goOn(w: *W) void {
             if (!w.accepting.isOpen()) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
-                _ = w.accepting.runShort(w.now + w.config.accept_pause_ms);
+                _ = w.accepting.runShort(w.clock.now + w.config.accept_pause_ms);
             };
         }
 
@@ -351,9 +351,9 @@ pub fn Accept(comptime W: type) type {
 
         /// The io has paused accepting: it goes on after a pause.
         pub fn acceptFailed(w: *W, exhausted: bool, errno: u16) void {
-            if (!w.accepting.runShort(w.now + w.config.accept_pause_ms)) return;
+            if (!w.accepting.runShort(w.clock.now + w.config.accept_pause_ms)) return;
             if (exhausted) cutLingering(w);
-            const others = w.troubles.accepting.add(w.now) orelse return;
+            const others = w.troubles.accepting.add(w.clock.now) orelse return;
             var buffer: [192]u8 = undefined;
             const hint = if (exhausted) ": the process is out of descriptors or memory" else "";
             w.say(.warn, &buffer, "Accepting pauses{s} ({s}){f}", .{

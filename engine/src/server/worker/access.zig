@@ -39,7 +39,7 @@ pub fn Access(comptime W: type) type {
             assert(exchange.log == null);
             const log = if (w.access) |*log| log else return;
             const subject = subjectOf(exchange.lane, w.clients.current.address, &w.head, "");
-            exchange.log = log.begin(&w.pool, &subject, w.wall_seconds, clock(w, &log.shared.format));
+            exchange.log = log.begin(&w.pool, &subject, w.clock.wall_seconds, clock(w, &log.shared.format));
         }
 
         /// The answer to a request begins.
@@ -103,7 +103,7 @@ pub fn Access(comptime W: type) type {
                 subject.peer = w.clients.current.address;
                 subject.head = &w.head;
             }
-            const waited_ms = if (lane.headSince()) |since| w.now -| since else 0;
+            const waited_ms = if (lane.headSince()) |since| w.clock.now -| since else 0;
             const sent = if (early.asksForHead(raw)) 0 else bytes;
             writeRefusal(w, log, &subject, refusal.status, sent, waited_ms);
         }
@@ -147,7 +147,7 @@ pub fn Access(comptime W: type) type {
             const entry = log.begin(
                 &w.pool,
                 subject,
-                w.wall_seconds -| waited_ms / std.time.ms_per_s,
+                w.clock.wall_seconds -| waited_ms / std.time.ms_per_s,
                 begun_us,
             ) orelse return;
             log.end(&w.pool, entry, &.{
@@ -186,7 +186,7 @@ pub fn Access(comptime W: type) type {
             log.announce();
             handOver(w, log);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
-            const news = log.newsWhenDue(w.now, &buffer) orelse return;
+            const news = log.newsWhenDue(w.clock.now, &buffer) orelse return;
             w.host.notice(w, null, .warn, news);
         }
 

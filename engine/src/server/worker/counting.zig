@@ -32,7 +32,7 @@ pub fn CountersPart(comptime W: type) type {
 
         /// Called once a round.
         pub fn lookWhenDue(w: *W) void {
-            if (w.counting.isDue(w.now)) lookAround(w);
+            if (w.counting.isDue(w.clock.now)) lookAround(w);
         }
 
         /// Counts the connections of each kind and publishes the gauges.
@@ -59,7 +59,7 @@ pub fn CountersPart(comptime W: type) type {
                 counters.publishInterpreters(&w.host.countInterpreters());
             }
             // A host begins with a request, or is slow with it, without a word to the worker.
-            if (now.hasUnanswered()) w.counting.stir(w.now);
+            if (now.hasUnanswered()) w.counting.stir(w.clock.now);
         }
 
         /// A connection that carried many streams is over.

@@ -74,7 +74,7 @@ pub fn Gathering(comptime W: type) type {
             var text: Transport.Text = undefined;
             const client = addressOf(w, exchange, intake, &text) orelse return true;
             const bytes = came + step_bytes - came % step_bytes - intake.upload.bytes;
-            if (w.admission.charge(&intake.upload, &client, bytes, most, w.now)) return true;
+            if (w.admission.charge(&intake.upload, &client, bytes, most, w.clock.now)) return true;
             var name: [io_layer.Address.text_bytes_max]u8 = undefined;
             var buffer: [io_layer.Address.text_bytes_max + 64]u8 = undefined;
             const detail = std.fmt.bufPrint(&buffer, "{s} has too many unfinished request bodies", .{
@@ -136,7 +136,7 @@ pub fn Gathering(comptime W: type) type {
             else
                 w.config.body_memory_bytes_max;
             if (intake.pendingBytes() <= most) return;
-            if (intake.isWriting()) return exchange.pauseInput(w.now);
+            if (intake.isWriting()) return exchange.pauseInput(w.clock.now);
             handOver(w, lane, exchange, intake);
         }
 
@@ -210,7 +210,7 @@ pub fn Gathering(comptime W: type) type {
         /// Files have taken all that they may, their folder is nearly full, or it fails.
         fn lackRoom(w: *W, lane: *Lane, exchange: *Exchange, intake: *const Intake) void {
             assert(exchange.intake == intake);
-            if (w.troubles.files.add(w.now)) |others| {
+            if (w.troubles.files.add(w.clock.now)) |others| {
                 var why_buffer: [128]u8 = undefined;
                 var buffer: [512]u8 = undefined;
                 const job = &intake.job;

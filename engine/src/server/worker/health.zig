@@ -33,7 +33,7 @@ pub fn HealthPart(comptime W: type) type {
             );
             if (lane.isStream()) return input_part.sayAlive(w, lane);
             var space: [early.response_bytes_max]u8 = undefined;
-            const len = early.aliveResponse(w.date.text(), w.head.method != .HEAD, &space);
+            const len = early.aliveResponse(w.clock.date(), w.head.method != .HEAD, &space);
             w.sayLast(lane, space[0..len]);
         }
     };

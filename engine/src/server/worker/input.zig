@@ -73,7 +73,7 @@ pub fn Input(comptime W: type) type {
             }
             if (lane.current()) |exchange| {
                 const demand = W.demandOf(exchange);
-                if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
+                if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.clock.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; its answer goes out together with queued output.
                     if (!lane.out.queue.isEmpty()) w.waiting.cork(lane);
@@ -118,7 +118,7 @@ pub fn Input(comptime W: type) type {
                 switch (step.event) {
                     .need_more => {
                         lane.needs_more = true;
-                        if (lane.phase == .idle) lane.phase = .{ .head = .{ .since = w.now } };
+                        if (lane.phase == .idle) lane.phase = .{ .head = .{ .since = w.clock.now } };
                         cutShort(w, lane);
                         break;
                     },
@@ -194,12 +194,12 @@ pub fn Input(comptime W: type) type {
             exchange.* = .{
                 .ticket = slot.ticket,
                 .lane = lane,
-                .active_at = w.now,
-                .begun_us = w.round_us,
+                .active_at = w.clock.now,
+                .begun_us = w.clock.round_us,
                 .idle_ms = w.config.request_idle_ms,
             };
             if (!lane.session.inputComplete()) {
-                exchange.input = .{ .wanted = .begin(w.now) };
+                exchange.input = .{ .wanted = .begin(w.clock.now) };
             }
             lane.phase = .{ .exchange = exchange };
             if (lane.request_count == 0 and !lane.isStream()) {
@@ -241,8 +241,8 @@ pub fn Input(comptime W: type) type {
         fn bodyPiece(w: *W, lane: *Lane, piece: []const u8) void {
             switch (lane.phase) {
                 .exchange => |exchange| {
-                    exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.now);
-                    exchange.active_at = w.now;
+                    exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.clock.now);
+                    exchange.active_at = w.clock.now;
                     exchange.delivered = true;
                     exchange.given_bytes += piece.len;
                     trace.content(exchange, .body, piece.len);
@@ -329,7 +329,7 @@ pub fn Input(comptime W: type) type {
         ) void {
             if (lane.isStream()) return sayRefusalOnStream(w, lane, refusal, extras);
             var dated = extras;
-            dated.date = w.date.text();
+            dated.date = w.clock.date();
             dated.page = pageOf(w, refusal);
             var space: [early.response_bytes_max]u8 = undefined;
             const head = space[0..early.refusalResponse(refusal, dated, &space)];

@@ -35,8 +35,8 @@ pub fn Shedding(comptime W: type) type {
         /// Looks whether there is enough memory, if that is due. Nothing of the worker's or a host's may be
         /// on the stack but a loop over events: exchanges may end.
         pub fn attend(w: *W) void {
-            if (!w.memory.isDue(w.heldBytes(), w.now)) return;
-            const finding = w.memory.look(w.statistics().memory_bytes, w.heldBytes(), w.now) orelse {
+            if (!w.memory.isDue(w.heldBytes(), w.clock.now)) return;
+            const finding = w.memory.look(w.statistics().memory_bytes, w.heldBytes(), w.clock.now) orelse {
                 w.memory.full = false;
                 return;
             };
@@ -200,7 +200,7 @@ pub fn Shedding(comptime W: type) type {
             const used = megabytes(finding.used);
             const max = megabytes(finding.max);
             if (count > 0) {
-                const others = w.troubles.shed.addMany(count, w.now) orelse return;
+                const others = w.troubles.shed.addMany(count, w.clock.now) orelse return;
                 w.say(
                     .warn,
                     &buffer,
@@ -210,7 +210,7 @@ pub fn Shedding(comptime W: type) type {
                     },
                 );
             } else {
-                _ = w.troubles.memory.add(w.now) orelse return;
+                _ = w.troubles.memory.add(w.clock.now) orelse return;
                 w.say(
                     .warn,
                     &buffer,

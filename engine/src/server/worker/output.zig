@@ -46,14 +46,14 @@ pub fn Output(comptime W: type) type {
             exchange: *Exchange,
             response: exchange_file.Start,
         ) exchange_file.StartError!Outcome {
-            try exchange.start(&w.pool, response, w.date.text());
+            try exchange.start(&w.pool, response, w.clock.date());
             w.noteAnswer(exchange);
             if (exchange.lane.session.droppedField()) noteDropped(w, exchange);
             return w.queued(exchange);
         }
 
         fn noteDropped(w: *W, exchange: *Exchange) void {
-            const others = w.troubles.fields.add(w.now) orelse return;
+            const others = w.troubles.fields.add(w.clock.now) orelse return;
             var buffer: [256]u8 = undefined;
             const text = "The response has fields that are the server's to send (Connection, " ++
                 "Transfer-Encoding and the like): they are left out{f}";
@@ -148,7 +148,7 @@ pub fn Output(comptime W: type) type {
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             if (exchange.openWebSocket()) |websocket| return websocket_part.ask(w, exchange, websocket);
             const lane = exchange.lane;
-            // Not `w.now`: the handler that asks may have taken its time since the round began.
+            // Not `w.clock.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
             try exchange.sayContinue(&w.pool);
             w.waiting.corkBoth(lane);
@@ -212,7 +212,7 @@ pub fn Output(comptime W: type) type {
         /// each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
             const lane = exchange.lane;
-            exchange.active_at = w.now;
+            exchange.active_at = w.clock.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
             const much = lane.out.queue.bytes >= flush_bytes;
             if (lane.out.state == .open and much) {
@@ -250,9 +250,9 @@ pub fn Output(comptime W: type) type {
         /// A response has ended: goes on to the next request, or to the end.
         pub fn goOn(w: *W, lane: *Lane) void {
             switch (lane.session.conclude()) {
-                .keep_alive => lane.transport.awaitRequest(w.now),
+                .keep_alive => lane.transport.awaitRequest(w.clock.now),
                 .drain => lane.phase = .{ .draining = .{
-                    .since = w.now,
+                    .since = w.clock.now,
                     .bytes_left = w.config.drain_bytes_max,
                 } },
                 .close => lane.beginClosing(),
@@ -473,13 +473,13 @@ pub fn Output(comptime W: type) type {
                 .blocked => |*blockage| if (blockage.look(
                     w.io.held(transport.socket),
                     w.config.write_rate_min,
-                    w.now,
+                    w.clock.now,
                 ) > 0) noteProgress(w, transport),
             }
         }
 
         fn noteProgress(w: *W, transport: *Transport) void {
-            if (transport.lane.current()) |exchange| exchange.active_at = w.now;
+            if (transport.lane.current()) |exchange| exchange.active_at = w.clock.now;
         }
 
         /// The connection died under a send; false, for `send`.

@@ -32,7 +32,7 @@ pub fn Proxied(comptime W: type) type {
             if (!proxies.contains(from)) {
                 return cut(w, transport, "the peer is none of the trusted proxies");
             }
-            transport.phase = .{ .proxy_header = .{ .since = w.now } };
+            transport.phase = .{ .proxy_header = .{ .since = w.clock.now } };
             w.arm(&transport.lane);
         }
 
@@ -68,7 +68,7 @@ pub fn Proxied(comptime W: type) type {
             phase.rest.? -= @intCast(skipped);
             if (phase.rest.? > 0) return;
             const ticket = transport.lane.ticket;
-            transport.awaitRequest(w.now);
+            transport.awaitRequest(w.clock.now);
             accept_part.begin(w, transport);
             if (skipped == unread.len) return;
             // The connection may have been one too many.
@@ -79,7 +79,7 @@ pub fn Proxied(comptime W: type) type {
         /// stands for.
         fn cut(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counting.counters) |counters| counters.noteRejection(.proxy_header);
-            if (w.troubles.header.add(w.now)) |others| {
+            if (w.troubles.header.add(w.clock.now)) |others| {
                 var buffer: [256]u8 = undefined;
                 w.say(.warn, &buffer, "PROXY protocol: {s} (connection {d} of {f}){f}", .{
                     reason, transport.number, transport.peerPlace(), others,

@@ -40,7 +40,7 @@ pub fn Refusals(comptime W: type) type {
             status: u16,
             detail: []const u8,
         ) void {
-            const others = w.troubles.refused.getPtr(cause).add(w.now) orelse return;
+            const others = w.troubles.refused.getPtr(cause).add(w.clock.now) orelse return;
             var buffer: [256]u8 = undefined;
             const limit, const see = if (cause == .request) .{ "", "" } else .{ @tagName(cause), ", see " };
             w.say(.info, &buffer, "Refused with {d} (connection {d}, {s}): {s}{s}{s}{f}", .{

@@ -42,7 +42,7 @@ pub fn Relaying(comptime W: type) type {
             w.numbers -%= 1; // both ends of a relay have the client's number in logs
             local.number = lane.transport.number;
             local.local = true;
-            local.leaveServing(.{ .relaying = .begin(lane.ticket, w.now) });
+            local.leaveServing(.{ .relaying = .begin(lane.ticket, w.clock.now) });
             exchange.relay = local.lane.ticket;
             w.arm(&local.lane);
         }
@@ -69,7 +69,7 @@ pub fn Relaying(comptime W: type) type {
             const lane = &transport.lane;
             const other = w.transportOf(transport.phase.relaying.other) orelse return w.close(lane);
             if (other.phase != .relaying and !begin(w, transport, bytes)) return w.close(lane);
-            for ([_]*Transport{ transport, other }) |one| one.phase.relaying.noteActivity(w.now);
+            for ([_]*Transport{ transport, other }) |one| one.phase.relaying.noteActivity(w.clock.now);
             other.out.queue.append(&w.pool, bytes) catch return w.fail(lane, .server_error);
             transport.phase.relaying.setFull(other.queuedBytes() >= w.config.write_high_bytes);
             if (other.out.state == .open) w.waiting.cork(&other.lane);
@@ -94,7 +94,7 @@ pub fn Relaying(comptime W: type) type {
             lane.session.closeAfterResponse();
             if (exchange.isHeard()) w.host.finished(w, exchange);
             w.forget(exchange);
-            client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.now) });
+            client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.clock.now) });
             if (lane.sending == .ended) endOther(w, client);
             w.arm(lane);
             w.waiting.cork(&local.lane);

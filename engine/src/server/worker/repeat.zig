@@ -15,7 +15,8 @@ pub fn Repeating(comptime W: type) type {
             interval_ms: u32,
         ) error{ OutOfMemory, OutOfOrder }!void {
             if (!exchange.lane.session.responseStarted()) return error.OutOfOrder;
-            const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, w.now) else null;
+            const now = w.clock.now;
+            const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, now) else null;
             if (exchange.repeat) |old| old.destroy(w.gpa);
             exchange.repeat = repeat;
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
@@ -24,7 +25,7 @@ pub fn Repeating(comptime W: type) type {
         /// Sends the bytes of the repeat once more.
         pub fn repeatDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
-            repeat.turn(w.now);
+            repeat.turn(w.clock.now);
             if (lane.out.state == .open) {
                 _ = exchange.write(&w.pool, .{ .bytes = repeat.bytes() }, .{}) catch
                     return w.fail(lane, .server_error);

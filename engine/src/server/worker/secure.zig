@@ -68,7 +68,7 @@ pub fn Secure(comptime W: type) type {
         /// Looks whether the files of a listener's certificates have changed.
         pub fn refresh(w: *W, context: *tls.Context) void {
             var diagnostic: tls.Diagnostic = .{};
-            if (context.refresh(w.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
+            if (context.refresh(w.clock.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
                 if (!fresh) return;
                 w.host.notice(w, null, .info, "TLS: the certificate files have changed and are loaded");
                 tellConcerns(w, context);
@@ -150,7 +150,7 @@ pub fn Secure(comptime W: type) type {
 
         fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
             assert(transport.phase == .handshake and transport.tunnel.?.session.isHandshakeDone());
-            transport.awaitRequest(w.now);
+            transport.awaitRequest(w.clock.now);
             const agreed = transport.tunnel.?.session.protocol();
             if (alpn.isValidation(agreed)) return transport.lane.beginClosing();
             // A connection over the limit gets a 503 on each of its streams.
@@ -169,7 +169,7 @@ pub fn Secure(comptime W: type) type {
             };
             const len = early.refusalResponse(
                 refusal,
-                .{ .date = w.date.text(), .with_content = !early.asksForHead(plaintext) },
+                .{ .date = w.clock.date(), .with_content = !early.asksForHead(plaintext) },
                 &space,
             );
             w.stats.refused += 1;
@@ -202,7 +202,7 @@ pub fn Secure(comptime W: type) type {
         /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
         fn noteFailure(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counting.counters) |counters| counters.noteRejection(.tls_handshake);
-            const others = w.troubles.handshake.add(w.now) orelse return;
+            const others = w.troubles.handshake.add(w.clock.now) orelse return;
             var buffer: [256]u8 = undefined;
             w.say(.info, &buffer, "TLS handshake failed: {s} (connection {d} of {f}){f}", .{
                 reason, transport.number, transport.peerPlace(), others,

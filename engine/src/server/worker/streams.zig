@@ -61,7 +61,8 @@ pub fn Streams(comptime W: type) type {
             if (w.counting.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
             if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
-            const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, w.now);
+            const now = w.clock.now;
+            const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, now);
             shared.held_bytes += multiplex.memoryBytes();
             transport.leaveServing(.{ .multiplexed = multiplex });
             transport.lane.needs_more = false;
@@ -100,7 +101,7 @@ pub fn Streams(comptime W: type) type {
         ) error{OutOfMemory}!*Stream {
             try w.reserveTurns();
             const slot = try w.open_streams.add();
-            slot.item.init(slot.ticket, transport, .ofStream(session, id), w.now);
+            slot.item.init(slot.ticket, transport, .ofStream(session, id), w.clock.now);
             transport.lane.request_count +%= 1;
             return slot.item;
         }
@@ -136,8 +137,8 @@ pub fn Streams(comptime W: type) type {
                 lane.input.append(&w.pool, unread[used..]) catch
                     return w.fail(lane, .server_error);
             }
-            multiplex.noteReading(used, unread.len - used, w.now);
-            multiplex.noteLingering(w.now);
+            multiplex.noteReading(used, unread.len - used, w.clock.now);
+            multiplex.noteLingering(w.clock.now);
             settleTouched(w, multiplex);
             w.waiting.cork(lane);
             w.arm(lane);
@@ -151,7 +152,7 @@ pub fn Streams(comptime W: type) type {
             const turn = w.budget.turn(w.config.round_bytes);
             var used: usize = 0;
             lane.needs_more = false;
-            session.wait(w.now);
+            session.wait(w.clock.now);
             while (transport.wantsFrames()) {
                 const is_over = w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
                 if (is_over and used < unread.len) {
@@ -323,7 +324,7 @@ pub fn Streams(comptime W: type) type {
         fn pauseIfPulled(w: *W, lane: *Lane) void {
             const exchange = lane.current() orelse return;
             const demand = W.demandOf(exchange);
-            if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.now);
+            if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.clock.now);
         }
 
         fn refuse(
@@ -514,10 +515,10 @@ pub fn Streams(comptime W: type) type {
                 .open => {},
                 .blocked => |*blockage| if (content.isEmpty()) {
                     stream.out.state = .open;
-                } else blockage.stall.progress(len, w.config.write_rate_min, w.now),
+                } else blockage.stall.progress(len, w.config.write_rate_min, w.clock.now),
             }
             if (stream.lane.current()) |exchange| {
-                exchange.active_at = w.now;
+                exchange.active_at = w.clock.now;
                 w.noteOutput(exchange);
             }
             w.waiting.cork(&stream.lane);
@@ -561,7 +562,7 @@ pub fn Streams(comptime W: type) type {
         pub fn settleMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             assert(transport.multiplex() == multiplex);
             noteFlushed(w, transport, multiplex);
-            multiplex.noteLingering(w.now);
+            multiplex.noteLingering(w.clock.now);
             if (multiplex.count == 0 and multiplex.session.isDone()) {
                 leave(w, transport, multiplex);
                 w.settle(&transport.lane);
@@ -577,7 +578,7 @@ pub fn Streams(comptime W: type) type {
             if (stream.out.queue.isEmpty()) {
                 stream.out.state = .open;
             } else if (stream.out.state == .open) {
-                stream.out.state = .{ .blocked = .begin(0, w.now) };
+                stream.out.state = .{ .blocked = .begin(0, w.clock.now) };
                 stream.framed_before = stream.lane.transport.phase.multiplexed.framed_bytes;
             }
             w.wheel.set(&stream.lane.timer, stream.lane.deadline(&w.config));
@@ -606,7 +607,7 @@ pub fn Streams(comptime W: type) type {
                 .fields = fields,
                 .body = body,
                 .end = true,
-            }, w.date.text()) catch {
+            }, w.clock.date()) catch {
                 w.close(lane);
                 return false;
             };
@@ -634,7 +635,7 @@ pub fn Streams(comptime W: type) type {
             assert(stream.out.queue.isEmpty());
             if (stream.end == .trailers) stream.end.trailers.destroy(&w.pool);
             multiplex.session.reset(stream.id(), .internal_error);
-            multiplex.remove(stream, w.now);
+            multiplex.remove(stream, w.clock.now);
             w.open_streams.remove(stream);
             w.waiting.cork(&transport.lane);
         }
@@ -695,7 +696,7 @@ pub fn Streams(comptime W: type) type {
 
         /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
         fn fail(w: *W, transport: *Transport, multiplex: *Multiplex, detail: []const u8) void {
-            if (w.troubles.frames.add(w.now)) |others| {
+            if (w.troubles.frames.add(w.clock.now)) |others| {
                 var buffer: [192]u8 = undefined;
                 const is_long = std.mem.eql(u8, detail, "frame too long");
                 const see = if (is_long) ", see h2_frame_bytes_max" else "";
@@ -731,7 +732,7 @@ pub fn Streams(comptime W: type) type {
         /// The peer is asked to open no further streams; streams that it has opened meanwhile are served.
         pub fn announceEnd(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
-            if (multiplex.announced_at == 0) multiplex.announced_at = w.now;
+            if (multiplex.announced_at == 0) multiplex.announced_at = w.clock.now;
             w.waiting.cork(&transport.lane);
         }
 
@@ -743,7 +744,7 @@ pub fn Streams(comptime W: type) type {
                 .lingering => {
                     multiplex.session.endLingering();
                     multiplex.lingering_since = 0;
-                    multiplex.noteLingering(w.now);
+                    multiplex.noteLingering(w.clock.now);
                     w.waiting.cork(lane);
                     return w.arm(lane);
                 },

@@ -90,13 +90,13 @@ pub fn Live(comptime W: type) type {
                 .off => false,
                 .on => true,
             };
-            try exchange.switchProtocols(&w.pool, websocket, is_compressed, accept, w.date.text());
+            try exchange.switchProtocols(&w.pool, websocket, is_compressed, accept, w.clock.date());
             w.noteAnswer(exchange);
             websocket.open(is_compressed);
             if (w.counting.counters) |counters| counters.note("websockets");
             exchange.idle_ms = w.config.websocket_idle_ms;
             exchange.idle_reason = .idle_timeout;
-            exchange.active_at = w.now;
+            exchange.active_at = w.clock.now;
             w.waiting.corkBoth(exchange.lane);
             // Without memory for the close frame the WebSocket stays open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
@@ -168,7 +168,7 @@ pub fn Live(comptime W: type) type {
         /// deadline has passed.
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
-            try websocket.close(code, reason, w.now + w.config.close_ms, exchange.out(), &w.pool);
+            try websocket.close(code, reason, w.clock.now + w.config.close_ms, exchange.out(), &w.pool);
             // Messages that still come are dropped: only the peer's close frame is of interest.
             if (websocket.incoming.held != .nothing) {
                 websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
@@ -187,7 +187,7 @@ pub fn Live(comptime W: type) type {
             timeout_ms: u32,
         ) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
-            websocket.setKeepalive(interval_ms, timeout_ms, w.now);
+            websocket.setKeepalive(interval_ms, timeout_ms, w.clock.now);
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
@@ -210,7 +210,7 @@ pub fn Live(comptime W: type) type {
         pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
             exchange.idle_reason = .idle_timeout;
-            exchange.active_at = w.now;
+            exchange.active_at = w.clock.now;
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
@@ -242,7 +242,7 @@ pub fn Live(comptime W: type) type {
                 w.cutShort(lane);
                 return false;
             }
-            lane.phase.exchange.active_at = w.now;
+            lane.phase.exchange.active_at = w.clock.now;
             const step = websocket.feed(unread, &lane.out.queue, &w.pool) catch
                 return giveUp(w, lane);
             const goes_on = act(w, lane, websocket, step.event) catch return giveUp(w, lane);
@@ -412,7 +412,7 @@ pub fn Live(comptime W: type) type {
                     w.waiting.park(lane);
                     continue;
                 }
-                exchange.active_at = w.now;
+                exchange.active_at = w.clock.now;
                 cost += websocket.inflateSlice(&w.pool, &w.compression, &w.inflations) catch {
                     w.fail(lane, .server_error);
                     continue;
@@ -444,7 +444,7 @@ pub fn Live(comptime W: type) type {
         pub fn websocketDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             assert(lane.current() == exchange);
             const websocket = exchange.openWebSocket().?;
-            switch (websocket.due(w.now)) {
+            switch (websocket.due(w.clock.now)) {
                 .nothing => w.arm(lane),
                 .pong_missed => w.fail(lane, .keepalive_timeout),
                 .close_unanswered => w.fail(
@@ -452,7 +452,7 @@ pub fn Live(comptime W: type) type {
                     if (!w.endsWebSockets()) .client_timeout else .server_shutdown,
                 ),
                 .ping => {
-                    websocket.ping(exchange.out(), &w.pool, w.now) catch
+                    websocket.ping(exchange.out(), &w.pool, w.clock.now) catch
                         return w.fail(lane, .server_error);
                     if (lane.out.state != .open or w.send(lane)) w.settle(lane);
                 },
