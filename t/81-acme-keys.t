@@ -3,11 +3,10 @@
 use v5.36;
 
 use lib 't/lib';
-use File::Temp      ();
-use HTTP::Tiny      ();
-use IO::Socket::SSL ();
-use JSON::PP        qw(decode_json encode_json);
-use MIME::Base64    qw(decode_base64);
+use File::Temp   ();
+use HTTP::Tiny   ();
+use JSON::PP     qw(decode_json encode_json);
+use MIME::Base64 qw(decode_base64);
 use PAGI::Server;
 use POSIX ();
 use Test::More;
@@ -72,25 +71,8 @@ sub serve ($folder, @more) {
     );
 }
 
-# The certificate that is served, as PEM.
-sub served () {
-    my $socket = IO::Socket::SSL->new(
-        PeerAddr            => '127.0.0.1',
-        PeerPort            => $port{tls},
-        SSL_hostname        => 'example.org',
-        SSL_verifycn_name   => 'example.org',
-        SSL_verifycn_scheme => 'http',
-        SSL_ca_file         => $authority->roots,
-        Timeout             => 20,
-    ) or return '';
-    return Net::SSLeay::PEM_get_string_X509($socket->peer_certificate);
-}
-
-sub renewed ($folder) {
-    my $before = served();
-    Peregrine::Acme::Store->new($folder)->ask('example.org');
-    return wait_for(sub { my $now = served(); $now && $now ne $before });
-}
+sub served ()         { return $authority->served($port{tls}) }
+sub renewed ($folder) { return $authority->renewed($port{tls}, $folder) }
 
 # Files of the folder with a key, and places that lead into the memory and to the descriptors of a process.
 sub places ($folder, @pids) {

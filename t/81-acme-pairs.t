@@ -3,7 +3,6 @@
 use v5.36;
 
 use lib 't/lib';
-use IO::Socket::SSL ();
 use PAGI::Server;
 use Test::More;
 use Time::HiRes qw(time);
@@ -37,25 +36,8 @@ sub acme ($folder, $authority = $pebble) {
     );
 }
 
-# The certificate that is served, as PEM.
-sub served ($authority = $pebble) {
-    my $socket = IO::Socket::SSL->new(
-        PeerAddr            => '127.0.0.1',
-        PeerPort            => $port{tls},
-        SSL_hostname        => 'example.org',
-        SSL_verifycn_name   => 'example.org',
-        SSL_verifycn_scheme => 'http',
-        SSL_ca_file         => $authority->roots,
-        Timeout             => 20,
-    ) or return '';
-    return Net::SSLeay::PEM_get_string_X509($socket->peer_certificate);
-}
-
-sub renewed ($folder, $authority = $pebble) {
-    my $before = served($authority);
-    Peregrine::Acme::Store->new("$dir/$folder")->ask('example.org');
-    return wait_for(sub { my $now = served($authority); $now && $now ne $before });
-}
+sub served ($authority = $pebble) { return $authority->served($port{tls}) }
+sub renewed ($folder, $authority = $pebble) { return $authority->renewed($port{tls}, "$dir/$folder") }
 
 sub count ($log, $pattern) { return scalar(() = $log =~ /$pattern/g) }
 

@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use File::Spec ();
 use IO::Async::Loop;
 use Peregrine;
 use Peregrine::Daemon;
@@ -103,6 +104,14 @@ sub live {
     Peregrine::leave($status);
 }
 
+sub become {
+    my ($role, $module, $descriptors, @arguments) = @_;
+    POSIX::dup2($descriptors->[$_], $_) for 0 .. $#$descriptors;
+    my @include = map { '-I' . File::Spec->rel2abs($_) } grep { !ref } @INC;
+    exec {$^X} "peregrine ($role)", @include, "-M$module", '-e', $module . '::main()', @arguments
+        or POSIX::_exit(127);
+}
+
 sub how_it_ended {
     my ($status) = @_;
     my $signal = $status & 127;
@@ -161,6 +170,14 @@ In a child: C<ps> shows the second argument in parentheses behind the program's 
 leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop>
 would say that it is the only one. An exception of the code is sent as C<failed> over the L<Peregrine::Link>.
 Never returns.
+
+=head2 become
+
+    Peregrine::Fork::become('certificates', 'Peregrine::Acme::Process', [ fileno $socket ], @arguments);
+
+In a child: becomes a program that runs C<main> of the module and has nothing of the application nor of the
+sockets. C<ps> shows the first argument. The listed descriptors are its standard input and output. Never
+returns.
 
 =head2 name_program
 

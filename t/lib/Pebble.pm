@@ -9,7 +9,9 @@ use warnings;
 
 use Certificates;
 use HTTP::Tiny;
-use JSON::PP qw(encode_json);
+use IO::Socket::SSL ();
+use JSON::PP        qw(encode_json);
+use Peregrine::Acme::Store;
 use TestServer;
 use TestTools qw(free_port wait_for);
 
@@ -106,6 +108,30 @@ sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }
 
 # The path of a file with the roots of the authority's own certificate and of those that it issues.
 sub roots { return $_[0]{files}->path('roots.pem') }
+
+# The certificate of example.org that the server at a port serves, as PEM; '' if it serves none of this
+# authority's.
+sub served {
+    my ($self, $tls_port) = @_;
+    my $socket = IO::Socket::SSL->new(
+        PeerAddr            => '127.0.0.1',
+        PeerPort            => $tls_port,
+        SSL_hostname        => 'example.org',
+        SSL_verifycn_name   => 'example.org',
+        SSL_verifycn_scheme => 'http',
+        SSL_ca_file         => $self->roots,
+        Timeout             => 20,
+    ) or return '';
+    return Net::SSLeay::PEM_get_string_X509($socket->peer_certificate);
+}
+
+# Asks for a renewal of the certificates of a folder, and waits until the server at a port serves another one.
+sub renewed {
+    my ($self, $tls_port, $folder) = @_;
+    my $before = $self->served($tls_port);
+    Peregrine::Acme::Store->new($folder)->ask('example.org');
+    return wait_for(sub { my $now = $self->served($tls_port); $now && $now ne $before });
+}
 
 sub stop {
     my ($self) = @_;

@@ -5,7 +5,6 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec ();
 use JSON::PP   ();
 use List::Util qw(max min);
 use Peregrine::Acme::Store;
@@ -156,26 +155,17 @@ sub _start_child {
     my @pipes  = map { pipe(my $reads, my $writes) or die "pipe: $!\n"; [ $reads, $writes ] } 1, 2;
     my ($orders, $facts) = @pipes;
     my $child = Peregrine::Fork::child() // die "fork: $!\n";
-    _become($orders->[0], $facts->[1]) if !$child;
+    if (!$child) {
+        $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 USR2);
+        my @descriptors = (fileno $orders->[0], fileno $facts->[1]);
+        Peregrine::Fork::become('certificates, orders', 'Peregrine::Acme::Keeper', \@descriptors);
+    }
     close $_ for $orders->[0], $facts->[1];
     $orders->[1]->autoflush(1);
     print { $orders->[1] } $JSON->encode($self->{orders}), "\n";
     $facts->[0]->blocking(0);
     @{$self}{qw(child input facts text)} = ($child, $orders->[1], $facts->[0], '');
     return;
-}
-
-sub _become {
-    my ($orders, $facts) = @_;
-    $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 USR2);
-    POSIX::dup2(fileno $orders, 0);
-    POSIX::dup2(fileno $facts,  1);
-    my @include = map { '-I' . File::Spec->rel2abs($_) } grep { !ref } @INC;
-    my @command = (
-        'peregrine (certificates, orders)', @include, '-MPeregrine::Acme::Keeper', '-e',
-        'Peregrine::Acme::Keeper::main()'
-    );
-    exec {$^X} @command or POSIX::_exit(127);
 }
 
 sub _hear_child {

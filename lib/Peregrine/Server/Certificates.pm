@@ -5,7 +5,6 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec ();
 use JSON::PP   ();
 use List::Util qw(max min);
 use Peregrine::Acme::Store;
@@ -175,21 +174,10 @@ sub _start_process {
     my ($here, $there) = Peregrine::Link->pair;
     $there->keep_in_child;
     my $child = $self->{child} = Peregrine::Fork::child() // die "fork: $!\n";
-    _become($there, $folder) if !$child;
+    Peregrine::Fork::become('certificates', 'Peregrine::Acme::Process', [ $there->descriptor ], $folder)
+        if !$child;
     $there->close;
     return $here;
-}
-
-# A program of its own, which has nothing of the application and of the sockets.
-sub _become {
-    my ($link, $folder) = @_;
-    POSIX::dup2($link->descriptor, 0);
-    my @include = map { '-I' . File::Spec->rel2abs($_) } grep { !ref } @INC;
-    my @command = (
-        'peregrine (certificates)',         @include, '-MPeregrine::Acme::Process', '-e',
-        'Peregrine::Acme::Process::main()', $folder
-    );
-    exec {$^X} @command or POSIX::_exit(127);
 }
 
 # Challenges are answered from now on.
@@ -269,7 +257,7 @@ sub _learn {
 
 sub now { return time }
 
-# Whatever has become of the process that renews them.
+# Warns of certificates that end soon, also if the process that renews them has ended.
 sub _tell_ends {
     my ($self) = @_;
     my ($wait, $now) = (LOOK_S, now());
