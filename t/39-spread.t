@@ -48,7 +48,7 @@ sub share_of_most {
     return max(values %$count) * $workers / sum(values %$count);
 }
 
-# The same, until these and the connections that are there already (`before`) are spread evenly. A worker that
+# Connects until the new connections, with the existing ones (`before`), are spread evenly. A worker that
 # gets no processor on a busy machine loses its share to others, and gets more of the next ones.
 sub evenly_connected {
     my ($server, $count, $title, %before) = @_;

@@ -264,7 +264,8 @@ subtest 'an engine process: readiness is that of the workers that join it' => su
         push @busy, $client;
         ok wait_for(sub { $workers->() eq $states }), $what or diag $workers->();
     };
-    # One by one: an interpreter that has answered and not begun its callback is as good as the other one.
+    # Requests come one by one: an interpreter that has answered and not begun its callback is as good as the
+    # other one.
     $occupy->('/block/600',       '1 1 0', 'one is busy with a request');
     $occupy->('/block/600?later', '0 2 0', 'the other one is in a callback of its loop: both are busy');
     is $http->get("$status/readyz")->{status}, 200, '... which serves the next one soon';

@@ -1,4 +1,4 @@
-# The same hello for PSGI.
+# The hello of sync.pl as an application of PSGI.
 use strict;
 use warnings;
 

@@ -483,7 +483,7 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     defer slow.close();
     try slow.get("/wait");
     try busy.expectAtGate();
-    // These requests are offered to the busy interpreter, which is the only one.
+    // The next requests are offered to the busy interpreter, which is the only one.
     var early: [3]Client = undefined;
     for (&early) |*client| {
         client.* = try engine.connect();

@@ -220,8 +220,8 @@ sub ask {
     return $self->_asked($number, $what{name});
 }
 
-# Who is subscribed to a topic of channels, or reads one with history (`kind` is `history`): the Future of a
-# hash reference.
+# The Future of a hash reference: the subscribers of a topic of channels, or the readers of one with history
+# (`kind` is `history`).
 sub present {
     my ($self, $name, $kind) = @_;
     return $self->ask(who => (name => $name, extra => $kind // ''))->then(sub {

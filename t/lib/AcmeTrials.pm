@@ -552,7 +552,7 @@ sub _fill ($self, $folder, $filler) {
     return;
 }
 
-# Somebody takes the right to write away, from all folders or from that of certificates.
+# The right to write is taken away, from all folders or from that of certificates.
 sub unwritable ($self) {
     plan skip_all => 'there is no user but the superuser, who may write anywhere'
         if !$self->_as_user(sub { $self->_unwritable });

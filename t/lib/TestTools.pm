@@ -25,7 +25,7 @@ sub program_path {
     return $path;
 }
 
-# Where programs run much slower than here, as under script/vm: how many times as long they may take.
+# The factor for all times that tests wait, for machines where programs are slow, as under script/vm.
 my $SLOWNESS = $ENV{PEREGRINE_PATIENCE} || 1;
 
 # How long a test waits for what should come at once, in seconds. Only a test that fails waits so long. It is

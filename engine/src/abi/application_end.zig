@@ -129,7 +129,7 @@ pub const ApplicationEnd = struct {
     returned: ?*types.Loan = null,
     /// The engine raises the wakeup when there is something to read.
     asleep: bool = true,
-    /// C's loop, if that waits in `poll`.
+    /// The loop of the C program, which `poll` watches while it waits; null: it watches none.
     loop: ?HostLoop = null,
     /// The engine's count of requests given up for want of memory, as of the beginning of the last look at
     /// the whole ledger that has ended (`shed`), and of the look under way (`shed_begun`), which has come to

@@ -78,7 +78,7 @@ pub const Shared = struct {
         break :blk hash.final();
     };
 
-    /// In memory of this length, which both ends map.
+    /// The parts of memory that both ends map; it has the length `bytes`.
     pub fn of(memory: io.sharing.Memory) Shared {
         comptime assert(annex.bytes % page == 0);
         assert(memory.bytes.len == bytes);

@@ -50,7 +50,7 @@ pub const Variant = union(enum) {
 pub const Frames = struct {
     variant: Variant,
     bytes: []u8,
-    /// Where each entry's frame ends.
+    /// The end of each entry's frame in `bytes`.
     ends: []u32,
 
     pub fn destroy(frames: *Frames, gpa: Allocator) void {
@@ -73,7 +73,7 @@ pub const Frames = struct {
         }.compare);
     }
 
-    /// Where the frame of an entry begins.
+    /// The beginning of an entry's frame in `bytes`.
     pub fn start(frames: *const Frames, index: usize) u32 {
         return if (index == 0) 0 else frames.ends[index - 1];
     }

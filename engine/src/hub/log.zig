@@ -52,7 +52,7 @@ pub const Placed = struct {
     bytes: []const u8,
 };
 
-/// Where a reader is. A value of its reader, which releases it.
+/// The place of a reader in a log. A value of its reader, which releases it.
 pub const Cursor = struct {
     /// Changes when the history begins anew.
     generation: u32,
@@ -108,7 +108,8 @@ pub const Resumed = union(enum) {
     current: Cursor,
     /// Entries follow.
     behind: Cursor,
-    /// Its position is none of this history, or is not in it any more. It goes on from now.
+    /// The reader's position is none of this history, or is not in it any more. The reader goes on with
+    /// the next entry.
     reset: struct { why: Why, cursor: Cursor },
 
     pub const Why = enum {

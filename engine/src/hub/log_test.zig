@@ -146,7 +146,7 @@ fn frame(variant: Variant, bytes: []const u8) ?Found {
                 .compressed = header.value.rsv1,
             };
         },
-        // Its length is not in the bytes: tests of topics read it.
+        // The bytes do not tell the content's length: tests of topics read it.
         .content => unreachable,
         .event => {
             const end = std.mem.find(u8, bytes, "\n\n") orelse return null;

@@ -82,7 +82,7 @@ pub fn parseHex(text: []const u8) error{Malformed}!u48 {
     return value;
 }
 
-/// Where a reader begins.
+/// The entry with which a reader begins.
 pub const Since = union(enum) {
     /// With the entry that is published next.
     now,

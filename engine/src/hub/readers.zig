@@ -432,7 +432,7 @@ pub const Readers = struct {
         const reader = mailbox.readers.items[mailbox.turn];
         const log = &reader.topic.log.?;
         log.sent(&reader.state.reads, count);
-        // Its segment is not held while it waits: the history may go.
+        // A reader that waits holds no segment: the history may go.
         log.release(&reader.state.reads);
         mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
     }

@@ -70,7 +70,7 @@ pub const Segment = struct {
         return &segment.entries.items[@intCast(offset - segment.before.offset - 1)];
     }
 
-    /// Where the bytes of an entry begin.
+    /// The beginning of an entry's bytes in `payload`.
     pub fn start(segment: *const Segment, offset: u64) u32 {
         if (offset == segment.before.offset + 1) return 0;
         return segment.entry(offset - 1).end;
@@ -104,7 +104,7 @@ pub const Segment = struct {
     pub fn seal(segment: *Segment, gpa: std.mem.Allocator) void {
         assert(segment.place == .open);
         segment.place = .sealed;
-        // Where memory cannot shrink, it stays.
+        // Memory that the allocator cannot shrink stays as it is.
         segment.entries.shrinkAndFree(gpa, segment.entries.items.len);
         segment.payload.shrinkAndFree(gpa, segment.payload.items.len);
         segment.invariants();

@@ -202,7 +202,7 @@ pub const Topics = struct {
         }
     }
 
-    /// Its entries are gone, and the topic if nobody follows it.
+    /// Drops a topic's entries, and the topic itself if it has no followers.
     fn forget(topics: *Topics, topic: *Topic) void {
         if (topic.followers.count() == 0) return topics.free(topic);
         topics.bytes -= topic.cost();

@@ -63,7 +63,7 @@ pub fn wait(polls: []Poll, timeout_ms: i32) void {
 
 /// The result of reading or writing a socket without waiting.
 pub const Outcome = union(enum) {
-    /// So many bytes.
+    /// The number of bytes that were moved.
     done: usize,
     blocked,
     /// The other end is gone.

@@ -26,12 +26,12 @@ const complain = @import("complain.zig").complain;
 /// A request on its way through a thread: the copy that its function sees.
 pub const Job = struct {
     next: ?*Job = null,
-    /// This struct and what its request is made of.
+    /// The memory of this struct and of its request.
     memory: []align(alignment) u8,
     detached: Detached,
     /// `detached` is not finished.
     is_open: bool = true,
-    /// For clients that are slow.
+    /// Whether the thread waits while its client is slow.
     may_wait: bool = true,
     request: Request,
     head: Head,

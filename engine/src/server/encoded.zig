@@ -298,7 +298,7 @@ fn put(rest: *[]u8, bytes: []const u8) void {
 /// Takes bytes from the front; never beyond the end.
 pub const Reader = struct {
     rest: []const u8,
-    /// Where content begins that is not in `rest`; null: none, or it was taken.
+    /// Content that is not in `rest`; null: there is none, or it was taken.
     apart: ?[]const u8 = null,
 
     fn content(reader: *Reader, len: u64) error{Malformed}![]const u8 {

@@ -15,7 +15,7 @@ const encoded = @import("encoded.zig");
 /// Something for a worker to do. One block of memory, freed by `Inbox.free`.
 pub const Message = struct {
     next: ?*Message = null,
-    /// This message and the bytes behind it.
+    /// The memory of this message and of the bytes behind it.
     memory: []align(alignment) u8,
     content: Content,
 

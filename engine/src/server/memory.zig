@@ -278,7 +278,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expect(!memory.isDue(0, 2));
     memory.received += 1;
     try testing.expect(memory.isDue(0, 2));
-    // Where the system does not tell, only the engine's own count is known.
+    // On systems that tell no figure, only the engine's own count is known.
     Fake.usage = null;
     try testing.expectEqual(null, memory.look(100 * mib, 0, 2));
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 0, 2).?.used);

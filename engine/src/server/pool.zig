@@ -107,7 +107,7 @@ pub const Pool = struct {
         pool.gpa.rawFree(buffer, alignment, @returnAddress());
     }
 
-    /// Where speed does not matter, buffers are filled, so that reads of bytes that were never written, or
+    /// In builds for debugging, buffers are filled, so that reads of bytes that were never written, or
     /// were given back, show.
     const fills = builtin.optimize == .debug;
 

@@ -7,7 +7,7 @@ const testing = std.testing;
 /// How long anything may take.
 pub const patience_ms = 60_000;
 
-/// Where Debian's package has it.
+/// The program of Debian's package.
 const program = "/usr/bin/redis-server";
 
 /// A server that may be killed and started again on what it has written.

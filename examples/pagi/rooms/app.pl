@@ -61,7 +61,7 @@ async sub chat {
     return;
 }
 
-# Where the channels are not available for a moment, what was said is lost, and the room goes on.
+# While the channels are not available, lines are lost, and the room goes on.
 async sub say_in {
     my ($channels, $room, $name, $text) = @_;
     my %message = (type => 'chat.message', name => $name, text => $text, from => $$);

@@ -247,7 +247,7 @@ sub _await {
     }
 }
 
-# Whoever sets the time meanwhile.
+# A clock that nobody sets.
 sub _clock { return clock_gettime(CLOCK_MONOTONIC) }
 
 sub _refused {

@@ -45,7 +45,7 @@ sub begin {
 
 sub handle { return $_[0]{handle} }
 
-# This process is the server from now on: a reader ends with it.
+# The present process is the server from now on: readers end when it does.
 sub serves {
     my ($self) = @_;
     return $self->{memory}->serves($$);

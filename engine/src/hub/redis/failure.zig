@@ -11,7 +11,7 @@ pub const Failure = enum {
     master_down,
     /// A script runs for too long.
     busy,
-    /// Its memory is full.
+    /// Redis has no memory left.
     out_of_memory,
     /// The server cannot write to its disk.
     misconfigured,
@@ -36,7 +36,7 @@ pub const Failure = enum {
         reconnect,
         /// Nothing was done, and the next attempt may be served on the same connection.
         try_again,
-        /// Somebody has to change the configuration.
+        /// Only another configuration of Redis helps.
         give_up,
     };
 

@@ -15,7 +15,7 @@ pub const Follower = struct {
     state: State = .{ .away = .beginning },
 
     pub const State = union(enum) {
-        /// Nothing is heard. When something is, history is read from here on.
+        /// The topic's channel is not subscribed to. Once it is, history is read from here on.
         away: Start,
         /// History has to be read from this offset on.
         wanting: Start,
@@ -74,7 +74,7 @@ pub const Follower = struct {
         follower.state = .{ .away = start };
     }
 
-    /// Where the next read begins if all that goes on breaks off.
+    /// The start of the next read if the present one breaks off.
     fn nextStart(follower: *const Follower) Start {
         return switch (follower.state) {
             .away, .wanting => |start| start,

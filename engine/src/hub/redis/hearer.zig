@@ -26,7 +26,7 @@ pub const Event = union(enum) {
     entry: struct { topic: []const u8, placed: Placed },
     /// Of a feed other than `entries`.
     message: struct { fed: keys.Fed, bytes: []const u8 },
-    /// Somebody else has published to the channel of a topic's entries.
+    /// A program that is no hub has published to the channel of a topic's entries.
     foreign: []const u8,
 };
 

@@ -292,7 +292,7 @@ pub const Publisher = struct {
         }
         const first = publisher.waiting.front() orelse return null;
         if (moment.now_ms < first.deadline_ms) return null;
-        // Its answer, if one comes, is passed over.
+        // An answer that comes later is passed over.
         return publisher.end(if (first.tried) .unknown else .unavailable);
     }
 

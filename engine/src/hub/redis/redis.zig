@@ -194,14 +194,7 @@ pub const Redis = struct {
         };
     }
 
-    fn linkOf(redis: *const Redis, line: Line) *const Link {
-        return switch (line) {
-            .publisher => &redis.publisher.link,
-            .hearer => &redis.hearer.link,
-        };
-    }
-
-    fn linkPtr(redis: *Redis, line: Line) *Link {
+    fn linkOf(redis: anytype, line: Line) if (@TypeOf(redis) == *Redis) *Link else *const Link {
         return switch (line) {
             .publisher => &redis.publisher.link,
             .hearer => &redis.hearer.link,
@@ -297,7 +290,7 @@ pub const Redis = struct {
 
     /// The line's socket is connected.
     pub fn connected(redis: *Redis, line: Line) error{OutOfMemory}!void {
-        return redis.linkPtr(line).connected(redis.moment());
+        return redis.linkOf(line).connected(redis.moment());
     }
 
     /// The line's socket is gone.
@@ -342,7 +335,7 @@ pub const Redis = struct {
 
     /// The line's socket has taken as many of them.
     pub fn written(redis: *Redis, topics: *Topics, line: Line, count: usize) void {
-        redis.linkPtr(line).written(count);
+        redis.linkOf(line).written(count);
         redis.pump(topics);
     }
 

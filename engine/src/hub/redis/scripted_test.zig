@@ -368,7 +368,7 @@ test "entries that are heard, and other pushes" {
     const heard = hearer.receive(message, at(0)).event.entry;
     try testing.expectEqualStrings("room", heard.topic);
     try testing.expectEqualStrings("hi", heard.placed.bytes);
-    // Somebody else's message, a push that this program does not know, the end of a subscription.
+    // A message of another program, a push that this program does not know, the end of a subscription.
     const foreign = hearer.receive(">3\r\n+message\r\n+p:{room}channel\r\n+hello\r\n", at(0));
     try testing.expectEqualStrings("room", foreign.event.foreign);
     for ([_][]const u8{

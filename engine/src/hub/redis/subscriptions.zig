@@ -107,7 +107,7 @@ pub const Subscriptions = struct {
         subscriptions.pending += 1;
     }
 
-    /// Nobody wants the feed any more. Nothing if nobody did.
+    /// The feed is no longer wanted. Does nothing if it was not.
     pub fn unwant(subscriptions: *Subscriptions, fed: Fed) void {
         defer subscriptions.invariants();
         const entry = subscriptions.all.getEntry(fed) orelse return;

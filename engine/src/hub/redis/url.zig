@@ -1,4 +1,4 @@
-//! Where a Redis is, and how to log in: `redis://`, `rediss://` and `unix:`.
+//! The place of a Redis, and its user and password: `redis://`, `rediss://` and `unix:`.
 //! Does not know: names of hosts, sockets, TLS.
 const std = @import("std");
 
