@@ -63,6 +63,9 @@ sub run ($options, @tests) {
     my $harness = TAP::Harness->new({
         jobs  => $AT_ONCE,
         timer => 1,
+        # Otherwise the harness selects for standard error, too. Its end, which is always readable here, has
+        # it wait for each test's next line in turn, and begin no test meanwhile.
+        merge => 1,
         exec  => sub ($, $file) {
             $said{$file} = File::Temp->new;
             return [ 'sh', '-c', 'exec 2>"$0" "$@"', $said{$file}->filename, @command, $file ];

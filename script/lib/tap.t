@@ -17,21 +17,25 @@ my %code   = (
     skipped => 'plan skip_all => "not here";',
 );
 
-for my $name (sort keys %code) {
-    open my $out, '>', "$folder/$name.t" or die "$folder/$name.t: $!\n";
-    print {$out} "use Test::More; $code{$name}\n";
-    close $out or die "$folder/$name.t: $!\n";
+sub write_test ($name, $code) {
+    open my $out, '>', "$name.t" or die "$name.t: $!\n";
+    print {$out} "use Test::More; $code\n";
+    close $out or die "$name.t: $!\n";
+    return;
 }
 
-chdir $folder or die "$folder: $!\n";    # where no times are recorded
-my %count;
-{
+sub quietly ($run) {
     open my $stdout, '>&', \*STDOUT or die "output: $!\n";
     close STDOUT;
     open STDOUT, '>', 'output' or die "output: $!\n";
-    %count = Tap::run({}, glob '*.t');
+    my %count = $run->();
     open STDOUT, '>&', $stdout or die "output: $!\n";
+    return %count;
 }
+
+chdir $folder or die "$folder: $!\n";    # where no times are recorded
+write_test($_, $code{$_}) for sort keys %code;
+my %count = quietly(sub { Tap::run({}, glob '*.t') });
 is_deeply \%count, { passed => 4, failed => 3, skipped => 1 }, 'single tests are counted';
 
 my @failures = sort { $a cmp $b } Failures::all();
@@ -45,6 +49,24 @@ like $failures[2],   qr/\Ano_plan\.t:\n.*No plan found/s, 'a file that has no pl
 Failures::add('long', join "\n", 1 .. 100);
 like + (Failures::all())[-1], qr/\Along:\n    \(60 lines before these\)\n    61\n.*100\z/s,
     'of a long text the end is kept';
+
+# A test that says nothing until others have ended, more than run at the same time. It is the longest, and so
+# begins first.
+my $others = 3 * Tap::at_once();
+mkdir 'silent' or die "silent: $!\n";
+write_test('silent/waits', <<~"PERL" . ' ' x 100_000);
+    my \$ended = 0;
+    for (1 .. 300) {
+        last if (\$ended = () = glob 'ended.*') == $others;
+        select undef, undef, undef, 0.1;
+    }
+    is \$ended, $others;
+    done_testing;
+    PERL
+write_test("silent/ends_$_", "pass; done_testing; open my \$out, '>', 'ended.$_';") for 1 .. $others;
+%count = quietly(sub { Tap::run({}, glob 'silent/*.t') });
+is_deeply \%count, { passed => 1 + $others, failed => 0, skipped => 0 },
+    'a test that says nothing keeps no other from beginning';
 
 chdir '/';    # the folder goes
 done_testing;
