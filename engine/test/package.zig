@@ -15,6 +15,7 @@ test {
     _ = @import("listeners_test.zig");
     _ = @import("loan_test.zig");
     _ = @import("memory_test.zig");
+    _ = @import("metrics_test.zig");
     _ = @import("native_test.zig");
     _ = @import("repeat_test.zig");
     _ = @import("static_test.zig");

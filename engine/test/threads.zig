@@ -4,5 +4,6 @@ test {
     _ = @import("abi_interpreters_test.zig");
     _ = @import("abi_mailbox_test.zig");
     _ = @import("abi_thread_test.zig");
+    _ = @import("metrics_test.zig");
     _ = @import("threads_test.zig");
 }

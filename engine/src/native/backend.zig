@@ -6,6 +6,7 @@ const io = @import("io");
 const ServerConfig = @import("settings.zig").ServerConfig;
 const Stats = @import("server").Stats;
 const ServerOn = @import("server.zig").ServerOn;
+const metrics = @import("metrics.zig");
 
 const contract = @import("handler.zig");
 const complaints = @import("complain.zig");
@@ -149,6 +150,21 @@ pub fn Server(comptime Handler: type) type {
             defer self.leave();
             return switch (self.running) {
                 inline else => |server| server.statistics(),
+            };
+        }
+
+        /// Writes what the workers have counted, with `metrics`, as text for Prometheus. From any thread.
+        /// `error.NotCounted`: without `metrics`, and when `start` has returned.
+        pub fn writeMetrics(self: *Self, out: *std.Io.Writer) error{ NotCounted, WriteFailed }!void {
+            const counted = self.totals() orelse return error.NotCounted;
+            return metrics.write(out, &counted);
+        }
+
+        fn totals(self: *Self) ?metrics.Totals {
+            if (!self.enter()) return null;
+            defer self.leave();
+            return switch (self.running) {
+                inline else => |server| server.totals(),
             };
         }
 

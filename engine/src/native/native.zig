@@ -49,6 +49,7 @@ test {
     _ = @import("handler.zig");
     _ = @import("job.zig");
     _ = @import("host.zig");
+    _ = @import("metrics.zig");
     _ = @import("query.zig");
     _ = @import("registry.zig");
     _ = @import("request.zig");

@@ -9,6 +9,7 @@ const Fault = @import("server").Fault;
 const contract = @import("handler.zig");
 const NativeHost = @import("host.zig").NativeHost;
 const engine = @import("server");
+const metrics = @import("metrics.zig");
 const Inbox = engine.Inbox;
 
 const AccessLogFault = engine.AccessLogFault;
@@ -73,6 +74,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             /// The worker's statistics as of its last round, for other threads.
             published: Published = @splat(.init(0)),
             published_seconds: u64 = 0,
+            /// For `writeMetrics`, with `metrics`; zeros without.
+            counters: engine.Counters = std.mem.zeroes(engine.Counters),
             /// The value of `stopping` that this worker has obeyed.
             stop_seen: Stop = .no,
             /// When a stopping server cuts the connections that are left.
@@ -267,6 +270,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// Gives a unit what can fail, once the unit can be freed as a whole.
         fn equip(self: *Self, unit: *Unit) !void {
             unit.worker.useAdmission(self.units[0].worker.admission);
+            if (self.config.metrics) unit.worker.useCounters(&unit.counters);
             if (self.config.health_path) |path| try unit.worker.setHealthPath(path);
             try unit.worker.setBodyFolder(self.config.body_folder);
             if (self.config.access_log) |wanted| try openAccessLog(&unit.worker, wanted);
@@ -300,6 +304,14 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                     @field(all, name) += @intCast(word.load(.monotonic));
                 }
             }
+            return all;
+        }
+
+        /// What workers have counted, all together; null without `metrics`. From any thread.
+        pub fn totals(self: *const Self) ?metrics.Totals {
+            if (!self.config.metrics) return null;
+            var all: metrics.Totals = @splat(0);
+            for (self.units) |*unit| metrics.add(&all, &unit.counters);
             return all;
         }
 

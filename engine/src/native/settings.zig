@@ -71,6 +71,9 @@ pub const ServerConfig = struct {
     /// the limit of connections is reached: for whoever asks whether the process is alive. A worker whose
     /// handler is busy answers nobody until it returns; the others do. Null: there is no such path.
     health_path: ?[]const u8 = null,
+    /// Counts requests by status and reason, their times, connections, bytes and messages, for
+    /// `writeMetrics`. Each request looks at the clock twice more.
+    metrics: bool = false,
     /// Writes a line for each request that was answered.
     access_log: ?AccessLog = null,
     /// Proxies that are believed what they say about clients in header fields: networks, "10.0.0.0/8,

@@ -28,6 +28,21 @@ test "WebSockets" {
     _ = &per.Server(Echo).start;
 }
 
+// README: const Monitored = struct
+
+test "metrics" {
+    const server: *per.Server(Monitored) = try .initWith(std.testing.allocator, 0, .{
+        .ip = "127.0.0.1",
+        .metrics = true,
+    }, .{});
+    defer server.deinit();
+    server.handler().server = server;
+    var text: std.Io.Writer.Allocating = .init(std.testing.allocator);
+    defer text.deinit();
+    try server.writeMetrics(&text.writer);
+    try std.testing.expect(std.mem.find(u8, text.written(), "\nperegrine_connections_max ") != null);
+}
+
 // README: const App = struct
 
 test "a value" {
