@@ -32,6 +32,12 @@ for my $command (qw(pagi-server peregrine)) {
     my ($zsh)  = glob "$target/*/{,*/}share/zsh/site-functions/_$command";
     like slurp($bash // '/dev/null'), qr/^complete .* \Q$command\E$/m, "bash completes $command";
     like slurp($zsh  // '/dev/null'), qr/\A#compdef \Q$command\E\n/,   "zsh completes $command";
+    my ($page) = glob "$target/*/{,*/}{,share/}man/man1/$command.1*";
+    ok $page, "man knows $command";
+}
+for my $module (qw(PAGI::Server PAGI::Server::Deployment PAGI::Server::Tutorial)) {
+    my ($page) = glob "$target/*/{,*/}{,share/}man/man3/$module.3*";
+    ok $page, "man knows $module";
 }
 my @inc = map { "-I$_" }
     map { s{/auto/Peregrine/Peregrine\.so\z|/PAGI/Server\.pm\z}{}r }

@@ -1,7 +1,7 @@
 package Pebble;
 
 # An ACME authority for tests, with a name server that knows every name as 127.0.0.1: the pebble that
-# `script/conformance acme` has built, or that of Debian, which has no windows of renewal (RFC 9773). The
+# `script/conformance acme` has built, or that of Debian, which cannot be told when to renew (RFC 9773). The
 # challenges of http-01 are asked at `http_port`.
 
 use strict;
@@ -87,6 +87,14 @@ sub advises {
     my ($self) = @_;
     my $got = HTTP::Tiny->new(timeout => 10, verify_SSL => 0)->get($self->directory);
     return $got->{content} =~ /"renewalInfo"/ ? 1 : 0;
+}
+
+# Whether the authority can be told what to suggest: Debian 13's pebble suggests, and cannot.
+sub takes_advice {
+    my ($self) = @_;
+    my $got = HTTP::Tiny->new(timeout => 10, verify_SSL => 0)
+        ->post("https://127.0.0.1:$self->{port}{manage}/set-renewal-info/", { content => '' });
+    return $got->{content} =~ /\A404 page not found/ ? 0 : 1;
 }
 
 # The authority's answer from now on to questions when to renew a certificate: a text.
