@@ -163,7 +163,7 @@ for (
             what    => $what // $PERL_TESTS,
             command => "script/matrix $row",
             lines   =>
-                qr/^(?:System: .*|Engine: .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
+                qr/^(?:System: .*|Engine: .*|Run again, .*|All tests successful\.|Result: .*|Files=\d+, Tests=\d+|t\/\S+ +\(Wstat.*)/,
             by => sub {
                 join ' and ', $what ? "the engine's tests, zig build" : (),
                     $row eq 'musl' ? () : 'tests in t/, Test::More, in a chroot';
