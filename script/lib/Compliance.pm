@@ -92,6 +92,23 @@ my @JUDGES = (
             return 'pebble ' . ($version // '');
         },
     },
+    channels => {
+        title => 'Topics over several machines',
+        what  =>
+            'Three servers behind HAProxy, Redis and its replica, each in a network namespace of its own, with'
+            . ' thousands of subscribers, slow ones among them, by event streams and WebSockets: Redis is'
+            . ' killed, its answers are lost, a link is cut for ten seconds, a hub and servers are killed,'
+            . ' others replaced by HUP and USR2 while subscribers come back, and a replica without the latest'
+            . ' entries becomes the master. The log of each subscriber has each entry once and in order, or a'
+            . ' reset.',
+        lines => qr/^(?:(?:not )?ok \d+ - .*|# \w+: \d+ resets.*|# \d+ deliveries.*)/,
+        by    => sub {
+            my ($redis) = _said(qw(redis-server --version)) =~ /v=(\S+)/;
+            my ($proxy) = _said(qw(haproxy -v))             =~ /version (\d[\d.]*)/;
+            return join ', ', 'script/channels',
+                map { $_->[1] ? "$_->[0] $_->[1]" : () } [ redis => $redis ], [ HAProxy => $proxy ];
+        },
+    },
     slow => {
         title => 'Slow clients',
         what  => 'A thousand heads, bodies and readers of slowhttptest that never come to an end, and ranges'

@@ -1,0 +1,239 @@
+# Programs on the machines of Channels::Net: three servers, a proxy before them, Redis with a replica, and a
+# relay through which the first server reaches Redis, which loses an answer when it is told to.
+package Channels::Machines;
+use v5.36;
+use Channels::Net;
+use IO::Select ();
+use IO::Socket::INET;
+use POSIX       ();
+use TestTools   qw(content wait_for);
+use TestWorkers qw(children);
+use Time::HiRes qw(sleep);
+
+my $PORT       = 8000;
+my $REDIS      = 6379;
+my $RELAY      = 6380;
+my $REDIS_HOST = 100;                                                # the address of the master among the two
+my $PROXY_HOST = 2;
+my %HOST       = (s1 => 11, s2 => 12, s3 => 13, r1 => 21, r2 => 22);
+my @SERVERS    = qw(s1 s2 s3);
+
+# `root`, `dir`, `workers` of each server, `connections` that the proxy takes.
+sub new ($class, %args) {
+    my $self = bless { %args, net => Channels::Net->new }, $class;
+    my $net  = $self->{net};
+    $net->add('proxy', $PROXY_HOST, 'front');
+    $net->add($_,      $HOST{$_},   qw(front back)) for @SERVERS;
+    $net->add($_,      $HOST{$_},   'back')         for qw(r1 r2);
+    $net->give('r1', 'back', $REDIS_HOST);
+    $self->start_redis($_) for qw(r1 r2);
+    $self->_relay;
+    $self->start_server($_) for @SERVERS;
+    $self->_proxy;
+    return $self;
+}
+
+sub servers ($self)           { return @SERVERS }
+sub net     ($self)           { return $self->{net} }
+sub address ($self, $server)  { return $self->{net}->address('front', $HOST{$server}) . ":$PORT" }
+sub proxy   ($self)           { return ($self->{net}->address('front', $PROXY_HOST), $PORT) }
+sub log_of  ($self, $program) { return "$self->{dir}/$program.log" }
+
+sub _start ($self, $machine, $name, @command) {
+    defined(my $pid = fork) or die "fork: $!\n";
+    return $self->{pid}{$name} = $pid if $pid;
+    open STDIN,  '<',  '/dev/null'          or die $!;
+    open STDOUT, '>>', $self->log_of($name) or die $!;
+    open STDERR, '>&', \*STDOUT             or die $!;
+    exec $self->{net}->prefix($machine), @command;
+    die "$command[0]: $!\n";
+}
+
+# Without a chance to tidy up.
+sub _kill ($self, $name) {
+    my $pid = delete $self->{pid}{$name} or return;
+    kill KILL => $pid;
+    waitpid $pid, 0;
+    return;
+}
+
+# ---- Redis
+
+sub start_redis ($self, $machine) {
+    my $folder = "$self->{dir}/$machine";
+    mkdir $folder;
+    $self->_start(
+        $machine, $machine, qw(redis-server --bind 0.0.0.0 --protected-mode no --appendonly yes
+            --appendfsync always --repl-timeout 5 --repl-ping-replica-period 1 --dir), $folder,
+        '--save', '', '--port', $REDIS,
+        $machine eq ($self->{replica} // 'r2')
+        ? ('--replicaof', $self->{net}->address("back", $REDIS_HOST), $REDIS)
+        : ()
+    );
+    $self->_answers($machine);
+    return;
+}
+
+sub _answers ($self, $machine) {
+    # Expected: it does not listen yet, or reads its data.
+    wait_for(sub {
+        (eval { $self->ask($machine, 'PING') } // '') =~ /\A\+PONG/;
+    })
+        or die "redis-server of $machine does not answer\n";
+    return;
+}
+
+sub kill_redis ($self, $machine) { return $self->_kill($machine) }
+
+# The beginning of the answer to a command.
+sub ask ($self, $machine, @words) {
+    my $address = $self->{net}->address('back', $HOST{$machine});
+    my $socket  = IO::Socket::INET->new(PeerAddr => "$address:$REDIS", Timeout => 5)
+        or die "redis-server: $@\n";
+    syswrite $socket, join '', '*' . @words . "\r\n", map { '$' . length($_) . "\r\n$_\r\n" } @words;
+    return if !IO::Select->new($socket)->can_read(5);
+    sysread $socket, my $answer, 65_536;
+    return $answer;
+}
+
+# The replica has all that the master has.
+sub is_replicated ($self) {
+    my $info = $self->ask('r2', qw(INFO replication));
+    return $info =~ /master_link_status:up/ && $info =~ /master_sync_in_progress:0/;
+}
+
+# The replica is the master from now on, and has the master's address.
+sub promote ($self) {
+    $self->ask('r2', qw(REPLICAOF NO ONE));
+    $self->{net}->move('r1', 'r2', 'back', $REDIS_HOST, @SERVERS);
+    return;
+}
+
+# ---- The relay
+
+sub _relay ($self) {
+    my $to = $self->{net}->address('back', $REDIS_HOST) . ":$REDIS";
+    $self->_start('s1', 'relay', $^X, "-I$self->{root}/script/lib", '-MChannels::Relay', '-e',
+        'Channels::Relay->run(@ARGV)', "127.0.0.1:$RELAY", $to);
+    return;
+}
+
+# The answer to the next publication is lost, after Redis has obeyed.
+sub lose_answer ($self) {
+    kill USR1 => $self->{pid}{relay};
+    return;
+}
+
+sub lost_answers ($self) {
+    my @lost = (content($self->log_of('relay')) // '') =~ /^lost/mg;
+    return scalar @lost;
+}
+
+# ---- Servers
+
+sub start_server ($self, $server) {
+    my $redis = $server eq 's1' ? "127.0.0.1:$RELAY" : $self->{net}->address('back', $REDIS_HOST) . ":$REDIS";
+    unlink "$self->{dir}/$server.pid";
+    $self->_start(
+        $server, $server,
+        $^X, (map { "-I$self->{root}/blib/$_" } qw(lib arch)),
+        "$self->{root}/bin/pagi-server", '--host',
+        '0.0.0.0',                       '--port',
+        $PORT,                           '--workers',
+        $self->{workers},                '--engine',
+        'process',                       '--channels',
+        "redis://$redis?prefix=lab:",    '--pid',
+        "$self->{dir}/$server.pid",      '--quiet',
+        '--topics-history-size',         '1M',
+        '--shutdown-timeout',            5,
+        "$self->{root}/script/lib/Channels/app.pl"
+    );
+    $self->_serves($server);
+    return;
+}
+
+sub _serves ($self, $server) {
+    wait_for(
+        sub {
+            return IO::Socket::INET->new(PeerAddr => $self->address($server), Timeout => 1);
+        },
+        30
+    ) or die "$server does not serve; see " . $self->log_of($server) . "\n";
+    return;
+}
+
+sub master ($self, $server) {
+    return (content("$self->{dir}/$server.pid") // '') =~ /(\d+)/ ? $1 : die "$server has no pid file\n";
+}
+
+sub _family ($pid) {
+    return ($pid, map { _family($_) } children($pid));
+}
+
+# All processes of a server at once, as when the machine loses its power.
+sub kill_server ($self, $server) {
+    my @all = _family($self->master($server));
+    kill STOP => @all;
+    kill KILL => @all;
+    delete $self->{pid}{$server};
+    wait_for(sub {
+        !grep { -e "/proc/$_" && content("/proc/$_/stat") !~ /\) Z / } @all;
+    });
+    return;
+}
+
+sub kill_hub ($self, $server) {
+    my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($self->master($server));
+    kill KILL => $hub // die "$server has no hub\n";
+    return;
+}
+
+sub signal ($self, $server, $signal) {
+    kill $signal => $self->master($server);
+    return;
+}
+
+# ---- The proxy
+
+sub _proxy ($self) {
+    my $config = "$self->{dir}/haproxy.cfg";
+    open my $out, '>', $config or die "$config: $!\n";
+    my @servers = map { "    server $_ " . $self->address($_) . " check inter 500 fall 2 rise 1\n" } @SERVERS;
+    print {$out} <<"END", @servers;
+global
+    maxconn $self->{connections}
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 1h
+    timeout server 1h
+    timeout tunnel 1h
+    option redispatch
+    retries 3
+frontend clients
+    bind *:$PORT
+    default_backend servers
+backend servers
+    balance leastconn
+    option httpchk GET /health
+END
+    close $out or die "$config: $!\n";
+    $self->_start('proxy', 'proxy', 'haproxy', '-db', '-f', $config);
+    return;
+}
+
+# Ends all programs that are there still.
+sub stop ($self) {
+    for my $server (@SERVERS) {
+        # Expected: it was killed.
+        eval { kill TERM => $self->master($server) };
+    }
+    my @names = sort keys %{ $self->{pid} };
+    wait_for(sub {
+        !grep { -e "$self->{dir}/$_.pid" } @SERVERS;
+    });
+    $self->_kill($_) for @names;
+    return;
+}
+
+1;
