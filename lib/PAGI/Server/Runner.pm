@@ -494,7 +494,7 @@ sub _said_by_process {
     if (!$pid) {
         close $reader;
         # Expected: a problem is the text.
-        my $text = eval { $code->() } // ref $@ ? ${$@} : _line($@);
+        my $text = eval { $code->() } // (ref $@ ? ${$@} : _line($@));
         print {$writer} $text;
         close $writer;
         POSIX::_exit(0);
