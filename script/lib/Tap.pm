@@ -18,6 +18,9 @@ my $AT_ONCE = 4 * max($CORES, 1);
 # How many files run at the same time.
 sub at_once () { return $AT_ONCE }
 
+# For a process beside others that run tests: so many files at the same time.
+sub take_places ($count) { $AT_ONCE = $count }
+
 # All tests in the named folders and files, sorted.
 sub files (@places) {
     my @tests;

@@ -1,6 +1,6 @@
-# Runs the stages of script/test and counts what they report. Stages that compile run beside the Perl tests,
-# which mostly wait. With --all, each of the Perl tests runs in each place of the engine; with --changed, the
-# tests run that a change can break.
+# Runs the stages of script/test and counts what they report. Stages that compile, and stages that run Perl
+# tests once more, run beside the Perl tests, which mostly wait. With --all, each of the Perl tests runs in
+# each place of the engine; with --changed, the tests run that a change can break.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
 # engine. Does not know how anything is installed: script/test has seen to that.
 use v5.36;
@@ -22,6 +22,9 @@ my $ZIG_MAX  = 900;                                     # seconds for the engine
 my $ZIG_TEST = '600s';                                  # for a single one of them
 my $SEEDS_A_DAY = 1_000;                                # of a simulation, at most
 
+# Files that run at the same time in the stages beside `perl`, which take less time than it does.
+my $AGAIN_AT_ONCE = 2;
+
 # The Perl tests of the stage `thread`. They are about events and commands that cross between an application
 # and an engine on a thread of its own.
 my @ACROSS = qw(
@@ -30,14 +33,9 @@ my @ACROSS = qw(
     85-psgi-endings 87-psgi-hostile 87-psgi-io 87-psgi-uploads 88-mounts 92-http2 92-http2-limits 94-compress
 );
 
-my @FIRST   = ([ build => \&build ]);
-my @WAITING = (
-    [ lint      => \&lint ],
-    [ perl      => \&perl_tests ],
-    [ thread    => \&thread ],
-    [ sanitized => \&sanitized ],
-    [ pairs     => \&pairs ],
-);
+my @FIRST    = ([ build => \&build ]);
+my @WAITING  = ([ lint => \&lint ], [ perl => \&perl_tests ]);
+my @AGAIN    = ([ thread => \&thread ], [ sanitized => \&sanitized ], [ pairs => \&pairs ],);
 my @COMPILED = (
     [ engine  => \&engine ],
     [ c       => \&c_example ],
@@ -46,7 +44,7 @@ my @COMPILED = (
     [ install => \&install ],
     [ bench   => \&bench ],
 );
-my @STAGES = (@FIRST, @WAITING, @COMPILED);
+my @STAGES = (@FIRST, @WAITING, @AGAIN, @COMPILED);
 my $all;      # with --all
 my $stage;    # the name of the one that runs
 my %total = (passed => 0, failed => 0, skipped => 0);
@@ -73,8 +71,12 @@ sub main (@wanted) {
     }
     elsif (run_stages([], @FIRST)) {
         my $compiled = beside(sub { run_stages([], @COMPILED) });
+        my $again    = beside(sub {
+            Tap::take_places($AGAIN_AT_ONCE);
+            run_stages([], @AGAIN);
+        });
         run_stages([], @WAITING);
-        $compiled->();
+        $_->() for $again, $compiled;
     }
     say for Failures::all() ? ('== failures', Failures::all()) : ();
     say Tap::in_words(%total);
