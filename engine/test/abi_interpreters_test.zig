@@ -9,6 +9,7 @@ const linux = std.os.linux;
 const types = abi.types;
 const Code = types.Code;
 const Event = types.Event;
+const assert = std.debug.assert;
 const testing = std.testing;
 
 const Engine = struct {
@@ -91,6 +92,16 @@ const Engine = struct {
         return error.NotSoManyInterpreters;
     }
 
+    /// Waits until a number of the engine's is what is wanted; `memory_bytes` may be more.
+    fn expectStat(engine: *const Engine, comptime name: []const u8, wanted: u64) !void {
+        for (0..3000) |_| {
+            const found: u64 = @field(engine.stats(), name);
+            if (found == wanted or found > wanted and std.mem.eql(u8, name, "memory_bytes")) return;
+            sleep(10);
+        }
+        return error.NumberDiffers;
+    }
+
     /// Prints the engine's notices, which say why a test has failed.
     fn printNotices(engine: *const Engine) void {
         var events: [*]const Event = undefined;
@@ -126,6 +137,13 @@ const Client = struct {
 
     fn close(client: *const Client) void {
         _ = c.close(client.fd);
+    }
+
+    /// Closes the connection so that the engine cannot take it for one that waits for its answer.
+    fn reset(client: *const Client) void {
+        const linger: extern struct { on: c_int, seconds: c_int } = .{ .on = 1, .seconds = 0 };
+        _ = c.setsockopt(client.fd, c.SOL.SOCKET, c.SO.LINGER, &linger, @sizeOf(@TypeOf(linger)));
+        client.close();
     }
 
     fn say(client: *const Client, text: []const u8) !void {
@@ -268,6 +286,15 @@ const Application = struct {
             var byte: [1]u8 = .{'x'};
             _ = c.write(application.gate, &byte, 1);
             _ = c.read(application.gate, &byte, 1);
+        } else if (std.mem.eql(u8, path, "/held")) {
+            var byte: [1]u8 = .{'x'};
+            _ = c.write(application.gate, &byte, 1);
+            _ = c.read(application.gate, &byte, 1);
+            const whole = event.bytes[0..event.len];
+            const depot = @intFromPtr(handle.home.joined.depot.?.bytes.ptr);
+            assert(@intFromPtr(whole.ptr) -% depot < handle.home.joined.depot.?.bytes.len);
+            byte[0] = if (std.mem.findNone(u8, whole, "3") == null) 'x' else '!';
+            _ = c.write(application.gate, &byte, 1);
         } else if (std.mem.eql(u8, path, "/die")) {
             die();
         } else if (std.mem.eql(u8, path, "/leaver")) {
@@ -512,6 +539,8 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
     try engine.expectInterpreters(1);
+    // Its interpreters may be another user's: they see no memory in which bodies of others lie.
+    try testing.expectEqual(null, engine.handle.home.thread.local.depot);
     var text: [32]u8 = undefined;
     const of_site = try std.fmt.bufPrint(&text, "pid {d}", .{site.pid});
     // The shop has no interpreter: its requests wait, and are refused. Those of others do not wait.
@@ -818,6 +847,45 @@ test "long bodies come whole, however many wait, and long answers go" {
         }
     }
     try process.kill();
+}
+
+test "a body stays as it is for as long as an interpreter reads it, though its client has left" {
+    // An engine that lets requests be handed over keeps them for longer.
+    for ([_]u32{ 0, 4, 0, 4 }, [_]bool{ false, false, true, true }) |handed, sees| {
+        const engine: Engine = try .start(.{ .handed = handed });
+        defer engine.stop();
+        const process: Process = try .start(&engine, -1);
+        var body: [200_000]u8 = @splat('3');
+        const head = "POST {s} HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n";
+        var text: [100]u8 = undefined;
+        var leaver = try engine.connect();
+        try leaver.say(try std.fmt.bufPrint(&text, head, .{"/held"}));
+        try leaver.say(&body);
+        try process.expectAtGate();
+        // A further request has the engine see that the first one was taken; it does so in half of the rounds.
+        var next = try engine.connect();
+        defer next.close();
+        if (sees) try next.get("/");
+        if (sees) try engine.expectStat("requests", 2);
+        leaver.reset();
+        try engine.expectStat("connections", 1);
+        @memset(&body, 5);
+        var others: [4]Client = undefined;
+        for (&others) |*other| {
+            other.* = try engine.connect();
+            try other.say(try std.fmt.bufPrint(&text, head, .{"/body"}));
+            try other.say(&body);
+        }
+        defer for (&others) |*other| other.close();
+        try engine.expectStat("memory_bytes", others.len * body.len);
+        try process.open();
+        var verdict: [1]u8 = undefined;
+        try testing.expectEqual(1, c.read(process.gate, &verdict, 1));
+        try testing.expectEqualStrings("x", &verdict);
+        if (sees) try next.expect("200", "");
+        for (&others) |*other| try other.expect("200", "\r\n\r\n200000 1000000");
+        try process.kill();
+    }
 }
 
 test "bodies that just fit a record, or just do not, come whole wherever the ring stands" {

@@ -111,10 +111,11 @@ pub const ApplicationEnd = struct {
     commands: ring.Writer,
     events: ring.Reader,
     commands_annex: annex.Writer,
-    events_annex: annex.View,
+    /// The memory that events may lie in beside the ring.
+    beside: encoded_event.Beside,
     joiner: ring.Joiner,
     ledger: Ledger,
-    /// The events that C reads now. They point into the ring, into its annex, into `requests` and into
+    /// The events that C reads now. They point into the ring, beside it, into `requests` and into
     /// `joined`.
     batch: std.ArrayList(Event) = .empty,
     requests: std.ArrayList(types.Request) = .empty,
@@ -147,6 +148,7 @@ pub const ApplicationEnd = struct {
         commands: ring.Writer,
         events: ring.Reader,
         annexes: annex.Both,
+        depot: []align(annex.alignment) const u8,
         ledger: Ledger,
     ) error{OutOfMemory}!ApplicationEnd {
         var end: ApplicationEnd = .{
@@ -155,7 +157,7 @@ pub const ApplicationEnd = struct {
             .commands = commands,
             .events = events,
             .commands_annex = .init(annexes.commands),
-            .events_annex = .{ .memory = annexes.events },
+            .beside = .{ .annex = .{ .memory = annexes.events }, .depot = .{ .memory = depot } },
             .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
             .ledger = ledger,
         };
@@ -263,7 +265,7 @@ pub const ApplicationEnd = struct {
             if (record.part != .whole) end.joined.appendAssumeCapacity(try end.joiner.take());
             const bytes = if (record.part == .whole) message else end.joined.getLast();
             const request = end.requests.addOneAssumeCapacity();
-            const decoded = try encoded_event.decode(bytes, end.events_annex, request);
+            const decoded = try encoded_event.decode(bytes, end.beside, request);
             const event = decoded.event;
             if (event.request == null) {
                 _ = end.requests.pop();

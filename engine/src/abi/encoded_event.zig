@@ -3,8 +3,8 @@
 //!
 //! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
 //! what is known of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message,
-//! a reason, a line), or the place of that run in the ring's annex. Numbers are in the machine's byte order:
-//! both sides run on it.
+//! a reason, a line), or the place of that run in the engine's depot or the ring's annex. Numbers are in the
+//! machine's byte order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -28,15 +28,28 @@ const Head = extern struct {
     /// The length of the run of bytes at the end.
     len: u64,
 
-    /// A bit of `flags`: the run of bytes is in the annex, and its offset there at the end.
-    const apart = 1 << 15;
+    /// Bits of `flags`: the run of bytes is elsewhere, and its offset there at the end.
+    const in_annex = 1 << 15;
+    const in_depot = 1 << 14;
+    const elsewhere = in_annex | in_depot;
 };
 
 comptime {
     for (@typeInfo(types.EventFlag).@"struct".decl_names) |name| {
-        assert(@field(types.EventFlag, name) & Head.apart == 0);
+        assert(@field(types.EventFlag, name) & Head.elsewhere == 0);
     }
 }
+
+/// A place of bytes outside a ring.
+pub const Place = union(enum) { annex: u64, depot: u64 };
+
+/// The reader's view of the memory that holds such bytes. One that there is not is empty.
+pub const Beside = struct {
+    annex: annex.View,
+    depot: annex.View,
+
+    pub const none: Beside = .{ .annex = .{ .memory = &.{} }, .depot = .{ .memory = &.{} } };
+};
 
 /// `types.Request` without its pointers.
 const RequestHead = extern struct {
@@ -108,16 +121,20 @@ pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
     encodeWith(event, tls, 0, out);
 }
 
-/// Like `encode`, for an event whose run of bytes is in the annex at this offset.
-pub fn encodeApart(event: *const Event, tls: []const u8, offset: u64, out: []u8) void {
+/// Like `encode`, for an event whose run of bytes is at this place.
+pub fn encodeApart(event: *const Event, tls: []const u8, place: Place, out: []u8) void {
     const head, const end = .{ out[0 .. out.len - @sizeOf(u64)], out[out.len - @sizeOf(u64) ..] };
-    encodeWith(event, tls, Head.apart, head);
+    const flag: u16, const offset = switch (place) {
+        .annex => |offset| .{ Head.in_annex, offset },
+        .depot => |offset| .{ Head.in_depot, offset },
+    };
+    encodeWith(event, tls, flag, head);
     @memcpy(end, std.mem.asBytes(&offset));
 }
 
 fn encodeWith(event: *const Event, tls: []const u8, flag: u16, out: []u8) void {
     var rest = out;
-    assert(event.flags & Head.apart == 0);
+    assert(event.flags & Head.elsewhere == 0);
     put(&rest, std.mem.asBytes(&Head{
         .kind = @backingInt(event.kind),
         .flags = event.flags | flag,
@@ -168,10 +185,10 @@ pub const DecodeError = error{Malformed};
 pub const Decoded = struct { event: Event, tls: []const u8 };
 
 /// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one,
-/// point into `bytes`, or into the annex.
+/// point into `bytes`, or into what is beside the ring.
 pub fn decode(
     bytes: []align(ring.alignment) const u8,
-    beside: annex.View,
+    beside: Beside,
     request: *Request,
 ) DecodeError!Decoded {
     var reader: Reader = .{ .rest = bytes };
@@ -182,16 +199,16 @@ pub fn decode(
         var part: Reader = .{ .rest = try reader.run(head.request_bytes) };
         request.* = try requestOf(&part, &tls);
     }
-    const content = if (head.flags & Head.apart == 0)
-        try reader.run(head.len)
-    else apart: {
-        var there: Reader = .{ .rest = try beside.from(try reader.value(u64)) };
-        break :apart try there.run(head.len);
+    const content = switch (head.flags & Head.elsewhere) {
+        0 => try reader.run(head.len),
+        Head.in_annex => try runAt(&reader, beside.annex, head.len),
+        Head.in_depot => try runAt(&reader, beside.depot, head.len),
+        else => return error.Malformed,
     };
     if (reader.rest.len > 0) return error.Malformed;
     return .{ .tls = tls, .event = .{
         .kind = std.enums.fromInt(types.Kind, head.kind) orelse return error.Malformed,
-        .flags = head.flags & ~@as(u16, Head.apart),
+        .flags = head.flags & ~@as(u16, Head.elsewhere),
         .code = head.code,
         .ticket = head.ticket,
         .bytes = content.ptr,
@@ -199,6 +216,11 @@ pub fn decode(
         .request = if (has_request) request else null,
         .reason = head.reason,
     } };
+}
+
+fn runAt(reader: *Reader, there: annex.View, len: u64) DecodeError![]const u8 {
+    var content: Reader = .{ .rest = try there.from(try reader.value(u64)) };
+    return content.run(len);
 }
 
 fn requestOf(reader: *Reader, tls: *[]const u8) DecodeError!Request {
@@ -289,15 +311,13 @@ fn encodedSample(event: *const Event) ![]align(ring.alignment) u8 {
     return bytes;
 }
 
-const no_annex: annex.View = .{ .memory = &.{} };
-
 test "every event comes back as it was" {
     for (std.enums.values(types.Kind)) |kind| {
         const event = sampleOf(kind);
         const bytes = try encodedSample(&event);
         defer testing.allocator.free(bytes);
         var request: Request = undefined;
-        const decoded = try decode(bytes, no_annex, &request);
+        const decoded = try decode(bytes, .none, &request);
         const found = decoded.event;
         inline for (.{ "kind", "flags", "code", "ticket", "reason", "len" }) |name| {
             try testing.expectEqual(@field(event, name), @field(found, name));
@@ -322,18 +342,41 @@ test "no shorter bytes are an event, and no wrong number leads out of the bytes"
     defer testing.allocator.free(bytes);
     var request: Request = undefined;
     for (0..bytes.len) |cut| {
-        try testing.expectError(error.Malformed, decode(bytes[0..cut], no_annex, &request));
+        try testing.expectError(error.Malformed, decode(bytes[0..cut], .none, &request));
     }
     for (0..@sizeOf(Head) + @sizeOf(RequestHead) + 2 * @sizeOf(FieldSpan)) |at| {
         const before = bytes[at];
         defer bytes[at] = before;
         bytes[at] = 0xFF;
-        const found = decode(bytes, no_annex, &request) catch continue;
+        const found = decode(bytes, .none, &request) catch continue;
         std.mem.doNotOptimizeAway(std.hash.Crc32.hash(found.tls));
         const seen = found.event.request orelse continue;
         for (seen.fields[0..seen.field_count]) |field| {
             std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.name_at..][0..field.name_len]));
             std.mem.doNotOptimizeAway(std.hash.Crc32.hash(seen.text[field.value_at..][0..field.value_len]));
+        }
+    }
+}
+
+test "bytes elsewhere are found where they are, and not beyond" {
+    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(annex.alignment), 4096);
+    defer testing.allocator.free(memory);
+    @memcpy(memory[100..107], "content");
+    const event = sampleOf(.message);
+    var out: [256]u8 align(ring.alignment) = undefined;
+    const bytes = out[0..sizeApart(&event, "")];
+    var request: Request = undefined;
+    inline for (.{ "annex", "depot" }) |name| {
+        encodeApart(&event, "", @unionInit(Place, name, 100), bytes);
+        var beside: Beside = .none;
+        try testing.expectError(error.Malformed, decode(bytes, beside, &request));
+        @field(beside, name) = .{ .memory = memory };
+        const found = (try decode(bytes, beside, &request)).event;
+        try testing.expectEqualStrings("content", found.bytes[0..found.len]);
+        try testing.expectEqual(event.flags, found.flags);
+        for ([_]u64{ 4090, 5000, std.math.maxInt(u64) }) |offset| {
+            encodeApart(&event, "", @unionInit(Place, name, offset), bytes);
+            try testing.expectError(error.Malformed, decode(bytes, beside, &request));
         }
     }
 }

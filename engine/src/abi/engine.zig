@@ -5,6 +5,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const platform = @import("platform");
 const Certificates = @import("certificates.zig").Certificates;
+const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const Pool = @import("pool.zig").Pool;
@@ -18,6 +19,8 @@ pub const Engine = struct {
     pool: ?*Pool = null,
     /// C has polled: routes, folders and a thread come too late.
     polled: bool = false,
+    /// Null: long bodies lie in the heap.
+    depot: ?Depot = null,
     /// The certificates of listeners that speak TLS, each with a reference of the engine's.
     certificates: std.ArrayList(*Certificates) = .empty,
 
@@ -33,6 +36,22 @@ pub const Engine = struct {
         return engine;
     }
 
+    /// From now on long bodies lie where applications on other threads and in other processes can read them.
+    /// Before the engine's thread runs.
+    pub fn openDepot(engine: *Engine, depot: Depot) *Depot {
+        assert(engine.depot == null and engine.worker.pool.long == null);
+        engine.depot = depot;
+        engine.worker.pool.long = engine.depot.?.allocator();
+        return &engine.depot.?;
+    }
+
+    /// Before the engine's thread runs.
+    pub fn closeDepot(engine: *Engine) void {
+        engine.worker.pool.long = null;
+        if (engine.depot) |*depot| depot.deinit();
+        engine.depot = null;
+    }
+
     /// When no thread runs the worker any more.
     pub fn destroy(engine: *Engine) void {
         assert((engine.pool == null) == (engine.host.interpreters == null));
@@ -41,6 +60,7 @@ pub const Engine = struct {
         engine.host.interpreters = null;
         engine.host.deinit(&engine.worker.pool);
         engine.worker.deinit();
+        if (engine.depot) |*depot| depot.deinit();
         for (engine.certificates.items) |certificates| certificates.release();
         engine.certificates.deinit(gpa);
         gpa.destroy(engine);

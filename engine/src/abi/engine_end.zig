@@ -7,8 +7,10 @@ const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
 const annex = @import("annex.zig");
+const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
+const Lent = @import("lent.zig").Lent;
 const Link = @import("link.zig").Link;
 const platform = @import("platform");
 const ring = @import("ring.zig");
@@ -61,6 +63,10 @@ pub const EngineEnd = struct {
     events: ring.Writer,
     commands_annex: annex.View,
     events_annex: annex.Writer,
+    /// Where long bodies lie that the application can read; null: the engine has none.
+    depot: ?*Depot = null,
+    /// The buffers in the depot that the application may be reading.
+    lent: Lent = .{},
     joiner: ring.Joiner,
     /// The memory that a command is copied to before it is looked at.
     private: []align(ring.alignment) u8,
@@ -143,8 +149,10 @@ pub const EngineEnd = struct {
         };
     }
 
-    /// To be called when the thread has ended. Commands that were not done are dropped.
+    /// To be called when the thread has ended, and the application reads nothing any more. Commands that were
+    /// not done are dropped.
     pub fn deinit(end: *EngineEnd) void {
+        end.lent.deinit(&end.worker.pool);
         // The number of a descriptor of another process names no descriptor here.
         if (end.other == .thread) end.dropRest();
         if (end.large) |large| end.gpa.free(large.head);
@@ -217,7 +225,7 @@ pub const EngineEnd = struct {
     pub fn patience(end: *EngineEnd, longest_ms: i32) i32 {
         if (!end.mayWait()) return 0;
         if (end.broken.load(.monotonic)) return longest_ms;
-        const wanted_ms = end.heed(longest_ms);
+        const wanted_ms = end.restDepot(end.heed(longest_ms));
         if (wanted_ms == 0) return 0;
         const pauses = end.pauses < pauses_max and end.events.isReaderAwake();
         if (!pauses) return if (end.commands.sleeps() catch true) wanted_ms else 0;
@@ -225,6 +233,14 @@ pub const EngineEnd = struct {
         assert(end.pauses <= pauses_max);
         if (!(end.commands.pauses() catch true)) return 0;
         return shorter(wanted_ms, pause_ms);
+    }
+
+    /// Lets the depot of an application in this process give memory back (pool.zig does it for others).
+    fn restDepot(end: *EngineEnd, wanted_ms: i32) i32 {
+        if (end.other != .thread) return wanted_ms;
+        const depot = end.depot orelse return wanted_ms;
+        const wait_ms = depot.rest(end.worker.io.now()) orelse return wanted_ms;
+        return shorter(wanted_ms, wait_ms);
     }
 
     /// Leaves accepting to other workers at the same sockets while the application is at one event for too
@@ -310,6 +326,7 @@ pub const EngineEnd = struct {
         var any = false;
         while (true) {
             if (!end.hasUndelivered()) {
+                end.lend(end.host.reading());
                 end.host.release(&end.worker.pool);
                 if (!end.host.hasGathered()) break;
                 _ = end.host.take();
@@ -320,7 +337,25 @@ pub const EngineEnd = struct {
             end.link.delivered += 1;
         }
         if (any) end.publish();
+        end.takeBack() catch return end.breakOff();
         end.letGoOn() catch end.breakOff();
+    }
+
+    /// Keeps the buffers of a batch that lie in the depot: the application has its events, and reads them
+    /// there.
+    pub fn lend(end: *EngineEnd, batch: *Batch) void {
+        const depot = end.depot orelse return;
+        var at: usize = batch.buffers.items.len;
+        while (at > 0) {
+            at -= 1;
+            if (depot.offsetOf(batch.buffers.items[at]) == null) continue;
+            end.lent.add(batch.buffers.swapRemove(at), end.events.at);
+        }
+    }
+
+    /// Takes the buffers back that the application has read.
+    fn takeBack(end: *EngineEnd) ring.Error!void {
+        if (end.lent.count > 0) end.lent.collect(&end.worker.pool, try end.events.released());
     }
 
     /// Shows the application the events in the ring.
@@ -369,11 +404,12 @@ pub const EngineEnd = struct {
     pub fn put(end: *EngineEnd, event: *const types.Event) ring.Error!bool {
         const tls = Batch.factsOf(event);
         const len = encoded_event.size(event, tls);
-        if (len > ring.record_bytes_max) {
-            if (end.large == null and end.hasRoomApart(event)) return end.putApart(event, tls);
-            return end.putLarge(event, tls, len);
+        const way: Way = if (end.large != null) .records else end.wayOf(event, len);
+        switch (way) {
+            .record => {},
+            .depot, .annex => return end.putApart(event, tls, way),
+            .records => return end.putLarge(event, tls, len),
         }
-        assert(end.large == null);
         const space = try end.events.reserve(len) orelse return false;
         encoded_event.encode(event, tls, space);
         end.events.commit(.whole);
@@ -381,20 +417,52 @@ pub const EngineEnd = struct {
         return true;
     }
 
-    /// Whether the bytes of an event would go into the annex.
-    pub fn hasRoomApart(end: *EngineEnd, event: *const types.Event) bool {
-        if (encoded_event.sizeApart(event, Batch.factsOf(event)) > ring.record_bytes_max) return false;
-        return end.events_annex.hasRoom(event.len, end.events.released() catch return false);
+    /// The way of an event's bytes to the application.
+    pub const Way = enum {
+        /// In the record of the event.
+        record,
+        /// They lie in the depot, where the application reads them.
+        depot,
+        /// In the annex, with one copy.
+        annex,
+        /// In several records, as there is no room elsewhere.
+        records,
+    };
+
+    /// The way of the bytes of an event, which takes `len` bytes in a ring.
+    pub fn wayOf(end: *EngineEnd, event: *const types.Event, len: usize) Way {
+        const fits = len <= ring.record_bytes_max;
+        if (fits and event.len < apart_min) return .record;
+        if (encoded_event.sizeApart(event, Batch.factsOf(event)) <= ring.record_bytes_max) {
+            if (end.placeInDepot(event) != null) return .depot;
+            if (!fits and end.hasRoomInAnnex(event.len)) return .annex;
+        }
+        return if (fits) .record else .records;
     }
 
-    fn putApart(end: *EngineEnd, event: *const types.Event, tls: []const u8) ring.Error!bool {
+    /// Bytes that are fewer are copied into the record: they would take a whole unit of the depot.
+    const apart_min = peregrine.api_limits.depot_unit_bytes / 2;
+
+    fn hasRoomInAnnex(end: *EngineEnd, len: usize) bool {
+        return end.events_annex.hasRoom(len, end.events.released() catch return false);
+    }
+
+    fn putApart(end: *EngineEnd, event: *const types.Event, tls: []const u8, way: Way) ring.Error!bool {
         const space = try end.events.reserve(encoded_event.sizeApart(event, tls)) orelse return false;
-        const offset = end.events_annex.put(event.bytes[0..event.len]);
-        encoded_event.encodeApart(event, tls, offset, space);
+        const place: encoded_event.Place = if (way == .depot)
+            .{ .depot = end.placeInDepot(event).? }
+        else
+            .{ .annex = end.events_annex.put(event.bytes[0..event.len]) };
+        encoded_event.encodeApart(event, tls, place, space);
         end.events.commit(.whole);
-        end.events_annex.follow(end.events.at);
+        if (way == .annex) end.events_annex.follow(end.events.at);
         end.notePlace(event);
         return true;
+    }
+
+    fn placeInDepot(end: *const EngineEnd, event: *const types.Event) ?u64 {
+        const depot = end.depot orelse return null;
+        return depot.offsetOf(event.bytes[0..event.len]);
     }
 
     fn putLarge(

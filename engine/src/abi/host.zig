@@ -97,7 +97,7 @@ pub const Host = struct {
         return &host.batches[host.side];
     }
 
-    inline fn reading(host: *Host) *Batch {
+    pub inline fn reading(host: *Host) *Batch {
         return &host.batches[~host.side];
     }
 

@@ -18,6 +18,7 @@ const sharing = io.sharing;
 pub const Interpreter = struct {
     gpa: std.mem.Allocator,
     shared: Shared,
+    depot: ?sharing.Readable,
     config: peregrine.Config,
     /// Tells of the engine's end, and carries descriptors to it.
     socket: i32,
@@ -64,12 +65,14 @@ pub const Interpreter = struct {
         errdefer io.file.close(met.socket);
         errdefer io.file.close(met.waker);
         errdefer met.memory.close();
+        errdefer if (met.depot) |depot| depot.close();
         const self = try gpa.create(Interpreter);
         errdefer gpa.destroy(self);
         const shared: Shared = .of(met.memory);
         self.* = .{
             .gpa = gpa,
             .shared = shared,
+            .depot = met.depot,
             .config = shared.limits() catch return error.VersionDiffers,
             .socket = met.socket,
             .waker = met.waker,
@@ -91,6 +94,7 @@ pub const Interpreter = struct {
             .init(shared.commands),
             .init(shared.events),
             shared.annexes,
+            if (met.depot) |depot| depot.bytes else &.{},
             ledger,
         );
         // C polls once before it first waits for the wakeup, and the engine learns then that it waits.
@@ -108,6 +112,7 @@ pub const Interpreter = struct {
         io.file.close(self.socket);
         io.file.close(self.waker);
         self.shared.memory.close();
+        if (self.depot) |depot| depot.close();
         self.gpa.destroy(self);
     }
 

@@ -1,6 +1,7 @@
 //! The C API of several interpreters behind one engine: the functions of peregrine.h about them.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const Depot = @import("depot.zig").Depot;
 const errors = @import("errors.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
 const platform = @import("platform");
@@ -33,6 +34,8 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     };
     std.debug.assert(engine.host.link != null and engine.host.interpreters == null);
     engine.pool = several;
+    // Without a depot bodies are copied.
+    if (Depot.initShared(gpa)) |depot| several.depot = engine.openDepot(depot) else |_| {}
     engine.host.interpreters = &several.interpreters;
     return Code.ok;
 }
@@ -43,6 +46,9 @@ pub export fn peregrine_add_group(handle: *Handle, given: *const sized.Header) c
     if (engine.polled) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
     const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
+    // Applications of a group of their own may be other users': no interpreter reads bodies of others.
+    pool.depot = null;
+    engine.closeDepot();
     return pool.addGroup(join_socket, wanted.exchanges) catch |err| {
         peregrine.io.file.close(join_socket);
         if (err == error.TooManyGroups) return Code.range;

@@ -1,8 +1,9 @@
 //! The first messages between an interpreter and its engine. The interpreter makes a pair of sockets and
 //! sends one of them through the join socket, which it has inherited from the engine's process; the engine
-//! answers with the memory of a new ring pair, and a waker by which the two wake each other.
+//! answers with the memory of a new ring pair, a waker by which the two wake each other, and its depot.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const depot = @import("depot.zig");
 const Shared = @import("shared.zig").Shared;
 const Takers = @import("offer.zig").Takers;
 const io = peregrine.io;
@@ -17,6 +18,8 @@ pub const file_message = "f";
 pub const Met = struct {
     socket: i32,
     memory: sharing.Memory,
+    /// The engine's depot (depot.zig); null: it has none.
+    depot: ?sharing.Readable,
     waker: i32,
 };
 
@@ -39,22 +42,32 @@ pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     }
     sharing.waitReadable(ours, timeout_ms);
     var answer: Greeting = undefined;
-    var fds: [2]i32 = undefined;
+    var fds: [3]i32 = undefined;
     const message = switch (sharing.receive(ours, std.mem.asBytes(&answer), &fds)) {
         .nothing => return error.TimedOut,
         .ended => return error.Refused,
         .message => |message| message,
     };
     const given = fds[0..message.fd_count];
-    errdefer for (given[@min(1, given.len)..]) |fd| io.file.close(fd);
-    defer if (given.len > 0) io.file.close(given[0]);
+    errdefer if (given.len > 0) io.file.close(given[0]);
+    defer for (given[@min(1, given.len)..]) |fd| io.file.close(fd);
     if (message.len != @sizeOf(Greeting) or answer.layout != Shared.layout) return error.VersionDiffers;
-    if (given.len != fds.len) return error.Refused;
-    const memory = sharing.Memory.open(fds[0], Shared.bytes) catch |err| switch (err) {
-        error.Malformed => return error.VersionDiffers,
-        else => |other| return other,
+    if (given.len < fds.len - 1) return error.Refused;
+    const memory = try opened(sharing.Memory, fds[1], Shared.bytes);
+    errdefer memory.close();
+    return .{
+        .socket = ours,
+        .memory = memory,
+        .depot = if (given.len == fds.len) try opened(sharing.Readable, fds[2], depot.bytes) else null,
+        .waker = fds[0],
     };
-    return .{ .socket = ours, .memory = memory, .waker = fds[1] };
+}
+
+fn opened(comptime Kind: type, fd: i32, len: usize) Error!Kind {
+    return Kind.open(fd, len) catch |err| switch (err) {
+        error.Malformed => error.VersionDiffers,
+        else => |other| other,
+    };
 }
 
 /// A process or thread that wants to be an interpreter.
@@ -88,7 +101,9 @@ pub fn next(join_socket: i32) Next {
 }
 
 /// The engine's answer. False: it has gone.
-pub fn welcome(socket: i32, memory: i32, waker: i32) bool {
+pub fn welcome(socket: i32, memory: i32, waker: i32, depot_fd: ?i32) bool {
     const greeting: Greeting = .{ .layout = Shared.layout };
-    return sharing.send(socket, std.mem.asBytes(&greeting), &.{ memory, waker }) == .sent;
+    const fds = [_]i32{ waker, memory, depot_fd orelse -1 };
+    const count: usize = if (depot_fd == null) fds.len - 1 else fds.len;
+    return sharing.send(socket, std.mem.asBytes(&greeting), fds[0..count]) == .sent;
 }

@@ -6,7 +6,6 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
-const record_bytes_max = @import("ring.zig").record_bytes_max;
 const types = @import("types.zig");
 
 /// An offer. One that is free serves the next request.
@@ -27,14 +26,6 @@ pub const Offer = struct {
     /// The work of the interpreter that may take the request; null: none may, yet. Written by claim.zig.
     work: ?*Work = null,
 
-    /// The event of a request that is in no file and is, with its body, too long for a record of a ring, so
-    /// that the body goes into the annex or a file; null: any other one. As `EngineEnd.put` judges.
-    pub fn longBody(offer: *const Offer) ?*types.Event {
-        const event = &offer.batch.events.items[0];
-        if (event.len == 0) return null;
-        return if (encoded_event.size(event, Batch.factsOf(event)) > record_bytes_max) event else null;
-    }
-
     /// Puts a body that is too long for a ring into a file, which goes with the request.
     pub fn keepAsFile(offer: *Offer, event: *types.Event) error{OutOfMemory}!void {
         try offer.batch.with_files.ensureUnusedCapacity(offer.batch.gpa, 1);
@@ -46,13 +37,10 @@ pub const Offer = struct {
         event.len = 0;
     }
 
-    /// Bytes that the offer takes in a ring. The body of `long`, which `longBody` has found, takes none.
-    pub fn size(offer: *const Offer, long: ?*const types.Event) usize {
-        var sum: usize = 0;
-        for (offer.batch.events.items) |*event| {
-            sum += encoded_event.size(event, Batch.factsOf(event));
-        }
-        return if (long) |event| sum - event.len + @sizeOf(u64) else sum;
+    /// Bytes that an event of the offer takes in a ring, its body included.
+    pub fn sizeAt(offer: *const Offer, index: usize) usize {
+        const event = &offer.batch.events.items[index];
+        return encoded_event.size(event, Batch.factsOf(event));
     }
 };
 

@@ -14,6 +14,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Claim = @import("claim.zig").Claim;
+const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const host_file = @import("host.zig");
 const Hearer = host_file.Hearer;
@@ -64,6 +65,8 @@ pub const Pool = struct {
     interpreters: Interpreters = .{ .calls = &calls },
     groups: [groups_max]Group = undefined,
     group_count: u32,
+    /// Where long bodies lie that interpreters can read; null: the engine has none.
+    depot: ?*Depot = null,
     /// Requests that may wait after interpreters have handed them over.
     handed_max: u32,
     seats: [seats_max]?*Seat = @splat(null),
@@ -215,6 +218,9 @@ pub const Pool = struct {
         // A request has come since, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
         var ms = pool.outcasts.patience(pool.worker.clock.now, wanted_ms);
+        if (pool.depot) |depot| if (depot.rest(pool.worker.clock.now)) |wait_ms| {
+            ms = shorter(ms, @intCast(wait_ms));
+        };
         for (pool.places()) |place| if (place) |seat| {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
@@ -348,7 +354,15 @@ pub const Pool = struct {
         const may_hand = pool.handed_max > 0 and index == 0 and asked.takers == .first;
         const hands = if (may_hand) &pool.handed else null;
         const number: u8 = @intCast(place + 1);
-        const seat: *Seat = try .create(pool.gpa, pool.worker, number, asked.socket, asked.takers, hands);
+        const seat: *Seat = try .create(
+            pool.gpa,
+            pool.worker,
+            number,
+            asked.socket,
+            asked.takers,
+            hands,
+            pool.depot,
+        );
         if (asked.takers == .first) seat.group = index;
         pool.seats[place] = seat;
         pool.top = @max(pool.top, number);
@@ -467,12 +481,17 @@ pub const Pool = struct {
 
     /// No interpreter hears of an exchange any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
+        const seat = Seat.of(exchange);
         const offer = switch (Claim.release(exchange)) {
             .waiting => |offer| offer: {
                 pool.queueFor(offer).remove(offer);
                 break :offer offer;
             },
-            .offered, .kept => |offer| offer,
+            .offered, .kept => |offer| offer: {
+                // The interpreter may have begun to read the body.
+                seat.?.end.lend(&offer.batch);
+                break :offer offer;
+            },
             .taken, .answered, .answered_by_engine => return,
         };
         assert(offer.ticket == exchange.ticket);
@@ -533,7 +552,10 @@ pub const Pool = struct {
 
     /// Takes the offers back whose requests the interpreter has taken.
     fn collectFreed(pool: *Pool, seat: *Seat) void {
-        while (seat.freed.pop()) |offer| pool.putAside(offer);
+        while (seat.freed.pop()) |offer| {
+            seat.end.lend(&offer.batch);
+            pool.putAside(offer);
+        }
     }
 
     fn take(pool: *Pool) error{OutOfMemory}!*Offer {
@@ -593,8 +615,11 @@ pub const Pool = struct {
         assert(offer.work == null and seat.state == .open);
         const worker = pool.worker;
         const exchange = pool.exchangeOf(offer);
-        const long = offer.longBody();
-        const size = offer.size(long);
+        const event = &offer.batch.events.items[0];
+        const first_len = offer.sizeAt(0);
+        const way = seat.end.wayOf(event, first_len);
+        var size = if (way == .record) first_len else first_len - event.len + @sizeOf(u64);
+        for (1..offer.batch.events.items.len) |index| size += offer.sizeAt(index);
         if (size > ring.Writer.room_max) {
             pool.release(exchange);
             unanswered.answer(pool.worker, exchange, 431, "The request head is too large.\n");
@@ -602,17 +627,18 @@ pub const Pool = struct {
         }
         // An event that is half delivered comes first.
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
-        if (long) |event| if (!seat.end.hasRoomApart(event)) {
+        // A request whose body is in a file already may be as long, by its head.
+        if (way == .records and event.len > 0) {
             // There will be room when the interpreter has taken what it was offered.
             if (seat.work.offered.count > 0) return false;
             offer.keepAsFile(event) catch return false;
-        };
+        }
         seat.host.keepRoom(worker) catch return false;
         if (!seat.sendBody(offer)) return false;
         const ticket = @backingInt(exchange.ticket);
         seat.shared.slots.begin(ticket, Host.outputOf(exchange));
-        for (offer.batch.events.items) |*event| {
-            if (!(seat.end.put(event) catch false)) {
+        for (offer.batch.events.items) |*next| {
+            if (!(seat.end.put(next) catch false)) {
                 seat.end.breakOff();
                 break;
             }

@@ -6,6 +6,7 @@ const assert = std.debug.assert;
 const application_end = @import("application_end.zig");
 const annex = @import("annex.zig");
 const ApplicationEnd = application_end.ApplicationEnd;
+const Depot = @import("depot.zig").Depot;
 const Engine = @import("engine.zig").Engine;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
@@ -90,6 +91,7 @@ pub const RingPair = struct {
             .init(commands),
             .init(events),
             pair.annexes,
+            &.{},
             ledger,
         );
         // The first poll is what starts the thread.
@@ -128,7 +130,17 @@ pub const RingPair = struct {
     pub fn start(pair: *RingPair) error{CannotStartThread}!void {
         if (pair.thread != null) return;
         assert(pair.local.host.link == &pair.engine.link and !pair.engine.stopping.load(.monotonic));
+        pair.openDepot();
         pair.thread = try platform.spawn(EngineEnd.run, .{&pair.engine});
+    }
+
+    /// Several interpreters have a depot that other processes can read (`Pool`). Without memory for a depot
+    /// bodies are copied.
+    fn openDepot(pair: *RingPair) void {
+        const engine = pair.local;
+        if (engine.pool != null or engine.depot != null) return;
+        pair.engine.depot = engine.openDepot(Depot.initOwn(pair.gpa) catch return);
+        pair.application.beside.depot = .{ .memory = pair.engine.depot.?.view() };
     }
 
     fn stop(pair: *RingPair) void {

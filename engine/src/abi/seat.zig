@@ -4,6 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Claim = @import("claim.zig").Claim;
+const Depot = @import("depot.zig").Depot;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
@@ -78,6 +79,7 @@ pub const Seat = struct {
         socket: i32,
         takers: Takers,
         hands: ?*Handed,
+        depot: ?*Depot,
     ) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
@@ -118,12 +120,14 @@ pub const Seat = struct {
             &shared.words.loop_since,
         );
         errdefer seat.end.deinit();
+        seat.end.depot = depot;
         seat.host.link = &seat.end.link;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
         try worker.io.watchWaker(waker, @intCast(number - 1));
         errdefer worker.io.unwatchForeign(waker);
-        if (!introduction.welcome(socket, fd, its_waker)) return error.Gone;
+        const depot_fd = if (depot) |there| there.descriptor() else null;
+        if (!introduction.welcome(socket, fd, its_waker, depot_fd)) return error.Gone;
         return seat;
     }
 

@@ -5,6 +5,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const annex = @import("annex.zig");
+const depot = @import("depot.zig");
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const Slots = @import("slots.zig").Slots;
@@ -74,7 +75,8 @@ pub const Shared = struct {
         @setEvalBranchQuota(100_000);
         var hash = std.hash.Fnv1a_64.init();
         for (@typeInfo(Config).@"struct".field_names) |name| hash.update(name);
-        hash.update(std.fmt.comptimePrint("{s} {d} {d}", .{ peregrine.version, bytes, @sizeOf(Words) }));
+        const sizes = .{ peregrine.version, bytes, @sizeOf(Words), depot.bytes };
+        hash.update(std.fmt.comptimePrint("{s} {d} {d} {d}", sizes));
         break :blk hash.final();
     };
 

@@ -58,6 +58,13 @@ pub fn usage() ?Usage {
     return .{ .resident = resident * page_bytes, .address_space = size * page_bytes };
 }
 
+/// Whole pages of this process's own memory take none any more, and are zeros.
+pub fn giveBack(pages: []align(std.heap.page_size_min) u8) void {
+    if (is_linux) {
+        _ = std.os.linux.madvise(pages.ptr, pages.len, std.os.linux.MADV.DONTNEED);
+    } else @memset(pages, 0);
+}
+
 /// Asks the C library, which counts its free pieces: that may take a millisecond. Null if it is not glibc, or
 /// too old.
 pub fn heap() ?Heap {

@@ -39,6 +39,22 @@ pub const Memory = struct {
         return .{ try mapHere(fd, len), fd };
     }
 
+    /// New memory, and a descriptor by which others map it for reading only, which is the caller's to close.
+    pub fn createReadable(len: usize) Error!struct { Memory, sys.Fd } {
+        if (!is_linux) return error.Unsupported;
+        const memory, const fd = try create(len);
+        defer sys.close(fd);
+        errdefer memory.close();
+        var buffer: [32]u8 = undefined;
+        const path = std.mem.printSentinel(&buffer, "/proc/self/fd/{d}", .{fd}, 0) catch unreachable;
+        return .{ memory, try descriptor(linux.open(path, .{ .CLOEXEC = true }, 0)) };
+    }
+
+    /// Whole pages of shared memory take no memory any more, and are zeros.
+    pub fn giveBack(pages: []align(std.heap.page_size_min) u8) void {
+        if (is_linux) _ = linux.madvise(pages.ptr, pages.len, linux.MADV.REMOVE);
+    }
+
     fn sealed(name: [*:0]const u8, len: usize) Error!usize {
         const rc = linux.memfd_create(name, linux.MFD.CLOEXEC | linux.MFD.ALLOW_SEALING);
         try done(rc);
@@ -74,21 +90,48 @@ pub const Memory = struct {
     /// Maps the memory; a forked child does not get the mapping.
     fn map(fd: sys.Fd, len: usize) Error!Memory {
         const memory = try mapHere(fd, len);
-        _ = linux.madvise(memory.bytes.ptr, len, linux.MADV.DONTFORK);
+        forkWithout(memory.bytes);
         return memory;
     }
 
     fn mapHere(fd: sys.Fd, len: usize) Error!Memory {
-        const rc = linux.mmap(null, len, .{ .READ = true, .WRITE = true }, .{ .TYPE = .SHARED }, fd, 0);
-        try done(rc);
-        const bytes: [*]align(std.heap.page_size_min) u8 = @ptrFromInt(rc);
-        return .{ .bytes = bytes[0..len] };
+        return .{ .bytes = try mapped(fd, len, .{ .READ = true, .WRITE = true }) };
     }
 
     pub fn close(memory: Memory) void {
         std.posix.munmap(memory.bytes);
     }
 };
+
+/// Memory that another process writes, and this one reads (`Memory.createReadable`).
+pub const Readable = struct {
+    bytes: []align(std.heap.page_size_min) const u8,
+
+    /// Memory that somebody else has created with this length. The descriptor stays the caller's. A forked
+    /// child does not get the mapping.
+    pub fn open(fd: sys.Fd, len: usize) (Error || error{Malformed})!Readable {
+        if (!is_linux) return error.Unsupported;
+        try Memory.examine(fd, len);
+        const bytes = try mapped(fd, len, .{ .READ = true });
+        forkWithout(bytes);
+        return .{ .bytes = bytes };
+    }
+
+    pub fn close(readable: Readable) void {
+        std.posix.munmap(readable.bytes);
+    }
+};
+
+fn mapped(fd: sys.Fd, len: usize, access: linux.PROT) Error![]align(std.heap.page_size_min) u8 {
+    const rc = linux.mmap(null, len, access, .{ .TYPE = .SHARED }, fd, 0);
+    try done(rc);
+    const bytes: [*]align(std.heap.page_size_min) u8 = @ptrFromInt(rc);
+    return bytes[0..len];
+}
+
+fn forkWithout(bytes: []align(std.heap.page_size_min) const u8) void {
+    _ = linux.madvise(@constCast(bytes.ptr), bytes.len, linux.MADV.DONTFORK);
+}
 
 /// A file in memory with these bytes, for others to read. The descriptor is the caller's.
 pub fn fileOf(bytes: []const u8) Error!sys.Fd {

@@ -676,6 +676,15 @@ pub const api_limits = struct {
     pub const annex_bytes: usize = 4 * 1024 * 1024;
     /// Pieces of content in such memory at the same time: as many as requests that may be offered ahead.
     pub const annex_pieces_max: usize = 64;
+    /// Memory for long bodies that applications on other threads and in other processes read where they lie,
+    /// in bytes: 16 of the longest bodies that are gathered in memory.
+    pub const depot_bytes: usize = 16 * 1024 * 1024;
+    /// Bodies lie there at multiples of this number of bytes: shorter ones cost little in a ring.
+    pub const depot_unit_bytes: usize = 32 * 1024;
+    /// The part of that memory that stays when no body needs it: enough for one body at a time.
+    pub const depot_kept_bytes: usize = 2 * 1024 * 1024;
+    /// The other part goes back to the system after this time without a body, in milliseconds.
+    pub const depot_idle_ms: u64 = 1000;
     /// Commands of an application that the engine does in one round before sockets get their turn.
     pub const commands_per_round_max: usize = 1024;
     /// Commands that an application says before it wakes an engine that is about to look around.

@@ -9,6 +9,8 @@ const Loans = @import("loan.zig").Loans;
 /// Free lists of buffers, by size.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
+    /// Where buffers of `long_min` and more come from in place of `gpa`, and go back to at once.
+    long: ?std.mem.Allocator = null,
     free: [class_count]?*Link = @splat(null),
     kept_bytes: usize = 0,
     taken_bytes: usize = 0,
@@ -19,6 +21,8 @@ pub const Pool = struct {
     /// The smallest and largest buffer that is kept; larger ones go to the heap and back.
     pub const size_min = 512;
     pub const size_max = size_min << (class_count - 1);
+    /// The smallest buffer that is long.
+    pub const long_min = 32 * 1024;
     const class_count = 12; // 512 B .. 1 MiB: a body that is gathered in memory
     const keep_bytes_max = 8 * 1024 * 1024;
 
@@ -57,7 +61,8 @@ pub const Pool = struct {
         @branchHint(.cold);
         // Not `alignedAlloc`, nor `free` below: in optimised builds with checks they fill what they give and
         // take, which costs as much as copying a large body once more.
-        const memory = pool.gpa.rawAlloc(bytes, alignment, @returnAddress()) orelse return error.OutOfMemory;
+        const memory = pool.sourceOf(bytes).rawAlloc(bytes, alignment, @returnAddress()) orelse
+            return error.OutOfMemory;
         const buffer: Buffer = @alignCast(memory[0..bytes]);
         if (fills) @memset(buffer, undefined);
         pool.allocations += 1;
@@ -65,15 +70,24 @@ pub const Pool = struct {
         return buffer;
     }
 
+    fn sourceOf(pool: *const Pool, len: usize) std.mem.Allocator {
+        return if (len >= long_min) pool.long orelse pool.gpa else pool.gpa;
+    }
+
     /// A buffer of at least `bytes` in place of a smaller one, whose first `kept` bytes it begins with. On an
     /// error nothing has changed.
     pub fn grow(pool: *Pool, buffer: Buffer, kept: usize, bytes: usize) error{OutOfMemory}!Buffer {
         assert(bytes > buffer.len);
         // Pages change their place without a copy, and nothing is held twice.
-        if (buffer.len > size_max) if (pool.gpa.remap(buffer, bytes)) |larger| {
-            pool.taken_bytes += larger.len - buffer.len;
-            return larger;
-        };
+        const len = if (bytes > size_max) bytes else sizeOf(classOf(bytes));
+        if (buffer.len > size_max or pool.isLong(buffer)) {
+            if (pool.sourceOf(buffer.len).rawRemap(buffer, alignment, len, @returnAddress())) |memory| {
+                const larger: Buffer = @alignCast(memory[0..len]);
+                if (fills) @memset(larger[buffer.len..], undefined);
+                pool.taken_bytes += larger.len - buffer.len;
+                return larger;
+            }
+        }
         const larger = try pool.take(bytes);
         @memcpy(larger[0..kept], buffer[0..kept]);
         pool.give(buffer);
@@ -84,9 +98,8 @@ pub const Pool = struct {
     pub fn give(pool: *Pool, buffer: Buffer) void {
         assert(pool.taken_bytes >= buffer.len);
         pool.taken_bytes -= buffer.len;
-        if (buffer.len > size_max or pool.kept_bytes + buffer.len > keep_bytes_max) {
-            return pool.discard(buffer);
-        }
+        const goes = buffer.len > size_max or pool.isLong(buffer);
+        if (goes or pool.kept_bytes + buffer.len > keep_bytes_max) return pool.discard(buffer);
         const class = classOf(buffer.len);
         assert(sizeOf(class) == buffer.len);
         const link: *Link = @ptrCast(buffer.ptr);
@@ -104,7 +117,11 @@ pub const Pool = struct {
     noinline fn discard(pool: *Pool, buffer: Buffer) void {
         @branchHint(.cold);
         if (fills) @memset(buffer, undefined);
-        pool.gpa.rawFree(buffer, alignment, @returnAddress());
+        pool.sourceOf(buffer.len).rawFree(buffer, alignment, @returnAddress());
+    }
+
+    fn isLong(pool: *const Pool, buffer: Buffer) bool {
+        return buffer.len >= long_min and pool.long != null;
     }
 
     /// In builds for debugging, buffers are filled, so that reads of bytes that were never written, or
