@@ -3,6 +3,7 @@
 //! machine or a process (NFS, FUSE; slow_folder.zig), so that only requests for its files wait. Does not
 //! know: how a file becomes a response (native/static).
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const DirServer = peregrine.util.DirServer;
 const Exchange = peregrine.Exchange;
@@ -57,6 +58,7 @@ pub const Asides = struct {
     }
 
     fn makeRoom(asides: *Asides) error{ OutOfMemory, TooMany }!void {
+        assert(asides.list.items.len <= count_max);
         if (asides.list.items.len == count_max) return error.TooMany;
         try asides.list.ensureUnusedCapacity(asides.gpa, 1);
     }
@@ -84,6 +86,7 @@ pub const Asides = struct {
         exchange: *Exchange,
         head: *const Head,
     ) bool {
+        assert(first <= asides.list.items.len);
         for (asides.list.items[first..], first..) |aside, number| switch (aside) {
             .redirect => |redirect| {
                 if (!Redirect.concerns(worker, exchange, head)) continue;

@@ -241,21 +241,15 @@ pub const Host = struct {
         if (host.interpreters) |several| return several.calls.request(several, exchange, head);
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
+        const batch = host.filling();
         const local = worker.localText(exchange.lane);
-        host.addWithFacts(worker, exchange, head, local) catch turnAway(worker, exchange);
-    }
-
-    fn addWithFacts(
-        host: *Host,
-        worker: anytype,
-        exchange: *Exchange,
-        head: *const peregrine.Head,
-        local: []const u8,
-    ) error{OutOfMemory}!void {
-        const event = try addRequest(host.filling(), worker, exchange, head, local, host.ends);
+        const event = addRequest(batch, worker, exchange, head, local, host.ends) catch
+            return turnAway(worker, exchange);
         if (host.link == null) return;
-        errdefer host.filling().cancel();
-        try addFacts(host.filling(), exchange, event);
+        addFacts(batch, exchange, event) catch {
+            batch.cancel();
+            turnAway(worker, exchange);
+        };
     }
 
     /// Adds the facts of an exchange's TLS connection to its request: an application behind a ring pair

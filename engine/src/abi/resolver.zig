@@ -1,6 +1,7 @@
 //! The addresses of a name, found by a thread: the C library asks files and servers, and may take half a
 //! minute. Does not know: who asks.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const platform = @import("platform");
 const io = peregrine.io;
@@ -31,16 +32,20 @@ pub const Question = struct {
 
     /// Null: there is no answer yet. Valid until `release`; empty: the name has no address.
     pub fn answer(question: *const Question) ?[]const io.Address {
+        assert(question.references.load(.monotonic) >= 1);
         return if (question.is_answered.load(.acquire)) question.found[0..question.count] else null;
     }
 
     pub fn release(question: *Question) void {
-        if (question.references.fetchSub(1, .acq_rel) > 1) return;
+        const before = question.references.fetchSub(1, .acq_rel);
+        assert(before >= 1);
+        if (before > 1) return;
         gpa.free(question.host);
         gpa.destroy(question);
     }
 
     fn run(question: *Question) void {
+        assert(!question.is_answered.load(.monotonic) and question.count == 0);
         question.find();
         question.is_answered.store(true, .release);
         question.release();

@@ -160,11 +160,16 @@ sub facts {
     my ($self) = @_;
     return {
         %{ $self->_counted },
-        pool => $self->{pool} ? $self->{pool}->facts : undef,
-        # Expected: there is no hub for a moment.
-        channels     => $self->{channels} ? eval { $self->{channels}->counts } : undef,
+        pool         => $self->{pool}     ? $self->{pool}->facts          : undef,
+        channels     => $self->{channels} ? _counts_of($self->{channels}) : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
+}
+
+# Undef while there is no hub.
+sub _counts_of {
+    my ($channels) = @_;
+    return eval { $channels->counts } // ($@ =~ /\A(?:Un(?:available|known)|TooMany)$/ ? undef : die $@);
 }
 
 # Facts of memory that processes share: no process is asked.

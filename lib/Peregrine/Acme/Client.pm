@@ -86,7 +86,7 @@ sub _retry_after {
     my ($self, $answer) = @_;
     my $text = $answer->{headers}{'retry-after'} // return;
     return $text if $text =~ /\A[0-9]{1,7}\z/;
-    my $time = eval { HTTP::Tiny->_parse_http_date($text) } // return;    # Expected: no date
+    my $time = HTTP::Tiny->_parse_http_date($text) // return;
     return $time > time ? $time - time : 0;
 }
 

@@ -280,7 +280,8 @@ sub _failed {
 
 sub _fail {
     my ($self, $names, $problem, $wait, $how) = @_;
-    my $facts = eval { $self->_facts($names) };    # Expected: a folder that cannot be read
+    my $facts = eval { $self->_facts($names) };
+    $self->_tell(debug => "the folder cannot be read: $@") if $@;
     $self->_tell(error => "no certificate for @$names: "
             . substr("$problem" =~ s/\s+\z//r, 0, PROBLEM_MAX)
             . ($facts ? '; the old one stays until ' . _day($facts->{to}) : '')

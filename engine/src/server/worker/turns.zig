@@ -1,5 +1,7 @@
 //! The part of a worker that gives every lane its turn: a round has a budget (../budget.zig), and lanes that
 //! find no room in it come first in the next round (../waiting.zig).
+const std = @import("std");
+const assert = std.debug.assert;
 const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that share out a round.
@@ -30,6 +32,7 @@ pub fn Turns(comptime W: type) type {
                 const ticket = w.waiting.at(served) orelse break;
                 served += 1;
                 const lane = w.laneOf(ticket) orelse continue;
+                assert(lane.yielded);
                 lane.yielded = false;
                 go(w, lane, lane.wantsInput());
             }
@@ -44,6 +47,7 @@ pub fn Turns(comptime W: type) type {
             var place: usize = 0;
             while (w.waiting.at(place)) |ticket| : (place += 1) {
                 const lane = w.laneOf(ticket) orelse continue;
+                assert(lane.corked);
                 lane.corked = false;
                 go(w, lane, lane.mayGoOn());
             }
