@@ -19,8 +19,7 @@ const Code = types.Code;
 const gpa = platform.gpa;
 const limits = hub.limits;
 
-/// Milliseconds between two attempts to be the hub, while another process is.
-const stand_by_ms = 50;
+const stand_by_ms = peregrine.api_limits.hub_stand_by_ms;
 
 /// `peregrine_hub`
 pub const Hub = struct {

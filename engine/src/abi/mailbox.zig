@@ -11,10 +11,8 @@ const Code = types.Code;
 const Handle = @import("handle.zig").Handle;
 const gpa = platform.gpa;
 
-/// Bound on the bytes that wait for a worker.
-const bytes_max = 64 << 20;
-/// Bound on the fields of an answer.
-const fields_max = 256;
+const bytes_max = peregrine.api_limits.mailbox_bytes_max;
+const fields_max = peregrine.api_limits.answer_fields_max;
 
 /// `peregrine_mailbox`: a reference to the inbox, which outlives its worker.
 pub const Mailbox = struct {

@@ -331,5 +331,4 @@ pub export fn peregrine_node_limit_history(node: *Node, given: *const sized.Head
     node.inner.readers.bounds = .of(&config);
 }
 
-/// A mailbox's list of messages is moved when its first half was taken.
-const capacity_max = 100_000;
+const capacity_max = peregrine.api_limits.channel_capacity_max;

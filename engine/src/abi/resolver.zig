@@ -7,8 +7,7 @@ const platform = @import("platform");
 const io = peregrine.io;
 const gpa = platform.gpa;
 
-/// Addresses of one name that are tried.
-pub const addresses_max = 8;
+pub const addresses_max = peregrine.api_limits.addresses_max;
 
 /// A question under way. The one who asks and the thread each have a reference: neither waits for the other.
 pub const Question = struct {

@@ -92,8 +92,7 @@ pub export fn peregrine_tls_give(
     return Code.ok;
 }
 
-/// The most bytes of a certificate with its intermediates and its key: an authority's answer has no more.
-const given_bytes_max = 1 << 20;
+const given_bytes_max = peregrine.api_limits.given_certificate_bytes_max;
 
 fn give(
     context: *tls.Context,

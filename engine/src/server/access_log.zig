@@ -32,8 +32,7 @@ pub const Options = struct {
     bytes_max: u32,
 };
 
-/// A longer path has its end shown.
-const path_bytes_shown = 200;
+const path_bytes_shown = @import("config.zig").worker_limits.log_path_bytes_shown;
 
 fn tail(path: []const u8) []const u8 {
     return path[path.len -| path_bytes_shown..];
@@ -111,8 +110,7 @@ pub const AccessLog = struct {
     /// When the server's own log was last told of trouble; 0: never.
     told_at: u64 = 0,
 
-    /// Milliseconds between two reports of trouble.
-    const news_ms = 1000;
+    const news_ms = @import("config.zig").worker_limits.log_news_interval_ms;
 
     const Sink = union(enum) {
         file: *io.LogFile,

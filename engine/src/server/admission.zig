@@ -59,13 +59,10 @@ pub const Admission = struct {
     /// Random, so that clients cannot choose addresses that fall into one chain.
     seed: u64,
 
-    /// Addresses without a connection that are remembered: 2.5 MiB.
-    const idle_max = 65_536;
+    const idle_max = @import("config.zig").worker_limits.admission_records_max;
     /// The rate allowance is what comes in within this time.
     const window_us = std.time.us_per_s;
-    /// Refused clients of one address that are given time to read why; the others are cut, or refusing would
-    /// cost what it should save.
-    const answered_max = 8;
+    const answered_max = @import("config.zig").worker_limits.admission_answered_max;
 
     const Record = struct {
         key: u64,

@@ -15,8 +15,7 @@ pub const Budget = struct {
     pub const event_bytes = 512;
     /// Like `event_bytes`, for each piece of a body: several become one event where they can.
     pub const piece_bytes = 64;
-    /// Messages of more bytes are large: one a round.
-    pub const large_bytes = 64 * 1024;
+    pub const large_bytes = @import("config.zig").worker_limits.large_message_bytes;
     /// The cost of a byte of compressed input, in bytes of output: a block that describes its own codes takes
     /// long to read, and need not put out anything.
     pub const compressed_factor = 16;

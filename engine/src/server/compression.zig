@@ -139,9 +139,7 @@ pub const Compression = struct {
     /// Why a message cannot be inflated.
     pub const InflateError = deflate.InflateError || error{OutOfMemory};
 
-    /// Longer messages, as they come over the wire, are not inflated at once, however little they
-    /// may turn out to be.
-    pub const at_once_bytes_max = 16 * 1024;
+    pub const at_once_bytes_max = @import("config.zig").worker_limits.inflated_at_once_bytes_max;
 
     /// Inflates a whole message if it has no more than `room` bytes; null: it has more, and nothing has
     /// changed. The caller gives the result back to the pool.

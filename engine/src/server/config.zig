@@ -643,6 +643,105 @@ comptime {
 /// 200,000 a second, and a reader looks every 10 ms. 4 MiB, which are touched only while there is a reader.
 pub const trace_records_max: usize = 32 * 1024;
 
+/// Limits of a worker that no option sets: for memory and time that peers and applications can ask for, and
+/// for the work of one round. A name ends with the unit. A range that is not named goes from 1 to what memory
+/// has.
+pub const worker_limits = struct {
+    /// The longest head of a response, and the longest trailer section, what the engine adds included.
+    /// Browsers take 256 KiB, most clients and proxies less: a longer one would not be read, and it lies in
+    /// memory in one piece.
+    pub const response_head_bytes_max = 256 * 1024;
+    /// The largest response that is put together in one piece of memory: head, framing and body in one go. A
+    /// longer body is copied to blocks of its own.
+    pub const whole_response_bytes_max = 16 * 1024;
+    /// Framed output that waits for the kernel before content has to wait unframed, where other streams can
+    /// overtake it: what a connection sends in some milliseconds.
+    pub const framed_bytes_max = 64 * 1024;
+    /// Output of a peer after which nothing of it is read. Far above the high-water mark that hosts keep to:
+    /// only answers that the engine owes by itself get there.
+    pub const flood_bytes = 1024 * 1024;
+    /// Bytes of a handshake that wait for their turn: more than a client sends in one go, its certificate
+    /// aside.
+    pub const flight_bytes = 16 * 1024;
+    /// Unsent bytes that the kernel holds of a connection with streams: content that matters more cannot
+    /// overtake them. Enough for 100 us at 10 Gbit/s, in which this process looks at the socket again.
+    pub const stream_unsent_bytes_max = 128 * 1024;
+    /// Bytes that a TLS connection may send before others get their turn, if its peer takes everything at
+    /// once.
+    pub const tls_turn_bytes_max = 1024 * 1024;
+    /// Bytes of a body that are collected for a file while the writer has the part before them.
+    pub const gathering_turn_bytes = 256 * 1024;
+    /// A body counts for its client's address in steps of this number of bytes. The first step is free: a
+    /// body that short is complete soon, and many forms fit it.
+    pub const gathering_step_bytes = 64 * 1024;
+    /// The most of a long body that is received at once, in sizes of the buffer that connections share: a
+    /// quarter of the bytes that the host gets in a round. So much pays for the way to the application and
+    /// back.
+    pub const upload_buffers_max = 4;
+    /// Memory that the mere announcement of a body gets; the rest follows as the body comes.
+    pub const trusted_length_bytes_max = 64 * 1024;
+    /// Short messages of a WebSocket that its host gets ahead: enough for a hundred, little enough for
+    /// thousands of WebSockets. Each counts for the memory of an empty message in addition.
+    pub const messages_ahead_bytes_max = 16 * 1024;
+    pub const messages_ahead_each_bytes = 128;
+    /// A host gets one message a round that is longer than this.
+    pub const large_message_bytes = 64 * 1024;
+    /// Messages that are longer on the wire are inflated slice by slice, however little they may turn out to
+    /// be.
+    pub const inflated_at_once_bytes_max = 16 * 1024;
+    /// Buffers that a worker keeps for further use: those of a few thousand busy connections.
+    pub const pool_kept_bytes_max = 8 * 1024 * 1024;
+    /// Bytes that all connections send in a round before each gets a turn only, of the length that follows.
+    /// Few connections do better without turns.
+    pub const round_free_bytes = 8 * 1024 * 1024;
+    pub const round_turn_bytes = 128 * 1024;
+    /// Bytes of a file that a thread reads at a time, and bytes that the kernel is told to read ahead then.
+    pub const storage_piece_bytes = 128 * 1024;
+    pub const storage_ahead_bytes = 1024 * 1024;
+    /// Connections of one listener that a worker still accepts when it stops listening: more than kernels
+    /// queue (net.core.somaxconn is 4096).
+    pub const accept_queue_max = 8192;
+    /// Addresses without a connection that are remembered: 2.5 MiB.
+    pub const admission_records_max = 65_536;
+    /// Refused clients of one address that are given time to read why. Others are cut, or refusing would cost
+    /// what it should save.
+    pub const admission_answered_max = 8;
+
+    /// How often all connections are looked at in one go for memory that can be taken; more is left for the
+    /// next round.
+    pub const memory_passes_max = 16;
+    /// Connections that one such look remembers: the rest is left for the next one.
+    pub const holdings_candidates_max = 64;
+    /// The time between two looks at the process's size, if little is received.
+    pub const memory_interval_ms = 100;
+    /// Sent output after which memory is given back to the system: less is not worth the walk through a heap.
+    pub const relief_worth_bytes = 16 * 1024 * 1024;
+    /// The time that applications have to free the strings which output came from, before that.
+    pub const relief_delay_ms = 100;
+    /// The time between two reliefs: under load that comes in waves, memory that is given back is wanted
+    /// again.
+    pub const relief_interval_ms = 1000;
+    /// The time between two counts of connections for gauges.
+    pub const gauges_interval_ms = 1000;
+
+    /// Bytes of a path that the log's own messages show: the end of a longer one.
+    pub const log_path_bytes_shown = 200;
+    /// The time between two reports of an access log in trouble.
+    pub const log_news_interval_ms = 1000;
+    /// Bytes shown of a request line that could not be read.
+    pub const log_raw_bytes_max = 256;
+    /// Bytes shown of a reason why a certificate was refused; OpenSSL has no longer ones.
+    pub const log_tls_value_bytes_max = 128;
+
+    comptime {
+        std.debug.assert(whole_response_bytes_max <= framed_bytes_max);
+        std.debug.assert(framed_bytes_max <= stream_unsent_bytes_max);
+        std.debug.assert(messages_ahead_each_bytes <= messages_ahead_bytes_max);
+        std.debug.assert(round_turn_bytes <= round_free_bytes);
+        std.debug.assert(response_head_bytes_max < flood_bytes);
+    }
+};
+
 /// Limits of the C API and its ring pairs that no option sets. A name ends with the unit; the range is what
 /// the layout or the protocol behind a limit allows.
 pub const api_limits = struct {
@@ -716,6 +815,19 @@ pub const api_limits = struct {
     pub const tls_facts_bytes_max: usize = 32 * 1024;
     /// Folders of files (`static`), each of which keeps a descriptor.
     pub const folders_max: usize = 255;
+    /// Bytes that wait for a worker in the mailbox of other threads.
+    pub const mailbox_bytes_max = 64 << 20;
+    /// Fields of an answer that comes through a mailbox.
+    pub const answer_fields_max = 256;
+    /// Messages that a mailbox of a channel may be told to keep. Its list is moved when its first half was
+    /// taken.
+    pub const channel_capacity_max = 100_000;
+    /// Addresses of one name that are tried.
+    pub const addresses_max = 8;
+    /// Bytes of a certificate with its intermediates and its key: an authority's answer has no more.
+    pub const given_certificate_bytes_max = 1 << 20;
+    /// The time between two attempts to be the hub, while another process is.
+    pub const hub_stand_by_ms = 50;
 
     comptime {
         std.debug.assert(interpreters_max >= 1 and interpreters_max <= 64);

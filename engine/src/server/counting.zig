@@ -14,7 +14,7 @@ pub const Counting = struct {
     /// last look.
     due_at: u64 = 0,
 
-    const pause_ms = 1000;
+    const pause_ms = @import("config.zig").worker_limits.gauges_interval_ms;
 
     /// Counts into this memory from now on, which nobody else writes; null: not any longer.
     pub fn use(counting: *Counting, counters: ?*Counters) void {

@@ -50,10 +50,7 @@ pub const EndError = session_file.EndError || error{ OutOfMemory, HeadTooLarge }
 /// Why a piece of a body is not taken.
 pub const BodyError = session_file.BodyError || error{OutOfMemory};
 
-/// The longest head of a response, and the longest trailer section, in bytes, what the engine adds included.
-/// Browsers take 256 KiB, most clients and proxies less: a longer one would not be read, and it lies in
-/// memory in one piece.
-pub const head_bytes_max = 256 * 1024;
+pub const head_bytes_max = @import("config.zig").worker_limits.response_head_bytes_max;
 
 pub fn bounded(head_bytes: usize) error{HeadTooLarge}!usize {
     return if (head_bytes > head_bytes_max) error.HeadTooLarge else head_bytes;

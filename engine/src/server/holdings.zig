@@ -35,8 +35,7 @@ const Candidate = struct {
     }
 };
 
-/// Candidates of one look: the rest is left for the next one.
-const candidates_max = 64;
+const candidates_max = @import("config.zig").worker_limits.holdings_candidates_max;
 
 /// The first of all candidates, in order. Takes no memory: there is none to take.
 pub const Ranking = struct {

@@ -43,10 +43,8 @@ pub const Incoming = struct {
         ahead: u32 = ahead_bytes_max,
     };
 
-    /// Enough for a hundred short messages, little enough for thousands of WebSockets.
-    const ahead_bytes_max = 16 * 1024;
-    /// Added to each message: the memory of a host that an empty message takes.
-    const ahead_message_bytes = 128;
+    const ahead_bytes_max = @import("config.zig").worker_limits.messages_ahead_bytes_max;
+    const ahead_message_bytes = @import("config.zig").worker_limits.messages_ahead_each_bytes;
 
     /// A complete message that is not delivered yet. It lies in `pieces`.
     pub const Held = union(enum) {

@@ -35,8 +35,7 @@ pub const Intake = struct {
     buffer: Pool.Buffer,
     trailer_buffer: ?Pool.Buffer = null,
 
-    /// Memory that the mere announcement of a body gets, in bytes; the rest follows as it comes.
-    const trusted_bytes_max = 64 * 1024;
+    const trusted_bytes_max = @import("config.zig").worker_limits.trusted_length_bytes_max;
 
     /// For an exchange whose request begins with `head`, which is copied.
     pub fn create(pool: *Pool, ticket: Ticket, head: *const Head) error{OutOfMemory}!*Intake {

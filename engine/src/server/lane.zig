@@ -215,12 +215,9 @@ pub const Lane = struct {
         return &lane.transport.out.queue;
     }
 
-    /// The largest response that is put together in one piece of memory: head, framing and body in one go.
-    pub const whole_max = 16 * 1024;
+    pub const whole_max = @import("config.zig").worker_limits.whole_response_bytes_max;
 
-    /// The most framed output that waits for the kernel before content has to wait unframed, where other
-    /// streams can overtake it, in bytes.
-    pub const framed_bytes_max = 64 * 1024;
+    pub const framed_bytes_max = @import("config.zig").worker_limits.framed_bytes_max;
 
     /// Queues the start of a response. Whether it has content that is sent: not to HEAD, nor with 204 and
     /// 304. Content that may leave at once goes with its head, other content waits for its turn. On an error

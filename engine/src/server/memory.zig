@@ -55,8 +55,7 @@ pub const Memory = struct {
     pub const none = std.math.maxInt(u64);
     const Beside = struct { resident: u64 = 0, address_space: u64 = 0 };
 
-    /// Between two looks, if little is received.
-    const interval_ms = 100;
+    const interval_ms = @import("config.zig").worker_limits.memory_interval_ms;
     /// The least that is received or queued between two looks, which cost some microseconds, and up to a
     /// millisecond at the limit: part of a limit.
     const part_of_step = 64;

@@ -24,7 +24,7 @@ pub const Pool = struct {
     /// The smallest buffer that is long.
     pub const long_min = 32 * 1024;
     const class_count = 12; // 512 B .. 1 MiB: a body that is gathered in memory
-    const keep_bytes_max = 8 * 1024 * 1024;
+    const keep_bytes_max = @import("config.zig").worker_limits.pool_kept_bytes_max;
 
     const Link = struct { next: ?*Link };
     pub const alignment: std.mem.Alignment = .@"16";

@@ -17,14 +17,9 @@ pub const Relief = struct {
     /// When memory was last given back.
     done_at: u64 = 0,
 
-    /// Less than that is not worth the walk through a heap.
-    const worth_bytes = 16 * 1024 * 1024;
-    /// After output was sent, applications have this time to free the strings that it came from, before
-    /// memory is given back to the system.
-    const delay_ms = 100;
-    /// The time between two reliefs: under load that comes in waves, memory that is given back is wanted
-    /// again.
-    const interval_ms = 1000;
+    const worth_bytes = @import("config.zig").worker_limits.relief_worth_bytes;
+    const delay_ms = @import("config.zig").worker_limits.relief_delay_ms;
+    const interval_ms = @import("config.zig").worker_limits.relief_interval_ms;
 
     /// `bytes` are in use now. True: it is time to give free memory back, and to call `end` or `postpone`.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {

@@ -8,10 +8,8 @@ pub const Share = struct {
     round: u32 = 0,
     bytes: usize = 0,
 
-    /// When that much was sent, each connection gets a turn only. Few do better without.
-    pub const free_bytes = 8 * 1024 * 1024;
-    /// A turn.
-    pub const turn_bytes = 128 * 1024;
+    pub const free_bytes = @import("config.zig").worker_limits.round_free_bytes;
+    pub const turn_bytes = @import("config.zig").worker_limits.round_turn_bytes;
 
     /// The bytes that a connection has sent in a round.
     pub const Turn = struct { round: u32 = 0, bytes: u32 = 0 };

@@ -13,10 +13,8 @@ pub const Storage = struct {
     /// Pieces of files that were asked for and have not come.
     reading: u32 = 0,
 
-    /// Bytes that a thread reads at a time.
-    pub const piece_bytes = 128 * 1024;
-    /// Bytes that the kernel is told to read ahead with each piece.
-    const ahead_bytes = 1024 * 1024;
+    pub const piece_bytes = @import("config.zig").worker_limits.storage_piece_bytes;
+    const ahead_bytes = @import("config.zig").worker_limits.storage_ahead_bytes;
     /// The part of a file that is looked at in one go, all of which would be sent at once, and the distance
     /// between two looks: no more than the kernel reads ahead.
     const look_bytes = 1024 * 1024;

@@ -207,12 +207,9 @@ pub const Transport = struct {
         return transport.phase == .multiplexed and transport.queuedBytes() < flood_bytes;
     }
 
-    /// Far above the high-water mark that hosts keep to: only answers that the engine owes by itself get
-    /// there.
-    pub const flood_bytes = 1024 * 1024;
+    pub const flood_bytes = @import("config.zig").worker_limits.flood_bytes;
 
-    /// Longer than the messages that a client sends in one go during a handshake, its certificate aside.
-    const flight_bytes = 16 * 1024;
+    const flight_bytes = @import("config.zig").worker_limits.flight_bytes;
 
     /// Should the socket be read? While an exchange waits for its application one receive is taken, so that
     /// the end of the peer is seen; no more, or the peer could fill our memory.

@@ -75,8 +75,7 @@ pub fn keep(
     return .{ .buffer = text.buffer, .len = @intCast(text.len) };
 }
 
-/// Bytes shown of a request line that could not be read.
-const raw_bytes_max = 256;
+const raw_bytes_max = @import("../config.zig").worker_limits.log_raw_bytes_max;
 
 /// A growing text in a buffer of the pool.
 const Text = struct {

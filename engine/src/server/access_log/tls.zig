@@ -6,8 +6,7 @@ const Tls = @import("format.zig").Tls;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 
 const failed = "FAILED:";
-/// Longer reasons are cut; OpenSSL has none.
-pub const value_bytes_max = 128;
+pub const value_bytes_max = @import("../config.zig").worker_limits.log_tls_value_bytes_max;
 
 /// The value; empty if there is none. `buffer` may hold it, and what it is borrowed from lives as long
 /// as the connection.

@@ -89,8 +89,7 @@ pub fn Accept(comptime W: type) type {
             }
         }
 
-        /// More than kernels queue (net.core.somaxconn is 4096).
-        const queue_max = 8192;
+        const queue_max = @import("../config.zig").worker_limits.accept_queue_max;
 
         /// The client is known, from the kernel or from the proxy that brings it: counts its connection.
         /// False: its address has too many, or opens them too fast; it was told so, and `transport` may be

@@ -22,12 +22,9 @@ pub fn Gathering(comptime W: type) type {
     return struct {
         const Job = io_layer.SpoolJob;
 
-        /// Bytes that are collected for a file while the writer has the part before them.
-        const turn_bytes = 256 * 1024;
+        const turn_bytes = @import("../config.zig").worker_limits.gathering_turn_bytes;
 
-        /// A body counts for its client's address in steps of this number of bytes. The first step is free: a
-        /// body that short is complete soon, and many forms fit it.
-        const step_bytes = 64 * 1024;
+        const step_bytes = @import("../config.zig").worker_limits.gathering_step_bytes;
 
         const out_of_memory: Refusal = .{ .status = 503, .detail = "Out of memory." };
         const no_room: Refusal = .{ .status = 507, .detail = "The server has no room for the request body." };

@@ -25,8 +25,7 @@ pub fn Shedding(comptime W: type) type {
     return struct {
         const streams_part = @import("streams.zig").Streams(W);
 
-        /// The number of times that all connections are looked at in one go; more is left for the next round.
-        const passes_max = 16;
+        const passes_max = @import("../config.zig").worker_limits.memory_passes_max;
 
         const short: Refusal = .{ .status = 503, .detail = "The server is short of memory." };
         const short_for_body: Refusal = .{ .status = 413, .detail = "The server is short of memory." };

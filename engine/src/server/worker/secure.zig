@@ -25,9 +25,7 @@ pub fn Secure(comptime W: type) type {
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
         /// little more.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
-        /// Bytes that a connection may send before others get their turn, if its peer takes everything at
-        /// once.
-        const turn_bytes_max = 1024 * 1024;
+        const turn_bytes_max = @import("../config.zig").worker_limits.tls_turn_bytes_max;
 
         /// Buffers that all TLS connections of a worker share; taken with the first TLS listener.
         pub const Scratch = struct {

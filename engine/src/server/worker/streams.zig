@@ -71,10 +71,7 @@ pub fn Streams(comptime W: type) type {
             w.waiting.cork(&transport.lane);
         }
 
-        /// The most unsent bytes that the kernel holds of a connection: they cannot be overtaken by content
-        /// that matters more. Enough for 100 us at 10 Gbit/s, in which this process looks at the socket
-        /// again.
-        const unsent_bytes_max = 128 * 1024;
+        const unsent_bytes_max = @import("../config.zig").worker_limits.stream_unsent_bytes_max;
 
         /// Whether the first bytes of a connection say that it carries many streams, and it may.
         pub fn asksForStreams(w: *const W, lane: *const Lane, unread: []const u8) bool {

@@ -10,10 +10,7 @@ pub fn Upload(comptime W: type) type {
     return struct {
         const is_possible = io_layer.hasReceiveTo(W.IoType);
 
-        /// The most that is received at once, in sizes of the shared buffer. That is a quarter of the bytes
-        /// that the host gets in a round: it pays for the way to the application and back, and others have
-        /// their turn.
-        const buffers_max = 4;
+        const buffers_max = @import("../config.zig").worker_limits.upload_buffers_max;
         /// Of less than such a part of the shared buffer the rest comes that way.
         const part_min = 4;
 
