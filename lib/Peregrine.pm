@@ -444,10 +444,12 @@ it is at none.
 
 =head2 add_group
 
-    my $group = $worker->add_group($join_socket, $max_concurrency);
+    my $group = $worker->add_group($join_socket, { exchanges => $max_concurrency, seats => 9 });
 
 After C<use_interpreters>: another group of interpreters, which join at the other end of this socket and get
-the requests of routes with its number as C<group>. Returns the number, from 1 on, or a negative code.
+the requests of routes with its number as C<group>. Limits: C<exchanges> of one interpreter at the same time,
+C<seats> for interpreters, and in place of the engine's C<queue_max>, C<queue_ms> and C<request_idle_ms>.
+Returns the number, from 1 on, or a negative code.
 
 =head2 take_turns
 

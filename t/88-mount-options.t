@@ -27,6 +27,8 @@ sub {
         $text = readline $in;
     }
     warn "$path\n" if $path =~ m{\A/warn};
+    push @main::kept, 'x' x (150 << 20) if $path eq '/grow';
+    select undef, undef, undef, 1000    if $path eq '/block';
     return [ 200, [], [$text] ];
 };
 PERL
@@ -105,6 +107,38 @@ sub memory_has {
     }
     return 0;
 }
+
+subtest 'limits' => sub {
+    my $server = started(',max_requests=5', ',memory=120M,request_kill_timeout=2', '--max-requests', 0);
+    my $port   = $server->port;
+    my %first  = map { $_ => (facts($port, $_))[0] } '/', '/shop', '/api';
+    my %seen;
+    ok wait_for(sub { $seen{ (facts($port, '/shop'))[0] }++; keys %seen > 2 }), 'max_requests of one mount';
+    get($port, $_)                                                 for ('/', '/api') x 10;
+    is((facts($port, $_))[0], $first{$_}, "... is not that of $_") for '/', '/api';
+    get($port, "$_/grow")                                          for '',  '/api';
+    ok wait_for(sub { (facts($port, '/api'))[0] != $first{'/api'} }), 'memory of one mount';
+    is((facts($port, '/'))[0], $first{'/'}, '... is not that of /');
+    is get($port, '/api/block')->{status}, 504, 'request_kill_timeout of one mount';
+    ok wait_for(sub { (get($port, '/api') || {})->{status} == 200 }), '... whose worker is replaced';
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'limits of the queue' => sub {
+    my $server = started(',queue_timeout=1,queue_max=1', ',request_timeout=1', '--shutdown-timeout', 1);
+    my $port   = $server->port;
+    facts($port, $_) for '/', '/shop', '/api';
+    my @stuck = map { TestClient->new($port) } 1 .. 3;
+    $stuck[0]->send("GET /shop/block HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_for(sub { get($port, '/shop')->{status} == 503 });
+    my $began = time;
+    is get($port, '/shop')->{status}, 503, 'queue_timeout of one mount';
+    cmp_ok time - $began, '<', 20, '... is shorter than that of the server';
+    $stuck[1]->send("GET /api/block HTTP/1.1\r\nHost: h\r\n\r\n");
+    is $stuck[1]->rest, '', 'request_timeout of one mount';
+    is((facts($port, '/'))[4], 'server', '... the others serve');
+    $server->stop;
+};
 
 my ($user, $other, $third) = qw(nobody daemon games);
 my %uid = map { $_ => scalar getpwnam $_ } $user, $other, $third;

@@ -134,6 +134,14 @@ static HV *hash_argument(pTHX_ SV *argument, const char *name) {
     return (HV *)SvRV(argument);
 }
 
+/* A limit that interpreters have in place of the engine's. */
+static void own_limit(pTHX_ HV *given, const char *name, uint32_t *limit, uint32_t *own, uint32_t flag) {
+    SV *value = px_setting(aTHX_ given, name);
+    if (!value) return;
+    *limit = (uint32_t)SvUV(value);
+    *own |= flag;
+}
+
 static SV *worker_object(pTHX_ const char *class, px_worker *worker) {
     SV *object = newSV_type(SVt_PVMG);
     MAGIC *mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &worker_vtbl, (const char *)worker, 0);
@@ -594,31 +602,40 @@ OUTPUT:
     RETVAL
 
 int
-use_interpreters(self, join_socket, exchanges, handed)
+use_interpreters(self, join_socket, exchanges, handed, seats)
     SV *self
     int join_socket
     U32 exchanges
     U32 handed
+    U32 seats
 PREINIT:
     peregrine_interpreters wanted = {.size = sizeof(wanted)};
 CODE:
     wanted.join_socket = join_socket;
     wanted.exchanges = exchanges;
     wanted.handed = handed;
+    wanted.seats = seats;
     RETVAL = peregrine_use_interpreters(open_worker(aTHX_ self)->engine, &wanted);
 OUTPUT:
     RETVAL
 
 int
-add_group(self, join_socket, exchanges)
+add_group(self, join_socket, limits)
     SV *self
     int join_socket
-    U32 exchanges
+    SV *limits
 PREINIT:
     peregrine_interpreters wanted = {.size = sizeof(wanted)};
+    HV *given;
 CODE:
+    given = hash_argument(aTHX_ limits, "limits");
     wanted.join_socket = join_socket;
-    wanted.exchanges = exchanges;
+    if (px_setting(aTHX_ given, "exchanges")) wanted.exchanges = SvUV(px_setting(aTHX_ given, "exchanges"));
+    if (px_setting(aTHX_ given, "seats")) wanted.seats = SvUV(px_setting(aTHX_ given, "seats"));
+    own_limit(aTHX_ given, "queue_max", &wanted.queue_max, &wanted.own, PEREGRINE_OWN_QUEUE_MAX);
+    own_limit(aTHX_ given, "queue_ms", &wanted.queue_ms, &wanted.own, PEREGRINE_OWN_QUEUE_MS);
+    own_limit(aTHX_ given, "request_idle_ms", &wanted.request_idle_ms, &wanted.own,
+              PEREGRINE_OWN_REQUEST_IDLE_MS);
     RETVAL = peregrine_add_group(open_worker(aTHX_ self)->engine, &wanted);
 OUTPUT:
     RETVAL

@@ -391,7 +391,21 @@ typedef struct peregrine_interpreters {
     uint32_t exchanges;  /* that may wait for one of them at once; default: 0, as many as come */
     uint32_t handed;     /* requests that may wait after peregrine_hand_over(); default: 0, none may be
                           * handed over */
+    uint32_t seats;      /* interpreters that may have joined at the same time; default: 0, as many as the
+                          * engine has places for */
+    uint32_t own;        /* the limits below that are of these interpreters alone: PEREGRINE_OWN_...; the
+                          * engine's hold in place of the others */
+    uint32_t queue_max;  /* requests that may wait */
+    uint32_t queue_ms;   /* how long they may */
+    uint32_t request_idle_ms; /* how long nothing may move on a request, from the time on when it may be
+                               * offered; 0: no limit */
 } peregrine_interpreters;
+
+enum {
+    PEREGRINE_OWN_QUEUE_MAX = 1,
+    PEREGRINE_OWN_QUEUE_MS = 2,
+    PEREGRINE_OWN_REQUEST_IDLE_MS = 4,
+};
 
 /* From the first peregrine_poll() on, the engine runs on a thread of its own (peregrine_use_thread()), and
  * requests are for interpreters: threads or processes that have joined. peregrine_poll() of this worker
@@ -412,11 +426,10 @@ typedef struct peregrine_interpreters {
 int peregrine_use_interpreters(peregrine_worker *worker, const peregrine_interpreters *wanted);
 
 /* Adds a group of interpreters, which join through a socket of their own and get the requests of the routes
- * that name it (peregrine_route), and no others. Requests for a group wait in a queue of their own, with the
- * same limits, so that a group without interpreters, or one that is stuck, keeps back no request of others.
- * `handed` has no meaning here. After peregrine_use_interpreters() and before the first peregrine_poll().
- * Returns the number, from 1 on; PEREGRINE_E_RANGE: there are 15; PEREGRINE_E_OUT_OF_ORDER: not now;
- * PEREGRINE_E_SYSTEM: see errno. */
+ * that name it (peregrine_route), and no others. Requests for a group wait in a queue of their own, so that a
+ * group without interpreters, or one that is stuck, keeps back no request of others. `handed` has no meaning
+ * here. After peregrine_use_interpreters() and before the first peregrine_poll(). Returns the number, from 1
+ * on; PEREGRINE_E_RANGE: there are 15; PEREGRINE_E_OUT_OF_ORDER: not now; PEREGRINE_E_SYSTEM: see errno. */
 int peregrine_add_group(peregrine_worker *worker, const peregrine_interpreters *interpreters);
 
 /* Becomes an interpreter of the engine at the other end of `join_socket`, which stays the caller's. Waits for

@@ -25,6 +25,8 @@ const Engine = struct {
         handed: u32 = 0,
         whole: bool = true,
         shop: bool = false,
+        /// Limits of the shop's interpreters alone.
+        own: types.Interpreters = .{ .size = @sizeOf(types.Interpreters) },
         limits: []const struct { [*:0]const u8, i64 } = &.{},
     };
 
@@ -57,11 +59,9 @@ const Engine = struct {
         var shop_sockets: [2]c.fd_t = .{ -1, -1 };
         if (how.shop) {
             try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &shop_sockets));
-            const group: types.Interpreters = .{
-                .size = @sizeOf(types.Interpreters),
-                .join_socket = shop_sockets[0],
-                .exchanges = how.exchanges,
-            };
+            var group = how.own;
+            group.join_socket = shop_sockets[0];
+            group.exchanges = how.exchanges;
             try testing.expectEqual(1, abi.interpreters.peregrine_add_group(handle, @ptrCast(&group)));
             _ = c.close(shop_sockets[0]);
         }
@@ -282,6 +282,7 @@ const Application = struct {
             if (application.kind == .first) return application.handOver(event.ticket, path["/hand".len..]);
             path = path["/hand".len..];
         }
+        if (std.mem.startsWith(u8, path, "/shop/")) path = path["/shop".len..];
         if (std.mem.eql(u8, path, "/wait")) {
             var byte: [1]u8 = .{'x'};
             _ = c.write(application.gate, &byte, 1);
@@ -711,6 +712,48 @@ test "requests wait for an interpreter in order, and are refused when they are t
     const process: Process = try .start(&engine, -1);
     try clients[0].expect("200", "");
     try process.kill();
+}
+
+test "a group has limits of its own, and takes no places of others" {
+    const Own = types.Own;
+    const engine: Engine = try .start(.{ .shop = true, .own = .{
+        .size = @sizeOf(types.Interpreters),
+        .seats = 1,
+        .own = Own.queue_max | Own.queue_ms | Own.request_idle_ms,
+        .queue_max = 2,
+        .queue_ms = 300,
+        .request_idle_ms = 400,
+    }, .limits = &.{.{ "queue_max", 1000 }} });
+    defer engine.stop();
+    var clients: [4]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    // Requests that find no room in the group's queue, or have waited as long as they may there.
+    for (clients[0..3]) |*client| try client.get("/shop");
+    try engine.expectWaiting(2);
+    for (clients[0..3]) |*client| try client.expect("503", "busy.\n");
+    // A request at the site waits longer: the engine's limits hold for it.
+    try clients[3].get("/");
+    sleep(600);
+    try engine.expectWaiting(1);
+    const site: Process = try .start(&engine, -1);
+    try clients[3].expect("200", "");
+    // The second interpreter finds no place, whatever places the engine has.
+    const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    try engine.expectInterpreters(2);
+    const refused: Process = try .startAt(engine.shop_socket, .first, -1);
+    try testing.expectEqual(1 << 8, try refused.wait());
+    try engine.expectInterpreters(2);
+    // Nothing moves on this request.
+    try clients[0].get("/shop/begin");
+    var byte: [1]u8 = undefined;
+    const end = while (true) {
+        const len = c.read(clients[0].fd, &byte, 1);
+        if (len != 1) break len;
+    };
+    try testing.expect(end == 0 or c.errno(end) == .CONNRESET);
+    try shop.kill();
+    try site.kill();
 }
 
 test "an interpreter that does not keep to the rules is shut out alone" {

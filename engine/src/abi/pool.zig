@@ -38,23 +38,48 @@ const io = peregrine.io;
 pub const Manner = struct {
     /// Interpreters of the first group.
     join_socket: i32,
-    exchanges: u32,
+    limits: Limits,
     /// Requests that may wait after interpreters have handed them over; 0: interpreters may hand over none.
     handed_max: u32,
+};
+
+/// Limits of one group. Where there is none, the engine's holds.
+pub const Limits = struct {
+    /// Exchanges that may wait for one interpreter at the same time; 0: no limit. See `Seat.busyWith`.
+    exchanges: u32 = 0,
+    /// Interpreters that may have joined at the same time.
+    seats: u32 = Pool.seats_max,
+    queue_max: ?u32 = null,
+    queue_ms: ?u32 = null,
+    request_idle_ms: ?u32 = null,
+
+    pub fn of(wanted: *const types.Interpreters) Limits {
+        const own = wanted.own;
+        return .{
+            .exchanges = wanted.exchanges,
+            .seats = if (wanted.seats == 0) Pool.seats_max else wanted.seats,
+            .queue_max = if (own & types.Own.queue_max != 0) wanted.queue_max else null,
+            .queue_ms = if (own & types.Own.queue_ms != 0) wanted.queue_ms else null,
+            .request_idle_ms = if (own & types.Own.request_idle_ms != 0) wanted.request_idle_ms else null,
+        };
+    }
 };
 
 /// Interpreters that get the requests of some routes, and no others.
 const Group = struct {
     /// The socket through which they introduce themselves. The pool closes it.
     join_socket: i32,
-    /// Exchanges that may wait for one of them at the same time; 0: no limit. See `Seat.busyWith`.
-    exchanges: u32,
+    limits: Limits,
     /// Requests that wait.
     queue: Offers = .{},
     /// How many they are.
     count: u32 = 0,
     /// The join socket may have more messages, which the next round reads.
     more_join: bool = false,
+
+    fn isFull(group: *const Group) bool {
+        return group.count >= group.limits.seats;
+    }
 };
 
 /// A pool never moves.
@@ -98,16 +123,16 @@ pub const Pool = struct {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
         pool.* = .{ .gpa = gpa, .worker = worker, .group_count = 0, .handed_max = manner.handed_max };
-        const first = try pool.addGroup(manner.join_socket, manner.exchanges);
+        const first = try pool.addGroup(manner.join_socket, manner.limits);
         assert(first == 0);
         return pool;
     }
 
     /// Before the engine's thread runs. `join_socket` is the pool's from now on. Returns the group's number.
-    pub fn addGroup(pool: *Pool, join_socket: i32, exchanges: u32) !u8 {
+    pub fn addGroup(pool: *Pool, join_socket: i32, limits: Limits) !u8 {
         if (pool.group_count == groups_max) return error.TooManyGroups;
         try pool.worker.io.watchForeign(join_socket);
-        pool.groups[pool.group_count] = .{ .join_socket = join_socket, .exchanges = exchanges };
+        pool.groups[pool.group_count] = .{ .join_socket = join_socket, .limits = limits };
         defer pool.group_count += 1;
         return @intCast(pool.group_count);
     }
@@ -299,15 +324,23 @@ pub const Pool = struct {
     /// Exchanges that may wait for an interpreter at the same time; 0: no limit.
     fn most(pool: *const Pool, seat: *const Seat) u32 {
         return switch (seat.takers) {
-            .first => pool.groups[seat.group].exchanges,
+            .first => pool.groups[seat.group].limits.exchanges,
             .handed => 1,
         };
     }
 
     /// How long a request may still wait for an interpreter.
     fn patienceFor(pool: *const Pool, offer: *const Offer) i32 {
-        const left = offer.arrived_at + pool.worker.config.queue_ms -| pool.worker.clock.now;
+        const left = offer.arrived_at + pool.queueMs(offer) -| pool.worker.clock.now;
         return @intCast(@min(left, std.math.maxInt(i32)));
+    }
+
+    fn queueMs(pool: *const Pool, offer: *const Offer) u32 {
+        const own = switch (offer.takers) {
+            .first => pool.groups[offer.group].limits.queue_ms,
+            .handed => null,
+        };
+        return own orelse pool.worker.config.queue_ms;
     }
 
     fn shorter(ms: i32, other_ms: i32) i32 {
@@ -346,7 +379,9 @@ pub const Pool = struct {
     fn seatInterpreter(pool: *Pool, group: *Group, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
         // The one that this interpreter replaces may have ended just now.
-        if (pool.freePlace() == null) pool.look();
+        if (pool.freePlace() == null or group.isFull()) pool.look();
+        // Interpreters of one group, whatever they do, take no places of others.
+        if (asked.takers == .first and group.isFull()) return error.TooManyInterpreters;
         const place = pool.freePlace() orelse return error.TooManyInterpreters;
         const index: u8 = @intCast(group - &pool.groups[0]);
         // Requests of a group stay in the group, whatever its interpreters say.
@@ -655,7 +690,8 @@ pub const Pool = struct {
     fn refuseLate(pool: *Pool) void {
         const config = &pool.worker.config;
         for (pool.ownGroups()) |*group| {
-            while (group.queue.count > config.queue_max) pool.refuse(group.queue.last().?, .queue_max);
+            const most_waiting = group.limits.queue_max orelse config.queue_max;
+            while (group.queue.count > most_waiting) pool.refuse(group.queue.last().?, .queue_max);
         }
         const handed = &pool.handed.queue;
         while (handed.count > pool.handed_max) pool.refuse(handed.last().?, .queue_max);
@@ -745,6 +781,7 @@ pub const Pool = struct {
         offer.arrived_at = worker.clock.now;
         offer.takers = .first;
         offer.group = pool.groupOf(exchange);
+        if (pool.groups[offer.group].limits.request_idle_ms) |ms| worker.limitRequest(exchange, ms);
         Claim.wait(exchange, offer);
         const queue = pool.queueFor(offer);
         assert(if (queue.last()) |last| last.arrival < offer.arrival else true);

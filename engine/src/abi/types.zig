@@ -497,4 +497,16 @@ pub const Interpreters = extern struct {
     join_socket: i32 = -1,
     exchanges: u32 = 0,
     handed: u32 = 0,
+    seats: u32 = 0,
+    own: u32 = 0,
+    queue_max: u32 = 0,
+    queue_ms: u32 = 0,
+    request_idle_ms: u32 = 0,
+};
+
+/// The limits of `Interpreters` that are not the engine's.
+pub const Own = struct {
+    pub const queue_max = 1;
+    pub const queue_ms = 2;
+    pub const request_idle_ms = 4;
 };

@@ -386,6 +386,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const setKeepalive = live.setKeepalive;
         pub const setIdleLimit = live.setIdleLimit;
         pub const limitAnswer = live.limitAnswer;
+        pub const limitRequest = live.limitRequest;
 
         // ---- What the parts call of each other
 

@@ -14,8 +14,12 @@ use Scalar::Util qw(blessed);
 my %SETTINGS = (host => 1, workers => 1, pagi => 0, psgi => 0, mojo => 0);
 
 # Options of the server that a mount with workers of its own may have for these, and short words for some.
-my @OPTIONS = qw(env_file chdir lib user group preload_app);
-my %SHORT   = (env => 'env_file', preload => 'preload_app');
+my @OPTIONS = qw(
+    env_file chdir lib user group preload_app
+    max_worker_rss max_worker_age max_requests canary heartbeat_timeout request_kill_timeout
+    request_timeout queue_max queue_timeout max_concurrency
+);
+my %SHORT   = (env => 'env_file', preload => 'preload_app', memory => 'max_worker_rss');
 my %OPTIONS = ((map { $_ => $_ } @OPTIONS), %SHORT);
 
 # Mounts that may have workers of their own: groups of one engine.

@@ -263,12 +263,17 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self->{reports});
     $self->{application}->add_routes($worker);
-    my $options = $self->options;
-    my $handed  = $self->{placement}->sync_interpreters ? $options->{pool_queue} || 1 : 0;
-    $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed) >= 0
+    my $options   = $self->options;
+    my $handed    = $self->{placement}->sync_interpreters ? $options->{pool_queue} || 1 : 0;
+    my $placement = $self->{placement};
+    my $seats     = @{ $self->{mount_pools} || [] } ? $placement->places : 0;
+    $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed, $seats) >=
+        0
         or die "the engine cannot serve interpreters: $!\n";
+
     for my $pool (@{ $self->{mount_pools} || [] }) {
-        my $group = $worker->add_group(fileno $pool->engine_socket, $self->options->{max_concurrency});
+        my %limits = (%{ $pool->limits($options) }, seats => $placement->places($pool->workers));
+        my $group  = $worker->add_group(fileno $pool->engine_socket, \%limits);
         die "the engine cannot serve a group of interpreters: $!\n" if $group != $pool->group;
     }
     return;

@@ -6,7 +6,8 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
-use List::Util       qw(min);
+use List::Util qw(min);
+use PAGI::Server::Options;
 use Peregrine::Later qw(later);
 use Scalar::Util     qw(weaken);
 use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
@@ -27,10 +28,25 @@ sub new {
     return $self;
 }
 
-sub group         { return $_[0]{mount}{group} }
-sub workers       { return $_[0]{mount}{workers} }
-sub identity      { return $_[0]{mount}{identity} }
-sub options       { return $_[0]{mount}{options} || {} }
+sub group    { return $_[0]{mount}{group} }
+sub workers  { return $_[0]{mount}{workers} }
+sub identity { return $_[0]{mount}{identity} }
+
+# Options of the server that these workers have in its place.
+sub options {
+    my ($self) = @_;
+    my $given = $self->{mount}{options} || {};
+    return { map { $_ => $given->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$given };
+}
+
+# Limits of the group in the engine.
+sub limits {
+    my ($self, $options) = @_;
+    my ($all,  $own)     = ({ %$options, %{ $self->options } }, $self->options);
+    my %engines = %{ PAGI::Server::Options::engine_limits($own) };
+    return { exchanges => $all->{max_concurrency}, %engines };
+}
+
 sub log           { return $_[0]{log} }
 sub master        { return $_[0]{master} }
 sub join_socket   { return $_[0]{join_socket} }
@@ -129,6 +145,12 @@ cannot start is tried again, after a second at first and half a minute at most.
     );
 
 C<make> makes a L<Peregrine::Master> that was not started.
+
+=head2 limits
+
+    $worker->add_group($socket, $pool->limits(\%options));
+
+Those of the mount, and of these options of the server where it has none.
 
 =head2 group, workers, identity, options, log, master, join_socket, engine_socket, leave_sockets
 

@@ -232,8 +232,11 @@ sub _start_engine {
 
 # `pool`: a Peregrine::Server::MountPool, whose interpreters these are.
 sub _make_master {
-    my ($self, $pool) = @_;
-    my ($options, $placement, $joins) = @{$self}{qw(options placement join_socket)};
+    my ($self,      $pool)  = @_;
+    my ($placement, $joins) = @{$self}{qw(placement join_socket)};
+    my $configuration =
+        $pool ? $self->{configuration}->shared_by(%{ $pool->options }) : $self->{configuration};
+    my $options = $configuration->options;
     weaken(my $weak = $self);
     weaken($pool);
     # Engines that accept at the same sockets get as many connections each.
@@ -244,16 +247,16 @@ sub _make_master {
         count             => $pool  ? $pool->workers                                  : $placement->processes,
         places            => $joins ? $placement->places($pool ? $pool->workers : ()) : 0,
         spread            => $self->{spread},
-        heartbeat_timeout => sub { return $weak->_interpreter_heartbeat(@_) },
+        heartbeat_timeout => sub { my ($number) = @_; return $weak->_interpreter_heartbeat($number, $pool) },
         busy_timeout      => $options->{request_kill_timeout},
         canary_time       => $options->{canary},
-        never_canary      => sub { return $weak->{placement}->is_sync(@_) },
+        never_canary      => sub { return !$pool && $weak->{placement}->is_sync(@_) },
         first_takes_over  => $options->{reuseport}
             && !$joins,
         limits => {
             rss => $options->{max_worker_rss},
             age => $options->{max_worker_age}
-                && sub { $_[0]{age_max} //= $weak->{configuration}->by_chance('max_worker_age') },
+                && sub { $_[0]{age_max} //= $configuration->by_chance('max_worker_age') },
         },
         before_fork => sub {
             my ($number) = @_;
@@ -268,7 +271,8 @@ sub _make_master {
 
 # A process that only clones interpreters does not block; a process for handlers that block does.
 sub _interpreter_heartbeat {
-    my ($self, $number) = @_;
+    my ($self, $number, $pool) = @_;
+    return $pool->options->{heartbeat_timeout} // $self->{options}{heartbeat_timeout} if $pool;
     return 0                                        if $self->{placement}->is_sync($number);
     return $self->{configuration}->engine_heartbeat if $self->{placement}->has_clones;
     return $self->{options}{heartbeat_timeout};
@@ -560,7 +564,8 @@ sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // "worker $record->{number}";
     PAGI::Server::Options::forget_environment();
-    my $configuration = $self->configuration_of_child;
+    my $pool          = delete $args{mount_pool};
+    my $configuration = $self->configuration_of_child->shared_by($pool ? %{ $pool->options } : ());
     my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
     my $log           = $configuration->make_log($self->{application}->name);
     $self->{monitor}->leave_place;
@@ -584,7 +589,7 @@ sub _instance {
         log               => $log->of($name),
         heartbeat_timeout => $is_engine
         ? $configuration->engine_heartbeat
-        : $self->_interpreter_heartbeat($record->{number}),
+        : $self->_interpreter_heartbeat($record->{number}, $pool),
     );
     return ($instance, $child, $loop);
 }
@@ -621,6 +626,7 @@ sub _serve_as_interpreter {
     my ($instance, $child,  $loop)  = $self->_instance(
         $record, %role,
         number        => $number,
+        mount_pool    => $pool,
         accepts_later => defined $clones,
         defined $busy   ? (busy   => [ $master->busy_words, $busy ]) : (),
         defined $spread ? (spread => [ $self->{spread}->words, $spread ]) : (),

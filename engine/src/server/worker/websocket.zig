@@ -214,6 +214,12 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
+        /// In place of `Config.request_idle_ms`, for the host that gets a request.
+        pub fn limitRequest(w: *W, exchange: *Exchange, idle_ms: u32) void {
+            exchange.idle_ms = idle_ms;
+            if (w.pumping != exchange.lane) w.arm(exchange.lane);
+        }
+
         /// Like `setIdleLimit`, but a peer whose response has not started gets a 504, not the mere end.
         pub fn limitAnswer(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_end = .answer;
