@@ -215,7 +215,7 @@ sub _hub {
         heartbeat => $self->{configuration}->engine_heartbeat,);
 }
 
-# Nothing without the option.
+# The server's worker pool; undef without the option `worker_pool`.
 sub _worker_pool {
     my ($self) = @_;
     return undef if !defined $self->options->{worker_pool};    ## no critic

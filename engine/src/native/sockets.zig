@@ -36,8 +36,8 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         worker: *Worker,
         options: Options,
         table: Slab(Entry),
-        /// Ended under a `send` from elsewhere: the handler is told of it when none of its hooks is on the
-        /// stack.
+        /// A WebSocket that ended while another handler sent to it. Its own handler is told when none of its
+        /// hooks is on the stack.
         ended: ?*Entry = null,
 
         const Entry = struct {

@@ -122,7 +122,7 @@ sub engine_limits {
     };
 }
 
-# The value of an automatic limit, before there is an engine as well.
+# The value that the engine chooses for a limit. A worker is made to ask it, as the server may have none yet.
 sub limit_in_force {
     my ($self, $name) = @_;
     return Peregrine::Worker->new($self->engine_limits)->stats->{$name};

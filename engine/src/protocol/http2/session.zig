@@ -140,7 +140,7 @@ const default_window = 65_535;
 /// The payload of a PING whose answer shows that the peer has read our first GOAWAY.
 const drain_ping = "draining";
 
-/// The payload of a PING that is sent for the sake of being sent.
+/// The payload of a PING that makes a client look at its socket; its answer means nothing.
 const linger_ping = "all said";
 
 /// Number of priorities that are kept for streams that are yet to come (RFC 9218 section 7.1).
@@ -548,7 +548,7 @@ pub const Session = struct {
         }
     }
 
-    /// Whether to ask for more places before a stream is opened: once.
+    /// Whether a stream that is opened needs memory which the owner was not asked for yet: it is asked once.
     fn lacksPlace(s: *const Session) bool {
         return !s.streams.hasPlace() and s.streams.places.len < s.config.streams_max and !s.places_wanted;
     }

@@ -4,7 +4,7 @@ const std = @import("std");
 const linux = std.os.linux;
 const files = @import("../files.zig");
 
-/// How a folder is opened that is only to be a root.
+/// Flags to open a folder that serves only as the root of paths: its entries are not read.
 pub const root_flags: linux.O = .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true, .PATH = true };
 /// The wall clock, up to one tick late.
 pub const coarse_clock: linux.clockid_t = .REALTIME_COARSE;
