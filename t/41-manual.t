@@ -8,7 +8,9 @@ use lib 'script/lib', 't/lib';
 use Manual;
 use Peregrine;
 use PAGI::Server::CommandLine;
+use PAGI::Server::Mounts;
 use PAGI::Server::Options;
+use Peregrine::Server::Placement;
 use TestTools qw(content);
 
 for my $file (Manual::files()) {
@@ -74,6 +76,19 @@ for my $name (sort keys %sections) {
             if !grep { /\A\Q$section\E(?:\z|[ ,])/ || /, \Q$section\E(?:\z|,)/ } keys %{ $there->{has} };
     }
     is("@missing", '', "$name names sections that are there");
+}
+
+# Limits of the engine that no option has, and that the server has to know before there is an engine. One group
+# is that of --workers.
+my $config = content('engine/src/server/config.zig');
+for (
+    [ interpreters_max => Peregrine::Server::Placement::INTERPRETERS_MAX() ],
+    [ groups_max       => PAGI::Server::Mounts::GROUPS_MAX() + 1 ],
+    )
+{
+    my ($name, $value) = @$_;
+    my ($limit) = $config =~ /^    pub const $name: \w+ = (\d+);/m;
+    is($value, $limit, "$name is the engine's");
 }
 
 # Files that the documents name exist. (A tarball lacks some that only a clone needs.)
