@@ -25,6 +25,7 @@ sub application {
 use strict;
 use warnings;
 use Future::AsyncAwait;
+use IO::Async::Loop;
 use PAGI::App::WrapPSGI;
 use PAGI::Sync qw(sync);
 use TestGate;
@@ -44,6 +45,7 @@ sub note {
     syswrite $out, $text;
 }
 
+my $turns = 0;
 my %SYNC = (
     version => sub { my (undef, undef, $send) = @_; answer($send, '@VERSION@') },
     state   => sub {
@@ -82,6 +84,13 @@ my %SYNC = (
         my ($scope, $receive, $send) = @_;
         my $event = await $receive->();
         await answer($send, "awaited $event->{body}");
+    },
+    turns => sub {
+        my (undef, undef, $send) = @_;
+        note(turns => $$ . ($turns++ ? ' together' : ' alone') . "\n");
+        IO::Async::Loop->new->delay_future(after => 0.001)->await;
+        $turns--;
+        answer($send, 'turned');
     },
     dies  => sub { die "the handler has died\n" },
     wrong => sub {
@@ -180,6 +189,36 @@ sub server {
     my ($sync, @arguments) = @_;
     local $ENV{PERL5LIB} = join ':', 't/lib', $ENV{PERL5LIB} // ();
     return TestServer->command(qw(--engine process --workers 1 --sync-workers), $sync, @arguments, $app);
+}
+
+# An application that is marked as a whole, if it is. It notes the processes that such a request came to.
+sub whole {
+    my ($is_marked) = @_;
+    my $code = <<'PERL';
+use strict;
+use warnings;
+use Future::AsyncAwait;
+use PAGI::Sync qw(sync);
+
+my $way = PAGI::Server::Transport->can('_sync');
+no warnings 'redefine';
+*PAGI::Server::Transport::_sync = sub {
+    open my $out, '>>', '@FOLDER@/asked' or die $!;
+    syswrite $out, "$$\n";
+    return $way->(@_);
+};
+
+async sub answer {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} eq 'lifespan';
+    my $body = '@MARKED@ ' . (exists $scope->{pagi}{worker_state} ? 'there' : 'here');
+    my @headers = ([ 'content-length', length $body ], [ 'x-process', $$ ]);
+    await $send->({ type => 'http.response.start', status => 200, headers => \@headers });
+    await $send->({ type => 'http.response.body', body => $body });
+}
+my $app = @MARKED@ ? sync(\&answer) : \&answer;
+PERL
+    return $code =~ s/\@MARKED\@/$is_marked/gr =~ s/\@FOLDER\@/$gate->{folder}/gr;
 }
 
 # A request that is sent and not answered yet.
@@ -298,6 +337,48 @@ subtest 'a process that is killed, and too many requests' => sub {
     is $first->response->{status}, 502,         'the request of a process that is killed';
     is said($waits->response),     '200 first', '... and the next one waits for another process';
     is $server->stop,              0,           'the server stops';
+};
+
+subtest 'requests that come ahead' => sub {
+    for my $workers (1, 2) {
+        unlink "$gate->{folder}/turns";
+        my $server  = server($workers);
+        my @clients = map { TestClient->new($server->port) } 1 .. 8;
+        my $rounds  = 12;
+        $_->send("GET /turns HTTP/1.1\r\nHost: h\r\n\r\n" x $rounds) for @clients;
+        my %statuses;
+        for my $round (1 .. $rounds) { $statuses{ said($_->response) }++ for @clients }
+        is_deeply \%statuses, { '200 turned' => 96 }, "$workers: all are answered";
+        unlike noted('turns'), qr/together/, '... and none is begun while another one waits in its loop';
+        my $blocked = begin($server, "/block?ahead$workers");
+        pid_at("ahead$workers");
+        my @behind = map { begin($server, '/version') } 1 .. 4;
+        is said(get($server->port, '/')), '200 async', 'one that blocks keeps none back';
+        if ($workers > 1) { is said($_->response), '200 first', '... of those behind it' for @behind }
+        $gate->open("ahead$workers");
+        is said($blocked->response), '200 blocked', 'the one that blocks';
+        if ($workers == 1) { is said($_->response), '200 first', '... and those behind it' for @behind }
+        is $server->stop, 0, 'the server stops';
+        unlike $server->log, qr/shut out|rules/, 'no interpreter breaks the rules';
+    }
+};
+
+subtest 'an application that is marked as a whole' => sub {
+    my $file    = write_file('sync-whole.pl', whole(1));
+    my $server  = do { local $app = $file; server(1) };
+    my $port    = $server->port;
+    my $process = get($port, '/')->{header}{'x-process'};
+    unlink "$gate->{folder}/asked";    # the first request may have come before the engine knew
+    is said(get($port, '/')), '200 1 there',    'it runs in the process for handlers' for 1 .. 3;
+    is noted('asked'),        "$process\n" x 3, '... and no other one hears of its requests';
+    write_file('sync-whole.pl', whole(0));
+    $server->signal('HUP');
+    ok wait_for(sub { said(get($port, '/')) eq '200 0 here' }), 'new code is not marked';
+    is said(get($port, '/')), '200 0 here', '... and runs in the other interpreter' for 1 .. 3;
+    write_file('sync-whole.pl', whole(1));
+    $server->signal('HUP');
+    ok wait_for(sub { said(get($port, '/')) eq '200 1 there' }), 'newer code is marked again';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'warm-up' => sub {

@@ -443,8 +443,10 @@ int peregrine_add_group(peregrine_worker *worker, const peregrine_interpreters *
  * ABORTED (server_shutdown) before it for each. */
 peregrine_worker *peregrine_join(int join_socket, int timeout_ms);
 
-/* Likewise, for an interpreter that gets only requests that others hand over, one after another: its
- * application may block. It cannot hand them over. Not at a join socket of peregrine_add_group(). */
+/* Likewise, for an interpreter that gets only requests that others hand over, and answers one after another:
+ * its application may block. Some are offered ahead; those that wait for 2 ms behind another request go back
+ * to the queue, and those that it reads of meanwhile are for peregrine_give_back(). It cannot hand them over.
+ * Not at a join socket of peregrine_add_group(). */
 peregrine_worker *peregrine_join_for_handed(int join_socket, int timeout_ms);
 
 /* Leaves a request to an interpreter of peregrine_join_for_handed(), which is told of it as of a new one. The
@@ -453,6 +455,16 @@ peregrine_worker *peregrine_join_for_handed(int join_socket, int timeout_ms);
  * peregrine_read() alone; no requests may be handed over; or the worker has not joined an engine, or has
  * joined at a group's socket. */
 int peregrine_hand_over(peregrine_worker *worker, peregrine_ticket ticket);
+
+/* The engine hands over all requests of a route by itself (0: those that have none), as if this interpreter
+ * did it for each request that it would get. Does nothing where peregrine_hand_over() would fail. */
+void peregrine_pass_on(peregrine_worker *worker, int route);
+
+/* Gives a request back that has come to an interpreter of peregrine_join_for_handed() while its application
+ * is at another one, for instance in a nested loop: requests are offered ahead. To be called after
+ * peregrine_take(), before anything else is said about the request; the ticket is gone.
+ * PEREGRINE_E_OUT_OF_ORDER: something was said, or the interpreter is of another kind. */
+int peregrine_give_back(peregrine_worker *worker, peregrine_ticket ticket);
 
 /* An interpreter says how many of its exchanges wait for their clients, and not for it: open WebSockets and
  * event streams, requests whose body it waits for, responses whose output waits. The engine asks for it when

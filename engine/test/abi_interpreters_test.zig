@@ -1306,7 +1306,8 @@ const History = struct {
             41...59 => try history.poll(place),
             60...79 => try history.take(place),
             80...89 => try history.answer(place),
-            90...92 => try history.handOver(place),
+            90...91 => try history.handOver(place),
+            92 => try history.giveBack(place),
             93 => history.die(place),
             94 => history.giveUp(place),
             else => history.join(place),
@@ -1404,6 +1405,23 @@ const History = struct {
         try testing.expectEqual(.taken, fate.*);
         try testing.expectEqual(Code.ok, code);
         history.handed[request.number] = true;
+        fate.* = .asked;
+    }
+
+    /// The interpreter has a request too many, which goes back to its kind.
+    fn giveBack(history: *History, place: *Place) !void {
+        if (place.is_stuck) return;
+        const at = for (place.has[0..place.len], 0..) |*request, index| {
+            if (request.is_taken) break index;
+        } else return;
+        const request = place.has[at];
+        const code = abi.interpreters.peregrine_give_back(place.handle.?, request.ticket);
+        if (place.kind == .first) return testing.expect(code == Code.out_of_order);
+        _ = place.remove(at);
+        const fate = &history.fates[request.number];
+        if (fate.* == .left) return;
+        try testing.expectEqual(.taken, fate.*);
+        try testing.expectEqual(Code.ok, code);
         fate.* = .asked;
     }
 

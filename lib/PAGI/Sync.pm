@@ -2,7 +2,6 @@ package PAGI::Sync;
 
 use strict;
 use warnings;
-use feature 'current_sub';
 
 our $VERSION = '0.003000';
 
@@ -13,17 +12,32 @@ use Scalar::Util qw(blessed reftype);
 
 our @EXPORT_OK = qw(is_sync sync);
 
-# A handler that finds its way to a process that may block by itself, so that routers need not know it.
+# Handlers of `sync`. Other code may bless a handler into PAGI::Sync itself, and that finds no way.
+@PAGI::Sync::Handler::ISA = (__PACKAGE__);
+
+# A handler that finds its way to a process that may block by itself, so that routers need not know it. Where
+# the server is ours, and nothing is around $receive and $send, the way is the server's C.
 sub sync {
     my ($code) = @_;
     croak 'PAGI::Sync: sync takes a code reference' if !ref $code || reftype($code) ne 'CODE';
+    return $code                                    if ref $code eq 'PAGI::Sync::Handler';
     return bless sub {
-        my ($scope) = @_;
+        my ($scope, $receive, $send) = @_;
+        my $transport = $scope->{'pagi.transport'};
+        if (ref $transport eq 'PAGI::Server::Transport') {
+            my $way = $transport->_sync($receive, $send);
+            return $way if ref $way;
+            if ($way) {
+                my $returned;
+                return $transport->_returned($returned)
+                    if eval { $returned = $code->($scope, $receive, $send); 1 };
+                return Future->fail($@ || "died\n");
+            }
+        }
         return Future->fail("a sync handler has no lifespan\n") if $scope->{type} eq 'lifespan';
-        return $code->(@_)                                      if exists $scope->{pagi}{worker_state};
         my $pool = pool_of($scope) or return run($code, @_);
-        return $pool->call(__SUB__, args => [@_]);
-    }, __PACKAGE__;
+        return $pool->handle($code, @_);
+    }, 'PAGI::Sync::Handler';
 }
 
 sub is_sync {
@@ -124,9 +138,11 @@ The handler's exception is the application's: the client gets 500, or a response
 Where all these processes are at work, requests wait, as many as C<pool_queue> says; further ones get 503 with
 C<Retry-After>. A WebSocket or an event stream keeps its process as long as it lasts.
 
-A request goes through two interpreters then, one after the other, and each process has one at a time: where
-most requests are short, C<peregrine --mount> of an application of PSGI costs a fraction (C<script/bench-pool
-sync> compares them).
+Where the whole application, or that of a mount, is a C<sync> handler, its requests go to these processes at
+once, and the other interpreters do not hear of them. Behind a router a request goes through two interpreters,
+one after the other: where most requests are short, C<peregrine --mount> of an application of PSGI costs less
+(C<script/bench-pool sync> compares them). A process works on one request at a time, also in the turns of a
+loop that its handler waits in; a short request may wait for it behind another one, for 2 ms at most.
 
 Where the server has no such processes the handler runs where it is called, and blocks.
 
@@ -136,7 +152,7 @@ Where the server has no such processes the handler runs where it is called, and 
 
     my $handler = sync(sub { my ($scope, $receive, $send) = @_; ... });
 
-A code reference that is blessed into this package, and is called as any application of PAGI.
+A code reference that is blessed into a class of this one, and is called as any application of PAGI.
 
 =head2 is_sync
 

@@ -193,6 +193,7 @@ struct px_worker {
     SV *loop;      /* for our Futures */
     UV requests_left; /* until the server is told; 0: it is not */
     bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
+    bool one_at_a_time;     /* of those: it gets requests that others hand over */
     uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
     bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
     bool drained;  /* the last connection is gone */
@@ -273,6 +274,8 @@ struct px_face {
     px_app_state (*app_state)(const px_exchange *exchange);
     /* Whether an exchange that is on waits for its client, and not for its application. */
     bool (*is_parked)(const px_exchange *exchange);
+    /* Whether an exchange that is on has no complete response yet; NULL: nobody hands requests over. */
+    bool (*is_unanswered)(const px_exchange *exchange);
 
     /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so
      * that the application ends as by any exception; `exception` is what the lost one died of. False:
@@ -582,6 +585,7 @@ bool px_future_is_plain(const px_context *cx, const SV *object);
 SV *px_future_done(pTHX_ px_worker *worker, SV *value);
 SV *px_future_pending(pTHX_ px_worker *worker);
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message);
+void px_future_wait(pTHX_ px_context *cx, SV *future);
 void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *message);
 SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...);
 px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure);

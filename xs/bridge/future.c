@@ -213,6 +213,26 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     return PX_FUTURE_DONE;
 }
 
+/* Calls a method of a Future, which may die. */
+static void call_plainly(pTHX_ SV *future, const char *method) {
+    dSP;
+    PUSHMARK(SP);
+    XPUSHs(future);
+    PUTBACK;
+    call_method(method, G_VOID | G_DISCARD);
+}
+
+/* Waits in nested turns of the loop until a Future is ready; dies of its failure. */
+void px_future_wait(pTHX_ px_context *cx, SV *future) {
+    SV *failure = NULL;
+    px_future_state state = px_future_look(aTHX_ cx, future, &failure);
+    if (state == PX_FUTURE_PENDING) {
+        call_plainly(aTHX_ future, "await");
+        state = px_future_look(aTHX_ cx, future, &failure);
+    }
+    if (state == PX_FUTURE_FAILED) call_plainly(aTHX_ future, "get");
+}
+
 /* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be
  * NULL). Whatever its callbacks throw is reported, never passed on. */
 void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {

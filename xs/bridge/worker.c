@@ -34,7 +34,9 @@ px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
 px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms, bool handed) {
     px_worker *worker = worker_of(aTHX_ handed ? peregrine_join_for_handed(join_socket, timeout_ms)
                                                : peregrine_join(join_socket, timeout_ms));
-    if (worker) worker->is_one_of_several = true;
+    if (!worker) return NULL;
+    worker->is_one_of_several = true;
+    worker->one_at_a_time = handed;
     return worker;
 }
 
@@ -140,6 +142,8 @@ void px_worker_attach(pTHX_ px_worker *worker, int route, const px_face *face, v
     if (!worker->loop) worker->loop = loop ? newSVsv(loop) : newSV(0);
     worker->mounts[route] = mount;
     worker->mount_count++;
+    SV *passes_on = px_setting(aTHX_ settings, "passes_on");
+    if (passes_on && SvTRUE(passes_on)) peregrine_pass_on(worker->engine, route);
     face->limits(worker, application);
 }
 
@@ -420,9 +424,24 @@ static void turn_away(px_worker *worker, peregrine_ticket ticket) {
     (void)peregrine_respond(worker->engine, ticket, &response);
 }
 
+/* Whether the worker is to have no request beside one that it has. */
+static bool is_at_one(const px_worker *worker) {
+    if (!worker->one_at_a_time) return false;
+    const px_exchange *exchange = worker->live;
+    for (; exchange; exchange = exchange->next) {
+        const px_face *face = exchange->mount->face;
+        if (face->is_unanswered && face->is_unanswered(exchange)) return true;
+    }
+    return false;
+}
+
 /* Opens an exchange, for which the face calls the application; not if its client has left meanwhile. */
 static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
     if (peregrine_take(worker->engine, event->ticket) != PEREGRINE_OK) return;
+    if (is_at_one(worker)) {
+        (void)peregrine_give_back(worker->engine, event->ticket);
+        return;
+    }
     px_mount *mount = worker->mounts[event->request->route];
     if (!mount) {
         turn_away(worker, event->ticket);

@@ -63,6 +63,7 @@ void pagi_exchange_invariants(const pagi_exchange *exchange) {
 void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->kind = kind;
     exchange->app_running = false;
+    exchange->blocks = false;
     exchange->late_told = false;
     exchange->body_told = false;
     exchange->last_told = false;
@@ -328,6 +329,21 @@ void pagi_exchange_complete(pTHX_ pagi_exchange *exchange) {
     pagi_connection_completed(aTHX_ exchange);
     release_waiting(aTHX_ exchange);
     px_exchange_unhold(aTHX_ &exchange->base);
+}
+
+/* See _sync in pagi.xsi. */
+SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send) {
+    px_worker *worker = exchange->base.worker;
+    if (exchange->app->sync == PAGI_SYNC_OVER && worker->is_one_of_several) {
+        const bool live = px_exchange_pin(&exchange->base);
+        const bool over = pagi_exchange_hand_over(aTHX_ exchange);
+        px_exchange_unpin(aTHX_ &exchange->base, live);
+        if (over) return px_future_done(aTHX_ worker, NULL);
+    }
+    exchange->blocks |= exchange->app->sync == PAGI_SYNC_HERE && SvROK(receive) &&
+                        SvRV(receive) == (SV *)exchange->receive && SvROK(send) &&
+                        SvRV(send) == (SV *)exchange->send;
+    return newSViv(exchange->blocks);
 }
 
 /* Leaves the request to an interpreter that may block. Here it is over, of which no callback tells: nothing

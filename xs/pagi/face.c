@@ -22,7 +22,8 @@ static SV *handle_of(pTHX_ SV *node) {
 }
 
 /* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files,
- * channels (a Peregrine::Node), pool (a PAGI::Server::WorkerPool).
+ * channels (a Peregrine::Node), pool (a PAGI::Server::WorkerPool), worker_state, sync (where handlers that
+ * block run: `over` or `here`), passes_on (all requests are for such a handler).
  * Nothing has changed if one of them is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
@@ -32,6 +33,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *reads_files = px_setting(aTHX_ settings, "reads_files");
     SV *channels = px_setting(aTHX_ settings, "channels");
     SV *pool = px_setting(aTHX_ settings, "pool");
+    SV *worker_state = pool ? px_setting(aTHX_ settings, "worker_state") : NULL;
     HV *state = hash_setting(aTHX_ settings, "state");
     HV *extensions = hash_setting(aTHX_ settings, "extensions");
     if (!code || !SvROK(code) || SvTYPE(SvRV(code)) != SVt_PVCV)
@@ -47,6 +49,9 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->state = (HV *)SvREFCNT_inc((SV *)state);
     app->extensions = (HV *)SvREFCNT_inc((SV *)extensions);
     app->pool = pool ? newSVsv(pool) : NULL;
+    SV *sync = px_setting(aTHX_ settings, "sync");
+    if (sync) app->sync = strEQ(SvPV_nolen_const(sync), "here") ? PAGI_SYNC_HERE : PAGI_SYNC_OVER;
+    app->worker_state = worker_state ? newSVsv(worker_state) : NULL;
     app->check = check ? newSVsv(check) : NULL;
     app->error_page = error_page ? newSVsv(error_page) : NULL;
     app->reads_files = reads_files && SvTRUE(reads_files);
@@ -61,7 +66,7 @@ void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
 static void drop_application(pTHX_ void *application) {
     pagi_app *app = (pagi_app *)application;
     SV *owned[] = {app->code, (SV *)app->state, (SV *)app->extensions, app->check, app->error_page,
-                   (SV *)app->local_folders, app->node_object, app->topics, app->pool};
+                   (SV *)app->local_folders, app->node_object, app->topics, app->pool, app->worker_state};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     pagi_tls_forget(aTHX_ app);
     Safefree(app);
@@ -185,6 +190,11 @@ static bool is_parked(const px_exchange *base) {
            exchange->stream.answer == PAGI_STREAM_CHOSEN;
 }
 
+static bool is_unanswered(const px_exchange *base) {
+    const pagi_exchange *exchange = (const pagi_exchange *)base;
+    return pagi_exchange_delivers(exchange) && exchange->response != PAGI_RESPONSE_COMPLETE;
+}
+
 /* Two tables, so that a request of an application without channels is not asked whether it has one. */
 #define PAGI_FACE(take, forget)                  \
     {                                            \
@@ -197,6 +207,7 @@ static bool is_parked(const px_exchange *base) {
         .shut_down = shut_down,                  \
         .app_state = app_state,                  \
         .is_parked = is_parked,                  \
+        .is_unanswered = is_unanswered,          \
         .fail_stalled = pagi_exchange_fail_stalled, \
         .make = pagi_exchange_make,              \
         .clear = forget,                         \

@@ -30,6 +30,7 @@
     X(STATE, "state")                                     \
     X(EXTENSIONS, "extensions")                           \
     X(WORKER_POOL, "worker_pool")                         \
+    X(WORKER_STATE, "worker_state")                       \
     X(CONNECTION, "pagi.connection")                      \
     X(TRANSPORT, "pagi.transport")                        \
     X(STATUS, "status")                                   \
@@ -208,6 +209,12 @@ struct pagi_app {
     HV *state;      /* the state of the application's lifespan, or NULL */
     HV *extensions; /* advertised, or NULL */
     SV *pool;       /* the PAGI::Server::WorkerPool of its scopes, or NULL */
+    enum {
+        PAGI_SYNC_NONE,
+        PAGI_SYNC_OVER, /* handlers that block leave their requests to other interpreters */
+        PAGI_SYNC_HERE, /* they run here */
+    } sync;
+    SV *worker_state; /* beside a pool, what its handlers share here, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
     SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
     bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
@@ -316,6 +323,7 @@ struct pagi_exchange {
     pagi_app *app;
     const pagi_kind *kind;
     bool app_running;
+    bool blocks;       /* $receive and $send return when what they stand for is there */
     bool head_only;    /* the method is HEAD: no content is sent */
     bool late_told;    /* the log has it that an event came after the response was complete */
     bool body_told;    /* $receive has given a part of the request's body */
@@ -392,6 +400,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason);
 void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange);
 void pagi_exchange_complete(pTHX_ pagi_exchange *exchange);
 bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange);
+SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send);
 pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function);
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object);
 

@@ -139,12 +139,20 @@ static bool plain_versions(const pagi_context *cx, const SV *reference) {
     return true;
 }
 
+/* The state of the pool's handlers, untouched. */
+static bool plain_worker_state(pTHX_ const pagi_app *app, HV *hash) {
+    const SV *state = px_fetch(aTHX_ hash, PAGI_KEY(app->cx, WORKER_STATE));
+    return state && plain_reference(state, 1) && SvROK(app->worker_state) &&
+           SvRV(state) == SvRV(app->worker_state);
+}
+
 /* The two versions and the worker pool, untouched. Looks the versions up: no server without a pool pays for
  * this one. */
 static bool plain_with_pool(pTHX_ const pagi_app *app, const SV *reference) {
     const pagi_context *cx = app->cx;
     HV *hash = plain_hash(reference);
-    if (!hash || HvTOTALKEYS(hash) != 3) return false;
+    if (!hash || HvTOTALKEYS(hash) != (app->worker_state ? 4 : 3)) return false;
+    if (app->worker_state && !plain_worker_state(aTHX_ app, hash)) return false;
     const SV *extensions = px_fetch(aTHX_ hash, PAGI_KEY(cx, EXTENSIONS));
     if (!extensions || !plain_pool(app, extensions)) return false;
     SV *const keys[] = {PAGI_KEY(cx, VERSION), PAGI_KEY(cx, SPEC_VERSION)};

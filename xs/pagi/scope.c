@@ -208,6 +208,7 @@ static void add_containers(pTHX_ pagi_exchange *exchange, const peregrine_reques
         HV *extensions = newHV();
         px_store(aTHX_ extensions, PAGI_KEY(cx, WORKER_POOL), newSVsv(app->pool));
         px_store(aTHX_ pagi, PAGI_KEY(cx, EXTENSIONS), newRV_noinc((SV *)extensions));
+        if (app->worker_state) px_store(aTHX_ pagi, PAGI_KEY(cx, WORKER_STATE), newSVsv(app->worker_state));
     }
     add(aTHX_ exchange, PAGI_SLOT_PAGI, PAGI_KEY(cx, PAGI), newRV_noinc((SV *)pagi));
     add(aTHX_ exchange, PAGI_SLOT_HEADERS, PAGI_KEY(cx, HEADERS),

@@ -109,9 +109,12 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
-    SV *future = answer_to(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef);
+    const bool blocks = exchange->blocks;
+    px_context *cx = exchange->base.worker->cx;
+    SV *future = sv_2mortal(answer_to(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef));
+    if (blocks) px_future_wait(aTHX_ cx, future);
     SPAGAIN;
     EXTEND(SP, 1);
-    ST(0) = sv_2mortal(future);
+    ST(0) = future;
     XSRETURN(1);
 }

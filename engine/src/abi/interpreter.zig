@@ -25,6 +25,7 @@ pub const Interpreter = struct {
     /// The waker by which the engine and this interpreter make each other look around.
     waker: i32,
     wakeup: sharing.Wakeup,
+    takers: Takers,
     end: ApplicationEnd,
     /// The engine as the application's end knows it.
     way: application_end.Engine,
@@ -77,6 +78,7 @@ pub const Interpreter = struct {
             .socket = met.socket,
             .waker = met.waker,
             .wakeup = try .init(met.waker, met.socket),
+            .takers = takers,
             .end = undefined,
             .way = .{
                 .calls = &calls,
@@ -177,6 +179,17 @@ pub const Interpreter = struct {
     pub fn handOver(self: *Interpreter, ticket: types.Ticket) c_int {
         if (self.shared.words.hands == 0) return types.Code.out_of_order;
         return self.end.answer(ticket, &.hand_over, 0);
+    }
+
+    /// Gives a request back that was taken while the application is at another one.
+    pub fn giveBack(self: *Interpreter, ticket: types.Ticket) c_int {
+        if (self.takers != .handed) return types.Code.out_of_order;
+        return self.end.answer(ticket, &.hand_over, 0);
+    }
+
+    /// The engine hands over all requests of a route by itself.
+    pub fn passOn(self: *Interpreter, route: u8) void {
+        if (self.shared.words.hands != 0) self.shared.words.passOn(route);
     }
 
     /// Tells the engine how many exchanges wait for their clients.

@@ -87,6 +87,22 @@ pub export fn peregrine_hand_over(handle: *Handle, ticket: types.Ticket) callcon
     };
 }
 
+pub export fn peregrine_give_back(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    return switch (handle.place()) {
+        .joined => |interpreter| interpreter.giveBack(ticket),
+        .here, .thread => Code.out_of_order,
+        .gone => Code.gone,
+    };
+}
+
+pub export fn peregrine_pass_on(handle: *Handle, route: c_int) callconv(.c) void {
+    const number = std.math.cast(u8, route) orelse return;
+    switch (handle.place()) {
+        .joined => |interpreter| interpreter.passOn(number),
+        .here, .thread, .gone => {},
+    }
+}
+
 pub export fn peregrine_take_turns(handle: *Handle, on: c_int) callconv(.c) void {
     switch (handle.place()) {
         .joined => |interpreter| interpreter.takeTurns(on != 0),

@@ -48,7 +48,8 @@ pub const Offer = struct {
 pub const Takers = enum {
     /// Interpreters that get every request first, as it comes.
     first,
-    /// Interpreters that get what others hand over, one request at a time: their applications may block.
+    /// Interpreters that get what others hand over. They work on one request at a time, because their
+    /// applications may block.
     handed,
 };
 
@@ -64,6 +65,12 @@ pub const Handed = struct {
         offer.arrival = handed.count;
         offer.arrived_at = now;
         handed.queue.append(offer);
+    }
+
+    /// A request waits again that an interpreter has given back.
+    pub fn waitAgain(handed: *Handed, offer: *Offer) void {
+        assert(offer.takers == .handed);
+        handed.queue.insert(offer);
     }
 };
 

@@ -250,7 +250,7 @@ pub const Pool = struct {
             if (ms == 0) return 0;
             ms = seat.end.patience(ms);
             if (seat.work.offered.first()) |offer| {
-                ms = shorter(ms, if (pool.hasOthers(seat)) Seat.still_ms else pool.patienceFor(offer));
+                ms = shorter(ms, if (pool.takesBack(seat)) Seat.still_ms else pool.patienceFor(offer));
             }
             if (pool.queueFor(seat).count > 0 and ms != 0 and pool.hasTimeSoon(seat)) return 0;
         };
@@ -274,11 +274,12 @@ pub const Pool = struct {
         return sum;
     }
 
-    /// Whether requests of an interpreter could go to another one.
-    fn hasOthers(pool: *const Pool, seat: *const Seat) bool {
+    /// Whether offers that an interpreter lets wait are taken back at once. A request that was handed over
+    /// counts among those that wait, so it is taken back even if only the same interpreter can get it.
+    fn takesBack(pool: *const Pool, seat: *const Seat) bool {
         return switch (seat.takers) {
             .first => pool.groups[seat.group].count > 1,
-            .handed => pool.handed_count > 1,
+            .handed => true,
         };
     }
 
@@ -325,7 +326,7 @@ pub const Pool = struct {
     fn most(pool: *const Pool, seat: *const Seat) u32 {
         return switch (seat.takers) {
             .first => pool.groups[seat.group].limits.exchanges,
-            .handed => 1,
+            .handed => 0,
         };
     }
 
@@ -387,7 +388,7 @@ pub const Pool = struct {
         // Requests of a group stay in the group, whatever its interpreters say.
         if (index > 0 and asked.takers == .handed) return error.HandedInGroup;
         const may_hand = pool.handed_max > 0 and index == 0 and asked.takers == .first;
-        const hands = if (may_hand) &pool.handed else null;
+        const hands = if (may_hand or asked.takers == .handed) &pool.handed else null;
         const number: u8 = @intCast(place + 1);
         const seat: *Seat = try .create(
             pool.gpa,
@@ -517,6 +518,7 @@ pub const Pool = struct {
     /// No interpreter hears of an exchange any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
         const seat = Seat.of(exchange);
+        defer if (seat) |its| its.noteReleased();
         const offer = switch (Claim.release(exchange)) {
             .waiting => |offer| offer: {
                 pool.queueFor(offer).remove(offer);
@@ -554,7 +556,7 @@ pub const Pool = struct {
         }
         const first = seat.work.offered.first() orelse return;
         const is_late = pool.patienceFor(first) == 0;
-        if (!is_late and (!pool.hasOthers(seat) or !seat.isStill())) return;
+        if (!is_late and (!pool.takesBack(seat) or !seat.letsWait())) return;
         pool.recall(seat);
         seat.ahead = 1;
         if (seat.state == .open) seat.state = .busy;
@@ -611,6 +613,11 @@ pub const Pool = struct {
         var given: u64 = 0;
         for (0..pool.queues()) |at| while (pool.queueAt(at).first()) |offer| {
             const seat = pool.bestFor(offer, full) orelse break;
+            if (seat.passesOn(pool.exchangeOf(offer).route)) {
+                pool.queueFor(offer).remove(offer);
+                seat.hands.?.wait(offer, pool.worker.clock.now);
+                continue;
+            }
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
         };
         for (pool.places()) |place| if (place) |seat| if (given & bit(seat) != 0) seat.end.publish();
@@ -641,8 +648,9 @@ pub const Pool = struct {
     fn hasTime(pool: *const Pool, seat: *Seat, ahead: u32) bool {
         const most_exchanges = pool.most(seat);
         seat.is_full = most_exchanges != 0 and seat.busyWith() >= most_exchanges;
-        // No request is to wait behind the event that holds the interpreter up.
-        return !seat.is_full and seat.work.offered.count < ahead and !seat.isHeldUp();
+        if (seat.is_full or seat.work.offered.count >= ahead) return false;
+        // No request is to wait behind the event, or the request, that holds the interpreter up.
+        return !seat.isHeldUp() and !seat.isInLongRequest();
     }
 
     /// Offers a request. False: there is no room for it.

@@ -35,7 +35,7 @@ pub const Seat = struct {
     takers: Takers,
     /// The interpreter's group, if it gets requests first.
     group: u8 = 0,
-    /// The queue of requests that the interpreter hands over; null: it may hand over none.
+    /// The queue of requests that the interpreter hands over, or gives back; null: it may do neither.
     hands: ?*Handed,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
@@ -55,7 +55,9 @@ pub const Seat = struct {
     last_offer: u64 = 0,
     /// When the interpreter last took, said or read something, was woken, or got its only offer.
     moved_at: u64,
-    /// How far the interpreter had read the ring of events by then.
+    /// When the interpreter was last seen to take a request.
+    took_at: u64 = 0,
+    /// How far the interpreter had read the ring of events when it last moved.
     released: u64 = 0,
     state: State = .open,
     /// The interpreter waits for as many exchanges as it may (`Manner.exchanges`).
@@ -63,7 +65,8 @@ pub const Seat = struct {
 
     const State = enum {
         open,
-        /// The interpreter did not take an offer in time: it gets no other one until it moves.
+        /// The interpreter did not take an offer in time: it gets no other one until it moves, and, if its
+        /// application may block, has answered the request that it is at.
         busy,
         /// The interpreter wants no further requests.
         leaving,
@@ -107,7 +110,7 @@ pub const Seat = struct {
         errdefer seat.host.abandon();
         const shared = &seat.shared;
         shared.putLimits(&worker.config, worker.counting.wants_taken);
-        shared.words.hands = @intFromBool(hands != null);
+        shared.words.hands = @intFromBool(hands != null and takers == .first);
         seat.end = try .init(
             gpa,
             worker,
@@ -239,6 +242,27 @@ pub const Seat = struct {
 
     pub const still_ms = peregrine.api_limits.offer_still_ms;
 
+    /// Whether offers of the interpreter have waited long enough for it. An interpreter that answers one
+    /// request after another moves with each piece of a response, so the time of that request counts.
+    pub fn letsWait(seat: *const Seat) bool {
+        return if (seat.isInRequest()) seat.isInLongRequest() else seat.isStill();
+    }
+
+    /// Whether the interpreter answers one request after another, and has been at one for long.
+    pub fn isInLongRequest(seat: *const Seat) bool {
+        return seat.isInRequest() and seat.worker.clock.now -| seat.took_at >= still_ms;
+    }
+
+    /// Whether the interpreter answers one request after another, and is at one.
+    fn isInRequest(seat: *const Seat) bool {
+        return seat.takers == .handed and seat.work.load > seat.work.offered.count;
+    }
+
+    /// Whether requests of a route are handed over without having been offered to the interpreter.
+    pub fn passesOn(seat: *const Seat, route: u8) bool {
+        return seat.takers == .first and seat.hands != null and seat.shared.words.passesOn(route);
+    }
+
     /// Whether the interpreter has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
         return seat.end.broken.load(.monotonic) or seat.is_deaf or sharing.hasEnded(seat.socket);
@@ -248,7 +272,16 @@ pub const Seat = struct {
     pub fn moved(seat: *Seat) void {
         assert(seat.moved_at <= seat.worker.clock.now);
         seat.moved_at = seat.worker.clock.now;
-        if (seat.state == .busy) seat.state = .open;
+        seat.reopen();
+    }
+
+    /// An exchange of the interpreter has ended.
+    pub fn noteReleased(seat: *Seat) void {
+        if (seat.takers == .handed) seat.reopen();
+    }
+
+    fn reopen(seat: *Seat) void {
+        if (seat.state == .busy and !seat.isInRequest()) seat.state = .open;
     }
 
     // ---- What the engine's end asks
@@ -299,8 +332,8 @@ pub const Seat = struct {
         return true;
     }
 
-    /// The interpreter hands a request over. False: the request is not its own, or it has said something
-    /// about it before.
+    /// The interpreter hands a request over, or gives it back. False: the request is not its own, or it has
+    /// said something about it before.
     fn handOver(peer: *Peer, exchange: *Exchange) bool {
         const seat = ofPeer(peer);
         const claim = Claim.of(exchange);
@@ -313,7 +346,13 @@ pub const Seat = struct {
         };
         Claim.handOver(exchange, offer);
         seat.shared.slots.end(@backingInt(exchange.ticket));
-        seat.hands.?.wait(offer, seat.worker.clock.now);
+        switch (seat.takers) {
+            .first => seat.hands.?.wait(offer, seat.worker.clock.now),
+            .handed => {
+                seat.hands.?.waitAgain(offer);
+                if (seat.state == .open and seat.isInRequest()) seat.state = .busy;
+            },
+        }
         return true;
     }
 
@@ -326,6 +365,7 @@ pub const Seat = struct {
             Claim.take(exchange, offer);
             seat.freed.append(offer);
         }
+        seat.took_at = seat.worker.clock.now;
         if (seat.work.offered.count == 0) seat.ahead = @min(seat.ahead * 2, ahead_max);
         seat.invariants();
     }
@@ -338,8 +378,10 @@ pub const Seat = struct {
         if (!exchange.isEnded()) return;
         switch (Claim.of(exchange)) {
             .taken => |work| {
-                assert(work == &ofPeer(peer).work);
+                const seat = ofPeer(peer);
+                assert(work == &seat.work);
                 Claim.answer(exchange, work);
+                seat.reopen();
             },
             .waiting, .offered, .kept, .answered, .answered_by_engine => {},
         }

@@ -36,10 +36,23 @@ pub const Words = extern struct {
     engine: u32,
     /// Set by the engine: the application may hand requests over.
     hands: u32,
+    /// Set by the application: routes whose requests it hands over, a bit each.
+    passed_routes: [4]platform.Atomic(u64),
     /// The engine's limits when the ring pair was made, in the order of `Config`.
     limits: [limits_count]i64,
 
     const limits_count = @typeInfo(Config).@"struct".field_names.len;
+
+    /// Whether the application hands over all requests of a route.
+    pub fn passesOn(words: *const Words, route: u8) bool {
+        const bits = words.passed_routes[route / 64].load(.acquire);
+        return bits >> @intCast(route % 64) & 1 != 0;
+    }
+
+    /// The application hands over all requests of a route from now on.
+    pub fn passOn(words: *Words, route: u8) void {
+        _ = words.passed_routes[route / 64].fetchOr(@as(u64, 1) << @intCast(route % 64), .acq_rel);
+    }
 };
 
 /// Wishes of an application to its engine, beside commands.

@@ -97,6 +97,7 @@ sub attach {
         reads_files => $options->{disable_sendfile},
         channels    => scalar $instance->channels,
         pool        => scalar $instance->worker_pool,
+        $instance->sync_handlers(PAGI::Sync::is_sync($self->{app})),
     });
     return;
 }

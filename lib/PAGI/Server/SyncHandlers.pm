@@ -34,6 +34,8 @@ sub begin {
     return;
 }
 
+sub state { return $_[0]{state} }
+
 sub end {
     my ($self) = @_;
     $self->{calls}->end if $self->{calls};
@@ -46,7 +48,8 @@ sub end {
 
 sub call {
     my ($self, $handler, %options) = @_;
-    return $self->_hand_over($handler, $options{args}) if PAGI::Sync::is_sync($handler);
+    return $self->handle($handler, ref $options{args} eq 'ARRAY' ? @{ $options{args} } : ())
+        if PAGI::Sync::is_sync($handler);
     my $calls = $self->{calls}
         or return _failed(UnknownHandler => 'there is no worker pool: use --worker-pool');
     return $calls->call($handler, %options);
@@ -78,17 +81,14 @@ sub _pass {
     return $send->({ type => 'http.response.body', body => '' });
 }
 
-sub _hand_over {
-    my ($self, $handler, $args) = @_;
-    my ($scope, @functions) = ref $args eq 'ARRAY' ? @$args : ();
+# Runs the code of a handler that is called with these arguments, or hands its request over.
+sub handle {
+    my ($self, $code, $scope, $receive, $send) = @_;
     my $transport = ref $scope eq 'HASH' ? $scope->{'pagi.transport'} : undef;
     return _failed(InvalidCall => 'a sync handler gets the scope of a request, $receive and $send')
-        if !$transport || @functions != 2;
-    if ($self->{here}) {
-        $scope->{pagi}{worker_state} = $self->{state};
-        return PAGI::Sync::run($handler, @$args);
-    }
-    my $is_over = $transport->_hand_over // return _pass($functions[1]);
+        if !$transport || @_ != 5;
+    return PAGI::Sync::run($code, $scope, $receive, $send) if $self->{here};
+    my $is_over = $transport->_hand_over // return _pass($send);
     return Future->done if $is_over;
     return _failed(InvalidCall => 'a sync handler gets a request of which nothing was read or answered');
 }
@@ -125,6 +125,16 @@ In a process for handlers: make and clean up the state.
 
 As in L<PAGI::Server::WorkerPool/METHODS>. C<call> of a handler that is marked, with the scope, C<$receive>
 and C<$send>, hands the request over. Its Future is done then; nothing more of the request happens here.
+
+=head2 handle
+
+    my $future = $handlers->handle($code, $scope, $receive, $send);
+
+Runs the code of a handler in a process for handlers, hands the request over elsewhere.
+
+=head2 state
+
+What handlers share in this process.
 
 =head2 takes_sync
 

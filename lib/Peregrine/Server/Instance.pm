@@ -128,6 +128,14 @@ sub is_sync {
     return $self->{role} eq 'interpreter' && $self->{placement}->is_sync($self->{number});
 }
 
+# What a worker has to know of handlers that block. `is_sync`: the application is one.
+sub sync_handlers {
+    my ($self, $is_sync) = @_;
+    return if !$self->{placement}->sync_interpreters;
+    return (sync => 'here', worker_state => $self->worker_pool->state) if $self->is_sync;
+    return (sync => 'over', passes_on => $is_sync);
+}
+
 # Binds the addresses and opens the access log, for which a process may need rights that it gives up then.
 sub open {
     my ($self, %owner) = @_;
