@@ -78,8 +78,8 @@ for my $name (sort keys %sections) {
     is("@missing", '', "$name names sections that are there");
 }
 
-# Limits of the engine that no option has, and that the server has to know before there is an engine. One group
-# is that of --workers.
+# Limits of the engine that no option has, and that the server knows before there is an engine. One group is
+# that of --workers.
 my $config = content('engine/src/server/config.zig');
 for (
     [ interpreters_max => Peregrine::Server::Placement::INTERPRETERS_MAX() ],
