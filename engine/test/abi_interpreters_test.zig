@@ -905,7 +905,7 @@ test "a body stays as it is for as long as an interpreter reads it, though its c
         try leaver.say(try std.fmt.bufPrint(&text, head, .{"/held"}));
         try leaver.say(&body);
         try process.expectAtGate();
-        // A further request has the engine see that the first one was taken; it does so in half of the rounds.
+        // A further request has the engine see that the first one was taken, in half of the rounds.
         var next = try engine.connect();
         defer next.close();
         if (sees) try next.get("/");

@@ -58,8 +58,8 @@ pub fn roomBytes(list_bytes_max: u32) usize {
 
 const host = "host";
 
-/// Reads the fields of a request. `ends`: no content follows. `head` is filled if the request is accepted, and
-/// as far as it makes sense if it is refused; spans refer to `head.text`, which lies in `room`.
+/// Reads the fields of a request. `ends`: no content follows. `head` is filled if the request is accepted,
+/// and as far as it makes sense if it is refused; spans refer to `head.text`, which lies in `room`.
 pub fn request(
     block: *Block,
     bounds: Bounds,
