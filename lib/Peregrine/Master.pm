@@ -62,6 +62,7 @@ sub new {
         waiting    => {},                        # by number: why the child there is to be replaced
         phase      => 'new',                     # -> starting -> running -> stopping -> over
         generation => 0,
+        restarts   => 0,
         most       => 0,                         # the highest number that a child had
         pid        => $$,
         looked     => Peregrine::Deadline::now(),
@@ -88,6 +89,12 @@ sub _has_template {
     for my $number (1 .. $self->{wanted}) { $self->_start_child($number) if !$self->_at($number) }
     return;
 }
+
+# The first children are of generation 1, those of each restart that came to its end of the next one.
+sub generation { return 1 + $_[0]{restarts} }
+
+# The reason why the last restart was given up; undef if it was not.
+sub given_up { return $_[0]{given_up} }
 
 sub busy_words { return $_[0]{busy_words} }
 sub tally      { return $_[0]{tally} }
@@ -487,7 +494,7 @@ sub replace {
 sub restart {
     my ($self)     = @_;
     my $restarting = $self->{restarting} //= $self->{loop}->new_future;
-    delete $self->{is_given_up};
+    delete $self->{given_up};
     $self->_end_canary('another restart begins') if $self->{canary};
     if (!$self->{templates}) {
         $self->_replace_all;
@@ -509,10 +516,9 @@ sub _renewed {
     my ($self, $renewal) = @_;
     delete $self->{renewal};
     my ($failure) = $renewal->failure or return $self->_replace_all;
-    $self->{log}
-        ->error("the restart is given up, a new template cannot start: $failure; workers that go on as"
-            . " they are: $self->{wanted}");
-    $self->{is_given_up} = 1;
+    $self->{given_up} = "a new template cannot start: $failure";
+    $self->{log}->error(
+        "the restart is given up, $self->{given_up}; workers that go on as they are: $self->{wanted}");
     $self->_look_at_restart;
     return;
 }
@@ -585,7 +591,9 @@ sub _look_at_restart {
     return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->children;
     delete $self->{restarting};
     $self->{templates}->settle if $self->{templates};
-    $restarting->done(delete $self->{is_given_up} ? 0 : 1);
+    my $done = defined $self->{given_up} ? 0 : 1;
+    $self->{restarts} += $done;
+    $restarting->done($done);
     return;
 }
 
@@ -645,7 +653,7 @@ sub _give_up_restart {
     my $old = $self->{wanted} - $new;
     $self->{log}->error("the restart is given up, $why; workers that go on as they are: $old");
     $self->{templates}->go_back if $self->{templates} && !$new;
-    $self->{is_given_up} = 1;
+    $self->{given_up} = $why;
     $self->_look_at_restart;
     return;
 }
@@ -1156,6 +1164,11 @@ Makes a stop faster: the children are told to hurry, and killed the third time.
 Replaces all children, one after another. When a new child cannot start, the old ones stay. Returns a Future
 that is done when the restart is over and replaced children accept no more connections: with 1, or with 0 if
 the restart was given up.
+
+=head2 generation, given_up
+
+    say 'generation ', $master->generation;
+    say 'the last restart was given up: ', $master->given_up if defined $master->given_up;
 
 =head2 renew
 

@@ -79,7 +79,7 @@ $function() {
     else
         COMPREPLY=(\$(compgen -f -- "\$word"))
         if [[ \$COMP_CWORD == 1 ]]; then
-            COMPREPLY+=(\$(compgen -W 'certificates publish renew trace' -- "\$word"))
+            COMPREPLY+=(\$(compgen -W 'certificates publish reload renew status trace' -- "\$word"))
         fi
     fi
 }
@@ -115,7 +115,7 @@ sub _zsh {
 $function() {
     _arguments -s \\
 $lines \\
-    '1:application or command:{ compadd certificates publish renew trace; _files }' \\
+    '1:application or command:{ compadd certificates publish reload renew status trace; _files }' \\
     '*:file:_files'
 }
 if [ "\$funcstack[1]" = $function ]; then $function "\$@"; else compdef $function $program; fi

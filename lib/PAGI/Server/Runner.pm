@@ -21,6 +21,7 @@ use PAGI::Server::Banner;
 use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
+use PAGI::Server::ControlCommand;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::EnvFile;
 use PAGI::Server::ErrorLog;
@@ -120,6 +121,8 @@ sub _run {
         if Peregrine::Trace::is_meant(@arguments);
     return PAGI::Server::CertificateCommand->command(@arguments)
         if PAGI::Server::CertificateCommand::is_meant(@arguments);
+    return PAGI::Server::ControlCommand->command(@arguments)
+        if PAGI::Server::ControlCommand::is_meant(@arguments);
     return PAGI::Server::PublishCommand->command(@arguments[ 1 .. $#arguments ])
         if PAGI::Server::PublishCommand::is_meant(@arguments);
     $self->_parse(@arguments) if @arguments;

@@ -59,31 +59,32 @@ sub leave_sockets {
     return;
 }
 
-# Never fails: a mount without interpreters costs no other one its requests.
+# Never fails: a mount without interpreters costs no other one its requests. True, in the Future: some serve.
 sub start {
     my ($self) = @_;
     my $timer = delete $self->{timer};
     $self->{loop}->unwatch_time($timer) if $timer;
     weaken(my $weak = $self);
-    my $master = $self->{master} = $self->{make}->($self);
-    $master->start->on_ready(sub {
+    my $master   = $self->{master} = $self->{make}->($self);
+    my $starting = $master->start->on_ready(sub {
         my ($started) = @_;
         return if !$weak || $weak->{stopping};
         my ($reason) = $started->failure;
         return $weak->_try_later($reason) if defined $reason;
         $weak->{tries} = 0;
+        delete $weak->{problem};
         return $weak->{log}->info('the workers serve');
-    })->else_done->retain;
-    return;
+    });
+    return $starting->then(sub { Future->done(1) })->else(sub { Future->done(0) })->retain;
 }
 
 sub _try_later {
     my ($self, $reason) = @_;
     my $wait = min(TRY_MAX_S, TRY_S * 2**min(8, $self->{tries}++));
+    $self->{problem} = $reason =~ s/\s+\z//r;
     $self->{log}
         ->error("no worker serves, requests for this mount wait and are refused (503); the next try is in"
-            . " $wait s: "
-            . $reason =~ s/\s+\z//r);
+            . " $wait s: $self->{problem}");
     $self->{timer} = later($self->{loop}, $wait, $self, sub { delete $_[0]{timer}; $_[0]->start });
     return;
 }
@@ -93,8 +94,20 @@ sub _has_workers { return $_[0]{master} && !$_[0]{timer} ? 1 : 0 }
 sub restart {
     my ($self) = @_;
     return $self->{master}->restart if $self->_has_workers;
-    $self->start;
-    return Future->done(0);
+    return $self->start;
+}
+
+# The reason why the last start, or the last restart, was given up.
+sub problem {
+    my ($self) = @_;
+    return $self->{problem} // ($self->{master} ? $self->{master}->given_up : undef);
+}
+
+# How it is called: its path, below a host if it names one.
+sub name {
+    my ($self) = @_;
+    my ($host, $path) = @{ $self->{mount} }{qw(host path)};
+    return ($host // '') . (length $path ? $path : '/');
 }
 
 # `way`: `stop` or `retire`.
@@ -164,6 +177,10 @@ Those of the mount, and of these options of the server where it has none.
     my $future = $pool->end('retire');
 
 As those of the master; C<restart> starts the interpreters at once if they could not start.
+
+=head2 name, problem
+
+    say $pool->name, ' has not started: ', $pool->problem if defined $pool->problem;
 
 =head1 LICENSE
 

@@ -13,6 +13,7 @@ use Peregrine::Deadline;
 use Peregrine::Link;
 use Peregrine::Master;
 use Peregrine::Server::Clones;
+use Peregrine::Server::Control;
 use Peregrine::Server::Instance;
 use Peregrine::Server::Monitor;
 use Peregrine::Server::MountPool;
@@ -120,6 +121,7 @@ sub begin {
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
     $self->_start_hub if $self->{hub};
     $self->{mount_pools} = $self->_mount_pools;
+    $self->{control}     = Peregrine::Server::Control->new(%{$self}{qw(loop log)}, supervisor => $self);
     my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
     my $starting = $engine->then(sub { $self->_start_pool })->then(sub {
@@ -394,6 +396,17 @@ sub _what_restarts {
     return 'the workers are replaced by others, which load the application anew';
 }
 
+# The pools of mounts with that name (Peregrine::Server::MountPool/name), or with that path at any host.
+sub pools_named {
+    my ($self, $name) = @_;
+    my @pools = @{ $self->{mount_pools} || [] };
+    my @exact = grep { $_->name eq $name } @pools;
+    return @exact ? @exact : grep { $name =~ m{\A/} && $_->name =~ m{\A[^/]*\Q$name\E\z} } @pools;
+}
+
+sub pools  { return @{ $_[0]{mount_pools} || [] } }
+sub master { return $_[0]{master} }
+
 # Handles TTIN and TTOU.
 sub change_interpreters {
     my ($self, $by)          = @_;
@@ -525,6 +538,7 @@ sub close {
     $self->{log}->flush;
     $self->{listeners}->close;
     $self->{monitor}->close_place;
+    $self->{control}->close    if $self->{control};
     $self->{reload}->stop      if $self->{reload};
     $self->{takeover}->unlimit if $self->{takeover};
     $self->{pool}->abandon     if $self->{pool};
@@ -745,6 +759,10 @@ To all processes that have the engine.
 
 What HUP, TTIN and TTOU, USR2, and USR1 do. If a new interpreter cannot start the others stay. The Future is
 done when no more are to be replaced.
+
+=head2 pools, pools_named, master
+
+    my ($pool) = $supervisor->pools_named('/shop');
 
 =head2 shutdown, end, hurry, give_up_stop, close, abandon
 

@@ -1,0 +1,119 @@
+package PAGI::Server::ControlCommand;
+
+use strict;
+use warnings;
+
+our $VERSION = '0.003000';
+
+use File::Spec ();
+use PAGI::Server::CommandLine;
+use PAGI::Server::ConfigFile;
+
+# Options that may be typed behind the command; configuration files have others as well.
+my %OPTIONS = map { $_ => 1 } qw(chdir config pid);
+
+# The most words behind a command that are no process id.
+my %COMMANDS = (reload => 1, status => 0);
+
+# Whether words of a command line mean a command for a server that runs, and no application of that name.
+sub is_meant {
+    my (@words) = @_;
+    return @words && exists $COMMANDS{ $words[0] } && !-f $words[0] ? 1 : 0;
+}
+
+# The exit status.
+sub command {
+    my ($class, $command, @words) = @_;
+    my ($given, @rest) = PAGI::Server::CommandLine->parse(@words);
+    my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
+    die \("$command takes --pid, --config and --chdir, not --" . $other =~ tr/_/-/r) if defined $other;
+    my @pids  = grep { /\A[1-9][0-9]*\z/ } @rest;
+    my @names = grep { !/\A[1-9][0-9]*\z/ } @rest;
+    die \"$command: unexpected argument '$names[-1]'" if @names > $COMMANDS{$command};
+    die \"$command needs the id of one process, or --config or --pid with a file of it"
+        if @pids + (grep { exists $given->{$_} } qw(config pid)) != 1;
+    require Peregrine::Server::Control;
+    my $link = Peregrine::Server::Control->connect($pids[0] // _pid_of($command, $given));
+    $link->say($command, @names);
+    return _answer($link);
+}
+
+# The process in a pid file.
+sub _pid_of {
+    my ($command, $given) = @_;
+    my $typed   = PAGI::Server::CommandLine->values_of($given);
+    my $file    = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, []) : {};
+    my %options = (%$file, %$typed);
+    my $path    = $options{pid} // die \"$command: $typed->{config} names no pid file";
+    $path = File::Spec->rel2abs($path, defined $options{chdir} ? File::Spec->rel2abs($options{chdir}) : ());
+    open my $in, '<', $path or die "no server has the pid file $path: $!\n";
+    my ($pid) = (readline($in) // '') =~ /\A([1-9][0-9]*)\n\z/;
+    return $pid // die "the pid file $path has no process id\n";
+}
+
+# Waits for the end, however long a restart takes.
+sub _answer {
+    my ($link) = @_;
+    while (1) {
+        for my $line ($link->read_lines) {
+            my ($word, $text) = @$line;
+            print "$text\n" if $word ne 'failed' && length($text // '');
+            return 0        if $word eq 'done';
+            die "$text\n"   if $word eq 'failed';
+        }
+        die "the server has ended before it answered\n" if $link->has_ended;
+        my $bits = '';
+        vec($bits, $link->descriptor, 1) = 1;
+        select $bits, undef, undef, undef;
+    }
+    return 1;
+}
+
+1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+PAGI::Server::ControlCommand - peregrine reload, peregrine status
+
+=head1 SYNOPSIS
+
+    peregrine reload /shop 4711
+    peregrine reload --config /etc/app.conf
+    peregrine status --pid /run/app.pid
+
+=head1 DESCRIPTION
+
+Commands for a server with workers that runs on this machine. Its process is named by its id, by its pid file,
+or by the configuration file that names the pid file. Root may give them, and the user of the server's master.
+
+C<reload> does what the signal HUP does, and waits until it is done: the workers are replaced by others with
+new code. With the path of a mount that has workers of its own (below a host if it names one:
+C<example.org/shop>) those alone are replaced. If new workers cannot start, or a canary is taken back, the old
+ones go on, and the command says why; its exit status is 1 then.
+
+C<status> prints a line for the workers of each mount, and one for all others.
+
+=head1 FUNCTIONS
+
+=head2 is_meant
+
+Whether words of a command line mean one of these commands, and no file of that name.
+
+=head1 METHODS
+
+=head2 command
+
+    exit PAGI::Server::ControlCommand->command('reload', @words);
+
+Dies with a reference to a sentence if the words are wrong, with a sentence if it fails.
+
+=head1 LICENSE
+
+This library is free software; you can redistribute it and/or modify it under the same terms as Perl
+itself.
+
+=cut
