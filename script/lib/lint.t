@@ -86,6 +86,7 @@ subtest 'an eval that hides errors' => sub {
 
 subtest 'texts that are tidy are remembered' => sub {
     my $root = getcwd();
+    local @ENV{qw(HOME XDG_CACHE_HOME)} = ($folder, '');
     copy('.perltidyrc', "$folder/.perltidyrc") or die "copy: $!";
     mkdir "$folder/.peregrine"                 or die "mkdir: $!";
     chdir $folder                              or die "chdir: $!";
@@ -112,6 +113,8 @@ subtest 'texts that are tidy are remembered' => sub {
     is $run->('one.pm'), 'one.pm of one.pm', '... and a finding is found again';
     $write->('one.pm', "f(1);\n");
     is $run->('one.pm'), 'of one.pm', '... until the file is mended';
+    unlink '.peregrine/tidy.texts' or die "unlink: $!";
+    is $run->('one.pm', 'two.pm'), 'of', 'a new clone knows what another one has found tidy';
     chdir $root or die "chdir: $!";
 };
 

@@ -2,8 +2,10 @@
 # that say why they skip, subs within a screen, no wire bytes in lib/, no `eval` that hides errors.
 package Lint::Perl;
 use v5.36;
-use Digest::SHA qw(sha1_hex);
-use POSIX       ();
+use Digest::SHA    qw(sha1_hex);
+use File::Basename qw(dirname);
+use File::Path     qw(make_path);
+use POSIX          ();
 
 my $SUB_LINES_MAX = 80;                                  # "about 70"
 my $CACHE         = '.peregrine/tidy.texts';             # for each file the digest of its text that is tidy
@@ -51,12 +53,13 @@ sub _meanwhile ($finds) {
 }
 
 # perltidy is slow, so the text that was tidy under this style is remembered of each file, those that this run
-# leaves out included.
+# leaves out included. A new clone begins with the texts of the user's last run in another one.
 sub _tidy (@sources) {
     eval { require Perl::Tidy; 1 }
         or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
-    my $style = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
-    my %tidy  = -e $CACHE ? reverse map { split / /, $_, 2 } split /\n/, _slurp($CACHE) : ();
+    my $style   = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
+    my ($known) = grep { -e } $CACHE, _shared_cache();
+    my %tidy    = $known ? reverse map { split / /, $_, 2 } split /\n/, _slurp($known) : ();
     my @findings;
     for my $source (@sources) {
         my ($path, $digest) = ($source->path, sha1_hex($style, $source->text));
@@ -65,10 +68,23 @@ sub _tidy (@sources) {
         push @findings, @found;
         @found ? delete $tidy{$path} : ($tidy{$path} = $digest);
     }
-    if (-d '.peregrine' and open my $out, '>', $CACHE) {
-        print {$out} map { "$tidy{$_} $_\n" } grep { -e } sort keys %tidy;
-    }
+    my @lines = map { "$tidy{$_} $_\n" } grep { -e } sort keys %tidy;
+    _keep($_, @lines) for -d '.peregrine' ? $CACHE : (), _shared_cache();
     return @findings;
+}
+
+sub _shared_cache () {
+    my $folder = $ENV{XDG_CACHE_HOME} || (length($ENV{HOME} // '') ? "$ENV{HOME}/.cache" : return);
+    return "$folder/peregrine/tidy.texts";
+}
+
+# Writes a cache at once, as other runs may read it. One that cannot be written is done without.
+sub _keep ($path, @lines) {
+    make_path(dirname($path), { error => \my $problems });
+    open my $out, '>', "$path.$$" or return;
+    print {$out} @lines;
+    close $out and rename "$path.$$", $path;
+    return;
 }
 
 sub _untidy ($source) {
