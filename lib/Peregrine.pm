@@ -442,6 +442,14 @@ number of the calling thread; 0 where there is no such thing (only Linux has).
 From now on that word says since when the worker is at one event: milliseconds of the monotonic clock, 0 while
 it is at none.
 
+=head2 deliver_topics
+
+    my $code = $worker->deliver_topics($join_socket, $entries, $bytes, $age_ms);
+
+After C<use_interpreters>: the engine delivers topics (L<PAGI::Server::Topics>) to the connections of its
+interpreters. The hub finds the engine's node through the socket; the other arguments bound the history of
+each topic, as in the hub. Returns a negative code if that cannot be.
+
 =head2 add_group
 
     my $group = $worker->add_group($join_socket, { exchanges => $max_concurrency, seats => 9 });

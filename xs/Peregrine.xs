@@ -620,6 +620,23 @@ OUTPUT:
     RETVAL
 
 int
+deliver_topics(self, join_socket, entries, bytes, age_ms)
+    SV *self
+    int join_socket
+    U32 entries
+    UV bytes
+    UV age_ms
+PREINIT:
+    peregrine_history history = {.size = sizeof(history)};
+CODE:
+    history.entries = entries;
+    history.bytes = bytes;
+    history.age_ms = age_ms;
+    RETVAL = peregrine_deliver_topics(open_worker(aTHX_ self)->engine, join_socket, &history);
+OUTPUT:
+    RETVAL
+
+int
 add_group(self, join_socket, limits)
     SV *self
     int join_socket

@@ -637,8 +637,13 @@ enum peregrine_event_kind {
                                  * `user` is NULL */
     PEREGRINE_LINES = 11,       /* `bytes` are whole lines of an access log that has neither path nor
                                  * descriptor */
-    PEREGRINE_FLUSHED = 12      /* everything queued is with the kernel, after peregrine_flush() said
+    PEREGRINE_FLUSHED = 12,     /* everything queued is with the kernel, after peregrine_flush() said
                                  * PEREGRINE_BLOCKED */
+    PEREGRINE_TOPIC = 13        /* to be answered with peregrine_topic_heard(). `reason` is the number of a
+                                 * peregrine_follow(), `code` its result (PEREGRINE_NODE_OK or another), and
+                                 * `bytes` the place where it begins; or `reason` is 0 and `code`
+                                 * PEREGRINE_NODE_RESET, with a place, a space and the topic's name, or
+                                 * PEREGRINE_NODE_CUT */
 };
 
 /* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for
@@ -1216,6 +1221,22 @@ typedef struct peregrine_node_reading {
 /* A result of a read; the bytes or the position are in `reading`, whose `size` is set before. */
 int peregrine_node_read(peregrine_node *node, uint64_t mailbox, peregrine_node_reading *reading);
 void peregrine_node_sent(peregrine_node *node, uint64_t mailbox, size_t count);
+
+/* ---- Topics that the engine delivers ------------------------------------------------------------- */
+
+/* After peregrine_use_interpreters(), before the first poll: the engine delivers topics with history to
+ * exchanges of its interpreters. `join_socket` leads to the hub; a copy of it is used. */
+int peregrine_deliver_topics(peregrine_worker *worker, int join_socket, const peregrine_history *history);
+/* For interpreters that have joined: an exchange whose response has begun, or whose WebSocket is open, reads
+ * a topic. The engine sends the entries, on an event stream a reset, too. `ask->mailbox`: of `node`, for the
+ * question who reads. PEREGRINE_TOPIC with `number` tells the result. A connection that gets nothing else
+ * goes on when its interpreter dies. */
+int peregrine_follow(peregrine_worker *worker, peregrine_ticket ticket, uint32_t number,
+                     const peregrine_node *node, const peregrine_node_follow_ask *ask);
+/* Takes effect behind what was said before. */
+int peregrine_unfollow(peregrine_worker *worker, peregrine_ticket ticket, const char *name, size_t len);
+/* A PEREGRINE_TOPIC was heard, and said what follows from it: entries go on. */
+int peregrine_topic_heard(peregrine_worker *worker, peregrine_ticket ticket);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,8 @@ const Engine = struct {
     join_socket: c.fd_t,
     /// The end of the interpreters of a group that gets the requests for /shop; -1: there is none.
     shop_socket: c.fd_t = -1,
+    /// The hub's end; -1: there is none.
+    hub_socket: c.fd_t = -1,
 
     const How = struct {
         exchanges: u32 = 1,
@@ -27,6 +29,8 @@ const Engine = struct {
         shop: bool = false,
         /// Limits of the shop's interpreters alone.
         own: types.Interpreters = .{ .size = @sizeOf(types.Interpreters) },
+        /// The engine delivers topics, of a hub that never answers.
+        topics: bool = false,
         limits: []const struct { [*:0]const u8, i64 } = &.{},
     };
 
@@ -65,16 +69,32 @@ const Engine = struct {
             try testing.expectEqual(1, abi.interpreters.peregrine_add_group(handle, @ptrCast(&group)));
             _ = c.close(shop_sockets[0]);
         }
+        var hub_sockets: [2]c.fd_t = .{ -1, -1 };
+        if (how.topics) {
+            try testing.expectEqual(0, c.socketpair(c.AF.UNIX, c.SOCK.SEQPACKET, 0, &hub_sockets));
+            const history: types.History = .{ .size = @sizeOf(types.History) };
+            const delivers = abi.interpreters.peregrine_deliver_topics;
+            try testing.expectEqual(Code.ok, delivers(handle, hub_sockets[0], @ptrCast(&history)));
+            try testing.expectEqual(Code.out_of_order, delivers(handle, hub_sockets[0], @ptrCast(&history)));
+            _ = c.close(hub_sockets[0]);
+        }
         const port = try listen(handle);
         var events: [*]const Event = undefined;
         try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
-        return .{ .handle = handle, .port = port, .join_socket = sockets[1], .shop_socket = shop_sockets[1] };
+        return .{
+            .handle = handle,
+            .port = port,
+            .join_socket = sockets[1],
+            .shop_socket = shop_sockets[1],
+            .hub_socket = hub_sockets[1],
+        };
     }
 
     fn stop(engine: *const Engine) void {
         abi.peregrine_worker_free(engine.handle);
         _ = c.close(engine.join_socket);
         if (engine.shop_socket >= 0) _ = c.close(engine.shop_socket);
+        if (engine.hub_socket >= 0) _ = c.close(engine.hub_socket);
     }
 
     fn stats(engine: *const Engine) types.Stats {
@@ -331,6 +351,9 @@ const Application = struct {
             while (true) sleep(60_000);
         } else if (std.mem.eql(u8, path, "/steal")) {
             application.forge(event.ticket);
+            return;
+        } else if (std.mem.eql(u8, path, "/wish")) {
+            application.say(event.ticket, .{ .topic = .{ .number = 1, .wish = "no wish" } });
             return;
         } else if (std.mem.eql(u8, path, "/outside")) {
             application.sayOutside(event.ticket);
@@ -757,9 +780,9 @@ test "a group has limits of its own, and takes no places of others" {
 }
 
 test "an interpreter that does not keep to the rules is shut out alone" {
-    const engine: Engine = try .start(.{});
+    const engine: Engine = try .start(.{ .topics = true });
     defer engine.stop();
-    for ([_][]const u8{ "/garbage", "/steal", "/outside" }) |path| {
+    for ([_][]const u8{ "/garbage", "/steal", "/outside", "/wish" }) |path| {
         const honest: Process = try .start(&engine, -1);
         try engine.expectInterpreters(1);
         var other = try engine.connect();

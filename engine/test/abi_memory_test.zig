@@ -45,7 +45,7 @@ const Program = struct {
                     try program.open.putNoClobber(gpa, ticket, kind);
                 },
                 .finished, .aborted, .closed => try testing.expect(program.open.remove(ticket)),
-                .body, .message, .drained, .flushed, .half_closed => try testing.expect(
+                .body, .message, .drained, .flushed, .half_closed, .topic => try testing.expect(
                     program.open.contains(ticket),
                 ),
                 .stopped => program.stopped = true,

@@ -162,12 +162,21 @@ sub _tell_events {
             next;
         }
         my ($future, @told) = @{ delete $self->{asked}{$number} || next };
-        next if $future->is_ready;
-        if   ($result == OK && length $position) { $future->done($position) }
-        else                                     { _settle($future, $result, @told) }
+        answered($future, $result, $position, @told);
     }
     return;
 }
+
+# A Future gets its answer: a result of the hub, and a position if the request was about a topic with history.
+sub answered {
+    my ($future, $result, $position, @told) = @_;
+    return                          if $future->is_ready;
+    return $future->done($position) if $result == OK && length $position;
+    return _settle($future, $result, @told);
+}
+
+sub new_future   { return $_[0]{loop}->new_future }
+sub number_of_as { return $AS{ $_[0] } }
 
 sub end {
     my ($self) = @_;
@@ -340,6 +349,10 @@ with a position, or fails with one of the names in L<PAGI::Server::Channels/FAIL
 
 The connection of a mailbox reads a topic with history; the bridge sends it the entries. The Future is done
 with the position where it begins.
+
+=head2 answered, new_future, number_of_as
+
+For who asks the hub by another way (L<PAGI::Server::Topics>).
 
 =head2 unsubscribe
 

@@ -33,6 +33,7 @@ void pagi_channels_close(pTHX_ pagi_exchange *exchange) {
     peregrine_node_close(exchange->app->node, exchange->mailbox);
     exchange->mailbox = 0;
     px_clear(aTHX_(SV **)&exchange->resets);
+    pagi_topics_release(aTHX_ exchange);
 }
 
 /* The next message, a new reference; NULL: there is none, and an event tells of the next. */

@@ -162,6 +162,16 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     pagi_exchange_invariants(exchange);
 }
 
+/* Of an application with channels. */
+static void take_event_with_channel(pTHX_ px_exchange *base, const peregrine_event *event) {
+    if (event->kind == PEREGRINE_TOPIC) {
+        pagi_topics_told(aTHX_ pagi_exchange_of(base), event);
+        return;
+    }
+    if (event->kind == PEREGRINE_FINISHED) pagi_topics_release(aTHX_ pagi_exchange_of(base));
+    take_event(aTHX_ base, event);
+}
+
 /* ---- The end of the server ------------------------------------------------------------------- */
 
 static void cut(pTHX_ px_exchange *base) {
@@ -196,13 +206,13 @@ static bool is_unanswered(const px_exchange *base) {
 }
 
 /* Two tables, so that a request of an application without channels is not asked whether it has one. */
-#define PAGI_FACE(take, forget)                  \
+#define PAGI_FACE(take, hear, forget)            \
     {                                            \
         .exchange_size = sizeof(pagi_exchange),  \
         .drop_application = drop_application,    \
         .limits = read_limits,                   \
         .request = take,                         \
-        .event = take_event,                     \
+        .event = hear,                           \
         .cut = cut,                              \
         .shut_down = shut_down,                  \
         .app_state = app_state,                  \
@@ -215,5 +225,6 @@ static bool is_unanswered(const px_exchange *base) {
         .let_go = pagi_exchange_let_go,          \
     }
 
-const px_face pagi_face = PAGI_FACE(take_request, pagi_exchange_clear);
-const px_face pagi_channels_face = PAGI_FACE(take_request_with_channel, clear_with_channel);
+const px_face pagi_face = PAGI_FACE(take_request, take_event, pagi_exchange_clear);
+const px_face pagi_channels_face =
+    PAGI_FACE(take_request_with_channel, take_event_with_channel, clear_with_channel);

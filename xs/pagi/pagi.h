@@ -344,6 +344,8 @@ struct pagi_exchange {
     pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
     uint64_t mailbox;  /* of its channel; 0: it has none */
     AV *resets;        /* events topic.reset that $receive has not given, or NULL */
+    HV *follows;       /* Futures of subscriptions without answer, by their numbers, or NULL */
+    uint32_t follow_number; /* of the last subscription */
     CV *receive, *send, *app_ready; /* ours until the exchange is let go */
     SV *connection; /* `pagi.connection`; NULL until a scope has it */
     SV *transport;
@@ -487,6 +489,8 @@ bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event
 SV *pagi_topics_new(pTHX_ pagi_app *app);
 SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event);
 void pagi_topics_pump(pTHX_ pagi_exchange *exchange);
+void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *event);
+void pagi_topics_release(pTHX_ pagi_exchange *exchange);
 
 /* message.c */
 SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail);

@@ -1,6 +1,7 @@
 /* topics.c - topics with history: an application says once that its connection reads one, and the entries go
- * out without Perl. Names and positions are checked by PAGI::Server::Topics, how an entry goes out is the
- * business of a kind of scope. */
+ * out without Perl. Names and positions are checked by PAGI::Server::Topics. The engine delivers where
+ * interpreters have joined it; elsewhere the node here does, and how an entry goes out is the business of a
+ * kind of scope. */
 #include "pagi/pagi.h"
 
 /* The PAGI::Server::Topics of an application: its node, blessed. A new reference. */
@@ -34,6 +35,109 @@ static SV *call_topics(pTHX_ pagi_exchange *exchange, const char *method, HV *ev
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
 }
 
+/* ---- Where the engine delivers --------------------------------------------------------------- */
+
+static bool engine_delivers(const pagi_exchange *exchange) {
+    return exchange->base.worker->is_one_of_several;
+}
+
+static SV *key_of(pTHX_ uint32_t number) {
+    return newSVpvn_flags((const char *)&number, sizeof(number), SVs_TEMP);
+}
+
+/* The outcome of a call about the exchange that has no Future yet. */
+static SV *outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
+    if (code == PEREGRINE_E_GONE) return px_future_done(aTHX_ exchange->base.worker, NULL);
+    return pagi_event_outcome(aTHX_ exchange, type, code);
+}
+
+/* `wish`: of PAGI::Server::Topics::_wish. */
+static SV *follow(pTHX_ pagi_exchange *exchange, AV *wish) {
+    px_worker *worker = exchange->base.worker;
+    peregrine_node_follow_ask ask = {.size = sizeof(ask)};
+    SV *const *fields = AvARRAY(wish);
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    ask.mailbox = exchange->mailbox;
+    ask.name = SvPVbyte(fields[1], ask.name_len);
+    ask.as = (uint32_t)SvUV(fields[2]);
+    ask.cuts = SvTRUE(fields[3]) ? 1 : 0;
+    ask.since = SvPVbyte(fields[4], ask.since_len);
+    const uint32_t number = ++exchange->follow_number;
+    const int code =
+        peregrine_follow(worker->engine, exchange->base.ticket, number, exchange->app->node, &ask);
+    if (code < 0) return outcome(aTHX_ exchange, "topic.subscribe", code);
+    if (!exchange->follows) exchange->follows = newHV();
+    (void)hv_store_ent(exchange->follows, key_of(aTHX_ number), newSVsv(fields[0]), 0);
+    return newSVsv(fields[0]);
+}
+
+static SV *unfollow(pTHX_ pagi_exchange *exchange, SV *topic) {
+    px_worker *worker = exchange->base.worker;
+    STRLEN len;
+    const char *name = SvPVbyte(topic, len);
+    if (!worker->engine) return px_future_done(aTHX_ worker, NULL);
+    return outcome(aTHX_ exchange, "topic.unsubscribe",
+                   peregrine_unfollow(worker->engine, exchange->base.ticket, name, len));
+}
+
+/* The engine has answered a subscription. */
+static void answer(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
+    HV *follows = exchange->follows;
+    SV *future = follows ? hv_delete_ent(follows, key_of(aTHX_ event->reason), 0, 0) : NULL;
+    if (!future) return;
+    AV *told = newAV();
+    SV *reference = sv_2mortal(newRV_noinc((SV *)told));
+    av_push(told, newSVsv(future));
+    av_push(told, newSVuv(event->code));
+    av_push(told, newSVpvn(event->bytes, event->len));
+    SV *error = NULL;
+    SvREFCNT_dec(px_call(aTHX_ exchange->app->topics, "_answered", reference, NULL, &error));
+    if (error) px_exchange_tell(aTHX_ & exchange->base, "_callback_died", error, "in a callback");
+}
+
+static void tell_reset(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
+    peregrine_node_reading found = {.size = sizeof(found)};
+    const char *space = memchr(event->bytes, ' ', event->len);
+    if (!space || space - event->bytes > PEREGRINE_NODE_POSITION_BYTES) return;
+    found.position_len = (uint32_t)(space - event->bytes);
+    memcpy(found.position, event->bytes, found.position_len);
+    found.topic = space + 1;
+    found.topic_len = event->len - found.position_len - 1;
+    (void)exchange->kind->reset(aTHX_ exchange, &found);
+}
+
+/* Entries follow behind what the application has said to it. */
+void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
+    px_worker *worker = exchange->base.worker;
+    px_exchange_hold(&exchange->base);
+    if (event->reason) answer(aTHX_ exchange, event);
+    else if (event->code == PEREGRINE_NODE_RESET) tell_reset(aTHX_ exchange, event);
+    else if (event->code == PEREGRINE_NODE_CUT) exchange->kind->behind(aTHX_ exchange);
+    if (worker->engine && px_exchange_is_live(&exchange->base))
+        (void)peregrine_topic_heard(worker->engine, exchange->base.ticket);
+    px_exchange_unhold(aTHX_ & exchange->base);
+}
+
+/* No answers will come. */
+void pagi_topics_release(pTHX_ pagi_exchange *exchange) {
+    HV *follows = exchange->follows;
+    if (!follows) return;
+    exchange->follows = NULL;
+    sv_2mortal((SV *)follows);
+    (void)hv_iterinit(follows);
+    for (HE *each; (each = hv_iternext(follows));)
+        px_future_resolve(aTHX_ & exchange->base, HeVAL(each), newSViv(0));
+}
+
+/* ---- What applications send ------------------------------------------------------------------ */
+
+static SV *send_to_engine(pTHX_ pagi_exchange *exchange, bool subscribes, HV *event) {
+    SV *read = call_topics(aTHX_ exchange, subscribes ? "_wish" : "_topic", event);
+    if (sv_isobject(read)) return read; /* a Future that has failed */
+    sv_2mortal(read);
+    return subscribes ? follow(aTHX_ exchange, (AV *)SvRV(read)) : unfollow(aTHX_ exchange, read);
+}
+
 /* topic.subscribe and topic.unsubscribe. The kind has checked that the connection can take entries. */
 SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event) {
     px_worker *worker = exchange->base.worker;
@@ -43,8 +147,12 @@ SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event)
     if (!px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, TOPIC)))
         return px_future_invalid(aTHX_ worker, "%s: topic is missing", type);
     if (!exchange->mailbox) return px_future_done(aTHX_ worker, NULL);
-    return call_topics(aTHX_ exchange, strEQ(type, "topic.subscribe") ? "_subscribe" : "_unsubscribe", event);
+    const bool subscribes = strEQ(type, "topic.subscribe");
+    if (engine_delivers(exchange)) return send_to_engine(aTHX_ exchange, subscribes, event);
+    return call_topics(aTHX_ exchange, subscribes ? "_subscribe" : "_unsubscribe", event);
 }
+
+/* ---- Where the node here delivers ------------------------------------------------------------ */
 
 /* Takes the engine's answer to an entry. False: nothing more goes out now. */
 static bool goes_on(pTHX_ pagi_exchange *exchange, int code) {

@@ -304,7 +304,8 @@ pub const ApplicationEnd = struct {
                 try end.ledger.open(&event, tls);
                 return event;
             },
-            .body, .drained, .half_closed, .message, .flushed, .finished, .aborted, .closed => {},
+            .body, .drained, .half_closed, .message, .flushed, .topic => {},
+            .finished, .aborted, .closed => {},
         }
         const entry = end.ledger.get(event.ticket) orelse return null;
         if (entry.over) return null;

@@ -5,6 +5,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const Subscriber = @import("delivery.zig").Subscriber;
 const Offer = @import("offer.zig").Offer;
 const Work = @import("offer.zig").Work;
 const Exchange = peregrine.Exchange;
@@ -20,17 +21,20 @@ pub const Claim = union(enum) {
     kept: *Offer,
     /// An interpreter works on the request.
     taken: *Work,
+    /// Like `taken`, and the exchange reads topics, which the engine delivers. Without interpreter it does so
+    /// until its client leaves.
+    subscribed: *Subscriber,
     /// An interpreter has given the whole response, and hears when it was sent or why it was not.
     answered: *Work,
     /// No interpreter hears of the request: the engine answers it, or has yet to announce it.
     answered_by_engine,
 
     /// The lowest bits of a word say what the pointer in its other bits is.
-    const Tag = enum(u3) { offer = 1, taken = 2, answered = 3, kept = 4 };
+    const Tag = enum(u3) { offer = 1, taken = 2, answered = 3, kept = 4, subscribed = 5 };
     const tag_bits: usize = 7;
 
     comptime {
-        assert(@alignOf(Offer) > tag_bits and @alignOf(Work) > tag_bits);
+        assert(@alignOf(Offer) > tag_bits and @alignOf(Work) > tag_bits and @alignOf(Subscriber) > tag_bits);
     }
 
     /// The claim of an exchange.
@@ -47,6 +51,7 @@ pub const Claim = union(enum) {
             .kept => return .{ .kept = @ptrFromInt(address) },
             .taken => return .{ .taken = @ptrFromInt(address) },
             .answered => return .{ .answered = @ptrFromInt(address) },
+            .subscribed => return .{ .subscribed = @ptrFromInt(address) },
         }
     }
 
@@ -60,6 +65,7 @@ pub const Claim = union(enum) {
         return switch (claim) {
             .offered, .kept => |offer| offer.work.?,
             .taken, .answered => |work| work,
+            .subscribed => |subscriber| subscriber.work,
             .waiting, .answered_by_engine => null,
         };
     }
@@ -68,6 +74,7 @@ pub const Claim = union(enum) {
     pub fn isLoad(claim: Claim) bool {
         return switch (claim) {
             .offered, .kept, .taken => true,
+            .subscribed => |subscriber| subscriber.work != null,
             .waiting, .answered, .answered_by_engine => false,
         };
     }
@@ -126,6 +133,28 @@ pub const Claim = union(enum) {
         work.invariants();
     }
 
+    /// The exchange, which an interpreter works on, reads topics.
+    pub fn subscribe(exchange: *Exchange, subscriber: *Subscriber) void {
+        assert(exchange.word == wordOf(.taken, subscriber.work.?));
+        exchange.word = wordOf(.subscribed, subscriber);
+    }
+
+    /// The exchange reads no topic any more. The subscriber is the caller's.
+    pub fn unsubscribe(exchange: *Exchange, subscriber: *Subscriber) void {
+        assert(exchange.word == wordOf(.subscribed, subscriber));
+        exchange.word = wordOf(.taken, subscriber.work.?);
+    }
+
+    /// The interpreter has gone, and the exchange reads on.
+    pub fn orphan(exchange: *Exchange, subscriber: *Subscriber) void {
+        assert(exchange.word == wordOf(.subscribed, subscriber));
+        const work = subscriber.work.?;
+        assert(work.load > work.offered.count);
+        work.load -= 1;
+        subscriber.work = null;
+        work.invariants();
+    }
+
     /// The interpreter is done with the request.
     pub fn answer(exchange: *Exchange, work: *Work) void {
         assert(exchange.word == wordOf(.taken, work) and exchange.isEnded());
@@ -136,7 +165,7 @@ pub const Claim = union(enum) {
     }
 
     /// No interpreter hears of the exchange from now on. Returns the claim that ends: its offer, if there is
-    /// one, is the caller's to use again.
+    /// one, or its subscriber is the caller's.
     pub fn release(exchange: *Exchange) Claim {
         const claim = of(exchange);
         switch (claim) {
@@ -149,6 +178,10 @@ pub const Claim = union(enum) {
                 offer.work = null;
             },
             .taken => |work| {
+                assert(work.load > work.offered.count);
+                work.load -= 1;
+            },
+            .subscribed => |subscriber| if (subscriber.work) |work| {
                 assert(work.load > work.offered.count);
                 work.load -= 1;
             },

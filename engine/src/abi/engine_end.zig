@@ -36,8 +36,17 @@ pub const Peer = struct {
     pub const Calls = struct {
         raise: *const fn (peer: *Peer) void,
         hears: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
-        noteSaid: *const fn (peer: *Peer, exchange: *peregrine.Exchange) void,
+        noteSaid: *const fn (
+            peer: *Peer,
+            exchange: *peregrine.Exchange,
+            command: *const peregrine.Command,
+        ) void,
         handOver: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
+        wish: *const fn (
+            peer: *Peer,
+            exchange: *peregrine.Exchange,
+            topic: *const peregrine.Command.Topic,
+        ) error{Malformed}!void,
         takeFile: *const fn (peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32,
         takeDescriptor: *const fn (peer: *Peer) error{Malformed}!i32,
     };
@@ -621,8 +630,12 @@ pub const EngineEnd = struct {
             dropDescriptor(&said.command);
             return error.Malformed;
         }
+        if (said.command == .topic) {
+            trace.said(.engine_ring, said.ticket, &said.command, 0);
+            return peer.calls.wish(peer, exchange, &said.command.topic);
+        }
         end.apply(said);
-        if (end.worker.exchanges.get(ticket)) |same| peer.calls.noteSaid(peer, same);
+        if (end.worker.exchanges.get(ticket)) |same| peer.calls.noteSaid(peer, same, &said.command);
     }
 
     /// Does the held head of a response and the piece of a body that follows: as one command if they are a

@@ -32,6 +32,8 @@ pub const Interpreters = struct {
         turn: *const fn (several: *Interpreters) bool,
         request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
         release: *const fn (several: *Interpreters, exchange: *Exchange) void,
+        drained: *const fn (exchange: *const Exchange) void,
+        unheard: *const fn (exchange: *Exchange) void,
         hearerOf: *const fn (exchange: *const Exchange) Hearer,
         isWaiting: *const fn (several: *Interpreters) bool,
         patience: *const fn (several: *Interpreters, wanted_ms: i32) i32,
@@ -404,12 +406,29 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_DRAINED.
     pub fn drained(host: *Host, worker: anytype, exchange: *Exchange) void {
+        if (host.interpreters) |several| several.calls.drained(exchange);
         _ = host.tell(.drained, exchange) catch host.giveUp(worker, exchange);
     }
 
     /// Tells C that the output of an exchange was sent: PEREGRINE_FLUSHED.
     pub fn flushed(host: *Host, worker: anytype, exchange: *Exchange) void {
         _ = host.tell(.flushed, exchange) catch host.giveUp(worker, exchange);
+    }
+
+    /// Becomes PEREGRINE_TOPIC: tells of a topic that an exchange reads.
+    pub fn tellTopic(
+        host: *Host,
+        exchange: *const Exchange,
+        number: u32,
+        code: u32,
+        text: []const u8,
+    ) error{OutOfMemory}!void {
+        const copy = try host.filling().keep(text);
+        const event = try host.add(.topic, exchange);
+        event.code = code;
+        event.reason = number;
+        event.bytes = copy.ptr;
+        event.len = copy.len;
     }
 
     /// Becomes PEREGRINE_FINISHED.
@@ -444,7 +463,10 @@ pub const Host = struct {
         bytes: []const u8,
     ) void {
         assert(exchange.openWebSocket() != null);
-        const own = host.of(exchange) orelse return;
+        const own = host.of(exchange) orelse {
+            if (host.interpreters) |several| several.calls.unheard(exchange);
+            return;
+        };
         own.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
 

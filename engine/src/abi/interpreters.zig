@@ -2,12 +2,16 @@
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Depot = @import("depot.zig").Depot;
+const hub = @import("hub");
 const errors = @import("errors.zig");
+const history = @import("history.zig");
 const Interpreter = @import("interpreter.zig").Interpreter;
+const Node = @import("node.zig").Node;
 const platform = @import("platform");
 const Pool = @import("pool.zig").Pool;
 const sized = @import("sized.zig");
 const Takers = @import("offer.zig").Takers;
+const TopicWish = @import("topic_wish.zig").TopicWish;
 const types = @import("types.zig");
 const Code = types.Code;
 const Handle = @import("handle.zig").Handle;
@@ -101,6 +105,67 @@ pub export fn peregrine_pass_on(handle: *Handle, route: c_int) callconv(.c) void
         .joined => |interpreter| interpreter.passOn(number),
         .here, .thread, .gone => {},
     }
+}
+
+pub export fn peregrine_deliver_topics(
+    handle: *Handle,
+    join_socket: c_int,
+    given: *const sized.Header,
+) callconv(.c) c_int {
+    const engine = handle.ownEngine() orelse return Code.gone;
+    const pool = engine.pool orelse return Code.out_of_order;
+    if (engine.polled or pool.delivery != null) return Code.out_of_order;
+    const socket = peregrine.io.file.duplicate(join_socket) catch |err| return errors.code(err);
+    pool.deliverTopics(socket, &history.limited(&sized.read(types.History, given))) catch {
+        peregrine.io.file.close(socket);
+        return Code.memory;
+    };
+    return Code.ok;
+}
+
+pub export fn peregrine_follow(
+    handle: *Handle,
+    ticket: types.Ticket,
+    number: u32,
+    node: *const Node,
+    given: *const sized.Header,
+) callconv(.c) c_int {
+    const ask = sized.read(types.NodeFollowAsk, given);
+    const name = ask.name[0..ask.name_len];
+    if (!hub.wire.isName(name)) return Code.range;
+    const as = std.math.cast(u8, ask.as) orelse return Code.range;
+    return wish(handle, ticket, number, .{ .follow = .{
+        .name = name,
+        .as = std.enums.fromInt(TopicWish.As, as) orelse return Code.range,
+        .cuts = ask.cuts != 0,
+        .since = if (ask.since_len > TopicWish.since_bytes_max) "none" else ask.since[0..ask.since_len],
+        .channel = .{ .node = node.inner.id, .mailbox = ask.mailbox },
+    } });
+}
+
+pub export fn peregrine_unfollow(
+    handle: *Handle,
+    ticket: types.Ticket,
+    name: [*]const u8,
+    len: usize,
+) callconv(.c) c_int {
+    if (!hub.wire.isName(name[0..len])) return Code.range;
+    return wish(handle, ticket, 0, .{ .unfollow = name[0..len] });
+}
+
+pub export fn peregrine_topic_heard(handle: *Handle, ticket: types.Ticket) callconv(.c) c_int {
+    return wish(handle, ticket, 0, .heard);
+}
+
+fn wish(handle: *Handle, ticket: types.Ticket, number: u32, wanted: TopicWish) c_int {
+    const interpreter = switch (handle.place()) {
+        .joined => |interpreter| interpreter,
+        .here, .thread => return Code.out_of_order,
+        .gone => return Code.gone,
+    };
+    var buffer: [TopicWish.bytes_max]u8 = undefined;
+    const bytes = wanted.encode(&buffer);
+    return interpreter.end.answer(ticket, &.{ .topic = .{ .number = number, .wish = bytes } }, 0);
 }
 
 pub export fn peregrine_take_turns(handle: *Handle, on: c_int) callconv(.c) void {

@@ -316,7 +316,7 @@ pub const Ledger = struct {
                 entry.websocket = .closing;
             },
             .keepalive, .flow => if (entry.order != .tunnel) return error.NotWebSocket,
-            .repeat => if (entry.order == .unstarted) return error.OutOfOrder,
+            .repeat, .topic => if (entry.order == .unstarted) return error.OutOfOrder,
             .relay => {
                 if (entry.websocket != .handshake) return error.NotWebSocket;
                 if (entry.order != .unstarted) return error.OutOfOrder;
@@ -332,7 +332,7 @@ pub const Ledger = struct {
         return switch (command.*) {
             .start, .body, .file, .end, .message, .inform, .accept, .close => true,
             .read, .flush, .abort, .keepalive, .flow, .idle_limit, .keep_head => false,
-            .repeat, .relay, .hand_over => false,
+            .repeat, .relay, .hand_over, .topic => false,
         };
     }
 

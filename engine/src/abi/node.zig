@@ -174,7 +174,8 @@ pub export fn peregrine_node_next(node: *Node, given: *sized.Header) callconv(.c
     return 1;
 }
 
-fn resultOf(code: wire.Code) u32 {
+/// The result that C is told of.
+pub fn resultOf(code: wire.Code) u32 {
     return switch (code) {
         .ok => Result.ok,
         .gone, .ended => Result.gone,
@@ -260,16 +261,10 @@ pub export fn peregrine_node_follow(node: *Node, given: *const sized.Header) cal
             as.as_events => .events,
             else => return -Result.name,
         },
-        .since = if (since.len == 0) .now else hub.position.Since.parse(since) catch nowhere,
+        .since = .ofReader(since),
         .behind = if (wish.cuts != 0) .cut else .skip,
     }, Node.now()));
 }
-
-/// In place of a position that is none, because clients make them: no history has this one.
-const nowhere: hub.position.Since = .{ .after = .{
-    .epoch = 0,
-    .mark = .{ .offset = std.math.maxInt(u64), .check = 0 },
-} };
 
 pub export fn peregrine_node_unfollow(
     node: *Node,
@@ -299,6 +294,7 @@ pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Heade
                 .text => types.NodeAs.as_text,
                 .binary => types.NodeAs.as_binary,
                 .events => types.NodeAs.as_events,
+                .text_frames, .binary_frames => unreachable, // C asks for none
             };
             told.bytes = bytes.bytes.ptr;
             told.len = bytes.bytes.len;

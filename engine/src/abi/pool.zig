@@ -12,9 +12,11 @@
 const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
+const hub = @import("hub");
 const peregrine = @import("peregrine");
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
+const Delivery = @import("delivery.zig").Delivery;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const host_file = @import("host.zig");
 const Hearer = host_file.Hearer;
@@ -107,6 +109,8 @@ pub const Pool = struct {
     dispatched: u64 = 0,
     /// Offers that are free, at most `spare_max`.
     spare: Offers = .{},
+    /// The delivery of topics; null: the engine delivers none.
+    delivery: ?*Delivery = null,
     /// Interpreters that were shut out and may still run.
     outcasts: Outcasts = .{},
     /// Exchanges of an interpreter that goes.
@@ -137,6 +141,14 @@ pub const Pool = struct {
         return @intCast(pool.group_count);
     }
 
+    /// Before the engine's thread runs: the engine delivers topics. `join_socket` leads to the hub, and stays
+    /// the caller's after an error.
+    pub fn deliverTopics(pool: *Pool, join_socket: i32, config: *const hub.Config) !void {
+        assert(pool.delivery == null);
+        pool.delivery = try .create(pool.gpa, pool.worker, join_socket, config);
+        pool.interpreters.calls = &delivering_calls;
+    }
+
     /// To be called when the engine's thread has ended. No interpreter hears of the exchanges that are left.
     pub fn destroy(pool: *Pool) void {
         for (pool.ownGroups()) |*group| pool.worker.io.unwatchForeign(group.join_socket);
@@ -150,6 +162,7 @@ pub const Pool = struct {
         while (pool.spare.pop()) |offer| pool.free(offer);
         pool.leftover.deinit(pool.gpa);
         for (pool.ownGroups()) |*group| io.file.close(group.join_socket);
+        if (pool.delivery) |delivery| delivery.destroy();
         pool.gpa.destroy(pool);
     }
 
@@ -398,6 +411,7 @@ pub const Pool = struct {
             asked.takers,
             hands,
             pool.depot,
+            pool.delivery,
         );
         if (asked.takers == .first) seat.group = index;
         pool.seats[place] = seat;
@@ -497,6 +511,7 @@ pub const Pool = struct {
         var failed = failed_before;
         for (pool.leftover.items) |ticket| {
             const exchange = worker.exchanges.get(ticket) orelse continue;
+            if (pool.keeps(seat, exchange)) continue;
             failed += @intFromBool(Claim.of(exchange).isLoad());
             pool.release(exchange);
             if (!exchange.isEnded()) unanswered.fail(worker, exchange, 502, "The application has failed.\n");
@@ -515,6 +530,13 @@ pub const Pool = struct {
         worker.say(.warn, &buffer, text, .{ why, failed });
     }
 
+    /// Whether an exchange goes on without its interpreter, which has gone without having cut it.
+    fn keeps(pool: *Pool, seat: *Seat, exchange: *Exchange) bool {
+        const delivery = pool.delivery orelse return false;
+        const wishes = seat.shared.words.wishes.load(.acquire);
+        return wishes & Wish.cut == 0 and delivery.keep(exchange);
+    }
+
     /// No interpreter hears of an exchange any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
         const seat = Seat.of(exchange);
@@ -529,6 +551,7 @@ pub const Pool = struct {
                 seat.?.end.lend(&offer.batch);
                 break :offer offer;
             },
+            .subscribed => |subscriber| return subscriber.delivery.free(subscriber),
             .taken, .answered, .answered_by_engine => return,
         };
         assert(offer.ticket == exchange.ticket);
@@ -720,10 +743,40 @@ pub const Pool = struct {
 
     // ---- What the worker tells its host
 
+    /// Of a pool whose engine delivers topics.
+    const delivering_calls: Interpreters.Calls = blk: {
+        var with = calls;
+        with.turn = deliveringTurn;
+        with.isWaiting = deliveringIsWaiting;
+        with.patience = deliveringPatience;
+        break :blk with;
+    };
+
+    fn deliveringTurn(several: *Interpreters) bool {
+        const pool = of(several);
+        const delivery = pool.delivery.?;
+        delivery.hear(pool.worker.io.hasForeign());
+        const more = pool.turn();
+        return delivery.serve() or more;
+    }
+
+    fn deliveringIsWaiting(several: *Interpreters) bool {
+        const pool = of(several);
+        return pool.isWaiting() or pool.delivery.?.ready.first != null;
+    }
+
+    fn deliveringPatience(several: *Interpreters, wanted_ms: i32) i32 {
+        const pool = of(several);
+        const ms = pool.delivery.?.patience(wanted_ms);
+        return if (ms == 0) 0 else pool.patience(ms);
+    }
+
     const calls: Interpreters.Calls = .{
         .turn = turnOf,
         .request = request,
         .release = releaseOf,
+        .drained = drainedOf,
+        .unheard = unheardOf,
         .hearerOf = hearerOf,
         .isWaiting = isWaitingOf,
         .patience = patienceOf,
@@ -765,7 +818,27 @@ pub const Pool = struct {
             .waiting => |offer| .{ .waiting = &offer.batch },
             .offered, .kept => |offer| .{ .host = &Seat.ofWork(offer.work.?).host },
             .taken, .answered => |work| .{ .host = &Seat.ofWork(work).host },
+            .subscribed => |subscriber| if (subscriber.work) |work|
+                .{ .host = &Seat.ofWork(work).host }
+            else
+                .nobody,
         };
+    }
+
+    /// Output of an exchange has found room: entries of topics follow.
+    fn drainedOf(exchange: *const Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber.delivery.makeReady(subscriber),
+            else => {},
+        }
+    }
+
+    /// A message has come that no interpreter hears.
+    fn unheardOf(exchange: *Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber.delivery.unheard(exchange),
+            else => {},
+        }
     }
 
     /// A request has come: it waits until the end of the round at least.

@@ -5,6 +5,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
+const Delivery = @import("delivery.zig").Delivery;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
@@ -17,6 +18,7 @@ const Handed = offer_file.Handed;
 const Takers = offer_file.Takers;
 const Work = offer_file.Work;
 const Shared = @import("shared.zig").Shared;
+const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 const io = peregrine.io;
 const sharing = io.sharing;
@@ -37,6 +39,8 @@ pub const Seat = struct {
     group: u8 = 0,
     /// The queue of requests that the interpreter hands over, or gives back; null: it may do neither.
     hands: ?*Handed,
+    /// The delivery of topics; null: the engine delivers none.
+    delivery: ?*Delivery,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
     /// The interpreter has closed its end of the waker.
@@ -83,6 +87,7 @@ pub const Seat = struct {
         takers: Takers,
         hands: ?*Handed,
         depot: ?*Depot,
+        delivery: ?*Delivery,
     ) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
@@ -101,6 +106,7 @@ pub const Seat = struct {
             .shared = .of(memory),
             .takers = takers,
             .hands = hands,
+            .delivery = delivery,
             .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
@@ -293,6 +299,7 @@ pub const Seat = struct {
         .hears = hears,
         .noteSaid = noteSaid,
         .handOver = handOver,
+        .wish = wish,
         .takeFile = takeFile,
         .takeDescriptor = takeDescriptor,
     };
@@ -327,7 +334,7 @@ pub const Seat = struct {
                 Claim.settle(exchange, offer);
                 seat.freed.append(offer);
             },
-            .waiting, .offered, .taken, .answered, .answered_by_engine => {},
+            .waiting, .offered, .taken, .subscribed, .answered, .answered_by_engine => {},
         }
         return true;
     }
@@ -342,7 +349,7 @@ pub const Seat = struct {
         if (claim == .offered) seat.noteTaken(exchange, claim.offered);
         const offer = switch (Claim.of(exchange)) {
             .kept => |offer| offer,
-            .waiting, .offered, .taken, .answered, .answered_by_engine => return false,
+            .waiting, .offered, .taken, .subscribed, .answered, .answered_by_engine => return false,
         };
         Claim.handOver(exchange, offer);
         seat.shared.slots.end(@backingInt(exchange.ticket));
@@ -374,8 +381,8 @@ pub const Seat = struct {
 
     /// A command of the interpreter was done. A complete response ends the interpreter's work, even if some
     /// of it is still to be sent.
-    fn noteSaid(peer: *Peer, exchange: *Exchange) void {
-        if (!exchange.isEnded()) return;
+    fn noteSaid(peer: *Peer, exchange: *Exchange, command: *const peregrine.Command) void {
+        if (!exchange.isEnded()) return noteSaidOnWay(exchange, command);
         switch (Claim.of(exchange)) {
             .taken => |work| {
                 const seat = ofPeer(peer);
@@ -383,8 +390,35 @@ pub const Seat = struct {
                 Claim.answer(exchange, work);
                 seat.reopen();
             },
+            .subscribed => |subscriber| {
+                const work = subscriber.work.?;
+                Claim.unsubscribe(exchange, subscriber);
+                subscriber.delivery.free(subscriber);
+                Claim.answer(exchange, work);
+            },
             .waiting, .offered, .kept, .answered, .answered_by_engine => {},
         }
+    }
+
+    fn noteSaidOnWay(exchange: *Exchange, command: *const peregrine.Command) void {
+        switch (command.*) {
+            .body, .message => switch (Claim.of(exchange)) {
+                // An answer to what the interpreter was told is part of its wish.
+                .subscribed => |subscriber| if (subscriber.unheard == 0) {
+                    subscriber.is_mixed = true;
+                },
+                else => {},
+            },
+            else => {},
+        }
+    }
+
+    /// The interpreter wishes something about topics. Without delivery it has no topics.
+    fn wish(peer: *Peer, exchange: *Exchange, topic: *const peregrine.Command.Topic) error{Malformed}!void {
+        const seat = ofPeer(peer);
+        if (seat.delivery) |delivery| return delivery.obey(exchange, topic.number, topic.wish);
+        const result = types.NodeResult.unavailable;
+        seat.host.tellTopic(exchange, topic.number, result, "") catch seat.worker.abort(exchange);
     }
 
     /// Asserts what always holds.

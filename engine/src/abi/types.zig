@@ -95,6 +95,7 @@ pub const Kind = enum(u16) {
     notice = 10,
     lines = 11,
     flushed = 12,
+    topic = 13,
 };
 
 /// In `Event.flags`; `text` also says what `peregrine_send_message` sends.

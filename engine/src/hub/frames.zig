@@ -46,14 +46,26 @@ pub const Variant = union(enum) {
     }
 };
 
-/// The frames of a segment in one variant.
+/// The frames of a segment in one variant. The segment has one reference, and each connection that sends them
+/// from here one for each use.
 pub const Frames = struct {
+    gpa: Allocator,
+    references: u32 = 1,
     variant: Variant,
     bytes: []u8,
     /// The end of each entry's frame in `bytes`.
     ends: []u32,
 
-    pub fn destroy(frames: *Frames, gpa: Allocator) void {
+    pub fn retain(frames: *Frames) *Frames {
+        frames.references += 1;
+        return frames;
+    }
+
+    /// Gives a reference back; the last one frees the frames.
+    pub fn release(frames: *Frames) void {
+        frames.references -= 1;
+        if (frames.references > 0) return;
+        const gpa = frames.gpa;
         gpa.free(frames.bytes);
         gpa.free(frames.ends);
         gpa.destroy(frames);
@@ -113,7 +125,7 @@ pub const Framer = struct {
         }
         const frames = try gpa.create(Frames);
         errdefer gpa.destroy(frames);
-        frames.* = .{ .variant = variant, .bytes = try out.toOwnedSlice(), .ends = ends };
+        frames.* = .{ .gpa = gpa, .variant = variant, .bytes = try out.toOwnedSlice(), .ends = ends };
         return frames;
     }
 

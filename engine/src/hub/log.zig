@@ -63,7 +63,7 @@ pub const Cursor = struct {
     /// A segment that is partly sent.
     const Hold = struct {
         segment: *Segment,
-        frames: *const Frames,
+        frames: *Frames,
         /// The bytes of frames that are to be sent.
         at: u32,
         end: u32,
@@ -411,7 +411,7 @@ pub const Log = struct {
         segment: *Segment,
         wanted: Variant,
         framer: Framer,
-    ) Allocator.Error!*const Frames {
+    ) Allocator.Error!*Frames {
         const variant = wanted.canonical(segment);
         for (segment.frames.items) |frames| if (std.meta.eql(frames.variant, variant)) return frames;
         try segment.frames.ensureUnusedCapacity(log.gpa, 1);

@@ -443,23 +443,27 @@ pub const Node = struct {
         var present: Present = .{};
         if (frame.extra.len == 0) {
             if (node.topics.get(frame.name)) |topic| {
-                for (topic.mailboxes.keys()) |id| node.nameTo(&writer, id, &present);
+                for (topic.mailboxes.keys()) |id| {
+                    nameTo(&writer, .{ .node = node.id, .mailbox = id }, &present);
+                }
             }
         } else if (node.readers.topics.get(frame.name)) |topic| {
-            for (topic.readers.items) |reader| node.nameTo(&writer, reader.mailbox, &present);
+            for (topic.readers.items) |reader| {
+                const own: Channel = .{ .node = node.id, .mailbox = reader.mailbox };
+                nameTo(&writer, reader.wish.channel orelse own, &present);
+            }
         }
         present.names = writer.buffered();
         var out: [Present.bytes_max]u8 = undefined;
         try node.say(&.{ .kind = .present, .node = frame.node, .payload = present.write(&out) });
     }
 
-    fn nameTo(node: *const Node, writer: *std.Io.Writer, mailbox: u64, present: *Present) void {
+    fn nameTo(writer: *std.Io.Writer, channel_of: Channel, present: *Present) void {
         present.count += 1;
         if (present.count > limits.present_names_max) return;
         var buffer: [Channel.name_bytes]u8 = undefined;
-        const own: Channel = .{ .node = node.id, .mailbox = mailbox };
         // There is room for as many names.
-        writer.print("{s} ", .{own.write(&buffer)}) catch unreachable;
+        writer.print("{s} ", .{channel_of.write(&buffer)}) catch unreachable;
     }
 
     /// From the reply on, which tells the place where it begins, a connection reads a topic.

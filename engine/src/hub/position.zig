@@ -94,6 +94,16 @@ pub const Since = union(enum) {
         if (std.mem.eql(u8, text, "now")) return .now;
         return .{ .after = try .parse(text) };
     }
+
+    /// Reads what a reader has kept, which may be any text. In place of a position that is none stands one
+    /// that no history has; "" is `now`.
+    pub fn ofReader(text: []const u8) Since {
+        if (text.len == 0) return .now;
+        return parse(text) catch .{ .after = .{
+            .epoch = 0,
+            .mark = .{ .offset = std.math.maxInt(u64), .check = 0 },
+        } };
+    }
 };
 
 const testing = std.testing;

@@ -9,11 +9,15 @@ const Log = log_file.Log;
 const frames = @import("frames.zig");
 const position = @import("position.zig");
 const Position = position.Position;
+const Channel = @import("wire.zig").Channel;
 
 /// How a reader gets entries.
 pub const As = enum {
     text,
     binary,
+    /// As messages of a WebSocket with their frames, some at once.
+    text_frames,
+    binary_frames,
     /// As messages of an event stream, with positions.
     events,
 
@@ -21,6 +25,8 @@ pub const As = enum {
         return switch (as) {
             .text => .{ .content = .text },
             .binary => .{ .content = .binary },
+            .text_frames => .{ .websocket = .text },
+            .binary_frames => .{ .websocket = .binary },
             .events => .event,
         };
     }
@@ -31,6 +37,8 @@ pub const Wish = struct {
     as: As,
     since: position.Since = .now,
     behind: Behind = .skip,
+    /// The channel by which presence names the reader; null: that of its mailbox.
+    channel: ?Channel = null,
 
     /// The treatment of a reader that is further behind than the history goes back.
     pub const Behind = @FieldType(log_file.Want, "behind");
@@ -41,12 +49,21 @@ pub const Read = union(enum) {
     /// The connection has every entry; an event tells of the next one.
     nothing,
     /// An entry, or the events of several; until `sent` has been told that all of it went.
-    bytes: struct { as: As, bytes: []const u8 },
+    bytes: Bytes,
     /// The reader may have seen entries that other readers have not, or has missed some. Its next entry is
     /// the one behind this position.
     reset: struct { topic: []const u8, position: Position },
     /// The reader was too far behind, and wanted to be cut then. It is gone.
     cut,
+
+    pub const Bytes = struct {
+        as: As,
+        bytes: []const u8,
+        /// The number of entries in `bytes`.
+        count: usize,
+        /// The owner of `bytes`: who retains it may send them later.
+        frames: *frames.Frames,
+    };
 };
 
 const Topic = struct {
@@ -411,13 +428,18 @@ pub const Readers = struct {
             },
             .reads => |*cursor| switch (try log.next(cursor, reader.want(), framer)) {
                 .nothing => return .nothing,
-                .bytes => |bytes| return .{ .bytes = .{
-                    .as = reader.wish.as,
-                    .bytes = switch (reader.wish.as) {
-                        .events => bytes,
-                        .text, .binary => bytes[0..Log.frameEnd(cursor)],
-                    },
-                } },
+                .bytes => |bytes| {
+                    const hold = &cursor.hold.?;
+                    const one_by_one = reader.wish.as == .text or reader.wish.as == .binary;
+                    const part = if (one_by_one) bytes[0..Log.frameEnd(cursor)] else bytes;
+                    const end: u32 = @intCast(hold.at + part.len);
+                    return .{ .bytes = .{
+                        .as = reader.wish.as,
+                        .bytes = part,
+                        .count = hold.frames.entriesBefore(end) - hold.frames.entriesBefore(hold.at),
+                        .frames = hold.frames,
+                    } };
+                },
                 .skipped => return .{ .reset = .{ .topic = reader.topic.name, .position = log.now() } },
                 .reset => |at| return .{ .reset = .{ .topic = reader.topic.name, .position = at } },
                 .cut => return .cut,

@@ -500,6 +500,11 @@ pub fn Readiness(comptime Poller: type) type {
             if (@hasDecl(Poller, "watchLoop")) self.poller.unwatchLoop(loop);
         }
 
+        /// What `takeForeign` would answer, and answers still.
+        pub fn hasForeign(self: *const Self) bool {
+            return self.foreign_due;
+        }
+
         /// Called before the foreign descriptor is closed.
         pub fn unwatchForeign(self: *Self, foreign: sys.Fd) void {
             if (@hasDecl(Poller, "watchForeign")) self.poller.unwatchForeign(foreign);

@@ -441,6 +441,10 @@ pub const Sim = struct {
         return false;
     }
 
+    pub fn hasForeign(_: *const Sim) bool {
+        return false;
+    }
+
     /// The simulation has no descriptor to watch; see `readable`.
     pub fn fd(_: *Sim) i32 {
         return -1;

@@ -47,6 +47,8 @@ pub const Command = union(enum) {
     /// Leaves the exchange to another interpreter, before any other command. The worker knows no
     /// interpreters: the engine's end of the ring pair does it.
     hand_over,
+    /// Reads a topic, or ends that. The worker knows no topics: the engine's end of the ring pair does it.
+    topic: Topic,
 
     pub const Body = struct {
         bytes: []const u8 = "",
@@ -106,6 +108,9 @@ pub const Command = union(enum) {
         /// The application answers by that alone.
         only,
     };
+
+    /// A wish of the application's, in a form that the worker does not look into, and its number there.
+    pub const Topic = struct { number: u32, wish: []const u8 };
 
     /// The interval in milliseconds; 0: no longer.
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };

@@ -755,6 +755,10 @@ pub const api_limits = struct {
     pub const offers_ahead_max: u32 = 64;
     /// Offers that are kept for further requests, with their memory: as many as wait in a usual burst.
     pub const spare_offers_max: u32 = 256;
+    /// Exchanges that the engine sends entries of topics to in one round, a segment each at most, and bytes
+    /// that it reads from the hub: the others have their turn between them.
+    pub const subscribers_per_round_max: u32 = 1024;
+    pub const hub_bytes_per_round_max: usize = 256 * 1024;
     /// An offer goes to another interpreter after this time in which its interpreter did not move: some
     /// switches between processes, and less than a client notices.
     pub const offer_still_ms: u64 = 2;

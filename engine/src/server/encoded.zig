@@ -196,6 +196,7 @@ fn headOf(command: *const Command) Head {
             .offer => |fd| .{ .kind = kind, .flags = flag.some, .a = @bitCast(fd) },
             .only => .{ .kind = kind },
         },
+        .topic => |topic| .{ .kind = kind, .a = topic.number, .length = topic.wish.len },
         .read, .flush, .abort, .hand_over => .{ .kind = kind },
     };
 }
@@ -253,6 +254,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .flush => .flush,
         .abort => .abort,
         .hand_over => .hand_over,
+        .topic => .{ .topic = .{ .number = head.a, .wish = try reader.run(head.length) } },
     };
 }
 
@@ -263,7 +265,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .inform => |inform| inform.fields,
         .accept => |accept| accept.fields,
         .body, .file, .read, .flush, .abort, .hand_over => &.{},
-        .message, .close, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay => &.{},
+        .message, .close, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay, .topic => &.{},
     };
 }
 
@@ -274,6 +276,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .message => |message| message.bytes,
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
+        .topic => |topic| topic.wish,
         .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
         .keep_head, .relay, .hand_over => "",
     };
@@ -376,6 +379,7 @@ const samples = [_]Command{
     .{ .relay = .{ .offer = -1 } },
     .{ .relay = .only },
     .hand_over,
+    .{ .topic = .{ .number = 9, .wish = "wish" } },
 };
 
 test "every command comes back as it was" {

@@ -381,6 +381,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const acceptWebSocket = live.acceptWebSocket;
         pub const sendMessage = live.sendMessage;
         pub const sendLent = live.sendLent;
+        pub const sendFramed = live.sendFramed;
         pub const closeWebSocket = live.closeWebSocket;
         pub const setFlow = live.setFlow;
         pub const setKeepalive = live.setKeepalive;

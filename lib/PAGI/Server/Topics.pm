@@ -7,6 +7,8 @@ our $VERSION = '0.003000';
 
 use Future;
 use PAGI::Server::Channels;
+use Peregrine::Node;
+use Scalar::Util qw(blessed);
 
 # An object is [ node ]: xs/pagi/topics.c makes one for each application.
 use constant { NODE => 0 };
@@ -50,9 +52,10 @@ sub presence {
 my %AS      = (websocket => { text => 'text', binary => 'binary' }, sse => { sse => 'events' });
 my %DEFAULT = (websocket => 'text', sse => 'sse');
 
-sub _subscribe {
-    my ($self, $wish) = @_;
-    my ($mailbox, $kind, $topic, $as, $since, $behind) = @$wish;
+# A wish that was checked, as arguments of Peregrine::Node, or a failed Future.
+sub _read {
+    my ($wish) = @_;
+    my (undef, $kind, $topic, $as, $since, $behind) = @$wish;
     my $failed = PAGI::Server::Channels::problem_with_name(topic => $topic);
     return $failed if $failed;
     $as //= $DEFAULT{$kind};
@@ -64,7 +67,36 @@ sub _subscribe {
     return Future->fail("topic.subscribe: behind must be skip or cut\n") if $behind !~ /\A(?:skip|cut)\z/;
     $since //= '';
     $since = 'none' if length $since > SINCE_MAX || $since =~ /[^\x20-\x7e]/;
-    return $self->[NODE]->follow($mailbox, $topic, as => $known, cuts => $behind eq 'cut', since => $since);
+    return { topic => $topic, as => $known, cuts => $behind eq 'cut', since => $since };
+}
+
+sub _subscribe {
+    my ($self, $wish) = @_;
+    my $read = _read($wish);
+    return $read if blessed($read);
+    return $self->[NODE]->follow($wish->[0], delete $read->{topic}, %$read);
+}
+
+# Where the engine delivers: the Future of the subscription, and what the engine is told.
+sub _wish {
+    my ($self, $wish) = @_;
+    my $read = _read($wish);
+    return $read if blessed($read);
+    my $as = Peregrine::Node::number_of_as($read->{as});
+    return [ $self->[NODE]->new_future, $read->{topic}, $as, $read->{cuts}, $read->{since} ];
+}
+
+# The engine's answer.
+sub _answered {
+    my ($self, $told) = @_;
+    Peregrine::Node::answered(@$told);
+    return;
+}
+
+# The name of a topic that is read no more, or a failed Future.
+sub _topic {
+    my ($self, $wish) = @_;
+    return PAGI::Server::Channels::problem_with_name(topic => $wish->[2]) // $wish->[2];
 }
 
 sub _unsubscribe {
@@ -154,7 +186,7 @@ its connection ends, a WebSocket's with 1013.
 
     What dies         What becomes of the topics
     a client          comes back with its position, and misses nothing that is still kept
-    an interpreter    its connections end; likewise
+    an interpreter    its connections end; likewise. With --engine process those that only read go on
     all of them, HUP  likewise
     a program, USR2   nothing while both run; the hub of the old one goes with it, and its topics: reset.
                       With Redis nothing
@@ -173,7 +205,14 @@ it. What dies then, besides:
     the memory of Redis is full         publish fails with TooMany; nothing is lost
 
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
-Each interpreter keeps a copy of the histories that its connections read. Topics have nothing to do with those
+With C<--engine process> the engine has the connections, and delivers topics by itself. One whose application
+only lets it read, and has sent nothing by itself since the Future of C<topic.subscribe> was done and the
+application has begun to wait, goes on when its interpreter is killed, without gap and without repeat. A
+WebSocket among them ends with 1012 when its client says something, because no application hears it, or when
+it would get a reset; so clients had better connect again.
+
+The process that delivers keeps a copy of the histories that its connections read: the engine's, or each
+interpreter. Topics have nothing to do with those
 of L<PAGI::Server::Channels>, even if they have the same names.
 
 =head1 METHODS

@@ -138,6 +138,14 @@ sub node {
     );
 }
 
+# The engine of interpreters delivers topics by itself.
+sub deliver {
+    my ($self, $worker) = @_;
+    my $code = $worker->deliver_topics(fileno $self->{hub_join}, $self->_history);
+    die "the engine cannot deliver topics\n" if $code < 0;
+    return;
+}
+
 # ---- The hub ------------------------------------------------------------------------------------
 
 # The URL of the option; empty: there is no Redis.
@@ -313,6 +321,12 @@ By name, what a program that takes over needs.
     my $node = $hub->node($loop);
 
 The node of an interpreter.
+
+=head2 deliver
+
+    $hub->deliver($worker);
+
+The worker's engine, which interpreters join, delivers topics by itself.
 
 =head2 listen
 

@@ -278,6 +278,7 @@ sub _use_interpreters {
     $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed, $seats) >=
         0
         or die "the engine cannot serve interpreters: $!\n";
+    $self->{hub}->deliver($worker) if $self->{hub};
 
     for my $pool (@{ $self->{mount_pools} || [] }) {
         my %limits = (%{ $pool->limits($options) }, seats => $placement->places($pool->workers));

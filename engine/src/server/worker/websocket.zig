@@ -10,6 +10,7 @@ const Cause = @import("../tally.zig").Cause;
 const Budget = @import("../budget.zig").Budget;
 const Incoming = @import("../incoming.zig").Incoming;
 const Line = @import("../inflation.zig").Line;
+const Held = @import("../loan.zig").Held;
 const Loan = @import("../loan.zig").Loan;
 const websocket_file = @import("../websocket.zig");
 const Lane = @import("../lane.zig").Lane;
@@ -158,6 +159,16 @@ pub fn Live(comptime W: type) type {
             try websocket.send(kind, bytes, loan, exchange.out(), &w.pool, &w.compression);
             exchange.body_bytes += bytes.len;
             if (w.counting.counters) |counters| counters.noteMessage(.out);
+            return w.queued(exchange);
+        }
+
+        /// Sends whole messages, `count` of them, whose frames are made: uncompressed, and for any peer.
+        pub fn sendFramed(w: *W, exchange: *Exchange, frames: Held, count: usize) SendError!W.Outcome {
+            const websocket = exchange.openWebSocket() orelse return error.NotOpen;
+            if (!websocket.isOpen()) return error.NotOpen;
+            try exchange.out().hold(&w.pool, frames);
+            exchange.body_bytes += frames.bytes.len;
+            if (w.counting.counters) |counters| for (0..count) |_| counters.noteMessage(.out);
             return w.queued(exchange);
         }
 

@@ -1,0 +1,506 @@
+//! Topics that the engine delivers by itself: the engine is a node of the hub, and an exchange that reads
+//! topics gets the entries without its interpreter. All readers of a topic share its frames, and one that is
+//! slow has a place in the history, no queue. A connection that only reads outlives its interpreter.
+//! Does not know: how interpreters say what they wish (engine_end.zig), and which of them die (pool.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const hub = @import("hub");
+const Claim = @import("claim.zig").Claim;
+const resultOf = @import("node.zig").resultOf;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const Seat = @import("seat.zig").Seat;
+const TopicWish = @import("topic_wish.zig").TopicWish;
+const types = @import("types.zig");
+const Work = @import("offer.zig").Work;
+const Exchange = peregrine.Exchange;
+const Frames = hub.frames.Frames;
+const Position = hub.position.Position;
+const io = peregrine.io;
+const polling = io.polling;
+const sharing = io.sharing;
+
+/// An exchange that reads topics. Its claim points here.
+pub const Subscriber = struct {
+    /// In the list of subscribers that may have something to read.
+    node: std.DoublyLinkedList.Node = .{},
+    is_ready: bool = false,
+    delivery: *Delivery,
+    ticket: peregrine.Ticket,
+    /// In the delivery's node.
+    mailbox: u64,
+    /// The work of the interpreter that hears of the exchange; null: that has gone, and none does. Written by
+    /// claim.zig.
+    work: ?*Work,
+    /// How often the interpreter was told something that it has not heard: its answer goes out before further
+    /// entries.
+    unheard: u32 = 0,
+    /// The application has sent something by itself since, and may do so again: without it the connection
+    /// would be cut short in silence.
+    is_mixed: bool = false,
+};
+
+/// A delivery never moves. On the engine's thread.
+pub const Delivery = struct {
+    gpa: std.mem.Allocator,
+    worker: *EngineWorker,
+    node: hub.Node,
+    /// The socket that leads to the hub. The delivery's.
+    join_socket: i32,
+    /// The connection to the hub; -1: there is none.
+    socket: i32 = -1,
+    /// When the hub is looked for again, and how long after that.
+    join_at: u64 = 0,
+    join_ms: u64 = join_ms_min,
+    ticked_at: u64 = 0,
+    /// More bytes of the hub's may lie ready.
+    has_more: bool = false,
+    /// The wishes that the hub has yet to answer, by their numbers at the node.
+    asked: std.AutoArrayHashMapUnmanaged(u32, Asked) = .empty,
+    ready: std.DoublyLinkedList = .{},
+    subscribers: u32 = 0,
+    /// Feeds without interpreter.
+    orphans: u32 = 0,
+
+    const Asked = struct { ticket: peregrine.Ticket, number: u32 };
+
+    const join_ms_min = 20;
+    const join_ms_max = 1000;
+    /// Milliseconds between two looks at what waits for an answer.
+    const tick_ms = 1000;
+    /// Milliseconds until bytes are offered again to a hub that has not taken them all.
+    const unsent_ms = 10;
+    const received_max = peregrine.api_limits.hub_bytes_per_round_max;
+    const served_max = peregrine.api_limits.subscribers_per_round_max;
+
+    /// `join_socket` stays the caller's after an error.
+    pub fn create(
+        gpa: std.mem.Allocator,
+        worker: *EngineWorker,
+        join_socket: i32,
+        config: *const hub.Config,
+    ) !*Delivery {
+        const delivery = try gpa.create(Delivery);
+        const id = io.randomSeed() orelse @intFromPtr(delivery) ^ io.micros();
+        delivery.* = .{
+            .gpa = gpa,
+            .worker = worker,
+            .node = .init(gpa, id),
+            .join_socket = join_socket,
+        };
+        delivery.node.readers.bounds = .of(config);
+        return delivery;
+    }
+
+    /// To be called when no exchange reads topics any more.
+    pub fn destroy(delivery: *Delivery) void {
+        assert(delivery.subscribers == 0 and delivery.orphans == 0 and delivery.ready.first == null);
+        delivery.leave();
+        delivery.node.deinit();
+        delivery.asked.deinit(delivery.gpa);
+        io.file.close(delivery.join_socket);
+        delivery.gpa.destroy(delivery);
+    }
+
+    // ---- The hub
+
+    fn join(delivery: *Delivery) void {
+        const now = delivery.worker.io.now();
+        if (delivery.socket >= 0 or now < delivery.join_at) return;
+        delivery.tryToJoin() catch {
+            delivery.join_at = now + delivery.join_ms;
+            delivery.join_ms = @min(2 * delivery.join_ms, join_ms_max);
+            return;
+        };
+        delivery.send();
+    }
+
+    fn tryToJoin(delivery: *Delivery) !void {
+        const ours, const theirs = try sharing.wakers();
+        defer io.file.close(theirs);
+        errdefer io.file.close(ours);
+        try delivery.worker.io.watchForeign(ours);
+        errdefer delivery.worker.io.unwatchForeign(ours);
+        if (sharing.send(delivery.join_socket, "j", &.{theirs}) != .sent) return error.NoHub;
+        try delivery.node.connected();
+        delivery.socket = ours;
+    }
+
+    fn leave(delivery: *Delivery) void {
+        if (delivery.socket < 0) return;
+        delivery.worker.io.unwatchForeign(delivery.socket);
+        io.file.close(delivery.socket);
+        delivery.socket = -1;
+        delivery.has_more = false;
+        delivery.join_at = delivery.worker.io.now() + delivery.join_ms;
+        delivery.join_ms = @min(2 * delivery.join_ms, join_ms_max);
+    }
+
+    fn lose(delivery: *Delivery) void {
+        delivery.node.lose();
+        delivery.leave();
+    }
+
+    fn send(delivery: *Delivery) void {
+        while (delivery.socket >= 0) {
+            const bytes = delivery.node.toSend();
+            if (bytes.len == 0) return;
+            switch (polling.send(delivery.socket, bytes)) {
+                .done => |count| delivery.node.noteSent(count),
+                .blocked => return,
+                .ended => delivery.lose(),
+            }
+        }
+    }
+
+    fn receive(delivery: *Delivery) void {
+        var buffer: [64 << 10]u8 = undefined;
+        var total: usize = 0;
+        delivery.has_more = false;
+        while (delivery.socket >= 0) {
+            if (total >= received_max) {
+                delivery.has_more = true;
+                return;
+            }
+            switch (polling.receive(delivery.socket, &buffer)) {
+                .done => |count| {
+                    total += count;
+                    delivery.node.receive(buffer[0..count], delivery.worker.io.now());
+                    if (!delivery.node.isConnected()) delivery.lose();
+                },
+                .blocked => return,
+                .ended => delivery.lose(),
+            }
+        }
+        if (delivery.node.isMet()) delivery.join_ms = join_ms_min;
+    }
+
+    /// Hears what the hub has said. `signal`: something may have come.
+    pub fn hear(delivery: *Delivery, signal: bool) void {
+        if (delivery.socket < 0 and delivery.subscribers == 0) return;
+        if (signal or delivery.has_more) delivery.receive();
+        if (delivery.node.isMet()) delivery.join_ms = join_ms_min;
+        const now = delivery.worker.io.now();
+        if (now -| delivery.ticked_at >= tick_ms) {
+            delivery.ticked_at = now;
+            if (delivery.node.tick(now) and delivery.socket >= 0) delivery.leave();
+        }
+        if (delivery.subscribers > 0) delivery.join();
+        delivery.send();
+        delivery.takeEvents();
+    }
+
+    fn takeEvents(delivery: *Delivery) void {
+        while (delivery.node.next()) |event| switch (event) {
+            .reply => |reply| delivery.answer(reply.number, reply.code, reply.place),
+            .readable => |about| if (delivery.subscriberOf(@fromBackingInt(about.user))) |subscriber| {
+                delivery.makeReady(subscriber);
+            },
+            .mail => {}, // no channel has a mailbox here
+        };
+    }
+
+    fn answer(delivery: *Delivery, number: u32, code: hub.wire.Code, place: ?Position) void {
+        const asked = delivery.asked.fetchSwapRemove(number) orelse return;
+        var buffer: [Position.text_bytes_max]u8 = undefined;
+        const text = if (place) |position| position.print(&buffer) else "";
+        const subscriber = delivery.subscriberOf(asked.value.ticket) orelse return;
+        delivery.tell(subscriber, asked.value.number, resultOf(code), text);
+    }
+
+    /// The subscriber of an exchange; null: the exchange has ended, or reads nothing.
+    fn subscriberOf(delivery: *Delivery, ticket: peregrine.Ticket) ?*Subscriber {
+        const exchange = delivery.worker.exchanges.get(ticket) orelse return null;
+        return switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber,
+            else => null,
+        };
+    }
+
+    /// How long the engine may wait.
+    pub fn patience(delivery: *const Delivery, wanted_ms: i32) i32 {
+        if (delivery.ready.first != null or delivery.has_more) return 0;
+        if (delivery.socket < 0 and delivery.subscribers == 0) return wanted_ms;
+        const now = delivery.worker.io.now();
+        var due: u64 = std.math.maxInt(u64);
+        if (delivery.node.hasDeadlines()) due = delivery.ticked_at + tick_ms;
+        if (delivery.socket < 0) {
+            due = @min(due, delivery.join_at);
+        } else if (delivery.node.toSend().len > 0) due = @min(due, now + unsent_ms);
+        const left = due -| now;
+        if (wanted_ms >= 0 and left >= @as(u64, @intCast(wanted_ms))) return wanted_ms;
+        return std.math.cast(i32, left) orelse wanted_ms;
+    }
+
+    // ---- What interpreters say
+
+    /// Does what the interpreter of an exchange wishes. `number`: of the wish, for its answer.
+    pub fn obey(
+        delivery: *Delivery,
+        exchange: *Exchange,
+        number: u32,
+        bytes: []const u8,
+    ) error{Malformed}!void {
+        const wish = try TopicWish.decode(bytes);
+        switch (wish) {
+            .follow => |*how| delivery.follow(exchange, number, how) catch |err| {
+                const seat = Seat.of(exchange).?;
+                const result: u32 = switch (err) {
+                    error.Gone => types.NodeResult.gone,
+                    error.Unavailable => types.NodeResult.unavailable,
+                    error.TooMany, error.OutOfMemory => types.NodeResult.too_many,
+                };
+                seat.host.tellTopic(exchange, number, result, "") catch delivery.worker.abort(exchange);
+            },
+            .unfollow => |name| switch (Claim.of(exchange)) {
+                .subscribed => |subscriber| delivery.node.unfollow(subscriber.mailbox, name),
+                else => {},
+            },
+            .heard => switch (Claim.of(exchange)) {
+                .subscribed => |subscriber| {
+                    if (subscriber.unheard == 0) return error.Malformed;
+                    subscriber.unheard -= 1;
+                    if (subscriber.unheard == 0) delivery.makeReady(subscriber);
+                },
+                else => {},
+            },
+        }
+        delivery.send();
+    }
+
+    fn follow(
+        delivery: *Delivery,
+        exchange: *Exchange,
+        number: u32,
+        wish: *const TopicWish.Follow,
+    ) error{ OutOfMemory, TooMany, Unavailable, Gone }!void {
+        const asOf = struct {
+            fn of(wanted: TopicWish.As, of_exchange: *const Exchange) ?hub.readers.As {
+                const websocket = of_exchange.openWebSocket() orelse
+                    return if (wanted == .events) .events else null;
+                // A message that its connection compresses is framed for it alone.
+                const shares = websocket.compression == null;
+                return switch (wanted) {
+                    .text => if (shares) .text_frames else .text,
+                    .binary => if (shares) .binary_frames else .binary,
+                    .events => null,
+                };
+            }
+        }.of;
+        if (exchange.isEnded() or exchange.status == 0) return error.Gone;
+        const as = asOf(wish.as, exchange) orelse return error.Gone;
+        try delivery.asked.ensureUnusedCapacity(delivery.gpa, 1);
+        const is_new = Claim.of(exchange) != .subscribed;
+        const subscriber = try delivery.subscriberFor(exchange);
+        errdefer if (is_new) {
+            Claim.unsubscribe(exchange, subscriber);
+            delivery.free(subscriber);
+        };
+        const asked = try delivery.node.follow(subscriber.mailbox, wish.name, .{
+            .as = as,
+            .since = hub.position.Since.ofReader(wish.since),
+            .behind = if (wish.cuts) .cut else .skip,
+            .channel = wish.channel,
+        }, delivery.worker.io.now());
+        delivery.asked.putAssumeCapacity(asked, .{ .ticket = exchange.ticket, .number = number });
+        delivery.join();
+    }
+
+    fn subscriberFor(
+        delivery: *Delivery,
+        exchange: *Exchange,
+    ) error{ OutOfMemory, TooMany, Gone }!*Subscriber {
+        const work = switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| return subscriber,
+            .taken => |work| work,
+            else => return error.Gone,
+        };
+        const subscriber = try delivery.gpa.create(Subscriber);
+        errdefer delivery.gpa.destroy(subscriber);
+        subscriber.* = .{
+            .delivery = delivery,
+            .ticket = exchange.ticket,
+            .mailbox = try delivery.node.open(@backingInt(exchange.ticket)),
+            .work = work,
+        };
+        Claim.subscribe(exchange, subscriber);
+        delivery.subscribers += 1;
+        return subscriber;
+    }
+
+    /// An exchange reads no more; its claim does not point here any longer.
+    pub fn free(delivery: *Delivery, subscriber: *Subscriber) void {
+        delivery.node.close(subscriber.mailbox);
+        if (subscriber.is_ready) delivery.ready.remove(&subscriber.node);
+        if (subscriber.work == null) delivery.orphans -= 1;
+        delivery.subscribers -= 1;
+        delivery.gpa.destroy(subscriber);
+    }
+
+    /// Tells the interpreter, whose answer then comes before further entries. Without interpreter nobody is
+    /// told.
+    fn tell(delivery: *Delivery, subscriber: *Subscriber, number: u32, code: u32, text: []const u8) void {
+        // An exchange that ends frees its subscriber.
+        const exchange = delivery.worker.exchanges.get(subscriber.ticket).?;
+        const seat = Seat.of(exchange) orelse return;
+        seat.host.tellTopic(exchange, number, code, text) catch return delivery.worker.abort(exchange);
+        subscriber.unheard += 1;
+    }
+
+    /// The interpreter of an exchange has died. True: the exchange goes on without.
+    pub fn keep(delivery: *Delivery, exchange: *Exchange) bool {
+        const subscriber = switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber,
+            else => return false,
+        };
+        if (subscriber.is_mixed or exchange.isEnded() or delivery.worker.stopping != .no) return false;
+        if (exchange.openWebSocket()) |websocket| {
+            if (!websocket.isOpen()) return false;
+            // Its next message ends it: see `unheard`.
+            delivery.worker.setFlow(exchange, .all) catch return false;
+        }
+        Claim.orphan(exchange, subscriber);
+        delivery.orphans += 1;
+        subscriber.unheard = 0;
+        delivery.makeReady(subscriber);
+        return true;
+    }
+
+    /// A client has said something to an exchange without interpreter: it begins anew, with another one.
+    pub fn unheard(delivery: *Delivery, exchange: *Exchange) void {
+        delivery.worker.closeWebSocket(exchange, close_restart, "") catch {};
+    }
+
+    /// RFC 6455 section 7.4.1 and its registry.
+    const close_restart = 1012;
+    const close_try_again = 1013;
+
+    // ---- Entries
+
+    pub fn makeReady(delivery: *Delivery, subscriber: *Subscriber) void {
+        if (subscriber.is_ready) return;
+        subscriber.is_ready = true;
+        delivery.ready.append(&subscriber.node);
+    }
+
+    /// Sends entries to the exchanges that take some now. True: there is more to do.
+    pub fn serve(delivery: *Delivery) bool {
+        if (delivery.subscribers == 0) return false;
+        if (delivery.orphans > 0 and delivery.worker.endsWebSockets()) delivery.endOrphans();
+        delivery.takeEvents();
+        for (0..served_max) |_| {
+            const first = delivery.ready.popFirst() orelse return false;
+            const subscriber: *Subscriber = @fieldParentPtr("node", first);
+            subscriber.is_ready = false;
+            delivery.serveOne(subscriber.ticket);
+        }
+        return delivery.ready.first != null;
+    }
+
+    /// The exchange may be gone after each thing that it was sent.
+    fn serveOne(delivery: *Delivery, ticket: peregrine.Ticket) void {
+        while (true) {
+            const exchange = delivery.worker.find(ticket) orelse return;
+            const subscriber = switch (Claim.of(exchange)) {
+                .subscribed => |subscriber| subscriber,
+                else => return,
+            };
+            if (subscriber.unheard > 0 or !takesEntries(exchange)) return;
+            // For want of memory the reader hears of the next entry.
+            switch (delivery.node.read(subscriber.mailbox) catch return) {
+                .nothing => return,
+                .bytes => |bytes| {
+                    const frames = bytes.frames.retain();
+                    delivery.node.noteRead(subscriber.mailbox, bytes.bytes.len);
+                    delivery.sendEntries(exchange, bytes, frames) catch {
+                        frames.release();
+                        return delivery.worker.fail(exchange.lane, .server_error);
+                    };
+                },
+                .reset => |reset| delivery.sendReset(subscriber, exchange, reset.topic, reset.position),
+                .cut => return delivery.cut(subscriber, exchange),
+            }
+        }
+    }
+
+    fn takesEntries(exchange: *const Exchange) bool {
+        if (exchange.above_high) return false;
+        const websocket = exchange.openWebSocket() orelse return true;
+        return websocket.isOpen();
+    }
+
+    /// After an error the frames are the caller's.
+    fn sendEntries(
+        delivery: *Delivery,
+        exchange: *Exchange,
+        found: hub.readers.Read.Bytes,
+        frames: *Frames,
+    ) !void {
+        const held: peregrine.Held = .{ .bytes = found.bytes, .holder = frames, .release = releaseFrames };
+        const worker = delivery.worker;
+        switch (found.as) {
+            .events => _ = try worker.write(exchange, .{ .held = held }, .{}),
+            .text_frames, .binary_frames => _ = try worker.sendFramed(exchange, held, found.count),
+            .text, .binary => {
+                const kind: peregrine.WebSocketKind = if (found.as == .text) .text else .binary;
+                _ = try worker.sendLent(exchange, kind, found.bytes, null);
+                frames.release();
+            },
+        }
+    }
+
+    fn releaseFrames(holder: *anyopaque) void {
+        const frames: *Frames = @ptrCast(@alignCast(holder));
+        frames.release();
+    }
+
+    /// An event stream's client hears of a reset, and has a position to come back with; a WebSocket's
+    /// application is told, and without one its client begins anew.
+    fn sendReset(
+        delivery: *Delivery,
+        subscriber: *Subscriber,
+        exchange: *Exchange,
+        topic: []const u8,
+        position: Position,
+    ) void {
+        var place: [Position.text_bytes_max]u8 = undefined;
+        const id = position.print(&place);
+        var buffer: [Position.text_bytes_max + hub.limits.name_bytes_max + 32]u8 = undefined;
+        if (exchange.openWebSocket() == null) {
+            // The buffer has room for the longest position and name.
+            const text = std.fmt.bufPrint(
+                &buffer,
+                "id: {s}\nevent: reset\ndata: {s}\n\n",
+                .{ id, topic },
+            ) catch unreachable;
+            _ = delivery.worker.write(exchange, .{ .bytes = text }, .{}) catch
+                delivery.worker.fail(exchange.lane, .server_error);
+            return;
+        }
+        if (subscriber.work == null) return delivery.unheard(exchange);
+        const text = std.fmt.bufPrint(&buffer, "{s} {s}", .{ id, topic }) catch unreachable; // likewise
+        delivery.tell(subscriber, 0, types.NodeRead.reset, text);
+    }
+
+    /// The client is too far behind, and its application does not want it any more.
+    fn cut(delivery: *Delivery, subscriber: *Subscriber, exchange: *Exchange) void {
+        if (subscriber.work != null) return delivery.tell(subscriber, 0, types.NodeRead.cut, "");
+        if (exchange.openWebSocket() != null) {
+            delivery.worker.closeWebSocket(exchange, close_try_again, "too far behind a topic") catch {};
+        } else delivery.end(exchange);
+    }
+
+    fn end(delivery: *Delivery, exchange: *Exchange) void {
+        _ = delivery.worker.end(exchange, &.{}) catch delivery.worker.abort(exchange);
+    }
+
+    /// The server stops: streams without interpreter end. (The worker ends WebSockets.)
+    fn endOrphans(delivery: *Delivery) void {
+        var it = delivery.worker.exchanges.iterator();
+        while (it.next()) |exchange| switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| if (subscriber.work == null and !exchange.isEnded() and
+                exchange.openWebSocket() == null) delivery.end(exchange),
+            else => {},
+        };
+    }
+};

@@ -1,0 +1,204 @@
+# Topics that the engine delivers (--engine process): connections that only read go on when their interpreter
+# is killed, without gap and without repeat; others end, so that their clients come back.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get);
+use TestHTTP2;
+use TestServer;
+use TestStream;
+use TestTools   qw(content wait_for);
+use TestWorkers qw(children is_gone write_file);
+use TestWebSocket;
+
+plan skip_all => 'Linux only' if $^O ne 'linux';
+
+my $app = write_file('delivery.pl', <<'PERL');
+use strict;
+use warnings;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+
+# In the query: `says`, the application sends something by itself after a while; `cut`, a client that is too
+# far behind is cut.
+async sub reads {
+    my ($scope, $receive, $send, $say) = @_;
+    my ($topic) = $scope->{path} =~ m{(\w+)\z};
+    my ($since) = map { $_->[1] } grep { $_->[0] eq 'last-event-id' } @{ $scope->{headers} };
+    my @more = $scope->{query_string} =~ /cut/ ? (behind => 'cut') : ();
+    my $from = await $send->({ type => 'topic.subscribe', topic => $topic, since => $since, @more });
+    await $say->("begins $$ $from");
+    if ($scope->{query_string} =~ /says/) {
+        await IO::Async::Loop->new->delay_future(after => 0.05);
+        await $say->('by itself');
+    }
+    while (1) {
+        my $event = await $receive->();
+        last if $event->{type} =~ /disconnect/;
+        await $say->("heard $event->{text}") if defined $event->{text};
+    }
+}
+
+async sub {
+    my ($scope, $receive, $send) = @_;
+    if ($scope->{type} eq 'sse') {
+        await $send->({ type => 'sse.start' });
+        return await reads(@_, sub { return $send->({ type => 'sse.send', data => $_[0] }) });
+    }
+    if ($scope->{type} eq 'websocket') {
+        await $send->({ type => 'websocket.accept' });
+        return await reads(@_, sub { return $send->({ type => 'websocket.send', text => $_[0] }) });
+    }
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    my ($what, $topic, $count, $size) = split m{/}, substr $scope->{path}, 1;
+    my @places;
+    if ($what eq 'publish') {
+        for my $i (1 .. $count) {
+            push @places, await $scope->{'pagi.topics'}->publish($topic, $i . 'x' x ($size // 0));
+        }
+    }
+    my $body = $what eq 'presence'
+        ? (await $scope->{'pagi.topics'}->presence($topic))->{count}
+        : "@places";
+    await $send->({ type => 'http.response.start', status => 200,
+        headers => [ [ 'content-length', length $body ] ] });
+    await $send->({ type => 'http.response.body', body => $body });
+};
+PERL
+
+sub publish {
+    my ($server, $topic, $count, $size) = @_;
+    my $answer;
+    # A request may meet an interpreter that is killed.
+    wait_for(sub {
+        $answer = eval { get($server->port, join '/', '/publish', $topic, $count, $size // 0) };
+        return $answer && $answer->{status} == 200;
+    });
+    return split / /, $answer->{body};
+}
+
+sub stream {
+    my ($server, $target, %options) = @_;
+    my $stream = TestStream->open($server->port, $target, %options);
+    my ($pid) = ($stream->message // {})->{data} =~ /\Abegins (\d+) /;
+    return ($stream, $pid);
+}
+
+sub socket_of {
+    my ($server, $target) = @_;
+    my $socket = TestWebSocket->open($server->port, $target);
+    my ($pid) = $socket->next =~ /\Atext begins (\d+) /;
+    return ($socket, $pid);
+}
+
+sub end_interpreter {
+    my ($pid) = @_;
+    kill KILL => $pid;
+    ok wait_for(sub { is_gone($pid) }), 'an interpreter is killed';
+    return;
+}
+
+# The process with this word in its title.
+sub process {
+    my ($server, $word) = @_;
+    return wait_for(sub {
+        return (grep { (content("/proc/$_/cmdline") // '') =~ /\($word\)/ } children($server->pid))[0];
+    });
+}
+
+sub data_of { my ($stream) = @_; return ($stream->message // {})->{data} }
+
+my @process = qw(--engine process --workers 2 --channels --http2);
+
+subtest 'an interpreter is killed' => sub {
+    my $server = TestServer->command(@process, $app);
+    my @both   = map { [ stream($server, '/stream/news') ] } 1 .. 4;
+    my ($socket, $pid_of_socket) = socket_of($server, '/socket/news');
+    my $http2 = TestHTTP2->new($server->port);
+    my $id    = $http2->request('/stream/news', fields => [ accept => 'text/event-stream' ]);
+    my $text  = sub { return $http2->stream($id)->{body} // '' };
+    ok $http2->until(sub { $text->() =~ /begins/ }), 'a stream over HTTP/2';
+    my ($pid_of_http2) = $text->() =~ /begins (\d+)/;
+    my @places         = publish($server, 'news', 2);
+    my %pids           = map { $_ => 1 } $pid_of_socket, $pid_of_http2, map { $_->[1] } @both;
+
+    for my $pid (sort keys %pids) {
+        end_interpreter($pid);
+        push @places, publish($server, 'news', 2);
+    }
+    for my $stream (map { $_->[0] } @both) {
+        is_deeply [ map { $stream->message->{id} } @places ], \@places,
+            'an event stream gets each entry once, in order';
+    }
+    ok $http2->until(sub { $text->() =~ /\Q$places[-1]\E/ }), 'one over HTTP/2, too';
+    is_deeply [ $text->() =~ /^id: (\S+)/mg ], \@places, 'each once, in order';
+    is $socket->next, 'text ' . (2 - $_ % 2),           'a WebSocket likewise' for 1 .. @places;
+    is get($server->port, '/presence/news')->{body}, 6, 'and they count as readers';
+
+    $socket->text('hello');
+    is $socket->next, 'close 1012', 'a WebSocket ends when its client says something: it comes back';
+    $both[0][0]->close;
+    ok wait_for(sub { return get($server->port, '/presence/news')->{body} == 4 }),
+        'a client that leaves reads no more';
+    my $place = (publish($server, 'news', 1))[0];
+    is $both[1][0]->message->{id}, $place, 'others go on';
+    my $hub = process($server, 'hub');
+    kill KILL => $hub;
+    wait_for(sub { is_gone($hub) });
+    publish($server, 'news', 1);
+    is $both[1][0]->message->{event}, 'reset', 'the hub is killed: a reset';
+    publish($server, 'news', 1);
+    wait_for(sub { (data_of($both[1][0]) // '') eq '1' });
+    is $server->stop,       0,            'the server stops';
+    is $both[1][0]->ending, 'terminated', 'and ends its streams in an orderly way';
+};
+
+subtest 'a connection whose application says something by itself' => sub {
+    my $server = TestServer->command(@process, $app);
+    my ($stream, $pid) = stream($server, '/stream/news?says');
+    is data_of($stream), 'by itself', 'an event stream';
+    my ($socket, $of_socket) = socket_of($server, '/socket/news?says');
+    is $socket->next, 'text by itself', 'a WebSocket';
+    end_interpreter($_) for $pid, $of_socket == $pid ? () : $of_socket;
+    is $stream->ending, 'cut',        'the stream is cut';
+    is $socket->next,   'close 1011', 'the WebSocket is closed';
+    is $server->stop,   0,            'the server stops';
+};
+
+subtest 'clients that do not read' => sub {
+    my $server = TestServer->command(@process, '--write-timeout', 600, $app);
+    my %by;
+    for my $target (qw(/stream/news /stream/news?cut /stream/orphan?cut)) {
+        my ($stream, $pid) = stream($server, $target);
+        $by{$target} = $stream;
+        $by{pid} = $pid;
+    }
+    my ($socket) = socket_of($server, '/socket/news?cut');
+    end_interpreter($by{pid});
+    my ($alive) = stream($server, '/stream/news?cut');
+    my $pid = $by{pid};
+    # 20 MB in all: more than sockets, the engine and the history (4 MiB) hold together.
+    for (1 .. 7) { publish($server, $_, 80, 37_000) for qw(news orphan) }
+    # The closing handshake has its time from now on: the WebSocket is read first.
+    my $end;
+    while (($end = $socket->next) =~ /\Atext/) { }
+    is $end, 'close 1013 too far behind a topic', "behind => 'cut': a WebSocket ends";
+    my ($last) = (publish($server, 'news', 1))[0];
+    my ($entries, $resets) = (0, 0);
+    while (my $message = $by{'/stream/news'}->message) {
+        if   (($message->{event} // '') eq 'reset') { $resets++ }
+        else                                        { $entries++ }
+        last if $message->{id} eq $last || $resets;
+    }
+    is $resets, 1, "one gets a reset, after $entries entries";
+    my ($next) = publish($server, 'news', 1);
+    is $by{'/stream/news'}->message->{id}, $next,        'and goes on';
+    is $by{'/stream/orphan?cut'}->ending,  'terminated', "behind => 'cut': a stream ends";
+    is $alive->ending,                     'terminated', 'likewise with an interpreter';
+    is $server->stop,                      0,            'the server stops';
+};
+
+done_testing;
