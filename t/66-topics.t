@@ -13,7 +13,7 @@ use TestHTTP2;
 use TestServer;
 use TestStream;
 use TestTools   qw(content wait_for);
-use TestWorkers qw(children write_file);
+use TestWorkers qw(children directory is_gone pid_in stop_master write_file);
 use TestWebSocket;
 use Time::HiRes qw(sleep);
 
@@ -268,6 +268,38 @@ subtest 'the hub dies' => sub {
     my $back = since($own, '/stream/news', $before);
     my @two  = map { $back->message->{event} } 1, 2;
     ok + (grep { $_ eq 'reset' } @two), 'and who comes back gets one, too';
+};
+
+subtest 'USR2: the hub of the new program goes on with the topics of the old one' => sub {
+    my $own = TestServer->command('--workers', 2, '--channels', '--shutdown-timeout', 1,
+        '--pid', directory() . '/topics.pid', $app);
+    my $old      = $own->pid;
+    my @places   = map { said($own, "/publish/news/before$_") } 1 .. 3;
+    my ($stream) = stream($own, 'news', $places[0]);
+    is $stream->message->{id}, $_, 'a stream of the old program' for @places[ 1, 2 ];
+    $own->signal('USR2');
+    ok wait_for(sub { my $pid = pid_in('topics.pid'); return $pid && $pid != $old }), 'a new program serves';
+    my ($between) = wait_for(sub { return (stream($own, 'news', $places[0]))[0] });
+    is $between->message->{id}, $_, 'a stream of the new program, while both share the hub'
+        for @places[ 1, 2 ];
+    ok wait_for(sub { return is_gone($old) }), 'the old program goes, with its hub';
+    my $after;
+    ok wait_for(sub { ($after = said($own, '/publish/news/after') // '') =~ /\A$place/ }),
+        'publish works again';
+    is_deeply { %{ $between->message } }, { data => 'after', id => $after },
+        'the stream goes on, without a reset';
+    my ($epoch, $offset) = split /\./, $after;
+    is_deeply [ (split /\./, $places[2])[0], (split /\./, $places[2])[1] + 1 ], [ $epoch, $offset ],
+        'positions go on';
+    my ($back) = stream($own, 'news', $places[1]);
+    is_deeply [ map { $back->message->{data} } 1, 2 ], [qw(before3 after)],
+        'a position of the old program is known';
+    # What the first hub has left is good for one hub only.
+    my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children(pid_in('topics.pid'));
+    kill KILL => $hub;
+    ok wait_for(sub { (said($own, '/publish/news/last') // '') =~ /\A(?!$epoch)$place/ }),
+        'a hub that dies leaves nothing: another epoch';
+    stop_master('topics.pid');
 };
 
 is said(TestServer->command($app), '/publish/news/x'), 'no topics', 'without the option there are no topics';

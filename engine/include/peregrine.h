@@ -1055,7 +1055,9 @@ typedef struct peregrine_history {
 
 /* A hub. Nodes send one end of a pair of stream sockets through a SOCK_SEQPACKET socket, whose other end is
  * `join_socket`, with a message of one byte. Where several processes have that end, `lock` is a file that
- * all of them have inherited: the first is the hub until it ends, then another; -1: there is one process.
+ * all of them have inherited: the first is the hub until it ends, then another; -1: there is one process. If
+ * that is a file of peregrine_hub_file(), a hub that is freed leaves the histories of its topics there, and
+ * the next one goes on with them.
  * Both descriptors stay the caller's, and must be open until the hub is freed, which ends its thread. `redis`
  * is the URL of a Redis, by which the hubs of several machines are one; "": there is none. PEREGRINE_OK,
  * PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM, PEREGRINE_E_RANGE: peregrine_redis_problem() has found one. */
@@ -1063,6 +1065,8 @@ typedef struct peregrine_hub peregrine_hub;
 int peregrine_hub_new(int join_socket, int lock, const char *redis, size_t redis_len,
                       const peregrine_history *history, peregrine_hub **hub);
 void peregrine_hub_free(peregrine_hub *hub);
+/* A file in memory, which is closed on exec. PEREGRINE_E_SYSTEM. */
+int peregrine_hub_file(void);
 /* A number that grows at least every second while the hub's thread lives. */
 uint32_t peregrine_hub_beats(const peregrine_hub *hub);
 /* Why the hub does not reach its Redis, in words; NULL: the hub does, or has none. */

@@ -25,7 +25,8 @@ const stand_by_ms = peregrine.api_limits.hub_stand_by_ms;
 pub const Hub = struct {
     broker: Broker,
     join_socket: i32,
-    /// A file whose lock says which process is the hub; -1: no other process has the join socket.
+    /// A file whose lock says which process is the hub, and in which a hub leaves its histories to the next
+    /// one; -1: no other process has the join socket.
     lock: i32,
     wakeup: io.Wakeup,
     stops: std.atomic.Value(bool) = .init(false),
@@ -101,8 +102,38 @@ pub const Hub = struct {
             self.wakeup.wait(stand_by_ms);
             if (self.stops.load(.acquire)) return;
         }
+        self.inherit();
         // For want of memory it waits: nodes are cut, and give theirs back.
         while (!self.stops.load(.acquire)) self.round() catch self.wakeup.wait(stand_by_ms);
+        self.leave();
+    }
+
+    /// Takes over the histories of the hub before. They are good for one hub: the next one is to find none if
+    /// this one dies.
+    fn inherit(self: *Hub) void {
+        if (self.lock < 0 or self.redis != null) return;
+        const size = io.file.size(self.lock) catch return;
+        if (size == 0) return;
+        defer sharing.replaceContent(self.lock, "") catch {};
+        if (size > hub.histories.bytes_max) return;
+        const bytes = io.file.map(self.lock, @intCast(size)) catch return;
+        defer io.file.unmap(bytes);
+        const now_ms = io.micros() / 1000;
+        self.broker.tick(now_ms);
+        // Without them there are new epochs, and readers get a reset.
+        hub.histories.read(&self.broker.topics, bytes) catch return;
+        self.broker.tick(now_ms);
+    }
+
+    /// Answers what nodes have said, so that all that was published is in the histories, and leaves them.
+    fn leave(self: *Hub) void {
+        if (self.lock < 0 or self.redis != null) return;
+        for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.receive(@intCast(index));
+        for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.send(@intCast(index));
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        hub.histories.write(&self.broker.topics, gpa, &bytes) catch return;
+        sharing.replaceContent(self.lock, bytes.items) catch {};
     }
 
     /// Milliseconds after which old entries of topics go, where nothing else happens.
@@ -239,6 +270,13 @@ pub export fn peregrine_hub_new(
         },
     };
     return Code.ok;
+}
+
+pub export fn peregrine_hub_file() callconv(.c) c_int {
+    return sharing.fileForChildren() catch {
+        errors.setErrno(.AGAIN);
+        return Code.system;
+    };
 }
 
 pub export fn peregrine_hub_trouble(own: *const Hub) callconv(.c) ?[*:0]const u8 {

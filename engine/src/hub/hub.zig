@@ -17,6 +17,7 @@ pub const Node = @import("node.zig").Node;
 pub const readers = @import("readers.zig");
 pub const Present = @import("rolls.zig").Present;
 pub const Topics = @import("topics.zig").Topics;
+pub const histories = @import("histories.zig");
 pub const Redis = redis.joined.Redis;
 /// Redis, or Valkey.
 pub const redis = struct {

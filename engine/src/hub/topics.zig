@@ -152,6 +152,12 @@ pub const Topics = struct {
         if (topics.by_name.count() == limits.history_topics_max and !topics.makeRoom()) {
             return error.TooMany;
         }
+        // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
+        const epoch = topics.random.random().int(position.Epoch);
+        return topics.make(name, epoch, .origin);
+    }
+
+    fn make(topics: *Topics, name: []const u8, epoch: position.Epoch, before: position.Mark) !*Topic {
         try topics.by_name.ensureUnusedCapacity(topics.gpa, 1);
         const own = try topics.gpa.dupe(u8, name);
         errdefer topics.gpa.free(own);
@@ -159,11 +165,9 @@ pub const Topics = struct {
         errdefer topics.gpa.destroy(topic);
         try topics.unread.ensureTotalCapacity(topics.gpa, topics.by_name.count() + 1);
         if (topics.subscriptions) |all| try all.want(.{ .feed = .entries, .name = own });
-        // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
-        const epoch = topics.random.random().int(position.Epoch);
         topic.* = .{
             .name = own,
-            .log = .init(topics.gpa, topics.bounds, epoch, .origin),
+            .log = .init(topics.gpa, topics.bounds, epoch, before),
             .source = if (topics.subscriptions == null) null else .init(&topic.log),
             .used_ms = topics.now_ms,
         };
@@ -233,6 +237,58 @@ pub const Topics = struct {
     pub fn look(topics: *Topics, name: []const u8) !Position {
         defer topics.invariants();
         return (try topics.find(name)).log.now();
+    }
+
+    // ---- From one hub to the next (histories.zig)
+
+    pub const InOrder = struct {
+        at: ?*std.DoublyLinkedList.Node,
+
+        pub fn next(all: *InOrder) ?*Topic {
+            const place = all.at orelse return null;
+            all.at = place.next;
+            return of(place);
+        }
+    };
+
+    /// All topics, those first that were not used for longest.
+    pub fn inOrder(topics: *const Topics) InOrder {
+        return .{ .at = topics.by_use.first };
+    }
+
+    /// A topic of another hub, which has let go of the entries up to `before`. In the order of `inOrder`.
+    pub fn restore(
+        topics: *Topics,
+        name: []const u8,
+        epoch: position.Epoch,
+        before: position.Mark,
+        used_ms: u64,
+    ) error{ OutOfMemory, TooMany, Malformed }!*Topic {
+        if (!wire.isName(name) or topics.by_name.contains(name)) return error.Malformed;
+        if (topics.by_name.count() == limits.history_topics_max) return error.TooMany;
+        const topic = try topics.make(name, epoch, before);
+        topic.used_ms = used_ms;
+        return topic;
+    }
+
+    /// The next entry of a topic of another hub.
+    pub fn refill(
+        topics: *Topics,
+        topic: *Topic,
+        mark: position.Mark,
+        time_ms: u64,
+        bytes: []const u8,
+    ) error{ OutOfMemory, TooLong }!void {
+        assert(mark.offset == topic.log.tip.offset + 1 and topic.followers.count() == 0);
+        topics.bytes -= topic.cost();
+        defer topics.bytes += topic.cost();
+        const is_next = try topic.log.follow(.{ .epoch = topic.log.epoch, .mark = mark }, time_ms, bytes);
+        assert(is_next);
+    }
+
+    /// Without followers.
+    pub fn forgetAll(topics: *Topics) void {
+        while (topics.by_use.first) |place| topics.free(of(place));
     }
 
     // ---- With Redis

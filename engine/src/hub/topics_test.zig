@@ -4,6 +4,7 @@
 //! history that was too short there is no reset.
 const std = @import("std");
 const Broker = @import("broker.zig").Broker;
+const histories = @import("histories.zig");
 const limits = @import("limits.zig");
 const Node = @import("node.zig").Node;
 const position = @import("position.zig");
@@ -33,6 +34,7 @@ const World = struct {
     truth: std.AutoArrayHashMapUnmanaged(u48, std.ArrayList(u32)) = .empty,
     published: u32 = 0,
     deaths: u64 = 0,
+    handovers: u64 = 0,
     short: bool,
     now: u64 = 1,
 
@@ -93,6 +95,19 @@ const World = struct {
         world.bound();
     }
 
+    /// Another hub takes over what this one leaves.
+    fn handOver(world: *World) !void {
+        for (0..node_count) |i| world.cut(i);
+        var left: std.ArrayList(u8) = .empty;
+        defer left.deinit(gpa);
+        try histories.write(&world.broker.topics, gpa, &left);
+        world.broker.deinit();
+        world.handovers += 1;
+        world.broker = .init(gpa, 2_000_000 + world.handovers);
+        world.bound();
+        try histories.read(&world.broker.topics, left.items);
+    }
+
     fn move(world: *World, random: std.Random, i: usize) !void {
         const index = world.connections[i] orelse return;
         const node = &world.nodes[i];
@@ -113,12 +128,16 @@ const World = struct {
         try testing.expect(!world.broker.isCut(index) and node.isConnected());
     }
 
-    fn act(world: *World, random: std.Random, faults: bool) !void {
+    fn act(world: *World, random: std.Random, faults: Faults) !void {
         const i = random.uintLessThan(usize, node_count);
         const topic = random.uintLessThan(usize, names.len);
         const reader = &world.readers[i][topic];
         const node = &world.nodes[i];
-        switch (random.uintLessThan(u32, if (faults) 10 else 8)) {
+        switch (random.uintLessThan(u32, switch (faults) {
+            .none => 8,
+            .handovers => 10,
+            .all => 11,
+        })) {
             0, 1, 2 => {
                 world.published += 1;
                 _ = node.append(names[topic], std.mem.asBytes(&world.published), world.now) catch |err|
@@ -137,7 +156,8 @@ const World = struct {
             5, 6 => try world.read(i, topic),
             7 => try world.connect(i),
             8 => if (random.uintLessThan(u32, 4) == 0) world.cut(i),
-            9 => if (random.uintLessThan(u32, 20) == 0) world.die(),
+            9 => if (random.uintLessThan(u32, 10) == 0) try world.handOver(),
+            10 => if (random.uintLessThan(u32, 20) == 0) world.die(),
             else => unreachable,
         }
         try world.hear(i);
@@ -199,7 +219,10 @@ const World = struct {
     }
 };
 
-fn live(seed: u64, faults: bool, short: bool) !usize {
+/// Connections are lost; hubs take over from each other; hubs die.
+const Faults = enum { none, handovers, all };
+
+fn live(seed: u64, faults: Faults, short: bool) !usize {
     errdefer std.debug.print("seed {d}\n", .{seed});
     var prng: std.Random.DefaultPrng = .init(seed);
     const random = prng.random();
@@ -225,20 +248,25 @@ fn live(seed: u64, faults: bool, short: bool) !usize {
 
 test "readers of nodes that stay connected miss nothing" {
     const seeds: Seeds = try .init(0, 25);
-    for (seeds.first..seeds.end) |seed| _ = try live(seed, false, false);
+    for (seeds.first..seeds.end) |seed| _ = try live(seed, .none, false);
 }
 
 test "readers of nodes that lose the hub, and of a hub that dies, miss nothing or get a reset" {
     const seeds: Seeds = try .init(1000, 50);
     var resets: usize = 0;
-    for (seeds.first..seeds.end) |seed| resets += try live(seed, true, false);
+    for (seeds.first..seeds.end) |seed| resets += try live(seed, .all, false);
     if (seeds.areMany()) try testing.expect(resets > 0);
+}
+
+test "readers miss nothing, and get no reset, when a hub takes over from another one" {
+    const seeds: Seeds = try .init(3000, 50);
+    for (seeds.first..seeds.end) |seed| _ = try live(seed, .handovers, false);
 }
 
 test "readers that are behind a short history get a reset" {
     const seeds: Seeds = try .init(2000, 25);
     var resets: usize = 0;
-    for (seeds.first..seeds.end) |seed| resets += try live(seed, false, true);
+    for (seeds.first..seeds.end) |seed| resets += try live(seed, .none, true);
     if (seeds.areMany()) try testing.expect(resets > 0);
 }
 

@@ -138,6 +138,22 @@ pub fn fileOf(bytes: []const u8) Error!sys.Fd {
     if (!is_linux) return error.Unsupported;
     const fd = try descriptor(linux.memfd_create("peregrine", linux.MFD.CLOEXEC));
     errdefer sys.close(fd);
+    try replaceContent(fd, bytes);
+    return fd;
+}
+
+/// An empty file in memory that children of this process have, too; it is closed on exec only.
+pub fn fileForChildren() Error!sys.Fd {
+    if (!is_linux) return error.Unsupported;
+    const rc = linux.memfd_create("peregrine", linux.MFD.CLOEXEC);
+    try done(rc);
+    return @intCast(rc);
+}
+
+/// Gives a file in memory other bytes. On error it has a part of them.
+pub fn replaceContent(fd: sys.Fd, bytes: []const u8) Error!void {
+    if (!is_linux) return error.Unsupported;
+    try done(linux.ftruncate(fd, 0));
     var written: usize = 0;
     while (written < bytes.len) {
         const rest = bytes[written..];
@@ -146,7 +162,6 @@ pub fn fileOf(bytes: []const u8) Error!sys.Fd {
         try done(rc);
         written += rc;
     }
-    return fd;
 }
 
 /// A pair of connected sockets that keep messages apart, do not wait, and are closed on exec and in forks.

@@ -188,8 +188,8 @@ its connection ends, a WebSocket's with 1013.
     a client          comes back with its position, and misses nothing that is still kept
     an interpreter    its connections end; likewise. With --engine process those that only read go on
     all of them, HUP  likewise
-    a program, USR2   nothing while both run; the hub of the old one goes with it, and its topics: reset.
-                      With Redis nothing
+    a program, USR2   its connections end; likewise. The hub of the new one goes on with the topics;
+                      for some hundredths of a second publish may fail
     the hub           publish fails, with Unknown if the entry may be there, with Unavailable otherwise, for
                       some hundredths of a second; its topics are lost: reset. With Redis they are not
 

@@ -18,7 +18,7 @@ use Scalar::Util     qw(weaken);
 use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET unpack_sockaddr_un);
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
-my @KEPT = qw(hub_join hub_end);
+my @KEPT = qw(hub_join hub_end hub_file);
 
 # Connections of other programs that wait to be accepted.
 use constant BACKLOG => 128;
@@ -42,11 +42,15 @@ sub new {
 # ---- Sockets ------------------------------------------------------------------------------------
 
 # Interpreters send one end of a connection each through `hub_join`; the hub receives them from `hub_end`. The
-# process that has the lock of `hub_end` is the hub; the hub of a program that takes over waits for it.
+# process that has the lock of `hub_file` is the hub; the hub of a program that takes over waits for it, and
+# finds the topics there that the hub before has left.
 sub _open {
     my ($self) = @_;
     socketpair $self->{hub_join}, $self->{hub_end}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "the hub's sockets: $!\n";
+    my $descriptor = Peregrine::HubHandle::file();
+    die "the hub's memory: $!\n" if $descriptor < 0;
+    $self->{hub_file} = _handle($descriptor);
     return;
 }
 
@@ -247,8 +251,7 @@ sub new {
 
 sub start {
     my ($self) = @_;
-    my $socket = fileno $self->{hub}{hub_end};
-    $self->{thread} = $self->{hub}->_thread($socket);
+    $self->{thread} = $self->{hub}->_thread(fileno $self->{hub}{hub_file});
     $self->{hub}->_watch($self->{loop});
     $self->_look;
     return 1;

@@ -163,7 +163,9 @@ sub _serves ($self, $server) {
 }
 
 sub master ($self, $server) {
-    return (content("$self->{dir}/$server.pid") // '') =~ /(\d+)/ ? $1 : die "$server has no pid file\n";
+    # A program that takes over writes it anew.
+    my $pid = wait_for(sub { return (content("$self->{dir}/$server.pid") // '') =~ /(\d+)/ ? $1 : 0 });
+    return $pid || die "$server has no pid file\n";
 }
 
 sub _family ($pid) {

@@ -1,0 +1,227 @@
+//! The histories of all topics as bytes: a hub that ends leaves them to the next one, at which positions stay
+//! what they are. Does not know: where the bytes are kept.
+//!
+//!     8 bytes of magic | 8 of the whole length | topics
+//!     topic: 2 bytes of the name | name | 8 epoch | 8 when it was used
+//!            8 offset and 8 check of the entry before the first | 4 number of entries | entries
+//!     entry: 8 check | 8 time | 4 bytes of the entry | its bytes
+//!
+//! Integers are little-endian. Times are those of the machine's clock that both hubs have.
+const std = @import("std");
+const limits = @import("limits.zig");
+const Mark = @import("position.zig").Mark;
+const Topic = @import("topics.zig").Topic;
+const Topics = @import("topics.zig").Topics;
+const Allocator = std.mem.Allocator;
+
+/// Changes with the layout.
+const magic = "pgtopic1".*;
+
+/// Longest bytes that are read. Entries of an older build may have cost less.
+pub const bytes_max = 2 * limits.histories_bytes_max + limits.history_topics_max * topic_bytes_max;
+const topic_bytes_max = 2 + limits.name_bytes_max + 4 * 8 + 4;
+
+/// Appends all topics, those first that were not used for longest.
+pub fn write(topics: *const Topics, gpa: Allocator, list: *std.ArrayList(u8)) Allocator.Error!void {
+    const begin = list.items.len;
+    try list.appendSlice(gpa, &magic);
+    try put(u64, gpa, list, 0);
+    var all = topics.inOrder();
+    while (all.next()) |topic| try writeTopic(topic, gpa, list);
+    std.mem.writeInt(u64, list.items[begin + magic.len ..][0..8], list.items.len - begin, .little);
+}
+
+fn put(comptime Int: type, gpa: Allocator, list: *std.ArrayList(u8), value: Int) Allocator.Error!void {
+    var bytes: [@divExact(@bitSizeOf(Int), 8)]u8 = undefined;
+    std.mem.writeInt(Int, &bytes, value, .little);
+    try list.appendSlice(gpa, &bytes);
+}
+
+fn writeTopic(topic: *const Topic, gpa: Allocator, list: *std.ArrayList(u8)) Allocator.Error!void {
+    const log = &topic.log;
+    try put(u16, gpa, list, @intCast(topic.name.len));
+    try list.appendSlice(gpa, topic.name);
+    for ([_]u64{ log.epoch, topic.used_ms, log.base.offset, log.base.check }) |value| {
+        try put(u64, gpa, list, value);
+    }
+    try put(u32, gpa, list, @intCast(log.tip.offset - log.base.offset));
+    var offset = log.base.offset;
+    while (offset < log.tip.offset) {
+        offset += 1;
+        const segment = log.segmentOf(offset);
+        const entry = segment.entry(offset);
+        try put(u64, gpa, list, entry.check);
+        try put(u64, gpa, list, entry.time_ms);
+        const bytes = segment.bytes(offset);
+        try put(u32, gpa, list, @intCast(bytes.len));
+        try list.appendSlice(gpa, bytes);
+    }
+}
+
+pub const Error = error{ OutOfMemory, Malformed };
+
+/// Takes over what `write` has written, before the first topic. On error there is no topic.
+pub fn read(topics: *Topics, bytes: []const u8) Error!void {
+    errdefer topics.forgetAll();
+    var rest: Bytes = .{ .bytes = bytes };
+    if (!std.mem.eql(u8, try rest.take(magic.len), &magic)) return error.Malformed;
+    if (try rest.int(u64) != bytes.len) return error.Malformed;
+    while (rest.at < bytes.len) try readTopic(topics, &rest);
+}
+
+fn readTopic(topics: *Topics, rest: *Bytes) Error!void {
+    const name = try rest.take(try rest.int(u16));
+    const epoch = try rest.int48();
+    const used_ms = try rest.int(u64);
+    const base: Mark = .{ .offset = try rest.int(u64), .check = try rest.int48() };
+    const topic = topics.restore(name, epoch, base, used_ms) catch |err| return switch (err) {
+        error.OutOfMemory => error.OutOfMemory,
+        error.TooMany, error.Malformed => error.Malformed,
+    };
+    var offset = base.offset;
+    for (0..try rest.int(u32)) |_| {
+        offset += 1;
+        const mark: Mark = .{ .offset = offset, .check = try rest.int48() };
+        const time_ms = try rest.int(u64);
+        const bytes = try rest.take(try rest.int(u32));
+        topics.refill(topic, mark, time_ms, bytes) catch |err| return switch (err) {
+            error.OutOfMemory => error.OutOfMemory,
+            error.TooLong => error.Malformed,
+        };
+    }
+}
+
+const Bytes = struct {
+    bytes: []const u8,
+    at: usize = 0,
+
+    fn take(rest: *Bytes, len: usize) error{Malformed}![]const u8 {
+        if (len > rest.bytes.len - rest.at) return error.Malformed;
+        rest.at += len;
+        return rest.bytes[rest.at - len ..][0..len];
+    }
+
+    fn int(rest: *Bytes, comptime Int: type) error{Malformed}!Int {
+        const len = @divExact(@bitSizeOf(Int), 8);
+        return std.mem.readInt(Int, (try rest.take(len))[0..len], .little);
+    }
+
+    fn int48(rest: *Bytes) error{Malformed}!u48 {
+        return std.math.cast(u48, try rest.int(u64)) orelse error.Malformed;
+    }
+};
+
+const testing = std.testing;
+
+/// Three topics, of which one has lost its first entries and one has no entry.
+fn example() !Topics {
+    var topics: Topics = .init(testing.allocator, 3);
+    topics.bounds.entries_max = 4;
+    for (0..6) |index| {
+        topics.tick(100 + index);
+        _ = try topics.append("long", &[_]u8{ 'a', @intCast('0' + index) });
+    }
+    _ = try topics.append("short", "only");
+    _ = try topics.look("empty");
+    return topics;
+}
+
+test "all topics are there again, with their positions and entries" {
+    const gpa = testing.allocator;
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(gpa);
+    try write(&before, gpa, &list);
+    var after: Topics = .init(gpa, 4);
+    defer after.deinit();
+    after.bounds = before.bounds;
+    after.tick(110);
+    try read(&after, list.items);
+    after.invariants();
+    try testing.expectEqual(before.bytes, after.bytes);
+    var all = before.inOrder();
+    while (all.next()) |topic| {
+        const log = &after.by_name.get(topic.name).?.log;
+        try testing.expectEqual(topic.log.now(), log.now());
+        try testing.expectEqual(topic.log.base, log.base);
+        var old = topic.log.entriesAfter(0);
+        var new = log.entriesAfter(0);
+        while (old.next()) |entry| try testing.expectEqualDeep(entry, new.next().?);
+        try testing.expectEqual(null, new.next());
+    }
+    const next = try after.append("long", "next");
+    try testing.expectEqual(7, next.mark.offset);
+    try testing.expectEqual(before.by_name.get("long").?.log.epoch, next.epoch);
+}
+
+test "a hub with smaller bounds keeps the newest entries, and lets go of those that are too old" {
+    const gpa = testing.allocator;
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(gpa);
+    try write(&before, gpa, &list);
+    var after: Topics = .init(gpa, 4);
+    defer after.deinit();
+    after.bounds.entries_max = 2;
+    try read(&after, list.items);
+    const log = &after.by_name.get("long").?.log;
+    try testing.expectEqual(4, log.base.offset);
+    try testing.expectEqual(before.by_name.get("long").?.log.now(), log.now());
+    after.tick(105 + after.bounds.age_ms_max + 1);
+    try testing.expectEqual(0, after.by_name.count());
+    try testing.expectEqual(0, after.bytes);
+}
+
+test "bytes that are cut, or say what cannot be, leave no topic" {
+    const gpa = testing.allocator;
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(gpa);
+    try write(&before, gpa, &list);
+    var after: Topics = .init(gpa, 4);
+    defer after.deinit();
+    for (0..list.items.len) |len| {
+        // With a length that fits, so that what is missing is found by the reader of topics.
+        for ([_]bool{ false, true }) |fits| {
+            const cut = try gpa.dupe(u8, list.items[0..len]);
+            defer gpa.free(cut);
+            if (fits and len >= 16) std.mem.writeInt(u64, cut[8..16], len, .little);
+            read(&after, cut) catch |err| {
+                try testing.expectEqual(error.Malformed, err);
+                try testing.expectEqual(0, after.by_name.count());
+                continue;
+            };
+            // Cut between two topics.
+            try testing.expect(fits);
+            after.forgetAll();
+        }
+    }
+    const twice = try std.mem.concat(gpa, u8, &.{ list.items, list.items[16..] });
+    defer gpa.free(twice);
+    std.mem.writeInt(u64, twice[8..16], twice.len, .little);
+    try testing.expectError(error.Malformed, read(&after, twice));
+    try testing.expectEqual(0, after.bytes);
+}
+
+test "memory that runs out leaves no topic" {
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(testing.allocator);
+    try write(&before, testing.allocator, &list);
+    var index: usize = 0;
+    while (true) : (index += 1) {
+        var failing = std.testing.FailingAllocator.init(testing.allocator, .{ .fail_index = index });
+        var after: Topics = .init(failing.allocator(), 4);
+        defer after.deinit();
+        read(&after, list.items) catch |err| {
+            try testing.expectEqual(error.OutOfMemory, err);
+            try testing.expectEqual(0, after.by_name.count());
+            continue;
+        };
+        return testing.expect(index > 3);
+    }
+}
