@@ -27,7 +27,7 @@ sub {
         $text = readline $in;
     }
     warn "$path\n" if $path =~ m{\A/warn};
-    push @main::kept, 'x' x (150 << 20) if $path eq '/grow';
+    push @main::kept, 'x' x ($$ * 0 + (150 << 20)) if $path eq '/grow';
     select undef, undef, undef, 1000    if $path eq '/block';
     return [ 200, [], [$text] ];
 };

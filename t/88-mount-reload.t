@@ -102,9 +102,20 @@ subtest 'a mount that could not start' => sub {
     app('shop', 1, qq{die "no database\\n";});
     my $server =
         TestServer->command_of('peregrine',
-        qw(-E production --engine process --no-access-log --workers 1 --queue-timeout 1),
-        '--mount', "/=$site", '--mount', "/shop=$shop,workers=1");
+        qw(-E production --engine process --no-access-log --workers 1 --queue-timeout 1 --status),
+        "$dir/status", '--mount', "/=$site", '--mount', "/shop=$shop,workers=1");
+    my $metric = sub {
+        my ($name) = @_;
+        my $client = TestClient->new("$dir/status");
+        $client->send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        my ($value) = (($client->response || {})->{body} // '') =~ /^peregrine_\Q$name\E ([0-9]+)$/m;
+        return $value // -1;
+    };
     wait_for(sub { $server->log =~ /no worker serves/ });
+    is $metric->('mount_workers{mount="/shop"}'), 0, 'metrics: no worker of it serves';
+    ok wait_for(sub { $metric->('mount_workers{mount="*"}') == 1 }), '... those of all others do';
+    get($server->port, '/') for 1 .. 3;
+    is $metric->('mount_requests_total{mount="*"}'), 3, '... and their requests are counted';
     my ($status, $text) = command('reload', '/shop', $server->pid);
     is $status, 1, 'reload tries at once';
     like $text, qr{/shop: .*no database}, '... and says why it fails';
@@ -112,6 +123,14 @@ subtest 'a mount that could not start' => sub {
     ($status, $text) = command('reload', '/shop', $server->pid);
     is $status, 0, '... or that the workers serve';
     is((asked($server->port, '/shop'))[1], 2, '... which they do');
+    is $metric->('mount_requests_total{mount="/shop"}'), 1, '... and count';
+    ($status, $text) = command('reload', '/shop', $server->pid);
+    my %expected = (requests => 1, answers => 1, failures => 0, unanswered => 0);
+    ok wait_for(sub { $metric->('mount_generation{mount="/shop"}') == 2 }), 'the generation of the mount';
+    is $metric->('mount_generation{mount="*"}'), 1, '... is not that of others';
+    is $metric->("mount_${_}_total{mount=\"/shop\"}"), $expected{$_}, "$_ count when their workers have gone"
+        for sort keys %expected;
+    cmp_ok $metric->('mount_worker_restarts_total{mount="/shop"}'), '>=', 1, '... and so do replacements';
     is $server->stop, 0, 'the end';
 };
 

@@ -63,6 +63,7 @@ sub new {
         phase      => 'new',                     # -> starting -> running -> stopping -> over
         generation => 0,
         restarts   => 0,
+        replaced   => 0,
         most       => 0,                         # the highest number that a child had
         pid        => $$,
         looked     => Peregrine::Deadline::now(),
@@ -71,7 +72,7 @@ sub new {
         $self->{busy_words} = Peregrine::Words->new(BUSY_MAX);
         $self->{busy_free}  = [ 0 .. BUSY_MAX - 1 ];
     }
-    $self->{tally}     = Peregrine::Tally->new     if $self->{canary_time};
+    $self->{tally}     = $args{tally} // ($self->{canary_time} ? Peregrine::Tally->new : undef);
     $self->{templates} = $self->_templates(\%args) if $args{load};
     return $self;
 }
@@ -95,6 +96,9 @@ sub generation { return 1 + $_[0]{restarts} }
 
 # The reason why the last restart was given up; undef if it was not.
 sub given_up { return $_[0]{given_up} }
+
+# Children that were replaced, for whatever reason.
+sub replaced { return $_[0]{replaced} }
 
 sub busy_words { return $_[0]{busy_words} }
 sub tally      { return $_[0]{tally} }
@@ -374,6 +378,7 @@ sub _is_crash {
 
 sub _count_restart {
     my ($self, $reason) = @_;
+    $self->{replaced}++;
     $self->{counters}->note_restart($reason) if $self->{counters};
     return;
 }
@@ -1165,10 +1170,11 @@ Replaces all children, one after another. When a new child cannot start, the old
 that is done when the restart is over and replaced children accept no more connections: with 1, or with 0 if
 the restart was given up.
 
-=head2 generation, given_up
+=head2 generation, given_up, replaced
 
     say 'generation ', $master->generation;
     say 'the last restart was given up: ', $master->given_up if defined $master->given_up;
+    say 'children that were replaced, for whatever reason: ', $master->replaced;
 
 =head2 renew
 
@@ -1214,7 +1220,7 @@ With C<busy_timeout>: the memory in which a child's engine writes since when the
 
     $master->tally->count($engine_worker, $child->{tally});
 
-With C<canary_time>: a L<Peregrine::Tally>, in which each child counts.
+The L<Peregrine::Tally> in which each child counts: an argument of L</new>, or made with C<canary_time>.
 
 =head2 wanted
 

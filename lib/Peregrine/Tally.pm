@@ -17,9 +17,18 @@ my @COUNTS = qw(asked answered failed unanswered);
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
+# Behind the places of interpreters: how often figures began and ended to move, and those of interpreters that
+# have gone.
+use constant GONE => 1;
+# Looks that a reader takes while figures move.
+use constant LOOKS_MAX => 100;
+
+# `most`: interpreters that may run at the same time.
 sub new {
-    my ($class) = @_;
-    return bless { words => Peregrine::Words->new(MOST * WIDTH), free => [ 0 .. MOST - 1 ] }, $class;
+    my ($class, %args) = @_;
+    my $most  = $args{most} // MOST;
+    my $words = Peregrine::Words->new($most * WIDTH + GONE + WIDTH);
+    return bless { words => $words, most => $most, free => [ 0 .. $most - 1 ] }, $class;
 }
 
 sub claim {
@@ -28,8 +37,15 @@ sub claim {
 }
 
 sub release {
-    my ($self, $place) = @_;
-    $self->{words}->set($place * WIDTH + $_, 0) for 0 .. WIDTH - 1;
+    my ($self,  $place) = @_;
+    my ($words, $epoch) = ($self->{words}, $self->{most} * WIDTH);
+    my @gone = $words->get($place * WIDTH, WIDTH);
+    $words->add($epoch, 1);
+    for my $at (0 .. WIDTH - 1) {
+        $words->add($epoch + GONE + $at, $gone[$at]);
+        $words->set($place * WIDTH + $at, 0);
+    }
+    $words->add($epoch, 1);
     push @{ $self->{free} }, $place;
     return;
 }
@@ -42,10 +58,31 @@ sub count {
 
 sub figures {
     my ($self, $place) = @_;
-    my @words = $self->{words}->get($place * WIDTH, WIDTH);
+    return _figures($self->{words}->get($place * WIDTH, WIDTH));
+}
+
+sub _figures {
+    my (@words) = @_;
     my %figures;
     @figures{@COUNTS} = splice @words, 0, scalar @COUNTS;
     return { %figures, times => \@words };
+}
+
+# Of all interpreters, also of those that have gone. Reads again if the master has moved figures meanwhile.
+sub sum {
+    my ($self) = @_;
+    my ($words, $epoch) = ($self->{words}, $self->{most} * WIDTH);
+    my @sum;
+    for (1 .. LOOKS_MAX) {
+        my ($before) = $words->get($epoch);
+        my @all      = $words->get(0, $epoch);
+        @sum = $words->get($epoch + GONE, WIDTH);
+        for my $at (grep { $all[$_] } 0 .. $#all) {
+            $sum[ $at % WIDTH ] += $all[$at];
+        }
+        last if $before % 2 == 0 && $before == ($words->get($epoch))[0];
+    }
+    return _figures(@sum);
 }
 
 sub nothing {
@@ -87,6 +124,8 @@ engine. Here each has words of its own, which its bridge writes (L<Peregrine/tal
 
 =head2 new, claim, count, release
 
+    my $tally = Peregrine::Tally->new(most => 64);    # interpreters at the same time
+
 See above. C<claim> returns undef when there is no place.
 
 =head2 figures
@@ -94,6 +133,12 @@ See above. C<claim> returns undef when there is no place.
     my $figures = $tally->figures($place);
 
 Those of L<Peregrine::Canary>, without C<crashes> and C<interpreters>.
+
+=head2 sum
+
+    say $tally->sum->{answered};
+
+Those of all places, and of all interpreters that have had one.
 
 =head1 FUNCTIONS
 

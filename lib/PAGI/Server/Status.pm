@@ -38,6 +38,7 @@ sub new {
         is_ready => $args{is_ready} || sub { 1 },
         joins    => $args{joins},
         pool     => $args{pool},
+        mounts   => $args{mounts},
         channels => $args{channels},
         $args{certificates} ? (certificates => $args{certificates}) : (),
         $args{hosts}        ? (names        => \%names)             : (),
@@ -160,7 +161,8 @@ sub facts {
     my ($self) = @_;
     return {
         %{ $self->_counted },
-        pool         => $self->{pool}     ? $self->{pool}->facts          : undef,
+        pool         => $self->{pool} ? $self->{pool}->facts : undef,
+        mounts       => [ $self->{mounts} ? $self->{mounts}->facts : () ],
         channels     => $self->{channels} ? _counts_of($self->{channels}) : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
@@ -319,10 +321,11 @@ their own, if they keep everybody out who has no business there.
     );
 
 C<counters> is the L<Peregrine::Counters> that the server counts in. While C<is_ready> answers false,
-C</readyz> says that the server stops. C<certificates> is a L<Peregrine::Server::CertificateTable>. C<pool>
-is a L<Peregrine::Server::WorkerPool>. C<joins>: the server's interpreters join an engine, which counts them.
-With C<hosts>, requests for another name than these, an address or C<localhost> are answered with 421, as
-with the option C<status_hosts>; without, the name does not matter.
+C</readyz> says that the server stops. C<certificates> is a L<Peregrine::Server::CertificateTable>. C<mounts>
+is a L<Peregrine::Server::MountFigures>. C<pool> is a L<Peregrine::Server::WorkerPool>. C<joins>: the server's
+interpreters join an engine, which counts them. With C<hosts>, requests for another name than these, an
+address or C<localhost> are answered with 421, as with the option C<status_hosts>; without, the name does not
+matter.
 
 =head2 to_app
 
@@ -337,9 +340,10 @@ C<processes>, each with C<pid>, C<since> (epoch seconds), C<silent> (seconds sin
 C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; both are undef where there is
 no F</proc>) and C<counted>; and C<certificates> of the option C<acme>, each with C<names>, C<expires>,
 C<attempt> and C<next> (epoch seconds of its end, the last attempt and the next one; undef if there is none),
-C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts
-of this server have succeeded and failed); C<channels>, undef without channels or while their hub does
-not answer, with the L<counts|Peregrine::Publisher/counts> of the hub; and C<pool>, undef without a worker
+C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts of
+this server have succeeded and failed); C<channels>, undef without channels or while their hub does not
+answer, with the L<counts|Peregrine::Publisher/counts> of the hub; C<mounts>, empty unless mounts have workers
+of their own, with what L<Peregrine::Server::MountFigures/facts> returns; and C<pool>, undef without a worker
 pool, with what L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of them (C<done>, C<died>,
 C<timeout>, C<lost>, C<refused>), and C<seconds> that processes were at calls. C<total> and C<counted> have a
 value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>,

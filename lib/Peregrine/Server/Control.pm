@@ -145,7 +145,8 @@ sub facts {
         {
             mount      => $name,
             generation => $master ? $master->generation : 0,
-            wanted     => $pool   ? $pool->workers : $master ? $master->wanted : 0,
+            wanted     => $pool   ? $pool->workers      : $master ? $master->wanted   : 0,
+            replaced   => $pool   ? $pool->replaced     : $master ? $master->replaced : 0,
             serving    => scalar(grep { $_->{state} eq 'serving' } $master ? $master->children : ()),
             problem    => $pool ? $pool->problem : $master ? $master->given_up : undef,
         }
@@ -216,7 +217,7 @@ Dies with a sentence if that process is no server with workers.
     my @facts = Peregrine::Server::Control::facts($supervisor);
 
 Of the workers of each mount that has some, and of all others (C<mount> is C<*>): C<generation>, C<wanted>,
-C<serving>, and the C<problem> of their last start or restart.
+C<serving>, C<replaced>, and the C<problem> of their last start or restart.
 
 =head1 LICENSE
 

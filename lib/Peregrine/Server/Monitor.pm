@@ -78,6 +78,14 @@ sub stop_counting {
     return;
 }
 
+# With mounts of those names that have workers of their own, where the status is shown: what they do.
+sub count_mounts {
+    my ($self, @names) = @_;
+    return undef if !@names || !$self->{listeners};    ## no critic
+    require Peregrine::Server::MountFigures;
+    return $self->{mounts} = Peregrine::Server::MountFigures->new(@names);
+}
+
 # ---- Showing ------------------------------------------------------------------------------------
 
 sub _configuration {
@@ -127,7 +135,7 @@ sub _instance {
     require Peregrine::Server::Instance;
     my $channels = $self->{options}{channels} && Peregrine::Publisher->of_server(patience => CHANNELS_S);
     my $status   = PAGI::Server::Status->new(
-        %{$self}{qw(certificates counters is_ready joins pool)},
+        %{$self}{qw(certificates counters is_ready joins pool mounts)},
         $channels ? (channels => $channels) : (),
         hosts => [ split /\s*,\s*/, ($self->{options}{status_hosts} // '') =~ s/\A\s+|\s+\z//gr ],
     );

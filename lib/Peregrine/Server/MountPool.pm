@@ -21,7 +21,7 @@ sub CLONE_SKIP { return 1 }
 # `mount`: its path, host, workers, group, identity and options. The sockets outlive the engine's process.
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log mount make)}, tries => 0 }, $class;
+    my $self = bless { %args{qw(loop log mount make)}, tries => 0, replaced => 0 }, $class;
     weaken($self->{loop});
     socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
         or die "socketpair: $!\n";
@@ -65,6 +65,7 @@ sub start {
     my $timer = delete $self->{timer};
     $self->{loop}->unwatch_time($timer) if $timer;
     weaken(my $weak = $self);
+    $self->{replaced} += $self->{master}->replaced if $self->{master};
     my $master   = $self->{master} = $self->{make}->($self);
     my $starting = $master->start->on_ready(sub {
         my ($started) = @_;
@@ -103,10 +104,18 @@ sub problem {
     return $self->{problem} // ($self->{master} ? $self->{master}->given_up : undef);
 }
 
-# How it is called: its path, below a host if it names one.
-sub name {
+# Interpreters that were replaced, for whatever reason.
+sub replaced {
     my ($self) = @_;
-    my ($host, $path) = @{ $self->{mount} }{qw(host path)};
+    return $self->{replaced} + ($self->{master} ? $self->{master}->replaced : 0);
+}
+
+# How it is called: its path, below a host if it names one.
+sub name { return name_of($_[0]{mount}) }
+
+sub name_of {
+    my ($mount) = @_;
+    my ($host, $path) = @{$mount}{qw(host path)};
     return ($host // '') . (length $path ? $path : '/');
 }
 
@@ -178,7 +187,7 @@ Those of the mount, and of these options of the server where it has none.
 
 As those of the master; C<restart> starts the interpreters at once if they could not start.
 
-=head2 name, problem
+=head2 name, problem, replaced
 
     say $pool->name, ' has not started: ', $pool->problem if defined $pool->problem;
 

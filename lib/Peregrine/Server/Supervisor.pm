@@ -118,6 +118,9 @@ sub bind {
 sub begin {
     my ($self) = @_;
     $_->{tls} = $self->{configuration}->tls_for($_) for $self->{listeners}->all;
+    my @groups = $self->{application}->groups;
+    $self->{figures} =
+        $self->{monitor}->count_mounts(map { Peregrine::Server::MountPool::name_of($_) } @groups);
     $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
     $self->_start_hub if $self->{hub};
     $self->{mount_pools} = $self->_mount_pools;
@@ -126,6 +129,7 @@ sub begin {
     $self->{master} = $self->_make_master;
     my $starting = $engine->then(sub { $self->_start_pool })->then(sub {
         $_->start for @{ $self->{mount_pools} };
+        $self->{figures}->note($self->{loop}, $self) if $self->{figures};
         return $self->{master}->start;
     });
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
@@ -252,6 +256,7 @@ sub _make_master {
         heartbeat_timeout => sub { my ($number) = @_; return $weak->_interpreter_heartbeat($number, $pool) },
         busy_timeout      => $options->{request_kill_timeout},
         canary_time       => $options->{canary},
+        tally             => $self->{figures} ? $self->{figures}->tally($pool ? $pool->group : 0) : undef,
         never_canary      => sub { return !$pool && $weak->{placement}->is_sync(@_) },
         first_takes_over  => $options->{reuseport}
             && !$joins,
@@ -538,10 +543,11 @@ sub close {
     $self->{log}->flush;
     $self->{listeners}->close;
     $self->{monitor}->close_place;
-    $self->{control}->close    if $self->{control};
-    $self->{reload}->stop      if $self->{reload};
-    $self->{takeover}->unlimit if $self->{takeover};
-    $self->{pool}->abandon     if $self->{pool};
+    $self->{control}->close               if $self->{control};
+    $self->{figures}->stop($self->{loop}) if $self->{figures};
+    $self->{reload}->stop                 if $self->{reload};
+    $self->{takeover}->unlimit            if $self->{takeover};
+    $self->{pool}->abandon                if $self->{pool};
     delete @{$self}{qw(master engine_master mount_pools join_socket engine_socket)};
     $self->{server}->closes($at_once) if $self->{server};
     return;

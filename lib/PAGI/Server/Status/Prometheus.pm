@@ -12,9 +12,10 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 sub text {
     my ($facts) = @_;
     return join '', _about($facts), _counted($facts->{total}), _workers($facts),
-        @{ $facts->{certificates} } ? _certificates($facts)         : (),
-        $facts->{channels}          ? _channels($facts->{channels}) : (),
-        $facts->{pool}              ? _pool($facts->{pool})         : ();
+        @{ $facts->{mounts} }       ? _mounts(@{ $facts->{mounts} }) : (),
+        @{ $facts->{certificates} } ? _certificates($facts)          : (),
+        $facts->{channels}          ? _channels($facts->{channels})  : (),
+        $facts->{pool}              ? _pool($facts->{pool})          : ();
 }
 
 # A family of metrics: each of its lines is a pair of labels and a value.
@@ -105,6 +106,26 @@ sub _workers {
             map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
         ),
     );
+}
+
+# The workers of one mount; those of all others have the label *.
+my @MOUNTS = (
+    [ generation => 'gauge',   'mount_generation',            'How often new code has come, from 1 on.' ],
+    [ wanted     => 'gauge',   'mount_workers_wanted',        'Workers that the mount should have.' ],
+    [ serving    => 'gauge',   'mount_workers',               'Workers of the mount that serve.' ],
+    [ replaced   => 'counter', 'mount_worker_restarts_total', 'Workers of the mount that were replaced.' ],
+    [ asked      => 'counter', 'mount_requests_total',   'Requests that workers of the mount have got.' ],
+    [ answered   => 'counter', 'mount_answers_total',    'Answers of workers of the mount.' ],
+    [ failed     => 'counter', 'mount_failures_total',   'Answers with a status of 500 and more, or cut.' ],
+    [ unanswered => 'counter', 'mount_unanswered_total', 'Requests that ended without an answer.' ],
+);
+
+sub _mounts {
+    my (@mounts) = @_;
+    return map {
+        my ($fact, $type, $name, $help) = @$_;
+        _family($name, $type, $help, map { [ _label(mount => $_->{mount}), $_->{$fact} ] } @mounts);
+    } @MOUNTS;
 }
 
 # The hub's counts. A hub that is started again begins anew, as counters may.

@@ -1,0 +1,157 @@
+# Workers of one mount that crash at each request, fill their memory or have worse code than before cost
+# requests of their own mount, and no request of others. Canary, warm-up and hot upgrades beside mounts with
+# workers of their own. It is the same wherever the engine runs: it runs once.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools   qw(wait_for);
+use TestWorkers qw(are_gone directory is_gone load no_failure pid_in stop_master write_file);
+
+my $dir = directory();
+
+# Answers, or does what `code` does with the path.
+sub app {
+    my ($name, $version, $code) = @_;
+    $code //= '';
+    return write_file("$name.psgi", <<"PERL");
+use lib 't/lib';
+use TestLoad;
+sub {
+    my (\$env) = \@_;
+    my \$path = \$env->{PATH_INFO};
+    $code;
+    my \$text = "$name $version \$\$";
+    \$text = TestLoad::body_of(\$1, \$2) if \$path =~ m{\\A/(\\d+)/(\\d+)\\z};
+    return [ 200, [ 'X-Process' => \$\$, 'Content-Length' => length \$text ], [\$text] ];
+};
+PERL
+}
+
+my ($site, $shop) = map { app($_, 1) } qw(site shop);
+
+sub started {
+    my ($settings, @more) = @_;
+    return TestServer->command_of('peregrine',
+        qw(-E production --engine process --no-access-log --workers 2 --shutdown-timeout 5),
+        '--mount', "/=$site", '--mount', "/shop=$shop,workers=2$settings", @more);
+}
+
+# Name, version and process; or the status.
+sub asked {
+    my ($port, $path) = @_;
+    my $answer = get($port, $path) || {};
+    return ($answer->{status} // 0) == 200 ? split ' ', $answer->{body} : $answer->{status};
+}
+
+sub serves {
+    my ($port, $path, $version) = @_;
+    return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
+}
+
+sub reload { return TestServer->finish_at(qw(bin/peregrine reload), @_) }
+
+subtest 'workers that crash at each request' => sub {
+    my $server = started(',queue_timeout=1');
+    my $port   = $server->port;
+    serves($port, '/shop', 1);
+    app('shop', 2, 'exit 3');
+    is((reload('/shop', $server->pid))[0], 0, 'the code looks well at its start');
+    my @clients = load($port);
+    my %answers;
+    $answers{ (asked($port, '/shop'))[0] // 'none' }++ for 1 .. 12;
+    is_deeply [ grep { !/\A50[23]\z/ } keys %answers ], [], 'each request of the mount fails with 502 or 503';
+    ok $server->wait_for_log(qr{/shop/: worker \d has failed \d+ times in a row}),
+        '... the master takes its time';
+    no_failure('workers that crash', @clients);
+    app('shop', 3);
+    is((reload('/shop', $server->pid))[0], 0, 'better code');
+    ok serves($port, '/shop', 3), '... serves at once';
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'workers that fill their memory' => sub {
+    app('shop', 1, q{push @main::kept, 'x' x ($$ * 0 + (120 << 20)) if $path eq '/grow'});
+    my $server = started(',memory=100M');
+    my $port   = $server->port;
+    serves($port, '/shop', 1);
+    my @clients = load($port);
+    my %grown   = map { (asked($port, '/shop/grow'))[2] // 0 => 1 } 1 .. 4;
+    ok wait_for(sub {
+        are_gone(grep { $_ } keys %grown);
+        }),
+        'they are replaced';
+    ok serves($port, '/shop', 1), '... by others that serve';
+    no_failure('workers that fill their memory', @clients);
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'a canary of one mount' => sub {
+    app('shop', 1);
+    my $server = started(',canary=20', '--preload-app');
+    my $port   = $server->port;
+    serves($port, '/shop', 1);
+    my @clients = load($port);
+    app('shop', 2, q{return [ 500, [], ['broken'] ]});
+    my $asker = fork // die "fork: $!";
+    if (!$asker) {
+        while (getppid != 1) { get($port, '/shop') }
+        require POSIX;
+        POSIX::_exit(0);
+    }
+    my ($status, undef, $error) = reload('/shop', $server->pid);
+    kill KILL => $asker;
+    waitpid $asker, 0;
+    is $status, 1, 'code that fails is taken back: the exit status';
+    like $error, qr{the old workers go on: /shop: .*is taken back: }, '... and why';
+    ok serves($port, '/shop', 1), '... the old code goes on';
+    is((asked($port, '/'))[1], 1, '... and the other mount has no part in it');
+    no_failure('a canary', @clients);
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'warm-up' => sub {
+    app('site', 1, q{$main::warm{$path}++; return [ 200, [], [ "site 1 $main::warm{'/warm'}" ] ]});
+    app('shop', 1, q{$main::warm{$path}++; return [ 200, [], [ "shop 1 $main::warm{'/warm'}" ] ]});
+    my $server = started('', '--warm-up', '/warm,/shop/warm');
+    my $port   = $server->port;
+    ok serves($port, '/shop', 1), 'paths of several mounts';
+    is((asked($port, '/shop'))[2], 1, '... workers of a mount have answered its own');
+    is((asked($port, '/'))[2],     1, '... and those of all others theirs');
+    app('shop', 2, q{return [ 500, [], ['cold'] ] if $path eq '/warm'});
+    my ($status, undef, $error) = reload('/shop', $server->pid);
+    is $status, 1, 'a warm-up that fails gives the reload up';
+    ok serves($port, '/shop', 1), '... the old code goes on';
+    app('site', 2, q{return [ 500, [], ['cold'] ] if $path eq '/warm'});
+    app('shop', 3);
+    is((reload('/shop', $server->pid))[0], 0, 'a reload of one mount does not ask the others');
+    is $server->stop, 0, 'the end';
+    app('site', 1);
+};
+
+subtest 'a hot upgrade beside a mount that cannot start' => sub {
+    app('shop', 1);
+    my $server = started('', '--pid', "$dir/up.pid");
+    my $port   = $server->port;
+    serves($port, '/shop', 1);
+    write_file('shop.psgi', qq{die "no database\\n";\n});
+    my @clients = load($port);
+    my $old     = $server->pid;
+    kill USR2 => $old;
+    ok wait_for(sub { my $pid = pid_in('up.pid'); $pid && $pid != $old && is_gone($old) }),
+        'the new program takes over';
+    no_failure('a hot upgrade', @clients);
+    my $new = pid_in('up.pid');
+    my ($status, $text) = TestServer->finish_at(qw(bin/peregrine status), $new);
+    like $text, qr{^/shop .*workers 0 of 2: .*no database}m, '... its status tells of the mount';
+    app('shop', 2);
+    is((reload('/shop', $new))[0], 0, '... a reload starts it');
+    ok serves($port, '/shop', 2), '... and it serves';
+    is((reload('/shop', $old))[0], 1, 'the old program is not asked any more');
+    ok stop_master('up.pid'), 'the end';
+};
+
+done_testing;
