@@ -294,7 +294,7 @@ subtest 'USR2: the hub of the new program goes on with the topics of the old one
     my ($back) = stream($own, 'news', $places[1]);
     is_deeply [ map { $back->message->{data} } 1, 2 ], [qw(before3 after)],
         'a position of the old program is known';
-    # What the first hub has left is good for one hub only.
+    # The histories that the first hub has left are for one hub only.
     my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children(pid_in('topics.pid'));
     kill KILL => $hub;
     ok wait_for(sub { (said($own, '/publish/news/last') // '') =~ /\A(?!$epoch)$place/ }),

@@ -22,7 +22,7 @@ comptime {
 
 /// Used by the engine's thread only. Never moves while it has given out an allocator.
 pub const Depot = struct {
-    /// Where memory comes from when the depot has no room.
+    /// The allocator of memory for which the depot has no room.
     heap: std.mem.Allocator,
     home: Home,
     taken: std.bit_set.ArrayBitSet(usize, pieces_max) = .empty,
@@ -90,7 +90,7 @@ pub const Depot = struct {
         };
     }
 
-    /// Where bytes lie in the depot; null: they lie elsewhere.
+    /// The offset of bytes in the depot; null: they lie elsewhere.
     pub fn offsetOf(depot: *const Depot, piece: []const u8) ?u64 {
         const begin = @intFromPtr(depot.whole().ptr);
         const at = @intFromPtr(piece.ptr);

@@ -72,7 +72,7 @@ pub const EngineEnd = struct {
     events: ring.Writer,
     commands_annex: annex.View,
     events_annex: annex.Writer,
-    /// Where long bodies lie that the application can read; null: the engine has none.
+    /// Memory with long bodies that the application can read; null: the engine has none.
     depot: ?*Depot = null,
     /// The buffers in the depot that the application may be reading.
     lent: Lent = .{},

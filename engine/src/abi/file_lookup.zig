@@ -2,6 +2,7 @@
 //! or a file that it names in place of a body. Nothing is sent here, and no worker is needed.
 //! Does not know: who asks, and what becomes of the answer.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const errors = @import("errors.zig");
 const platform = @import("platform");
@@ -55,12 +56,14 @@ const Lookup = struct {
             return null;
         }
         try lookup.describe(head.method == .HEAD);
+        assert(lookup.answer.status >= 200);
         return lookup;
     }
 
     const no_head: peregrine.Head = .{ .storage = &.{} };
 
     fn destroy(lookup: *Lookup) void {
+        assert(lookup.answer.size == @sizeOf(types.FileAnswer));
         if (lookup.answer.fd >= 0) peregrine.io.file.close(lookup.answer.fd);
         lookup.draft.end();
         lookup.files.deinit();

@@ -1,6 +1,7 @@
 //! C's own event loop, when that waits in peregrine_poll() instead of on peregrine_fd(): one wait for
 //! everything.
 //! Does not know: what C's loop watches.
+const assert = @import("std").debug.assert;
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const errors = @import("errors.zig");
 const Handle = @import("handle.zig").Handle;
@@ -15,7 +16,10 @@ pub export fn peregrine_host_loop(handle: *Handle, fd: c_int, blocked: ?*const u
         .gone => return Code.gone,
     };
     const io = &here.engine.worker.io;
-    if (here.host_loop) |old| io.unwatchLoop(old);
+    if (here.host_loop) |old| {
+        assert(old >= 0);
+        io.unwatchLoop(old);
+    }
     here.host_loop = null;
     if (fd < 0) {
         // Now somebody else waits, on peregrine_fd().
@@ -42,6 +46,7 @@ pub export fn peregrine_host_loop_due(handle: *Handle) callconv(.c) c_int {
         },
         .thread, .joined => {
             const loop = &(handle.end().?.loop orelse return 0);
+            assert(loop.fd >= 0);
             return @intFromBool(loop.take());
         },
         .gone => return 0,

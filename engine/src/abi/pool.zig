@@ -92,7 +92,7 @@ pub const Pool = struct {
     interpreters: Interpreters = .{ .calls = &calls },
     groups: [groups_max]Group = undefined,
     group_count: u32,
-    /// Where long bodies lie that interpreters can read; null: the engine has none.
+    /// Memory with long bodies that interpreters can read; null: the engine has none.
     depot: ?*Depot = null,
     /// Requests that may wait after interpreters have handed them over.
     handed_max: u32,

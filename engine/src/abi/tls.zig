@@ -1,6 +1,7 @@
 //! The TLS part of the C API: certificates and policy, listeners that use them, and what a request may tell
 //! of its connection.
 const std = @import("std");
+const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Certificates = @import("certificates.zig").Certificates;
 const Engine = @import("engine.zig").Engine;
@@ -100,6 +101,7 @@ fn give(
     descriptors: []const c_int,
     diagnostic: *tls.Diagnostic,
 ) tls.ContextError!void {
+    assert(names.len == descriptors.len);
     var given: std.ArrayList(tls.Given) = try .initCapacity(gpa, names.len);
     defer {
         for (given.items) |one| {
@@ -118,6 +120,7 @@ fn give(
         defer std.crypto.secureZero(u8, buffer[0..pem.len]);
         given.appendAssumeCapacity(.{ .name = std.mem.span(name), .pem = try gpa.dupe(u8, pem) });
     }
+    assert(given.items.len == names.len);
     return context.give(given.items, diagnostic);
 }
 
@@ -129,6 +132,7 @@ fn readWhole(descriptor: c_int, buffer: []u8) ?[]const u8 {
         if (count == 0) return buffer[0..len];
         if (count < 0) return null;
         len += @intCast(count);
+        assert(len <= buffer.len);
     }
     return null;
 }

@@ -307,7 +307,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return all;
         }
 
-        /// What workers have counted, all together; null without `metrics`. From any thread.
+        /// The counts of all workers together; null without `metrics`. From any thread.
         pub fn totals(self: *const Self) ?metrics.Totals {
             if (!self.config.metrics) return null;
             var all: metrics.Totals = @splat(0);

@@ -9,7 +9,7 @@ const Loans = @import("loan.zig").Loans;
 /// Free lists of buffers, by size.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
-    /// Where buffers of `long_min` and more come from in place of `gpa`, and go back to at once.
+    /// The allocator of buffers of `long_min` and more, in place of `gpa`. They go back to it at once.
     long: ?std.mem.Allocator = null,
     free: [class_count]?*Link = @splat(null),
     kept_bytes: usize = 0,

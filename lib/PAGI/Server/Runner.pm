@@ -508,7 +508,7 @@ sub _said_by_process {
     return $text;
 }
 
-# What is a mount's own in a process of its workers: nothing of it was read before.
+# Takes over a mount's own settings in a process of its workers: nothing of them was read before.
 sub _enter_mount {
     my ($self, $mount)   = @_;
     my ($own,  $options) = ($mount->{options}, $self->{options});

@@ -77,7 +77,7 @@ sub _subscribe {
     return $self->[NODE]->follow($wish->[0], delete $read->{topic}, %$read);
 }
 
-# Where the engine delivers: the Future of the subscription, and what the engine is told.
+# The Future of a subscription that the engine delivers, and the words that the engine is told.
 sub _wish {
     my ($self, $wish) = @_;
     my $read = _read($wish);

@@ -128,7 +128,7 @@ sub is_sync {
     return $self->{role} eq 'interpreter' && $self->{placement}->is_sync($self->{number});
 }
 
-# What a worker has to know of handlers that block. `is_sync`: the application is one.
+# The facts that a worker needs about handlers that block. `is_sync`: the application is one.
 sub sync_handlers {
     my ($self, $is_sync) = @_;
     return if !$self->{placement}->sync_interpreters;

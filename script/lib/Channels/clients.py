@@ -278,7 +278,7 @@ class Subscriber:
         publisher, number, before, _ = text.split(" ", 3)
         if place is None:
             self.say(f"+ {publisher} {number}")
-            # It has come here as well, so its place is one of this sequence.
+            # The entry has come here as well, so its place is one of this sequence.
             if before != "-" and self.seen.get(publisher) == int(number) - 1:
                 self.since = before
             self.seen[publisher] = int(number)
