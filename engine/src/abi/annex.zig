@@ -1,17 +1,29 @@
 //! Memory beside a ring, for bytes that are too long for a record: the writer puts them here in one piece,
 //! and a record says where. Both sides map it, as they do the ring. Does not know: what the bytes are.
 //!
-//! Pieces are given back in the order in which they were put here: the reader is done with a piece when it
-//! gives back the record behind it. An annex without pieces begins at its start again, so that the same few
-//! pages serve a stream of pieces of which one is there at a time.
+//! The reader is done with a piece when it gives back the record behind it, unless it says that it keeps the
+//! piece for longer (`Kept`). Pieces take the lowest place that is free, so that the same few pages serve a
+//! stream of pieces of which one is there at a time.
 const std = @import("std");
+const builtin = @import("builtin");
 const assert = std.debug.assert;
 const api_limits = @import("peregrine").api_limits;
+const Atomic = @import("platform").Atomic;
 
 /// Bytes of each annex. Only bytes that were ever used take memory.
 pub const bytes = api_limits.annex_bytes;
+/// Pieces lie at multiples of this.
+const unit_bytes = api_limits.annex_unit_bytes;
+const units = bytes / unit_bytes;
 
 pub const alignment = std.heap.page_size_min;
+
+/// Bytes of an annex with what is beside it.
+pub const region_bytes = bytes + std.mem.alignForward(usize, @sizeOf(Kept), alignment);
+
+comptime {
+    assert(bytes % alignment == 0 and bytes % unit_bytes == 0);
+}
 
 /// The memory beside both rings of a pair.
 pub const Both = struct {
@@ -19,37 +31,79 @@ pub const Both = struct {
     events: []align(alignment) u8,
 };
 
+/// The pieces that the reader of a ring has yet to send, behind the annex. Written by the reader only; a
+/// writer that changes it all the same spoils its own pieces.
+pub const Kept = struct {
+    words: [units / 64]Atomic(u64),
+
+    pub fn of(region: []align(alignment) u8) *Kept {
+        assert(region.len == region_bytes);
+        return @ptrCast(@alignCast(region[bytes..].ptr));
+    }
+
+    /// Before the record that names the piece is given back.
+    pub fn keep(kept: *Kept, unit: usize) void {
+        _ = kept.words[unit / 64].fetchOr(bit(unit), .monotonic);
+    }
+
+    pub fn giveBack(kept: *Kept, unit: usize) void {
+        _ = kept.words[unit / 64].fetchAnd(~bit(unit), .release);
+    }
+
+    fn has(kept: *const Kept, unit: usize) bool {
+        return kept.words[unit / 64].load(.acquire) & bit(unit) != 0;
+    }
+
+    fn bit(unit: usize) u64 {
+        return @as(u64, 1) << @intCast(unit % 64);
+    }
+};
+
 /// The reader's view: where a piece would be. Another process may change its bytes at any time.
 pub const View = struct {
     memory: []align(alignment) const u8,
+
+    pub fn of(region: []align(alignment) const u8) View {
+        return .{ .memory = region[0..bytes] };
+    }
 
     /// The bytes from an offset on that a record names.
     pub fn from(view: View, offset: u64) error{Malformed}![]const u8 {
         if (offset > view.memory.len) return error.Malformed;
         return view.memory[@intCast(offset)..];
     }
+
+    /// The unit at which a piece of the annex begins; null: it begins at none, or lies elsewhere.
+    pub fn unitOf(view: View, piece: []const u8) ?usize {
+        const at = @intFromPtr(piece.ptr) -% @intFromPtr(view.memory.ptr);
+        if (at >= view.memory.len or at % unit_bytes != 0) return null;
+        return at / unit_bytes;
+    }
+
+    pub const units_max = units;
 };
 
 /// The writer's side.
 pub const Writer = struct {
-    memory: []align(alignment) u8,
-    /// Pieces that the reader has yet to give back: a ring, the oldest at `first`.
+    region: []align(alignment) u8,
+    taken: std.bit_set.ArrayBitSet(u64, units) = .empty,
+    /// Pieces that the reader has yet to give back, in no order; the newest one is the last.
     pieces: [pieces_max]Piece = undefined,
-    first: usize = 0,
     count: usize = 0,
 
     /// More pieces than there are records in a ring are never wanted.
     const pieces_max = api_limits.annex_pieces_max;
 
     const Piece = struct {
-        begin: usize,
-        end: usize,
+        unit: u16,
+        units: u16,
         /// The ring's position behind the record that names the piece.
         position: u64,
     };
 
-    pub fn init(memory: []align(alignment) u8) Writer {
-        return .{ .memory = memory };
+    pub fn init(region: []align(alignment) u8) Writer {
+        assert(region.len == region_bytes);
+        return .{ .region = region };
     }
 
     /// Whether a piece finds room. `released`: the position up to which the reader has given records back.
@@ -61,95 +115,131 @@ pub const Writer = struct {
     /// Puts a piece here, for which there is room; its offset. The piece stays until `follow` has said which
     /// record names it, and that was given back.
     pub fn put(writer: *Writer, piece: []const u8) u64 {
-        const begin = writer.placeOf(piece.len).?;
-        @memcpy(writer.memory[begin..][0..piece.len], piece);
-        writer.pieces[(writer.first + writer.count) % pieces_max] = .{
-            .begin = begin,
-            .end = begin + std.mem.alignForward(usize, piece.len, std.atomic.cache_line),
+        const place = writer.placeOf(piece.len).?;
+        const offset = place * unit_bytes;
+        @memcpy(writer.region[offset..][0..piece.len], piece);
+        writer.pieces[writer.count] = .{
+            .unit = @intCast(place),
+            .units = @intCast(unitsOf(piece.len)),
             .position = std.math.maxInt(u64),
         };
         writer.count += 1;
+        writer.mark(&writer.pieces[writer.count - 1], true);
         writer.invariants();
-        return begin;
+        return offset;
     }
 
     /// The record that names the piece that was put here last ends at this position.
     pub fn follow(writer: *Writer, position: u64) void {
-        writer.newest().position = position;
+        writer.pieces[writer.count - 1].position = position;
         writer.invariants();
     }
 
-    fn newest(writer: *Writer) *Piece {
-        assert(writer.count > 0);
-        return &writer.pieces[(writer.first + writer.count - 1) % pieces_max];
-    }
-
     fn collect(writer: *Writer, released: u64) void {
-        while (writer.count > 0 and writer.pieces[writer.first].position <= released) {
-            writer.first = (writer.first + 1) % pieces_max;
+        var at = writer.count;
+        while (at > 0) {
+            at -= 1;
+            const piece = &writer.pieces[at];
+            // In this order: the reader keeps a piece before it gives its record back.
+            if (piece.position > released or Kept.of(writer.region).has(piece.unit)) continue;
+            writer.mark(piece, false);
             writer.count -= 1;
+            writer.pieces[at] = writer.pieces[writer.count];
         }
     }
 
+    fn mark(writer: *Writer, piece: *const Piece, taken: bool) void {
+        const range: std.bit_set.Range = .{ .start = piece.unit, .end = piece.unit + piece.units };
+        writer.taken.setRangeValue(range, taken);
+    }
+
+    fn unitsOf(len: usize) usize {
+        return (len + unit_bytes - 1) / unit_bytes;
+    }
+
     fn placeOf(writer: *const Writer, len: usize) ?usize {
-        if (writer.count == 0) return if (len <= writer.memory.len) 0 else null;
         if (writer.count == pieces_max) return null;
-        const oldest = writer.pieces[writer.first];
-        const last = writer.pieces[(writer.first + writer.count - 1) % pieces_max];
-        const goes_round = last.begin < oldest.begin;
-        const behind = if (goes_round) oldest.begin - last.end else writer.memory.len -| last.end;
-        if (len <= behind) return last.end;
-        return if (!goes_round and len <= oldest.begin) 0 else null;
+        const wanted = unitsOf(len);
+        var first: usize = 0;
+        while (first + wanted <= units) {
+            const used = for (0..wanted) |at| {
+                if (writer.taken.isSet(first + at)) break at;
+            } else return first;
+            first += used + 1;
+        }
+        return null;
     }
 
     /// Asserts what always holds.
     pub fn invariants(writer: *const Writer) void {
-        assert(writer.count <= pieces_max and writer.first < pieces_max);
-        if (writer.count == 0) return;
-        const last = writer.pieces[(writer.first + writer.count - 1) % pieces_max];
-        assert(last.begin < last.end);
-        assert(last.position >= writer.pieces[writer.first].position);
+        assert(writer.count <= pieces_max);
+        if (builtin.is_test) {
+            var sum: usize = 0;
+            for (writer.pieces[0..writer.count]) |piece| sum += piece.units;
+            assert(sum == writer.taken.count());
+        }
     }
 };
 
 const testing = std.testing;
 
-test "pieces lie apart from each other, go round, and are given back in order" {
-    var memory: [4096]u8 align(alignment) = undefined;
-    var writer: Writer = .init(&memory);
-    const view: View = .{ .memory = &memory };
-    const piece: [1500]u8 = @splat('a');
-    var positions: u64 = 0;
-    for (0..2) |_| {
+/// An annex of its own, for tests.
+fn newRegion() ![]align(alignment) u8 {
+    const region = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), region_bytes);
+    @memset(region, 0);
+    return region;
+}
+
+test "pieces lie apart from each other, at the lowest place that is free" {
+    const region = try newRegion();
+    defer testing.allocator.free(region);
+    var writer: Writer = .init(region);
+    const view: View = .of(region);
+    const piece: [unit_bytes + 1]u8 = @splat('a');
+    for ([_]u64{ 10, 20 }) |position| {
         try testing.expect(writer.hasRoom(piece.len, 0));
-        positions += 10;
         const offset = writer.put(&piece);
-        writer.follow(positions);
+        writer.follow(position);
         try testing.expectEqualStrings(&piece, (try view.from(offset))[0..piece.len]);
+        try testing.expectEqual(offset / unit_bytes, view.unitOf((try view.from(offset))[0..piece.len]).?);
     }
-    try testing.expect(!writer.hasRoom(piece.len, 0));
-    try testing.expect(writer.hasRoom(1000, 0));
-    try testing.expect(!writer.hasRoom(piece.len, 9));
-    // The first one is given back: the next one goes to the start.
+    try testing.expect(!writer.hasRoom(bytes - 4 * unit_bytes + 1, 0));
+    // The first one is given back: the next one goes to its place.
     try testing.expect(writer.hasRoom(piece.len, 10));
     try testing.expectEqual(0, writer.put(&piece));
     writer.follow(30);
-    try testing.expect(!writer.hasRoom(100, 10));
-    // All are given back: no piece is left in the way of a long one.
-    try testing.expect(writer.hasRoom(memory.len, 30));
-    try testing.expect(!writer.hasRoom(memory.len + 1, 30));
-    const all: [4096]u8 = @splat('b');
-    try testing.expectEqual(0, writer.put(&all));
-    writer.follow(40);
-    try testing.expect(!writer.hasRoom(1, 39));
-    try testing.expectError(error.Malformed, view.from(memory.len + 1));
-    try testing.expectEqual(0, (try view.from(memory.len)).len);
+    // All are given back.
+    try testing.expect(writer.hasRoom(bytes, 30));
+    try testing.expect(!writer.hasRoom(bytes + 1, 30));
+    try testing.expectError(error.Malformed, view.from(bytes + 1));
+    try testing.expectEqual(0, (try view.from(bytes)).len);
+    try testing.expectEqual(null, view.unitOf(&piece));
+    try testing.expectEqual(null, view.unitOf(view.memory[1..]));
+}
+
+test "a piece that its reader keeps stays, and those around it go" {
+    const region = try newRegion();
+    defer testing.allocator.free(region);
+    var writer: Writer = .init(region);
+    const kept: *Kept = .of(region);
+    const piece: [unit_bytes]u8 = @splat('a');
+    for (0..3) |count| {
+        try testing.expectEqual(count * unit_bytes, writer.put(&piece));
+        writer.follow(count + 1);
+    }
+    kept.keep(1);
+    try testing.expect(writer.hasRoom(bytes - 2 * unit_bytes, 3));
+    try testing.expect(!writer.hasRoom(bytes - unit_bytes, 3));
+    try testing.expectEqual(0, writer.put(&piece));
+    writer.follow(4);
+    kept.giveBack(1);
+    try testing.expect(writer.hasRoom(bytes, 4));
 }
 
 test "no more pieces than there are places for, and one whose record is not known stays" {
-    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), 64 * 1024);
-    defer testing.allocator.free(memory);
-    var writer: Writer = .init(memory);
+    const region = try newRegion();
+    defer testing.allocator.free(region);
+    var writer: Writer = .init(region);
     for (0..Writer.pieces_max) |count| {
         try testing.expect(writer.hasRoom(1, 0));
         _ = writer.put("x");
@@ -164,27 +254,43 @@ test "no more pieces than there are places for, and one whose record is not know
 }
 
 test "no two pieces ever share a byte" {
-    const memory = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), 64 * 1024);
-    defer testing.allocator.free(memory);
-    var writer: Writer = .init(memory);
+    const region = try newRegion();
+    defer testing.allocator.free(region);
+    var writer: Writer = .init(region);
+    const kept: *Kept = .of(region);
     var random: std.Random.DefaultPrng = .init(7);
-    const Known = struct { begin: u64, len: usize, position: u64 };
+    const Known = struct { begin: u64, len: usize, position: u64, kept: bool };
     var known: std.ArrayList(Known) = .empty;
     defer known.deinit(testing.allocator);
-    const content = try testing.allocator.alloc(u8, 30_000);
+    const content = try testing.allocator.alloc(u8, 600_000);
     defer testing.allocator.free(content);
     var released: u64 = 0;
     for (1..20_000) |position| {
         const len = random.random().uintAtMost(usize, content.len - 1) + 1;
         if (random.random().uintLessThan(u32, 3) == 0) released = @min(released + 2, position - 1);
-        while (known.items.len > 0 and known.items[0].position <= released) _ = known.orderedRemove(0);
+        var at = known.items.len;
+        while (at > 0) {
+            at -= 1;
+            const one = &known.items[at];
+            if (one.position > released) continue;
+            if (one.kept and random.random().uintLessThan(u32, 5) > 0) continue;
+            if (one.kept) kept.giveBack(@intCast(one.begin / unit_bytes));
+            _ = known.swapRemove(at);
+        }
         if (!writer.hasRoom(len, released)) continue;
         const begin = writer.put(content[0..len]);
         writer.follow(position);
         for (known.items) |other| {
             try testing.expect(begin + len <= other.begin or other.begin + other.len <= begin);
         }
-        try testing.expect(begin + len <= memory.len);
-        try known.append(testing.allocator, .{ .begin = begin, .len = len, .position = position });
+        try testing.expect(begin + len <= bytes);
+        const keeps = random.random().boolean();
+        if (keeps) kept.keep(@intCast(begin / unit_bytes));
+        try known.append(testing.allocator, .{
+            .begin = begin,
+            .len = len,
+            .position = position,
+            .kept = keeps,
+        });
     }
 }

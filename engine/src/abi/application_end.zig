@@ -157,7 +157,7 @@ pub const ApplicationEnd = struct {
             .commands = commands,
             .events = events,
             .commands_annex = .init(annexes.commands),
-            .beside = .{ .annex = .{ .memory = annexes.events }, .depot = .{ .memory = depot } },
+            .beside = .{ .annex = .of(annexes.events), .depot = .{ .memory = depot } },
             .joiner = .{ .gpa = gpa, .bytes_max = std.math.maxInt(usize) },
             .ledger = ledger,
         };

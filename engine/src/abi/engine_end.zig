@@ -7,6 +7,7 @@ const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
 const annex = @import("annex.zig");
+const Borrowed = @import("borrowed.zig").Borrowed;
 const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
@@ -71,6 +72,8 @@ pub const EngineEnd = struct {
     commands: ring.Reader,
     events: ring.Writer,
     commands_annex: annex.View,
+    /// Pieces of that annex that are on their way to clients.
+    borrowed: *Borrowed,
     events_annex: annex.Writer,
     /// Memory with long bodies that the application can read; null: the engine has none.
     depot: ?*Depot = null,
@@ -133,6 +136,7 @@ pub const EngineEnd = struct {
         commands: ring.Reader,
         events: ring.Writer,
         annexes: annex.Both,
+        borrowed: *Borrowed,
         loop_since: *const Atomic(u64),
     ) error{OutOfMemory}!EngineEnd {
         const private = try gpa.alignedAlloc(u8, .fromByteUnits(ring.alignment), ring.record_bytes_max);
@@ -145,7 +149,8 @@ pub const EngineEnd = struct {
             .link = .{ .slots = slots, .calls = &link_calls },
             .commands = commands,
             .events = events,
-            .commands_annex = .{ .memory = annexes.commands },
+            .commands_annex = .of(annexes.commands),
+            .borrowed = borrowed,
             .events_annex = .init(annexes.events),
             .loop_since = loop_since,
             .joiner = .{ .gpa = gpa, .bytes_max = command_bytes_max },
@@ -651,7 +656,9 @@ pub const EngineEnd = struct {
         var piece = try spoken.decode(end.gpa, content, end.commands_annex, &none);
         if (piece.command != .body) return error.Malformed;
         const body = &piece.command.body;
-        if (piece.ticket != said.ticket or !body.last) {
+        // Content in the annex is sent from there, and not copied behind the head.
+        const is_apart = end.commands_annex.unitOf(body.bytes) != null;
+        if (piece.ticket != said.ticket or !body.last or is_apart) {
             try end.take(&said);
             return end.take(&piece);
         }
@@ -708,6 +715,28 @@ pub const EngineEnd = struct {
                 // Without a relay the application reads the end of its stream, and answers or does not.
                 _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);
                 return .accepted;
+            },
+            .start => |start| {
+                const held = end.borrowed.borrow(start.body) orelse
+                    return end.worker.applyTo(exchange, command.*);
+                errdefer held.release(held.holder);
+                var head = start;
+                head.body = "";
+                head.end = false;
+                head.hold = start.end;
+                _ = try end.worker.applyTo(exchange, .{ .start = head });
+                return end.worker.write(exchange, .{ .held = held }, .{ .last = start.end });
+            },
+            .body => |body| {
+                const held = end.borrowed.borrow(body.bytes) orelse
+                    return end.worker.applyTo(exchange, command.*);
+                errdefer held.release(held.holder);
+                trace.command(exchange, command.*);
+                const place: peregrine.Exchange.Place = .{
+                    .last = body.last,
+                    .close = body.last and body.close,
+                };
+                return end.worker.write(exchange, .{ .held = held }, place);
             },
             else => end.worker.applyTo(exchange, command.*),
         };

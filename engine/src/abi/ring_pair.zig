@@ -5,6 +5,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const application_end = @import("application_end.zig");
 const annex = @import("annex.zig");
+const Borrowed = @import("borrowed.zig").Borrowed;
 const ApplicationEnd = application_end.ApplicationEnd;
 const Depot = @import("depot.zig").Depot;
 const Engine = @import("engine.zig").Engine;
@@ -61,6 +62,11 @@ pub const RingPair = struct {
         errdefer freeAnnex(pair.annexes.commands);
         pair.annexes.events = try newAnnex();
         errdefer freeAnnex(pair.annexes.events);
+        const borrowed: *Borrowed = try .create(gpa, pair.annexes.commands, .{
+            .bytes = pair.annexes.commands,
+            .close = freeAnnex,
+        });
+        errdefer gpa.destroy(borrowed);
         const commands, const events = pair.memory;
         pair.engine = try .init(
             gpa,
@@ -71,6 +77,7 @@ pub const RingPair = struct {
             .init(commands),
             .init(events),
             pair.annexes,
+            borrowed,
             &pair.loop_since,
         );
         errdefer pair.engine.deinit();
@@ -106,7 +113,7 @@ pub const RingPair = struct {
         pair.application.deinit();
         pair.engine.deinit();
         for (pair.memory) |memory| pair.gpa.free(memory);
-        freeAnnex(pair.annexes.commands);
+        pair.engine.borrowed.leave();
         freeAnnex(pair.annexes.events);
         pair.wakeup.deinit();
         pair.slots.deinit();
@@ -115,9 +122,10 @@ pub const RingPair = struct {
 
     /// Memory that is not touched takes none, so it is not filled either.
     fn newAnnex() error{OutOfMemory}![]align(annex.alignment) u8 {
-        const memory = pages.rawAlloc(annex.bytes, .fromByteUnits(annex.alignment), @returnAddress()) orelse
+        const len = annex.region_bytes;
+        const memory = pages.rawAlloc(len, .fromByteUnits(annex.alignment), @returnAddress()) orelse
             return error.OutOfMemory;
-        return @alignCast(memory[0..annex.bytes]);
+        return @alignCast(memory[0..len]);
     }
 
     fn freeAnnex(memory: []align(annex.alignment) u8) void {

@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const Borrowed = @import("borrowed.zig").Borrowed;
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
 const Delivery = @import("delivery.zig").Delivery;
@@ -115,6 +116,11 @@ pub const Seat = struct {
         errdefer if (seat.process) |process| io.file.close(process);
         errdefer seat.host.abandon();
         const shared = &seat.shared;
+        const borrowed: *Borrowed = try .create(gpa, shared.annexes.commands, .{
+            .bytes = memory.bytes,
+            .close = closeMemory,
+        });
+        errdefer gpa.destroy(borrowed);
         shared.putLimits(&worker.config, worker.counting.wants_taken);
         shared.words.hands = @intFromBool(hands != null and takers == .first);
         seat.end = try .init(
@@ -126,6 +132,7 @@ pub const Seat = struct {
             .init(shared.commands),
             .init(shared.events),
             shared.annexes,
+            borrowed,
             &shared.words.loop_since,
         );
         errdefer seat.end.deinit();
@@ -152,8 +159,13 @@ pub const Seat = struct {
         io.file.close(seat.socket);
         io.file.close(seat.waker);
         if (seat.process) |process| io.file.close(process);
-        seat.shared.memory.close();
+        seat.end.borrowed.leave();
         seat.gpa.destroy(seat);
+    }
+
+    fn closeMemory(bytes: []align(std.heap.page_size_min) u8) void {
+        const memory: sharing.Memory = .{ .bytes = bytes };
+        memory.close();
     }
 
     /// Wakes the interpreter.

@@ -81,7 +81,7 @@ pub const Shared = struct {
     const slots_bytes = std.mem.alignForward(usize, Slots.bytes, page);
     const ring_bytes = std.mem.alignForward(usize, ring.memoryBytes(ring.bytes_min), page);
     /// Only what is touched takes memory: a line for each exchange that was ever open at once.
-    pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.bytes;
+    pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.region_bytes;
 
     /// A number that changes with the layout: both ends have to be of the same build.
     pub const layout: u64 = blk: {
@@ -95,7 +95,7 @@ pub const Shared = struct {
 
     /// The parts of memory that both ends map; it has the length `bytes`.
     pub fn of(memory: io.sharing.Memory) Shared {
-        comptime assert(annex.bytes % page == 0);
+        comptime assert(annex.region_bytes % page == 0);
         assert(memory.bytes.len == bytes);
         const all = memory.bytes;
         const first = words_bytes;
@@ -109,8 +109,8 @@ pub const Shared = struct {
             .events = @alignCast(all[second..][0..ring.memoryBytes(ring.bytes_min)]),
             .slots = .of(@alignCast(all[third..][0..Slots.bytes])),
             .annexes = .{
-                .commands = @alignCast(all[fourth..][0..annex.bytes]),
-                .events = @alignCast(all[fourth + annex.bytes ..][0..annex.bytes]),
+                .commands = @alignCast(all[fourth..][0..annex.region_bytes]),
+                .events = @alignCast(all[fourth + annex.region_bytes ..][0..annex.region_bytes]),
             },
         };
     }

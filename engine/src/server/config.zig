@@ -777,6 +777,8 @@ pub const api_limits = struct {
     /// Memory beside each ring of a pair, for content that is too long for the ring, in bytes: four of the
     /// longest bodies that are gathered in memory.
     pub const annex_bytes: usize = 4 * 1024 * 1024;
+    /// Pieces of content lie there at multiples of this number of bytes.
+    pub const annex_unit_bytes: usize = 32 * 1024;
     /// Pieces of content in such memory at the same time: as many as requests that may be offered ahead.
     pub const annex_pieces_max: usize = 64;
     /// Memory for long bodies that applications on other threads and in other processes read where they lie,
