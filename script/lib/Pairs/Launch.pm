@@ -98,9 +98,11 @@ sub app_files ($self) {
     return "$self->{dir}/broken.pl"   if $row->{event} eq 'does-not-compile' && !Pairs::Table::is_psgi($row);
     return "$self->{dir}/broken.psgi" if $row->{event} eq 'does-not-compile';
     return "$apps/dies.pl"            if $row->{event} eq 'startup-dies';
-    return "$apps/$file{ $row->{app} }" if $row->{app} ne 'mounts' || $row->{program} =~ /plackup/;
-    my $second = $row->{program} eq 'peregrine' ? 'two.psgi,psgi' : 'two.pl,pagi';
-    return map { ('--mount', $_) } "/one=$apps/one.pl,pagi", "/two=$apps/$second";
+    return "$apps/$file{ $row->{app} }"
+        if $row->{app} !~ /\A(?:mounts|pools)\z/ || $row->{program} =~ /plackup/;
+    my $second = $row->{program} eq 'peregrine' ? 'two.psgi,psgi'            : 'two.pl,pagi';
+    my $own    = $row->{app} eq 'pools'         ? ",workers=$row->{workers}" : '';
+    return map { ('--mount', $_) } "/one=$apps/one.pl,pagi$own", "/two=$apps/$second";
 }
 
 # The server's own command line.

@@ -28,7 +28,10 @@ sub place  ($self) { return $self->{launch}->place }
 sub launch ($self) { return $self->{launch} }
 sub dir    ($self) { return "$self->{dir}" }
 sub server ($self) { return $self->{server} }
-sub prefix ($self) { return { mounts => '/one', middleware => '/mounted' }->{ $self->{row}{app} } // '' }
+
+sub prefix ($self) {
+    return { mounts => '/one', pools => '/one', middleware => '/mounted' }->{ $self->{row}{app} } // '';
+}
 
 sub found ($self, $text) {
     push @{ $self->{findings} }, $text;

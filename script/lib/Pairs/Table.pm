@@ -21,7 +21,7 @@ my @FACTORS = (
     [ log      => [qw(on off)] ],
     [ status   => [qw(on off)] ],
     [ channels => [qw(off on)] ],
-    [ app      => [ @PAGI, @PSGI, 'mounts' ] ],
+    [ app      => [ @PAGI, @PSGI, 'mounts', 'pools' ] ],
     [
         event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
             startup-dies does-not-compile) ]
@@ -43,7 +43,7 @@ my @NONE = (
         'C<peregrine> is a command: there is no constructor of its options'
     ],
     [
-        { program => ['pagi-server'], options => ['constructor'], app => ['mounts'] },
+        { program => ['pagi-server'], options => ['constructor'], app => [qw(mounts pools)] },
         'the constructor of PAGI::Server takes one application, and no mounts'
     ],
     [
@@ -67,7 +67,15 @@ my @NONE = (
     [ { workers => ['0'], event => [qw(killed growth)] },  'nobody replaces a server without workers' ],
     [ { app => \@PSGI, event => ['startup-dies'] },        'PSGI has no lifespan' ],
     [ { program => \@PLACKUP, event => ['startup-dies'] }, 'PSGI has no lifespan' ],
-    [ { app => ['mounts'], event => [qw(startup-dies does-not-compile)] }, 'one application is enough' ],
+    [
+        { app => [qw(mounts pools)], event => [qw(startup-dies does-not-compile)] },
+        'one application is enough'
+    ],
+    [
+        { app => ['pools'], engine => [qw(inline thread)] },
+        'mounts have workers of their own with C<--engine process> only'
+    ],
+    [ { program => \@PLACKUP, app => ['pools'] }, 'C<plackup> has no mounts with workers of their own' ],
 );
 
 # Combinations that the start refuses: what is refused, the sentence of the manual, what the server says.

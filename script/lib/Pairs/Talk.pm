@@ -122,7 +122,7 @@ sub websocket ($self) {
 # Each mount answers with its own functions and variables.
 sub names ($self) {
     my $run = $self->{run};
-    return $self->_says('its name', '/name', "plain\n") if $run->row->{app} ne 'mounts';
+    return $self->_says('its name', '/name', "plain\n") if $run->row->{app} !~ /\A(?:mounts|pools)\z/;
     for my $name (qw(one two)) {
         my $answer = $self->connect->ask("/$name/name");
         $run->found("mount /$name: the answer is " . _shown($answer->{body})) if $answer->{body} ne "$name\n";
