@@ -29,6 +29,7 @@ sub figures {
         crashes      => $more{crashes}      // 0,
         interpreters => $more{interpreters} // 1,
         times        => \@times,
+        map { $_ => $more{$_} } grep { defined $more{$_} } qw(stalled ended_meanwhile),
     };
 }
 
@@ -52,8 +53,39 @@ my @RULE = (
     [ 'twice as often, many',      [ [400], failed => 120 ], [ [4000], failed => 600 ], qr/5xx/ ],
     [ 'no others to compare with', [ [100], failed => 100 ], [ [] ],                    undef ],
     [ 'no answers', [ [1], unanswered => 30 ], [ [1000], unanswered => 8 ], qr/without an answer: 30 of 31/ ],
-    [ 'no answers yet', [ [1], at_work => 30 ],        [ [1000], at_work => 8 ],   undef ],
-    [ 'twice as long',  [ [ 0, 0, 0, 0, 0, 0, 100 ] ], [ [ 0, 0, 0, 0, 0, 500 ] ], undef ],
+    [ 'no answers yet', [ [1], at_work => 30 ], [ [1000], at_work => 8 ],   undef ],
+    [
+        'stuck',
+        [ [],     at_work => 1, stalled => 6 ],
+        [ [1000], ended_meanwhile => 20 ],
+        qr/no request has ended for 6 s: at work 1, ended in the others meanwhile 20/
+    ],
+    [ 'stuck for a moment', [ [], at_work => 1, stalled => 4 ],  [ [1000], ended_meanwhile => 90 ], undef ],
+    [ 'stuck, and few ask', [ [], at_work => 1, stalled => 60 ], [ [1000], ended_meanwhile => 19 ], undef ],
+    [
+        'stuck, few in each',
+        [ [],     at_work => 1, stalled => 60 ],
+        [ [1000], ended_meanwhile => 39, interpreters => 2 ], undef
+    ],
+    [
+        'at work no longer than the longest of others',
+        [ [], at_work => 1, stalled => 16 ],
+        [ [ 900, (0) x 11, 1 ], ended_meanwhile => 900 ],
+        undef
+    ],
+    [
+        'at work four times as long',
+        [ [], at_work => 1, stalled => 17 ],
+        [ [ 900, (0) x 11, 1 ], ended_meanwhile => 900 ],
+        qr/for 17 s/
+    ],
+    [
+        'requests of others take for ever',
+        [ [], at_work => 1, stalled => 3000 ],
+        [ [ 900, (0) x 14, 1 ], ended_meanwhile => 900 ],
+        undef
+    ],
+    [ 'twice as long', [ [ 0, 0, 0, 0, 0, 0, 100 ] ], [ [ 0, 0, 0, 0, 0, 500 ] ], undef ],
     [
         'four times as long',
         [ [ 0, 0, 0, 0, 0, 0, 0, 100 ] ],
@@ -328,15 +360,72 @@ subtest 'an interpreter that is to be replaced meanwhile' => sub {
     my ($old)  = get($port, '/')->{body} =~ /(\d+)\z/;
     applications('v2', '');
     $server->signal('HUP');
-    ok asks_until($port, sub { ($_[0]{processes}{$old} // 0) > 50 && ($_[0]{v2} // 0) > 5 }),
-        'it has answered max_requests, and the canary serves';
+    my %v1;
+    my $is_replaced = sub {
+        my ($seen) = @_;
+        return ($seen->{v2} // 0) > 5 && ($seen->{v1} // 0) > 90 && keys %{ $seen->{processes} } > 3;
+    };
+    ok asks_until($port, $is_replaced), 'others with the old code take its place, and the canary serves';
+    unlike $server->log, qr/the others follow|is taken back/, '... as before';
     write_file('app.pl', 'die "broken\n";');
     $server->signal('HUP');
     ok $server->wait_for_log(qr/is taken back undecided.*the restart is given up/s), 'HUP is given up';
     ok wait_for(sub { my ($now) = (get($port, '/')->{body} // '') =~ /\Av1 (\d+)/; $now && $now != $old }),
-        'another one with the old code takes its place';
+        'the old code serves';
     is $server->stop, 0, 'the end';
 };
+
+subtest 'an interpreter that is to be replaced meanwhile, without a template' => sub {
+    my $server = started('PSGI, process', qw(--workers 1 --canary 300 --max-requests 40));
+    my $port   = $server->port;
+    my ($old)  = get($port, '/')->{body} =~ /(\d+)\z/;
+    applications('v2', '');
+    $server->signal('HUP');
+    ok asks_until($port, sub { ($_[0]{processes}{$old} // 0) > 50 && ($_[0]{v2} // 0) > 5 }),
+        'it has answered max_requests, and serves on: code that is loaded now is new';
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'interpreters that are killed meanwhile' => sub {
+    my $server = started('PAGI, process, preload', qw(--workers 2 --canary 300));
+    my $port   = $server->port;
+    my $seen   = asks_until($port, sub { keys %{ $_[0]{processes} } == 2 });
+    my %old    = %{ $seen->{processes} };
+    applications('v2', '');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/serves beside the old ones/), 'the canary serves';
+    kill KILL => keys %old;
+    ok wait_for(sub { my ($now) = (get($port, '/')->{body} // '') =~ /\Av1 (\d+)/; $now && !$old{$now} }),
+        'another one with the old code takes the place of one';
+    is $server->stop, 0, 'the end';
+};
+
+for my $way ('PSGI, process', 'PAGI, process, preload') {
+    subtest "a canary in which a request never ends: $way" => sub {
+        my $server = started($way, qw(--workers 2 --canary 300));
+        my $port   = $server->port;
+        applications('v2', 'sleep 1000');
+        write_file('app.pl', <<'PERL');    # nothing has been sent then
+use Future::AsyncAwait;
+async sub { sleep 1000 if $_[0]{type} eq 'http'; die "no lifespan\n" };
+PERL
+        $server->signal('HUP');
+        ok $server->wait_for_log(qr/serves beside the old ones/), 'it serves';
+        my $end = time + patience(60);
+        my @waiting;
+
+        while (time < $end && $server->log !~ /taken back/) {
+            my $client = TestClient->new($port);
+            $client->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            push @waiting, $client;
+            shift @waiting if @waiting > 200;
+            sleep 0.02;
+        }
+        like $server->log, qr/is taken back: no request has ended for \d+ s/, '... and is taken back';
+        ok wait_for(sub { (get($port, '/')->{body} // '') =~ /\Av1/ }), 'the old code serves';
+        is $server->stop, 0, 'the end';
+    };
+}
 
 subtest 'one interpreter, no requests' => sub {
     my $server = started('PSGI, prefork', qw(--workers 1 --canary 1));

@@ -1213,15 +1213,16 @@ given up then, and the log says why.
 With C<canary>, HUP starts one interpreter with the new code and stops none: for that time it gets its part of
 the requests, beside all old ones. It is taken back, with an error in the log, and the old code stays, when by
 then it has crashed; or when its share of answers with a status of 5xx, of requests that the application has
-ended without an answer, or of slow answers is clearly larger than that of the old ones in the same time
-(L<Peregrine::Canary> has the rule, and the log what it saw). Otherwise, also where too few requests came to
-say anything, it replaces an old one, and the others follow. Another HUP during that time takes it back
-undecided and begins again with the code that is there then; TERM stops all. C<max_requests>,
-C<max_worker_age> and C<max_worker_rss> replace no interpreter during that time: an interpreter that has
-reached one of them serves on until the time is over, so choose a time in which none grows too large. Without
-C<preload_app> an interpreter that is replaced for another reason afterwards loads the code that is in the
-files then. A service manager waits for the reload meanwhile: give it time. With C<--reload>, and in
-interpreters that are threads, there is no canary.
+ended without an answer, or of slow answers is clearly larger than that of the old ones in the same time; or
+when none of its requests comes to an answer while those of the others do (L<Peregrine::Canary> has the rule,
+and the log what it saw). Otherwise, also where too few requests came to say anything, it replaces an old one,
+and the others follow. Another HUP during that time takes it back undecided and begins again with the code
+that is there then; TERM stops all. With C<preload_app>, an interpreter that reaches C<max_requests>,
+C<max_worker_age> or C<max_worker_rss> during that time, or crashes, is replaced by one with the old code.
+Without, that code may be gone: an interpreter that has reached a limit serves on until the time is over, and
+one that is replaced for another reason loads the code that is in the files then. A service manager waits for
+the reload meanwhile: give it time. With C<--reload>, and in interpreters that are threads, there is no
+canary.
 
 =item Signals
 

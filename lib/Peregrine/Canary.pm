@@ -17,6 +17,9 @@ use constant { TIMES_LEAST => 20, MOST => 0.95 };
 use constant { CLASSES_ABOVE => 2, CLASS_LEAST => 5 };
 # The part of a crash by each of the others from which on a crash says nothing about the new code.
 use constant CRASHES_OF_OTHERS => 0.5;
+# Code in which no request ends is stuck after this many seconds, and after this many times the longest answer
+# of the old code, if meanwhile 20 requests have ended in each of the other interpreters.
+use constant { STALL_S => 5, STALL_FACTOR => 4, ENDED_EACH => 20 };
 
 sub worse {
     my ($new, $old) = @_;
@@ -29,11 +32,27 @@ sub worse {
         my ($mine, $theirs) = map { _share($_, $name) } $new, $old;
         return _told($words, $mine, $theirs) if _is_clearly_more($mine, $theirs);
     }
+    my $stuck = _stuck($new, $old);
+    return $stuck if defined $stuck;
     my $class = _slow_class($old) // return;
     my ($mine, $theirs) = map { [ _slow($_, $class), sum0 @{ $_->{times} } ] } $new, $old;
     return _told('answers that took ' . 2**($class - 1) . ' ms and more', $mine, $theirs)
         if _is_clearly_more($mine, $theirs);
     return;
+}
+
+# The last class of times has no upper end: requests of such an application may take any time.
+sub _stuck {
+    my ($new, $old) = @_;
+    my $stalled = $new->{stalled} || 0;
+    my $times   = $old->{ever}    || $old->{times};
+    my $longest = max(0, grep { $times->[$_] } 0 .. $#$times);
+    return if $longest == $#$times;
+    return if $stalled < max(STALL_S, STALL_FACTOR * 2**$longest / 1000);
+    my $meanwhile = $old->{ended_meanwhile} || 0;
+    return if $meanwhile < ENDED_EACH * max(1, $old->{interpreters});
+    return sprintf 'no request has ended for %d s: at work %d, ended in the others meanwhile %d',
+        $stalled, $new->{asked} - $new->{answered} - $new->{unanswered}, $meanwhile;
 }
 
 # Events, and of how many.
@@ -114,9 +133,12 @@ Peregrine::Canary - whether an interpreter with new code is clearly worse than t
 Functions of figures, without state. Figures are a hash reference with C<asked> (requests), C<answered>,
 C<failed> (answers with a status of 500 and more), C<unanswered> (requests that the application, or its
 silence for C<request_timeout>, has ended without an answer; neither requests that it still works on, nor
-requests whose client has left), C<times> (answers by time: the first number has those
-within a millisecond, each further one those that took up to twice as long as those of the number before),
-C<crashes> and C<interpreters>.
+requests whose client has left), C<times> (answers by time: the first number has those within a millisecond,
+each further one those that took up to twice as long as those of the number before), C<crashes> and
+C<interpreters>. The new code's may have C<stalled>, the seconds for which requests have been at work of which
+none has ended (a request has ended when its response begins), and the old code's C<ended_meanwhile>, the
+requests that have ended in that time, and C<ever>, all its answers by time since its interpreters have
+started.
 
 =head1 FUNCTIONS
 
@@ -124,11 +146,14 @@ C<crashes> and C<interpreters>.
 
     my $why = Peregrine::Canary::worse($new, $old);
 
-In words why the new code is clearly worse; undef if it is not, or if nothing can be said. It is worse when
-it has crashed, unless every second one of the others has, too; or when its share of failed answers, of
-requests without an answer, or of slow answers is clearly larger: with five of them at least, twice the share
-of the others and two percent points more, and four standard errors of the difference. An answer is slow that
-took more than twice as long as 95 % of the old code's, and 16 ms at least.
+In words why the new code is clearly worse; undef if it is not, or if nothing can be said. It is worse when it
+has crashed, unless every second one of the others has, too; or when its share of failed answers, of requests
+without an answer, or of slow answers is clearly larger: with five of them at least, twice the share of the
+others and two percent points more, and four standard errors of the difference. An answer is slow that took
+more than twice as long as 95 % of the old code's, and 16 ms at least. It is stuck, which is worse, too, when
+no request has ended for five seconds, and for four times as long as the longest answer of the old code took,
+while 20 have ended in each of the others; but where answers of the old code took more than 16 seconds, nobody
+knows how long a request may take.
 
 =head2 text
 

@@ -14,6 +14,7 @@ use Peregrine::Deadline;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
+use Peregrine::Master::Canary;
 use Peregrine::Tally;
 use Peregrine::Templates;
 use POSIX ();
@@ -184,14 +185,15 @@ sub _start_child {
     my ($here, $there) =
         eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
     my $reason = $@;
-    my $column = $self->{counters} ? $self->{counters}->claim : undef;
+    my $column = $self->{counters}    ? $self->{counters}->claim : undef;
+    my $canary = $self->_has_old_code ? $self->{canary}          : undef;
     my $child  = {
         id         => ++$self->{started},
         number     => $number,
-        state      => 'starting',                            # -> serving -> leaving
+        state      => 'starting',                                                   # -> serving -> leaving
         since      => Peregrine::Deadline::now(),
         heard      => Peregrine::Deadline::now(),
-        generation => $self->{generation},
+        generation => $canary ? $canary->old->{generation} : $self->{generation},
         wanted     => $self->{wanted},
         most       => $self->{most},
         link       => $here,
@@ -267,11 +269,13 @@ sub _become_child {
 sub _fork_from_template {
     my ($self, $child, $there) = @_;
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
-    $child->{template} =
-        $self->{templates}->fork_child(
+    my $templates = $self->{templates};
+    my $is_old    = $self->{canary} && $child->{generation} < $self->{canary}->child->{generation};
+    $child->{template} = $templates->fork_child(
+        $is_old ? $templates->previous : $templates->current,
         { %$facts, role => $self->{role}, %{$child}{qw(number wanted most column busy spread tally)} },
-        $there, @descriptors)
-        || die "the template does not answer\n";
+        $there, @descriptors
+    ) || die "the template does not answer\n";
     return;
 }
 
@@ -317,7 +321,7 @@ sub _gone {
     my ($self, $child, $status) = @_;
     delete $self->{children}{ $child->{id} } or return;
     $self->_hear($child, @$_) for $child->{link}->read_lines;
-    $child->{figures} = $self->_figures($child) if $self->{canary};
+    $self->{canary}->note_end($child) if $self->{canary};
     $child->{link}->close;
     $self->_give_back($child);
     $self->{templates}->lost_child($child->{template}) if $child->{template};
@@ -364,8 +368,8 @@ sub _died {
     $trouble->{crashes} = $self->_is_crash($child) ? $trouble->{crashes} + 1 : 0;
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
-    return $self->_canary_died($why) if $self->_is_canary($child);
-    $self->{canary}{crashes}++       if $self->{canary} && $child->{generation} < $self->{generation};
+    return $self->_canary_died($why)    if $self->_is_canary($child);
+    $self->{canary}->note_crash($child) if $self->{canary};
     $self->{log}->warn($self->_name($child) . " $why: another one takes its place");
     $self->_back_off($child->{number});
     return;
@@ -451,7 +455,7 @@ sub _ready {
     $child->{since} = Peregrine::Deadline::now();
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
     if    ($old && $self->_is_to_be_canary($child)) { $self->_begin_canary($child, $old) }
-    elsif ($old)                                    { $self->_replaced($old) }
+    elsif ($old)                                    { $self->_replaced($old, $child) }
     if    ($self->{phase} eq 'starting') {
         $self->{phase} = 'running';
         $self->{on_serving}->() if $self->{on_serving};
@@ -463,8 +467,10 @@ sub _ready {
 }
 
 sub _replaced {
-    my ($self, $old) = @_;
+    my ($self, $old, $new) = @_;
+    $self->{canary}->note_replaced($old, $new) if $self->{canary};
     my $reason = delete $self->{waiting}{ $old->{number} };
+    $reason = $old->{due} if defined $old->{due} && $new->{generation} == $old->{generation};
     $self->_count_restart($reason // 'restart');
     $self->_let_go($old, $reason  // 'restart');
     return;
@@ -491,6 +497,7 @@ sub set_count {
 sub replace {
     my ($self, $child, $reason) = @_;
     return if $child->{state} ne 'serving' || $self->{phase} ne 'running';
+    $child->{due} //= $reason if $self->{canary} && !$self->_is_canary($child);
     $self->{waiting}{ $child->{number} } //= $reason;
     $self->_replace_next;
     return;
@@ -602,13 +609,21 @@ sub _look_at_restart {
     return;
 }
 
+# Whether a child that starts now gets the code that a canary is compared with. Without a template it would
+# load the new code.
+sub _has_old_code {
+    my ($self) = @_;
+    return $self->{canary} && $self->{templates} && $self->{templates}->previous ? 1 : 0;
+}
+
 # Replaces one child at a time. The new child serves before the old one leaves. Where places are few, it waits
 # for the end of those that leave.
 sub _replace_next {
     my ($self) = @_;
-    return if $self->{canary};
+    return if $self->{canary} && !$self->_has_old_code;
     return if $self->{places} && $self->{places} <= keys %{ $self->{children} };
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
+    return $self->_replace_beside_canary if $self->{canary};
     for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
         my $old = $self->_at($number, 'serving');
         if (!$old || $number > $self->{wanted}) {
@@ -622,6 +637,18 @@ sub _replace_next {
     return;
 }
 
+# All children wait for the restart; some have another reason, too.
+sub _replace_beside_canary {
+    my ($self) = @_;
+    for my $old (grep { defined $_->{due} && $_->{state} eq 'serving' } $self->children) {
+        my $number = $old->{number};
+        next if $number > $self->{wanted} || ($self->{trouble}{$number} || {})->{timer};
+        $self->_start_child($number, $old);
+        return;
+    }
+    return;
+}
+
 # The new child could not start: the old one goes on.
 sub _replacement_failed {
     my ($self, $child, $reason) = @_;
@@ -629,7 +656,7 @@ sub _replacement_failed {
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
-        if ($self->{waiting}{$number} // '') eq 'restart';
+        if ($self->{waiting}{$number} // '') eq 'restart' && !$self->{canary};
     $self->{log}->error($self->_kind . " $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
     return;
@@ -679,54 +706,34 @@ sub _is_to_be_canary {
 
 sub _is_canary {
     my ($self, $child) = @_;
-    return $self->{canary} && $self->{canary}{child} == $child ? 1 : 0;
+    return $self->{canary} && $self->{canary}->is($child);
 }
 
 # The old child stays meanwhile.
 sub _begin_canary {
     my ($self, $child, $old) = @_;
-    $self->{canary} = {
+    $self->{canary} = Peregrine::Master::Canary->new(
         child   => $child,
         old     => $old,
-        until   => Peregrine::Deadline::now() + $self->{canary_time},
-        crashes => 0,
-        before  => { map { $_->{id} => $self->_figures($_) } $self->children },
-    };
+        others  => [ $self->children ],
+        tally   => $self->{tally},
+        seconds => $self->{canary_time},
+    );
+    defined $_->{asked} && ($_->{due} //= $_->{asked}) for grep { $_ != $child } $self->children;
     $child->{link}->say(turns => 1);
     $self->{log}->info($self->_name($child)
             . " has the new code, and serves beside the old ones for $self->{canary_time} s");
     return;
 }
 
-sub _figures {
-    my ($self, $child) = @_;
-    return defined $child->{tally} ? $self->{tally}->figures($child->{tally}) : Peregrine::Tally::nothing();
-}
-
-# The figures of the canary, and of all old children since the canary serves.
-sub _compared {
-    my ($self) = @_;
-    my ($child, $before, $crashes) = @{ $self->{canary} }{qw(child before crashes)};
-    my ($new, $old) = map { Peregrine::Tally::nothing() } 1 .. 2;
-    Peregrine::Tally::add($new, $child->{figures} // $self->_figures($child), 1);
-    my @others = grep { $_->{generation} < $self->{generation} && $before->{ $_->{id} } } $self->children;
-    for my $other (@others) {
-        Peregrine::Tally::add($old, $self->_figures($other),   1);
-        Peregrine::Tally::add($old, $before->{ $other->{id} }, -1);
-    }
-    return ({ %$new, interpreters => 1, crashes => 0 },
-        { %$old, interpreters => scalar @others, crashes => $crashes });
-}
-
 sub _look_at_canary {
     my ($self, $now) = @_;
     my $canary = $self->{canary} or return;
-    my ($new, $old) = $self->_compared;
-    my $why = Peregrine::Canary::worse($new, $old);
-    return $self->_take_back($why, $new, $old) if defined $why;
-    return $self->_canary_leaves               if $canary->{child}{state} ne 'serving';
-    return $self->_trust($new, $old)           if $now >= $canary->{until};
-    return;
+    my ($verdict, $why, @figures) = $canary->verdict($now, $self->children);
+    return                                   if !defined $verdict;
+    return $self->_take_back($why, @figures) if $verdict eq 'worse';
+    return $self->_canary_leaves             if $verdict eq 'leaves';
+    return $self->_trust(@figures);
 }
 
 sub _canary_leaves {
@@ -738,14 +745,15 @@ sub _canary_leaves {
 sub _trust {
     my ($self, @figures) = @_;
     my $canary = delete $self->{canary};
+    my ($child, $old) = ($canary->child, $canary->old);
     $self->{trusted} = $self->{generation};
-    $canary->{child}{link}->say(turns => 0);
-    $self->{log}->info($self->_name($canary->{child})
+    $child->{link}->say(turns => 0);
+    $self->{log}->info($self->_name($child)
             . ' with the new code is not clearly worse, the others follow: '
             . _told(@figures));
-    $self->_replaced($canary->{old}) if $self->{children}{ $canary->{old}{id} };
-    delete $self->{waiting}{ $canary->{child}{number} };
-    $self->_ask_again($canary->{child});
+    $self->_replaced($old, $child) if $self->{children}{ $old->{id} };
+    delete $self->{waiting}{ $child->{number} };
+    $self->_ask_again($child);
     $self->_balance;
     return;
 }
@@ -755,10 +763,9 @@ sub _told {
 }
 
 sub _canary_died {
-    my ($self, $how) = @_;
-    my ($new,  $old) = $self->_compared;
-    $new->{crashes} = 1;
-    return $self->_take_back($how, $new, $old) if defined Peregrine::Canary::worse($new, $old);
+    my ($self,     $how)     = @_;
+    my ($is_worse, @figures) = $self->{canary}->verdict_on_crash($self->children);
+    return $self->_take_back($how, @figures) if $is_worse;
     delete $self->{canary};
     $self->{log}
         ->warn("a worker with the new code $how, as others do with the old code: another one follows");
@@ -767,7 +774,7 @@ sub _canary_died {
 
 sub _take_back {
     my ($self, $why, @figures) = @_;
-    my $child = (delete $self->{canary})->{child};
+    my $child = (delete $self->{canary})->child;
     my $name  = $self->_name($child);
     $self->_dismiss_canary($child);
     $self->_return_to_old_code;
@@ -798,7 +805,7 @@ sub _dismiss_canary {
 # Undecided: the old children go on.
 sub _end_canary {
     my ($self, $why) = @_;
-    my $child = (delete $self->{canary})->{child};
+    my $child = (delete $self->{canary})->child;
     $self->{log}->info($self->_name($child) . " with the new code is taken back undecided: $why");
     $self->_dismiss_canary($child);
     $self->_return_to_old_code;

@@ -27,6 +27,9 @@ sub new {
 # The template that children are forked from; undef while there is none.
 sub current { return $_[0]{current} }
 
+# During a restart: the template with the code before it, if there is one.
+sub previous { return $_[0]{previous} }
+
 sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
 
 # ---- Start --------------------------------------------------------------------------------------
@@ -110,10 +113,10 @@ sub settle {
 
 # ---- Children ------------------------------------------------------------------------------------
 
-# False if no template can fork now.
+# `template`: the current or the previous one. False if it cannot fork now.
 sub fork_child {
-    my ($self, $facts, $link, @descriptors) = @_;
-    my $template = $self->{current} or return;
+    my ($self, $template, $facts, $link, @descriptors) = @_;
+    return if !$template;
     if (!$template->fork_child($facts, $link, @descriptors)) {
         $template->kill('does not listen');
         return;
@@ -240,7 +243,7 @@ Peregrine::Templates - the templates of a Peregrine::Master, old and new
         on_change => sub { ... },                       # there is a new one
     );
     $templates->renew->get;
-    my $template = $templates->fork_child({ number => 1 }, $there);
+    my $template = $templates->fork_child($templates->current, { number => 1 }, $there);
     ...
     $templates->lost_child($template);                 # it has ended
     $templates->stop(30)->get;
@@ -279,7 +282,7 @@ one, and fails with the reason when it could not be loaded.
 
 =head2 fork_child
 
-    my $template = $templates->fork_child(\%facts, $link, @descriptors);
+    my $template = $templates->fork_child($template, \%facts, $link, @descriptors);
 
 See L<Peregrine::Template/fork_child>. Returns the template that forks the child; undef if there is none now.
 

@@ -420,7 +420,7 @@ void px_tally_forget(pTHX_ px_worker *worker);
 void px_tally_note_asked(px_exchange *exchange);
 void px_tally_note_answer(px_exchange *exchange, uint16_t status);
 void px_tally_note_unanswered(px_exchange *exchange);
-void px_tally_note_handed_over(px_exchange *exchange);
+void px_tally_note_left(px_exchange *exchange);
 void px_tally_note_cut(const px_exchange *exchange);
 
 /* The application, or the face for it, has begun a response. */
@@ -443,9 +443,9 @@ static inline void px_note_unanswered(px_exchange *exchange) {
     if (px_owes_counted_answer(exchange)) px_tally_note_unanswered(exchange);
 }
 
-/* The request goes to another interpreter. */
-static inline void px_note_handed_over(px_exchange *exchange) {
-    if (px_owes_counted_answer(exchange)) px_tally_note_handed_over(exchange);
+/* The request goes to another interpreter, or its client has left. */
+static inline void px_note_left(px_exchange *exchange) {
+    if (px_owes_counted_answer(exchange)) px_tally_note_left(exchange);
 }
 
 /* The application has failed behind the beginning of its response. */

@@ -201,6 +201,7 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
         exchange->worker->lost--;
     }
     exchange->state = PX_TICKET_OVER;
+    px_note_left(exchange);
     px_exchange_note_parked(exchange);
     px_exchange_unhold(aTHX_ exchange);
 }

@@ -34,8 +34,8 @@ void px_tally_note_unanswered(px_exchange *exchange) {
     exchange->owes_answer = false;
 }
 
-/* Another interpreter counts the request. */
-void px_tally_note_handed_over(px_exchange *exchange) {
+/* Another interpreter counts the request, or nobody does. */
+void px_tally_note_left(px_exchange *exchange) {
     uint64_t *asked = &exchange->worker->tally[ASKED];
     __atomic_store_n(asked, *asked - 1, __ATOMIC_RELAXED);
     exchange->owes_answer = false;

@@ -357,7 +357,6 @@ bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange) {
     if (code != PEREGRINE_OK) return code == PEREGRINE_E_GONE;
     exchange->end = PAGI_END_DISCONNECTED;
     exchange->reason = PEREGRINE_SERVER_SHUTDOWN;
-    px_note_handed_over(&exchange->base);
     pagi_channels_close(aTHX_ exchange);
     px_clear(aTHX_ (SV **)&exchange->on_disconnect);
     px_clear(aTHX_ (SV **)&exchange->on_complete);
