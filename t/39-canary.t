@@ -386,47 +386,6 @@ subtest 'an interpreter that is to be replaced meanwhile, without a template' =>
     is $server->stop, 0, 'the end';
 };
 
-subtest 'interpreters that are killed meanwhile' => sub {
-    my $server = started('PAGI, process, preload', qw(--workers 2 --canary 300));
-    my $port   = $server->port;
-    my $seen   = asks_until($port, sub { keys %{ $_[0]{processes} } == 2 });
-    my %old    = %{ $seen->{processes} };
-    applications('v2', '');
-    $server->signal('HUP');
-    ok $server->wait_for_log(qr/serves beside the old ones/), 'the canary serves';
-    kill KILL => keys %old;
-    ok wait_for(sub { my ($now) = (get($port, '/')->{body} // '') =~ /\Av1 (\d+)/; $now && !$old{$now} }),
-        'another one with the old code takes the place of one';
-    is $server->stop, 0, 'the end';
-};
-
-for my $way ('PSGI, process', 'PAGI, process, preload') {
-    subtest "a canary in which a request never ends: $way" => sub {
-        my $server = started($way, qw(--workers 2 --canary 300));
-        my $port   = $server->port;
-        applications('v2', 'sleep 1000');
-        write_file('app.pl', <<'PERL');    # nothing has been sent then
-use Future::AsyncAwait;
-async sub { sleep 1000 if $_[0]{type} eq 'http'; die "no lifespan\n" };
-PERL
-        $server->signal('HUP');
-        ok $server->wait_for_log(qr/serves beside the old ones/), 'it serves';
-        my $end = time + patience(60);
-        my @waiting;
-
-        while (time < $end && $server->log !~ /taken back/) {
-            my $client = TestClient->new($port);
-            $client->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-            push @waiting, $client;
-            shift @waiting if @waiting > 200;
-            sleep 0.02;
-        }
-        like $server->log, qr/is taken back: no request has ended for \d+ s/, '... and is taken back';
-        ok wait_for(sub { (get($port, '/')->{body} // '') =~ /\Av1/ }), 'the old code serves';
-        is $server->stop, 0, 'the end';
-    };
-}
-
 subtest 'one interpreter, no requests' => sub {
     my $server = started('PSGI, prefork', qw(--workers 1 --canary 1));
     applications('v2', '');

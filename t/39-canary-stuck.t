@@ -1,0 +1,94 @@
+# --canary: new code in which no request comes to an answer is taken back; interpreters with the old code that
+# are killed meanwhile are replaced by others with the old code.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get);
+use TestServer;
+use TestTools   qw(patience wait_for);
+use TestWorkers qw(write_both write_file);
+use Time::HiRes qw(sleep time);
+
+# The applications answer with their version and the process.
+sub applications {
+    my ($version, $deed) = @_;
+    return write_both('app', "sub answer { $deed; return qq{$version \$\$} }");
+}
+
+# Asks until it is so: with a connection for each request, which any interpreter may get.
+sub asks_until {
+    my ($port, $is_so, $seconds) = @_;
+    my ($end, %seen) = (time + patience($seconds // 30));
+    while (time < $end) {
+        my $answer = get($port, '/') || {};
+        $seen{ $answer->{status} // 'none' }++;
+        my ($version, $process) = ($answer->{body} // '') =~ /\A(v\d) (\d+)\z/;
+        $seen{ $version // 'other' }++;
+        $seen{processes}{$process}++ if $process;
+        return \%seen                if $is_so->(\%seen);
+        sleep 0.005;
+    }
+    return;
+}
+
+my %WAYS = (
+    'PSGI, process'          => [ 'peregrine',   0, qw(--engine process) ],
+    'PAGI, process, preload' => [ 'pagi-server', 1, qw(--engine process --preload-app) ],
+);
+
+sub started {
+    my ($way, @arguments) = @_;
+    my ($program, $app, @own) = @{ $WAYS{$way} };
+    my @apps = applications('v1', '');
+    my $server =
+        TestServer->command_of($program, qw(-E production --no-access-log), @arguments, @own, $apps[$app]);
+    # An interpreter that starts while HUP comes is no canary.
+    my ($count) = "@arguments" =~ /--workers (\d)/;
+    asks_until($server->port, sub { keys %{ $_[0]{processes} } == $count }) or die 'no interpreters';
+    return $server;
+}
+
+subtest 'interpreters that are killed meanwhile' => sub {
+    my $server = started('PAGI, process, preload', qw(--workers 2 --canary 300 --shutdown-timeout 2));
+    my $port   = $server->port;
+    my $seen   = asks_until($port, sub { keys %{ $_[0]{processes} } == 2 });
+    my %old    = %{ $seen->{processes} };
+    applications('v2', '');
+    $server->signal('HUP');
+    ok $server->wait_for_log(qr/serves beside the old ones/), 'the canary serves';
+    kill KILL => keys %old;
+    ok wait_for(sub { my ($now) = (get($port, '/')->{body} // '') =~ /\Av1 (\d+)/; $now && !$old{$now} }),
+        'another one with the old code takes the place of one';
+    is $server->stop, 0, 'the end';
+};
+
+for my $way ('PSGI, process', 'PAGI, process, preload') {
+    subtest "a canary in which a request never ends: $way" => sub {
+        my $server = started($way, qw(--workers 2 --canary 300 --shutdown-timeout 2));
+        my $port   = $server->port;
+        applications('v2', 'sleep 1000');
+        write_file('app.pl', <<'PERL');    # nothing has been sent then
+use Future::AsyncAwait;
+async sub { sleep 1000 if $_[0]{type} eq 'http'; die "no lifespan\n" };
+PERL
+        $server->signal('HUP');
+        ok $server->wait_for_log(qr/serves beside the old ones/), 'it serves';
+        my $end = time + patience(60);
+        my @waiting;
+
+        while (time < $end && $server->log !~ /taken back/) {
+            my $client = TestClient->new($port);
+            $client->send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            push @waiting, $client;
+            shift @waiting if @waiting > 200;
+            sleep 0.02;
+        }
+        like $server->log, qr/is taken back: no request has ended for \d+ s/, '... and is taken back';
+        ok wait_for(sub { (get($port, '/')->{body} // '') =~ /\Av1/ }), 'the old code serves';
+        is $server->stop, 0, 'the end';
+    };
+}
+
+done_testing;
