@@ -276,6 +276,23 @@ subtest 'user, password, and status' => sub {
     unlike $wrong->log, qr/wrong.*\@/, 'the log does not have the password';
 };
 
+subtest 'a user who may not subscribe' => sub {
+    $redis->ask(qw(ACL SETUSER bob on >secret ~t66:* resetchannels +@all));
+    my $server  = server('redis://bob:secret@127.0.0.1:' . $redis->port . '?prefix=t66:');
+    my $refuses = qr/hub: Redis is away: it refuses because its user may not do that/;
+    ok $server->wait_for_log($refuses), 'the log says it';
+    my $count  = sub { return ($redis->ask(qw(INFO stats)) =~ /total_connections_received:(\d+)/)[0] };
+    my $before = $count->();
+    sleep 5;
+    cmp_ok $count->() - $before, '<', 12, 'the hub does not ask again and again';
+    my @said = $server->log =~ /hub: Redis/g;
+    is scalar @said, 1, 'and says it once';
+    $redis->ask(qw(ACL SETUSER bob &t66:*));
+    ok $server->wait_for_log(qr/hub: Redis is there again/), 'until he may';
+    like said($server, '/append/news/3'), qr/\A[0-9a-f]{12}\./, 'then calls are done';
+    is $server->stop, 0, 'the server stops';
+};
+
 subtest 'a program that is no Redis' => sub {
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 20) or die "a port: $@";
     defined(my $pid = fork)                                                        or die "fork: $!";

@@ -511,7 +511,7 @@ pub const Broker = struct {
     fn sync(broker: *Broker, index: Index, id: u64, number: u32) !void {
         const redis = broker.redis orelse return broker.answer(index, number, .ok);
         if (redis.subscriptions.pending == 0) return broker.answer(index, number, .ok);
-        try broker.wait(index, id, number, .all_groups, "");
+        try broker.wait(index, id, number, .{ .all_groups = try redis.subscriptions.wait() }, "");
     }
 
     fn wait(broker: *Broker, index: Index, id: u64, number: u32, what: Waiting.What, name: []const u8) !void {
@@ -616,15 +616,17 @@ pub const Broker = struct {
         broker.answerSyncs();
     }
 
-    /// Answers requests that wait until no subscription is under way. The last one may end without a word
-    /// of Redis, because nobody wants it any more.
+    /// Answers requests that wait until subscriptions are there. The last one may end without a word of Redis,
+    /// because nobody wants it any more.
     fn answerSyncs(broker: *Broker) void {
         const redis = broker.redis orelse return;
-        if (redis.subscriptions.pending > 0) return;
         var at: usize = 0;
-        while (broker.waits.next(&at)) |request| {
-            if (request.what == .all_groups) broker.reply(broker.waits.take(broker.gpa, &at), .ok);
-        }
+        while (broker.waits.next(&at)) |request| switch (request.what) {
+            .all_groups => |round| if (redis.subscriptions.isOver(round)) {
+                broker.reply(broker.waits.take(broker.gpa, &at), .ok);
+            },
+            .group, .tip, .entry => {},
+        };
     }
 
     /// Answers requests about places in topics that have them now.

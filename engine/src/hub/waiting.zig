@@ -12,8 +12,8 @@ pub const Waiting = struct {
     pub const What = union(enum) {
         /// Messages of the topic of channels come.
         group,
-        /// Messages of all feeds come.
-        all_groups,
+        /// Messages of all feeds come that were wanted in this round, or before.
+        all_groups: u64,
         /// The topic is complete: its newest place.
         tip,
         /// The entry at this place is here.

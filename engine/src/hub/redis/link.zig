@@ -50,7 +50,7 @@ pub const Link = struct {
     config: *const Config,
     account: Account,
     state: State = .{ .waiting = 0 },
-    /// Attempts in a row that did not get as far as `ready`.
+    /// Attempts in a row whose connections did not last.
     attempts: u8 = 0,
     parser: resp.Parser,
     tree: Tree,
@@ -68,6 +68,7 @@ pub const Link = struct {
         greeting: struct { deadline_ms: u64, answers: u8 },
         ready: struct {
             heard_ms: u64,
+            since_ms: u64,
             /// A PING was sent: something has to come until this time.
             deadline_ms: ?u64 = null,
         },
@@ -187,10 +188,13 @@ pub const Link = struct {
 
     /// The socket is gone, or the owner closes it: the next attempt comes after a while.
     pub fn lost(link: *Link, moment: Moment) void {
-        if (link.state == .ready) link.attempts = 0;
-        const shift: u6 = @min(link.attempts, 16);
-        const longest = link.config.redis_retry_ms_max;
-        const pause = @min(longest, link.config.redis_retry_ms << shift);
+        // A server that refuses the first commands is not asked more often than one that refuses to talk.
+        const has_lasted = switch (link.state) {
+            .ready => |ready| moment.now_ms -| ready.since_ms >= link.longestPause(),
+            .waiting, .connecting, .greeting => false,
+        };
+        if (has_lasted) link.attempts = 0;
+        const pause = link.longestPause();
         // Half of it is drawn, so that machines do not come back at the same time.
         const until = moment.now_ms + pause / 2 + moment.random % (pause / 2 + 1);
         link.attempts +|= 1;
@@ -199,6 +203,11 @@ pub const Link = struct {
         link.taken = 0;
         link.within = false;
         link.invariants();
+    }
+
+    fn longestPause(link: *const Link) u64 {
+        const shift: u6 = @min(link.attempts, 16);
+        return @min(link.config.redis_retry_ms_max, link.config.redis_retry_ms << shift);
     }
 
     /// Bytes for the socket. Valid until the link is used otherwise.
@@ -247,7 +256,7 @@ pub const Link = struct {
         assert(link.state == .greeting or link.state == .ready);
         var consumed: usize = 0;
         if (bytes.len > 0 and link.state == .ready) {
-            link.state.ready = .{ .heard_ms = moment.now_ms };
+            link.state.ready = .{ .heard_ms = moment.now_ms, .since_ms = link.state.ready.since_ms };
         }
         while (true) {
             const step = link.parser.feed(bytes[consumed..]);
@@ -301,7 +310,7 @@ pub const Link = struct {
                 }
                 greeting.answers -= 1;
                 if (greeting.answers > 0) return null;
-                link.state = .{ .ready = .{ .heard_ms = moment.now_ms } };
+                link.state = .{ .ready = .{ .heard_ms = moment.now_ms, .since_ms = moment.now_ms } };
                 return .ready;
             },
             .ready => return .{ .answer = value },

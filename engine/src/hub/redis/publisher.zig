@@ -426,7 +426,7 @@ pub const Publisher = struct {
         publisher.asked.pushBackAssumeCapacity(.epoch);
         current.state = .asked;
         // From here on answers come, and a command that is missing would be waited for.
-        errdefer link.state = .{ .ready = .{ .heard_ms = 0, .deadline_ms = 0 } };
+        errdefer link.state = .{ .ready = .{ .heard_ms = 0, .since_ms = 0, .deadline_ms = 0 } };
         try link.write(&.{ "PEXPIRE", head, numbers.decimal(publisher.config.topic_idle_ms) });
         publisher.asked.pushBackAssumeCapacity(.expiry);
         try link.write(&.{ "HMGET", head, "epoch", "offset", "check" });

@@ -182,7 +182,7 @@ pub const Redis = struct {
 
     /// For the operator, why Redis is not there; null: it is.
     pub fn troubleText(redis: *const Redis) ?[*:0]const u8 {
-        if (redis.isReady()) return null;
+        if (redis.isReady()) return redis.refusalText();
         const line: Line = if (redis.linkOf(.publisher).isReady()) .hearer else .publisher;
         return switch (redis.troubles.get(line)) {
             .none => "it was not reached yet",
@@ -191,6 +191,15 @@ pub const Redis = struct {
             .nonsense => "its answers are not those of Redis",
             .no_address => "its name has no address",
             .refused => |failure| failure.text(),
+        };
+    }
+
+    /// A server that has refused to tell a feed refuses it on the next connection, too, after a while.
+    fn refusalText(redis: *const Redis) ?[*:0]const u8 {
+        if (redis.subscriptions.pending == 0) return null;
+        return switch (redis.troubles.get(.hearer)) {
+            .refused => |failure| failure.text(),
+            else => null,
         };
     }
 
@@ -403,6 +412,7 @@ pub const Redis = struct {
             },
             .subscribed => |fed| {
                 if (!redis.subscriptions.confirmed(fed)) return null;
+                if (redis.subscriptions.pending == 0) redis.troubles.set(.hearer, .none);
                 if (fed.feed == .entries) topics.subscribed(fed.name);
                 return .{ .subscribed = fed };
             },

@@ -299,6 +299,25 @@ test "silence: while it connects, greets, and afterwards; the pauses grow, and h
     try testing.expectEqual(.connect, std.meta.activeTag(scene.pass(8)));
 }
 
+test "a server that refuses the first command: the pauses grow, until a connection has lasted" {
+    var scene: Scene = try .init(.{});
+    defer scene.deinit();
+    try scene.publish(1);
+    var pauses: [3]u64 = undefined;
+    for (&pauses) |*pause| {
+        scene.now_ms = scene.publisher.link.deadline();
+        try scene.connect();
+        try Scene.expectLost(scene.say("-READONLY it is a replica\r\n"), .{ .refused = .read_only });
+        pause.* = scene.publisher.link.deadline() - scene.now_ms;
+    }
+    for (pauses[0..2], pauses[1..]) |earlier, later| try testing.expectEqual(2 * earlier, later);
+    scene.now_ms = scene.publisher.link.deadline();
+    try scene.connect();
+    scene.now_ms += 16 * pauses[0] * 2;
+    try Scene.expectLost(scene.say("-READONLY it is a replica\r\n"), .{ .refused = .read_only });
+    try testing.expectEqual(pauses[0], scene.publisher.link.deadline() - scene.now_ms);
+}
+
 test "a page of history, and pages that are none" {
     var scene: Scene = try .init(.{});
     defer scene.deinit();
@@ -375,6 +394,7 @@ test "entries that are heard, and other pushes" {
         ">2\r\n+invalidate\r\n*0\r\n",
         ">3\r\n+unsubscribe\r\n+p:{room}channel\r\n:0\r\n",
     }) |push| try testing.expectEqual(.need_more, std.meta.activeTag(hearer.receive(push, at(0)).event));
+    var now: u64 = 0;
     for ([_]struct { []const u8, redis.link.Why }{
         .{ ">1\r\n:1\r\n", .nonsense },
         .{ ">2\r\n+message\r\n+p:{room}channel\r\n", .nonsense },
@@ -386,10 +406,12 @@ test "entries that are heard, and other pushes" {
         .{ ">3\r\n+message\r\n+p:{room}channel\r\n$10000\r\nx", .too_long },
     }) |case| {
         errdefer std.debug.print("{s}\n", .{case[0]});
-        const step = hearer.receive(case[0], at(0));
+        now += 10_000; // the connection has lasted
+        const step = hearer.receive(case[0], at(now));
         try testing.expectEqual(case[1], step.event.lost);
-        try testing.expectEqual(.connect, std.meta.activeTag(hearer.tick(at(100))));
-        try hearer.link.connected(at(100));
-        try testing.expectEqual(.ready, std.meta.activeTag(hearer.receive(greeting, at(100)).event));
+        now += 100;
+        try testing.expectEqual(.connect, std.meta.activeTag(hearer.tick(at(now))));
+        try hearer.link.connected(at(now));
+        try testing.expectEqual(.ready, std.meta.activeTag(hearer.receive(greeting, at(now)).event));
     }
 }

@@ -24,6 +24,19 @@ const State = enum {
     }
 };
 
+const Feed = struct {
+    state: State,
+    /// The round in which it was wanted; good while it is wanted or asked.
+    round: u64 = 0,
+
+    fn isPending(feed: Feed) bool {
+        return feed.state == .wanted or feed.state == .asked;
+    }
+};
+
+/// Feeds that are wanted or asked, and were wanted since the same `wait`.
+const Round = struct { number: u64, pending: usize };
+
 const Context = struct {
     pub fn hash(_: Context, fed: Fed) u32 {
         return @truncate(std.hash.Wyhash.hash(@backingInt(fed.feed), fed.name));
@@ -40,11 +53,14 @@ fn Map(comptime Value: type) type {
 
 pub const Subscriptions = struct {
     gpa: Allocator,
-    all: Map(State) = .empty,
+    all: Map(Feed) = .empty,
     /// Feeds for which a command is to be sent. Room for all feeds.
     due: Map(void) = .empty,
     /// How many are wanted or asked.
     pending: usize = 0,
+    /// The rounds that have such feeds, oldest first; the last one is that of feeds that are wanted now, and
+    /// may have none.
+    rounds: std.Deque(Round) = .empty,
 
     pub fn init(gpa: Allocator) Subscriptions {
         return .{ .gpa = gpa };
@@ -54,6 +70,7 @@ pub const Subscriptions = struct {
         for (subscriptions.all.keys()) |fed| subscriptions.gpa.free(fed.name);
         subscriptions.all.deinit(subscriptions.gpa);
         subscriptions.due.deinit(subscriptions.gpa);
+        subscriptions.rounds.deinit(subscriptions.gpa);
         subscriptions.* = undefined;
     }
 
@@ -61,23 +78,66 @@ pub const Subscriptions = struct {
         if (!std.debug.runtime_safety or subscriptions.all.count() > checked_max) return;
         var due: usize = 0;
         var pending: usize = 0;
-        for (subscriptions.all.keys(), subscriptions.all.values()) |fed, state| {
-            due += @intFromBool(state.isDue());
-            pending += @intFromBool(state == .wanted or state == .asked);
-            assert(state.isDue() == subscriptions.due.contains(fed));
+        for (subscriptions.all.keys(), subscriptions.all.values()) |fed, feed| {
+            due += @intFromBool(feed.state.isDue());
+            pending += @intFromBool(feed.isPending());
+            assert(feed.state.isDue() == subscriptions.due.contains(fed));
         }
         assert(due == subscriptions.due.count() and pending == subscriptions.pending);
+        var of_rounds: usize = 0;
+        for (0..subscriptions.rounds.len) |index| of_rounds += subscriptions.rounds.at(index).pending;
+        assert(of_rounds == pending);
     }
 
     const checked_max = 64;
 
-    fn set(subscriptions: *Subscriptions, fed: Fed, place: *State, state: State) void {
-        subscriptions.pending -= @intFromBool(place.* == .wanted or place.* == .asked);
-        subscriptions.pending += @intFromBool(state == .wanted or state == .asked);
-        place.* = state;
+    /// A feed that becomes pending is of the newest round, in which there is room for it.
+    fn set(subscriptions: *Subscriptions, fed: Fed, feed: *Feed, state: State) void {
+        const was_pending = feed.isPending();
+        feed.state = state;
+        if (was_pending and !feed.isPending()) subscriptions.settle(feed.round);
+        if (!was_pending and feed.isPending()) subscriptions.enter(feed);
         if (state.isDue()) {
             subscriptions.due.putAssumeCapacity(fed, {});
         } else _ = subscriptions.due.swapRemove(fed);
+    }
+
+    fn enter(subscriptions: *Subscriptions, feed: *Feed) void {
+        const newest = subscriptions.rounds.atPtr(subscriptions.rounds.len - 1);
+        feed.round = newest.number;
+        newest.pending += 1;
+        subscriptions.pending += 1;
+    }
+
+    /// A feed of the round is not pending any more.
+    fn settle(subscriptions: *Subscriptions, round: u64) void {
+        const oldest = subscriptions.rounds.front().?.number;
+        subscriptions.rounds.atPtr(@intCast(round - oldest)).pending -= 1;
+        subscriptions.pending -= 1;
+        while (subscriptions.rounds.len > 1 and subscriptions.rounds.front().?.pending == 0) {
+            _ = subscriptions.rounds.popFront();
+        }
+    }
+
+    /// The round of all feeds that are pending now: `isOver` tells when none of them is any more. Feeds that
+    /// are wanted later are of another round.
+    pub fn wait(subscriptions: *Subscriptions) error{OutOfMemory}!u64 {
+        defer subscriptions.invariants();
+        assert(subscriptions.pending > 0);
+        const newest = subscriptions.rounds.back().?;
+        if (newest.pending == 0) return newest.number - 1;
+        // Then it waits for feeds of later as well.
+        if (subscriptions.rounds.len == rounds_max) return newest.number;
+        try subscriptions.rounds.pushBack(subscriptions.gpa, .{ .number = newest.number + 1, .pending = 0 });
+        return newest.number;
+    }
+
+    /// While an old feed does not come, rounds behind it stay.
+    const rounds_max = 1024;
+
+    pub fn isOver(subscriptions: *const Subscriptions, round: u64) bool {
+        const oldest = subscriptions.rounds.front() orelse return true;
+        return subscriptions.pending == 0 or oldest.number > round;
     }
 
     fn remove(subscriptions: *Subscriptions, fed: Fed) void {
@@ -91,7 +151,7 @@ pub const Subscriptions = struct {
     pub fn want(subscriptions: *Subscriptions, fed: Fed) error{OutOfMemory}!void {
         defer subscriptions.invariants();
         if (subscriptions.all.getEntry(fed)) |entry| {
-            switch (entry.value_ptr.*) {
+            switch (entry.value_ptr.state) {
                 .wanted, .asked, .there => {},
                 .dropped => subscriptions.set(entry.key_ptr.*, entry.value_ptr, .asked),
                 .leaving => subscriptions.set(entry.key_ptr.*, entry.value_ptr, .there),
@@ -101,10 +161,12 @@ pub const Subscriptions = struct {
         const gpa = subscriptions.gpa;
         try subscriptions.all.ensureUnusedCapacity(gpa, 1);
         try subscriptions.due.ensureTotalCapacity(gpa, subscriptions.all.count() + 1);
+        if (subscriptions.rounds.len == 0) try subscriptions.rounds.pushBack(gpa, .{ .number = 1, .pending = 0 });
         const own: Fed = .{ .feed = fed.feed, .name = try gpa.dupe(u8, fed.name) };
-        subscriptions.all.putAssumeCapacityNoClobber(own, .wanted);
+        var feed: Feed = .{ .state = .wanted };
+        subscriptions.enter(&feed);
+        subscriptions.all.putAssumeCapacityNoClobber(own, feed);
         subscriptions.due.putAssumeCapacity(own, {});
-        subscriptions.pending += 1;
     }
 
     /// The feed is no longer wanted. Does nothing if it was not.
@@ -112,9 +174,9 @@ pub const Subscriptions = struct {
         defer subscriptions.invariants();
         const entry = subscriptions.all.getEntry(fed) orelse return;
         const own = entry.key_ptr.*;
-        switch (entry.value_ptr.*) {
+        switch (entry.value_ptr.state) {
             .wanted => {
-                subscriptions.pending -= 1;
+                subscriptions.settle(entry.value_ptr.round);
                 subscriptions.remove(own);
             },
             .asked => subscriptions.set(own, entry.value_ptr, .dropped),
@@ -130,7 +192,7 @@ pub const Subscriptions = struct {
         if (subscriptions.due.count() == 0) return null;
         const fed = subscriptions.due.keys()[subscriptions.due.count() - 1];
         return .{
-            .verb = if (subscriptions.all.get(fed).? == .wanted) .subscribe else .unsubscribe,
+            .verb = if (subscriptions.all.get(fed).?.state == .wanted) .subscribe else .unsubscribe,
             .fed = fed,
         };
     }
@@ -149,7 +211,7 @@ pub const Subscriptions = struct {
     pub fn confirmed(subscriptions: *Subscriptions, fed: Fed) bool {
         defer subscriptions.invariants();
         const entry = subscriptions.all.getEntry(fed) orelse return false;
-        switch (entry.value_ptr.*) {
+        switch (entry.value_ptr.state) {
             .asked => subscriptions.set(entry.key_ptr.*, entry.value_ptr, .there),
             .dropped => {
                 subscriptions.set(entry.key_ptr.*, entry.value_ptr, .leaving);
@@ -161,23 +223,28 @@ pub const Subscriptions = struct {
         return true;
     }
 
-    /// The connection is gone, and all subscriptions with it.
+    /// The connection is gone, and all subscriptions with it: whoever waits, waits for all of them.
     pub fn disconnected(subscriptions: *Subscriptions) void {
         defer subscriptions.invariants();
         var at = subscriptions.all.count();
         while (at > 0) {
             at -= 1;
             const fed = subscriptions.all.keys()[at];
-            switch (subscriptions.all.values()[at]) {
+            const feed = &subscriptions.all.values()[at];
+            switch (feed.state) {
                 .wanted => {},
-                .asked, .there => subscriptions.set(fed, &subscriptions.all.values()[at], .wanted),
+                .asked, .there => subscriptions.set(fed, feed, .wanted),
                 .dropped, .leaving => subscriptions.remove(fed),
             }
         }
+        const oldest = subscriptions.rounds.frontPtr() orelse return;
+        for (subscriptions.all.values()) |*feed| feed.round = oldest.number;
+        for (0..subscriptions.rounds.len) |index| subscriptions.rounds.atPtr(index).pending = 0;
+        oldest.pending = subscriptions.pending;
     }
 
     pub fn isThere(subscriptions: *const Subscriptions, fed: Fed) bool {
-        return (subscriptions.all.get(fed) orelse return false) == .there;
+        return (subscriptions.all.get(fed) orelse return false).state == .there;
     }
 };
 
@@ -239,4 +306,46 @@ test "a lost connection makes all of them wanted again, but none that was left" 
         subscriptions.sent();
     }
     try testing.expectEqual(null, subscriptions.next());
+}
+
+fn feedNamed(name: []const u8) Fed {
+    return .{ .feed = .group, .name = name };
+}
+
+test "who waits does not wait for feeds that are wanted later" {
+    var subscriptions: Subscriptions = .init(testing.allocator);
+    defer subscriptions.deinit();
+    try subscriptions.want(feedNamed("early"));
+    subscriptions.sent();
+    const first = try subscriptions.wait();
+    try testing.expectEqual(first, try subscriptions.wait());
+    try subscriptions.want(feedNamed("later"));
+    subscriptions.sent();
+    const second = try subscriptions.wait();
+    try testing.expect(!subscriptions.isOver(first) and second != first);
+    try testing.expect(subscriptions.confirmed(feedNamed("early")));
+    try testing.expect(subscriptions.isOver(first) and !subscriptions.isOver(second));
+    try subscriptions.want(feedNamed("last"));
+    subscriptions.unwant(feedNamed("later"));
+    try testing.expect(subscriptions.isOver(second) and subscriptions.pending == 1);
+    subscriptions.unwant(feedNamed("last"));
+    try testing.expectEqual(0, subscriptions.pending);
+}
+
+test "who waits while the connection is lost waits for all feeds, but not for those that are wanted then" {
+    var subscriptions: Subscriptions = .init(testing.allocator);
+    defer subscriptions.deinit();
+    for ([_][]const u8{ "there", "asked" }) |name| {
+        try subscriptions.want(feedNamed(name));
+        subscriptions.sent();
+    }
+    try testing.expect(subscriptions.confirmed(feedNamed("there")));
+    const round = try subscriptions.wait();
+    subscriptions.disconnected();
+    try subscriptions.want(feedNamed("new"));
+    for (0..3) |_| subscriptions.sent();
+    try testing.expect(subscriptions.confirmed(feedNamed("asked")));
+    try testing.expect(!subscriptions.isOver(round));
+    try testing.expect(subscriptions.confirmed(feedNamed("there")));
+    try testing.expect(subscriptions.isOver(round) and subscriptions.pending == 1);
 }
