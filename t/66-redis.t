@@ -176,6 +176,8 @@ subtest 'Redis is killed and started again' => sub {
 
 subtest 'a link is silent for ten seconds' => sub {
     my @readers = map { reader($_, 'cut') } @servers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    $_->next for @sockets;
     kill STOP => $relay;
     my @acknowledged = publish_all($servers[0], 31, 40);
     is scalar @acknowledged, 10, 'the other server publishes meanwhile';
@@ -187,9 +189,17 @@ subtest 'a link is silent for ten seconds' => sub {
         sleep 0.5;
     }
     pass 'requests are served at once';
+    is said($servers[0], '/publish/room/meanwhile'), 1,                'channels: the other server publishes';
+    is $sockets[0]->next,                            'text meanwhile', 'to its own clients';
+    like said($servers[1], '/publish/room/cut'), qr/failed: Un/, 'behind the link publish fails';
     kill CONT => $relay;
     push @acknowledged, publish_all($servers[0], 41, 45);
     is_whole(until_last($_, 45), \@acknowledged, 'a reader') for @readers;
+    ok wait_for(sub { return said($servers[1], '/publish/room/again') eq '1' }), 'publish works again';
+    my %count;
+    while (!$count{'text again'}) { $count{ $sockets[1]->next }++ }
+    is_deeply [ grep { $_ ne 'text again' && $count{$_} > 1 } keys %count ], [], 'no message came twice';
+    is $count{nothing}, undef, 'and subscriptions have stayed';
 };
 
 subtest 'a hub is killed: with Redis its topics are there' => sub {
@@ -222,8 +232,13 @@ subtest 'FLUSHALL' => sub {
     my @readers = map { reader($_, 'cut') } @servers;
     publish_all($servers[0], 101, 103);
     is_deeply until_last($_, 103), [ 101 .. 103 ], 'before' for @readers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    $_->next for @sockets;
     like $redis->ask('FLUSHALL'), qr/\A\+OK/, 'Redis is emptied';
+    said($servers[0], '/publish/room/flushed');
+    is $_->next, 'text flushed', 'subscriptions of channels stay' for @sockets;
     said($servers[1], '/append/cut/104');
+
     for (@readers) {
         my $got = until_last($_, 'reset');
         is $got->[-1], 'reset', 'a reader gets a reset';

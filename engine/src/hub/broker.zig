@@ -616,8 +616,8 @@ pub const Broker = struct {
         broker.answerSyncs();
     }
 
-    /// Answers requests that wait until subscriptions are there. The last one may end without a word of Redis,
-    /// because nobody wants it any more.
+    /// Answers requests that wait until subscriptions are there. The last one may end without a word of
+    /// Redis, because nobody wants it any more.
     fn answerSyncs(broker: *Broker) void {
         const redis = broker.redis orelse return;
         var at: usize = 0;

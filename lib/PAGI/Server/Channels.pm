@@ -183,10 +183,11 @@ history: who subscribes gets what is published later.
                       subscriptions stay
 
     Redis             what is under way: calls fail with Unavailable or Unknown while it is away;
-                      subscriptions stay
+                      subscriptions stay, whether it is started again or emptied
     the link to it    likewise, on this machine
 
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
+Each line is tested by F<t/66-channels-ends.t> and F<t/66-redis.t>.
 
 =head2 Redis
 

@@ -205,6 +205,9 @@ it. What dies then, besides:
     the memory of Redis is full         publish fails with TooMany; nothing is lost
 
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
+Each line is tested: by F<t/66-topics.t> and F<t/66-redis.t>, and over several machines by F<script/channels>
+(L<PAGI::Server::Compliance/"Topics over several machines">).
+
 With C<--engine process> the engine has the connections, and delivers topics by itself. One whose application
 only lets it read, and has sent nothing by itself since the Future of C<topic.subscribe> was done and the
 application has begun to wait, goes on when its interpreter is killed, without gap and without repeat. A

@@ -161,7 +161,9 @@ pub const Subscriptions = struct {
         const gpa = subscriptions.gpa;
         try subscriptions.all.ensureUnusedCapacity(gpa, 1);
         try subscriptions.due.ensureTotalCapacity(gpa, subscriptions.all.count() + 1);
-        if (subscriptions.rounds.len == 0) try subscriptions.rounds.pushBack(gpa, .{ .number = 1, .pending = 0 });
+        if (subscriptions.rounds.len == 0) {
+            try subscriptions.rounds.pushBack(gpa, .{ .number = 1, .pending = 0 });
+        }
         const own: Fed = .{ .feed = fed.feed, .name = try gpa.dupe(u8, fed.name) };
         var feed: Feed = .{ .state = .wanted };
         subscriptions.enter(&feed);
