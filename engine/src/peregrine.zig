@@ -83,8 +83,6 @@ pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
 /// Records of what happens to exchanges, for a reader in another process.
 pub const trace = server.trace;
-/// Bytes that are sent from their owner's memory, which is told of it once for each use.
-pub const Held = server.Held;
 /// The owner's mark for bytes that a command sends without a copy; they come back through
 /// `Worker.pool.loans`.
 pub const Loan = server.Loan;
