@@ -86,6 +86,8 @@ pub const trace = server.trace;
 /// The owner's mark for bytes that a command sends without a copy; they come back through
 /// `Worker.pool.loans`.
 pub const Loan = server.Loan;
+/// Bytes that several exchanges may send at a time, for `Content.held` and `Worker.sendFramed`.
+pub const Held = server.Held;
 pub const Config = server.Config;
 pub const api_limits = server.api_limits;
 /// Lists of networks, for `Worker.proxyListener` and, in a `Trust`, `Clients.setTrust`.
