@@ -11,7 +11,7 @@ use TestHTTP2;
 use TestServer;
 use TestStream;
 use TestTools   qw(content wait_for);
-use TestWorkers qw(children is_gone write_file);
+use TestWorkers qw(children directory is_gone stop_master write_file);
 use TestWebSocket;
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
@@ -141,10 +141,14 @@ subtest 'an interpreter is killed' => sub {
     $socket->text('hello');
     is $socket->next, 'close 1012', 'a WebSocket ends when its client says something: it comes back';
     $both[0][0]->close;
-    ok wait_for(sub { return get($server->port, '/presence/news')->{body} == 4 }),
-        'a client that leaves reads no more';
-    my $place = (publish($server, 'news', 1))[0];
-    is $both[1][0]->message->{id}, $place, 'others go on';
+    my $place;
+    # A client that has ended its side is noticed by what it is sent then.
+    my $leaves = sub {
+        $place = (publish($server, 'news', 1))[0];
+        return get($server->port, '/presence/news')->{body} == 4;
+    };
+    ok wait_for($leaves),                                             'a client that leaves reads no more';
+    ok wait_for(sub { return $both[1][0]->message->{id} eq $place }), 'others go on';
     my $hub = process($server, 'hub');
     kill KILL => $hub;
     wait_for(sub { is_gone($hub) });
@@ -199,6 +203,71 @@ subtest 'clients that do not read' => sub {
     is $by{'/stream/orphan?cut'}->ending,  'terminated', "behind => 'cut': a stream ends";
     is $alive->ending,                     'terminated', 'likewise with an interpreter';
     is $server->stop,                      0,            'the server stops';
+};
+
+subtest 'HUP and USR2' => sub {
+    my $pid_file = directory() . '/delivery.pid';
+    my $server   = TestServer->command(@process, '--pid', $pid_file, $app);
+    my ($orphan, $pid) = stream($server, '/stream/news');
+    my ($of_orphan) = socket_of($server, '/socket/news');
+    end_interpreter($pid);
+    my @places = publish($server, 'news', 1);
+    my ($stream) = stream($server, '/stream/news', fields => ["Last-Event-ID: $places[0]"]);
+    $server->signal('HUP');
+    is $stream->ending, 'terminated', 'HUP: a stream of an interpreter that leaves ends in order';
+    push @places, publish($server, 'news', 1);
+    is_deeply [ map { $orphan->message->{id} } @places ], \@places, 'one without interpreter goes on';
+    my $old = $server->pid;
+    $server->signal('USR2');
+    is $orphan->ending, 'terminated', 'USR2: it ends in order as well';
+    my $last = 'nothing';
+    1 while ($last = $of_orphan->next) =~ /\Atext/;
+    like $last, qr/\Aclose 10(?:01|12)/, 'and so does a WebSocket';
+    ok wait_for(sub { is_gone($old) }), 'the old program goes';
+    stop_master('delivery.pid');
+};
+
+# Resident memory of a process that no file backs, in MB.
+sub memory_of {
+    my ($pid) = @_;
+    my ($kb)  = content("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m;
+    return $kb / 1024;
+}
+
+# Bytes that the kernel holds of what the server has sent to a client.
+sub in_kernel {
+    my ($port, $stream) = @_;
+    my $own   = sprintf '%04X', $stream->{socket}->sockport;
+    my $other = sprintf '%04X', $port;
+    my $sum   = 0;
+    for my $line (split /\n/, content('/proc/net/tcp')) {
+        my ($from, $to, $sent, $received) = $line =~ /^\s*\d+: \w+:(\w+) \w+:(\w+) \w+ (\w+):(\w+)/ or next;
+        $sum += hex $sent     if "$from $to" eq "$other $own";
+        $sum += hex $received if "$from $to" eq "$own $other";
+    }
+    return $sum;
+}
+
+subtest 'a thousand clients of one topic that do not read' => sub {
+    my $server  = TestServer->command(@process, '--write-timeout', 600, $app);
+    my $engine  = process($server, 'engine') or fail 'the engine is a process';
+    my @streams = map { (stream($server, '/stream/news'))[0] } 1 .. 1000;
+    is get($server->port, '/presence/news')->{body}, 1000, 'all of them read it';
+    my $before = memory_of($engine);
+    publish($server, 'news', 60, 60_000);
+    my $more = memory_of($engine) - $before;
+    cmp_ok in_kernel($server->port, $streams[0]), '<', 50 * 60_000, 'the kernel does not take all of it';
+    # 3.6 MB of entries, and their frames. A piece of 60 KB for each client would be 60 MB.
+    cmp_ok $more, '<', 30, sprintf 'memory grows with messages, not with messages times clients: %.1f MB',
+        $more;
+    my ($last) = publish($server, 'news', 1, 10);
+    for my $stream (@streams[ 0, 999 ]) {
+        my $message;
+        1 while ($message = $stream->message) && $message->{id} ne $last;
+        ok $message, 'a client that begins to read gets all of them';
+        is $message->{event}, undef, 'and no reset';
+    }
+    is $server->stop, 0, 'the server stops';
 };
 
 done_testing;

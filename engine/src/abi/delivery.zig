@@ -436,7 +436,12 @@ pub const Delivery = struct {
         found: hub.readers.Read.Bytes,
         frames: *Frames,
     ) !void {
-        const held: peregrine.Held = .{ .bytes = found.bytes, .holder = frames, .release = releaseFrames };
+        const held: peregrine.Held = .{
+            .bytes = found.bytes,
+            .holder = frames,
+            .is_shared = true,
+            .release = releaseFrames,
+        };
         const worker = delivery.worker;
         switch (found.as) {
             .events => _ = try worker.write(exchange, .{ .held = held }, .{}),

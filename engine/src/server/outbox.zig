@@ -229,7 +229,8 @@ pub const Outbox = struct {
     pub fn cancelLoan(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first.?;
         const len = node.unsent().?.len;
-        pool.loans.cancel(len);
+        const is_shared = node.content == .held and node.content.held.body.is_shared;
+        if (!is_shared) pool.loans.cancel(len);
         outbox.bytes -= len;
         node.content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } };
         outbox.pop(pool);
@@ -240,7 +241,7 @@ pub const Outbox = struct {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .held = .{ .body = body, .sent = 0 } };
         outbox.bytes += body.bytes.len;
-        pool.loans.begin(body.bytes.len);
+        if (!body.is_shared) pool.loans.begin(body.bytes.len);
     }
 
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at
@@ -536,7 +537,7 @@ pub const Outbox = struct {
             .owned => |owned| pool.give(owned.whole),
             .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
             .held => |held| {
-                pool.loans.cancel(held.body.bytes.len);
+                if (!held.body.is_shared) pool.loans.cancel(held.body.bytes.len);
                 held.body.release(held.body.holder);
             },
             .bytes, .part, .file => {},
@@ -793,6 +794,13 @@ test "lent bytes go out in their place, and come back when they are gone" {
     try outbox.hold(&pool, uses.begin("not taken either"));
     outbox.cancelLoan(&pool);
     try testing.expect(outbox.isEmpty() and uses.count == 1);
+    var shared = uses.begin("charged to none");
+    shared.is_shared = true;
+    for (0..2) |_| try outbox.hold(&pool, shared);
+    outbox.cancelLoan(&pool);
+    try testing.expectEqual(0, pool.loans.bytes);
+    outbox.deinit(&pool);
+    try testing.expect(pool.loans.bytes == 0 and uses.count == 1);
 }
 
 const Closed = struct {
