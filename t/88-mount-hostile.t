@@ -81,7 +81,7 @@ subtest 'workers that fill their memory' => sub {
     my @clients = load($port);
     # The size that a worker has when the master looks first counts as that of its start.
     select undef, undef, undef, 3;
-    my %grown   = map { (asked($port, '/shop/grow'))[2] // 0 => 1 } 1 .. 4;
+    my %grown = map { (asked($port, '/shop/grow'))[2] // 0 => 1 } 1 .. 4;
     ok wait_for(sub {
         are_gone(grep { $_ } keys %grown);
         }),
