@@ -379,7 +379,8 @@ sub counters {
 sub garbage {
     my ($ring) = @_;
     open my $maps, '<', '/proc/self/maps' or die;
-    my ($start) = map { /\A([0-9a-f]+)-.*memfd:peregrine/ ? hex $1 : () } <$maps>;
+    # The depot of bodies is shared too, and read only.
+    my ($start) = map { /\A([0-9a-f]+)-\S+ rw.*memfd:peregrine/ ? hex $1 : () } <$maps>;
     open my $memory, '+<', '/proc/self/mem' or die;
     seek $memory, $start + 4096 * $RINGS{$ring}, 0;
     syswrite $memory, "\xAA" x 512;
