@@ -354,6 +354,7 @@ pub const Delivery = struct {
             else => return false,
         };
         if (subscriber.is_mixed or exchange.isEnded() or delivery.worker.stopping != .no) return false;
+        if (exchange.half_closed) return false;
         if (exchange.openWebSocket()) |websocket| {
             if (!websocket.isOpen()) return false;
             // Its next message ends it: see `unheard`.
@@ -366,8 +367,10 @@ pub const Delivery = struct {
         return true;
     }
 
-    /// A client has said something to an exchange without interpreter: it begins anew, with another one.
+    /// A client has said something to an exchange without interpreter, or has closed its side of an event
+    /// stream: it begins anew, with another interpreter, if it is still there.
     pub fn unheard(delivery: *Delivery, exchange: *Exchange) void {
+        if (exchange.openWebSocket() == null) return delivery.worker.abort(exchange);
         delivery.worker.closeWebSocket(exchange, close_restart, "") catch {};
     }
 

@@ -33,6 +33,7 @@ pub const Interpreters = struct {
         request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
         release: *const fn (several: *Interpreters, exchange: *Exchange) void,
         drained: *const fn (exchange: *const Exchange) void,
+        /// A message, or the client's end of its side, has come that no interpreter hears.
         unheard: *const fn (exchange: *Exchange) void,
         hearerOf: *const fn (exchange: *const Exchange) Hearer,
         isWaiting: *const fn (several: *Interpreters) bool,
@@ -508,7 +509,11 @@ pub const Host = struct {
     /// Becomes PEREGRINE_HALF_CLOSED.
     pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
         assert(exchange.half_closed);
-        if (host.of(exchange)) |own| if (own.link) |link| link.slots.leave(@backingInt(exchange.ticket));
+        const own = host.of(exchange) orelse {
+            const several = host.interpreters.?; // without any, C hears of all exchanges
+            return several.calls.unheard(exchange);
+        };
+        if (own.link) |link| link.slots.leave(@backingInt(exchange.ticket));
         _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
