@@ -9,7 +9,7 @@ use TestClient qw(get);
 use TestGate;
 use TestServer;
 use TestTools   qw(wait_for);
-use TestWorkers qw(children directory is_gone load no_failure pid_in write_file);
+use TestWorkers qw(children directory is_gone load no_failure pid_in stop_master write_file);
 
 my $dir = directory();
 
@@ -117,6 +117,33 @@ subtest 'a mount that cannot start' => sub {
     psgi('shop', 2, '');
     ok wait_for(sub { (asked($port, '/shop'))[0] eq 'shop' }), 'it is tried again';
     is $server->stop, 0, 'the end';
+};
+
+# The limits of an end and of a restart are far longer than the test waits.
+subtest 'only mounts with workers of their own' => sub {
+    my @arguments = (
+        qw(-E production --engine process --no-access-log --workers 1 --shutdown-timeout 300 --pid),
+        "$dir/only",
+        map { ('--mount', $_) } map { "$_,workers=1" } '/=' . psgi('site', 1, ''),
+        '/shop=' . psgi('shop', 1, '')
+    );
+    for my $signal (qw(TERM QUIT USR2)) {
+        my $server = TestServer->command_of('peregrine', @arguments);
+        my $port   = $server->port;
+        wait_for(sub { (asked($port, '/'))[0] eq 'site' && (asked($port, '/shop'))[0] eq 'shop' });
+        if ($signal eq 'TERM') {
+            my @old = children(pid_in('only'));
+            $server->signal('HUP');
+            ok wait_for(sub {
+                1 == grep { !is_gone($_) } @old;
+                }),
+                'HUP replaces all but the engine';
+        }
+        $server->signal($signal);
+        ok wait_for(sub { is_gone($server->pid) }), "$signal ends the process" or $server->signal('KILL');
+        ok stop_master('only'), '... and so does the end of the new one' if $signal eq 'USR2';
+        $server->stop;
+    }
 };
 
 subtest 'a mount that is stuck' => sub {

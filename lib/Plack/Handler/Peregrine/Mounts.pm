@@ -117,6 +117,8 @@ sub attach {
         if ($parts->[$at]) { $parts->[$at]->attach($worker, $instance, _place($mounts->[$at])) }
         else               { _add_route($worker, $mounts->[$at]) }
     }
+    # Else the applications do that. Without them, too, the engine tells that the last connection has gone.
+    $worker->serve_for($instance->reports) if !$self->_parts;
     return;
 }
 
