@@ -6,6 +6,8 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine;
+use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 use Test::More;
 use TestChannels qw(on_both);
 use TestClient   qw(get post);
@@ -300,6 +302,24 @@ subtest 'USR2: the hub of the new program goes on with the topics of the old one
     ok wait_for(sub { (said($own, '/publish/news/last') // '') =~ /\A(?!$epoch)$place/ }),
         'a hub that dies leaves nothing: another epoch';
     stop_master('topics.pid');
+};
+
+subtest 'a hub finds nonsense in the place of histories' => sub {
+    # A topic's name, epoch, time, offset and check, and the number of its entries, of which there is one.
+    my $topic = pack 'S</a Q<4 L< Q<2 L</a', 'news', 1, 1, ~0, 1, 1, 1, 1, 'entry';
+    for my $case ([ 'an offset at the end of numbers', 'pgtopic1' . pack('Q<', 16 + length $topic) . $topic ],
+        [ 'random bytes', join '', map { chr int rand 256 } 1 .. 1000 ])
+    {
+        my ($name, $bytes) = @$case;
+        my $descriptor = Peregrine::HubHandle::file();
+        open my $file, '+<&=', $descriptor or die "$descriptor: $!";
+        syswrite $file, $bytes;
+        socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
+        my $hub = Peregrine::HubHandle->new(fileno $end, $descriptor, '', 10, 1000, 1000);
+        ok wait_for(sub { !-s $file }), "$name: the file is empty";
+        my $beats = $hub->beats;
+        ok wait_for(sub { $hub->beats > $beats }), '... and the hub goes on';
+    }
 };
 
 is said(TestServer->command($app), '/publish/news/x'), 'no topics', 'without the option there are no topics';

@@ -108,21 +108,44 @@ pub const Hub = struct {
         self.leave();
     }
 
-    /// Takes over the histories of the hub before. They are good for one hub: the next one is to find none if
-    /// this one dies.
+    /// Takes over the histories of the hub before.
     fn inherit(self: *Hub) void {
         if (self.lock < 0 or self.redis != null) return;
-        const size = io.file.size(self.lock) catch return;
-        if (size == 0) return;
-        defer sharing.replaceContent(self.lock, "") catch {};
-        if (size > hub.histories.bytes_max) return;
-        const bytes = io.file.map(self.lock, @intCast(size)) catch return;
-        defer io.file.unmap(bytes);
+        const bytes = taken(self.lock) orelse return;
+        defer gpa.free(bytes);
         const now_ms = io.micros() / 1000;
         self.broker.tick(now_ms);
         // Without them there are new epochs, and readers get a reset.
         hub.histories.read(&self.broker.topics, bytes) catch return;
         self.broker.tick(now_ms);
+    }
+
+    /// The bytes of a file, which is empty from then on: they are good for one hub, and the next one is to
+    /// find none if this one dies of them. Null: there are none, or more than a hub leaves.
+    fn taken(fd: i32) ?[]u8 {
+        const size = io.file.size(fd) catch return null;
+        if (size == 0) return null;
+        const bytes = copied(fd, size);
+        sharing.replaceContent(fd, "") catch {
+            if (bytes) |own| gpa.free(own);
+            return null;
+        };
+        return bytes;
+    }
+
+    fn copied(fd: i32, size: u64) ?[]u8 {
+        if (size > hub.histories.bytes_max) return null;
+        const bytes = gpa.alloc(u8, @intCast(size)) catch return null;
+        var at: usize = 0;
+        while (at < bytes.len) {
+            const count = io.file.read(fd, bytes[at..], at) catch 0;
+            if (count == 0) {
+                gpa.free(bytes);
+                return null;
+            }
+            at += count;
+        }
+        return bytes;
     }
 
     /// Answers what nodes have said, so that all that was published is in the histories, and leaves them.

@@ -10,6 +10,7 @@
 const std = @import("std");
 const limits = @import("limits.zig");
 const Mark = @import("position.zig").Mark;
+const Seeds = @import("seeds.zig").Seeds;
 const Topic = @import("topics.zig").Topic;
 const Topics = @import("topics.zig").Topics;
 const Allocator = std.mem.Allocator;
@@ -20,6 +21,9 @@ const magic = "pgtopic1".*;
 /// Longest bytes that are read. Entries of an older build may have cost less.
 pub const bytes_max = 2 * limits.histories_bytes_max + limits.history_topics_max * topic_bytes_max;
 const topic_bytes_max = 2 + limits.name_bytes_max + 4 * 8 + 4;
+
+/// Largest offset that is read. The hub gives further ones, and never comes to the end of the other half.
+const offset_max = std.math.maxInt(u64) / 2;
 
 /// Appends all topics, those first that were not used for longest.
 pub fn write(topics: *const Topics, gpa: Allocator, list: *std.ArrayList(u8)) Allocator.Error!void {
@@ -74,10 +78,12 @@ fn readTopic(topics: *Topics, rest: *Bytes) Error!void {
     const epoch = try rest.int48();
     const used_ms = try rest.int(u64);
     const base: Mark = .{ .offset = try rest.int(u64), .check = try rest.int48() };
+    if (base.offset > offset_max) return error.Malformed;
     const topic = topics.restore(name, epoch, base, used_ms) catch |err| return switch (err) {
         error.OutOfMemory => error.OutOfMemory,
         error.TooMany, error.Malformed => error.Malformed,
     };
+    // Never overflows: an offset of at most `offset_max`, and at most as many entries as 32 bits say.
     var offset = base.offset;
     for (0..try rest.int(u32)) |_| {
         offset += 1;
@@ -223,5 +229,80 @@ test "memory that runs out leaves no topic" {
             continue;
         };
         return testing.expect(index > 3);
+    }
+}
+
+/// The place of the first topic's offset.
+const first_offset_at = magic.len + 8 + 2 + "long".len + 2 * 8;
+
+test "no offset makes the hub overflow" {
+    const gpa = testing.allocator;
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(gpa);
+    try write(&before, gpa, &list);
+    const max = std.math.maxInt(u64);
+    // The topic has four entries.
+    for ([_]u64{ max, max - 1, max - 3, max - 4, max - 5, offset_max + 1 }) |offset| {
+        var after: Topics = .init(gpa, 4);
+        defer after.deinit();
+        std.mem.writeInt(u64, list.items[first_offset_at..][0..8], offset, .little);
+        try testing.expectError(error.Malformed, read(&after, list.items));
+        try testing.expectEqual(0, after.by_name.count());
+    }
+    var after: Topics = .init(gpa, 4);
+    defer after.deinit();
+    std.mem.writeInt(u64, list.items[first_offset_at..][0..8], offset_max, .little);
+    try read(&after, list.items);
+    const next = try after.append("long", "next");
+    try testing.expectEqual(offset_max + 5, next.mark.offset);
+}
+
+test "the hub goes on with whatever random bytes say" {
+    const gpa = testing.allocator;
+    var before = try example();
+    defer before.deinit();
+    var list: std.ArrayList(u8) = .empty;
+    defer list.deinit(gpa);
+    try write(&before, gpa, &list);
+    const seeds: Seeds = try .init(1, 3000);
+    var read_well: usize = 0;
+    for (seeds.first..seeds.end) |seed| {
+        errdefer std.debug.print("PEREGRINE_SEED={}\n", .{seed});
+        var prng: std.Random.DefaultPrng = .init(seed);
+        const random = prng.random();
+        const bytes = try gpa.dupe(u8, list.items);
+        defer gpa.free(bytes);
+        for (0..random.intRangeAtMost(usize, 1, 4)) |_| damage(random, bytes);
+        var after: Topics = .init(gpa, 4);
+        defer after.deinit();
+        after.tick(110);
+        if (read(&after, bytes)) |_| {
+            read_well += 1;
+        } else |err| {
+            try testing.expectEqual(error.Malformed, err);
+            try testing.expectEqual(0, after.by_name.count());
+        }
+        after.invariants();
+        // As the hub does then.
+        after.tick(111);
+        for ([_][]const u8{ "long", "short", "new" }) |name| _ = try after.append(name, "next");
+        var again: std.ArrayList(u8) = .empty;
+        defer again.deinit(gpa);
+        try write(&after, gpa, &again);
+        after.tick(std.math.maxInt(u64));
+    }
+    if (seeds.areMany()) try testing.expect(read_well > 0 and read_well < 3000);
+}
+
+/// Changes bytes behind the magic: a few random ones, or a number to one at its end.
+fn damage(random: std.Random, bytes: []u8) void {
+    const place = bytes[random.intRangeLessThan(usize, magic.len + 8, bytes.len - 8)..];
+    switch (random.uintLessThan(u8, 3)) {
+        0 => random.bytes(place[0..random.intRangeAtMost(usize, 1, 8)]),
+        1 => @memset(place[0..8], 0xff),
+        2 => place[0] +%= 1,
+        else => unreachable,
     }
 }
