@@ -140,6 +140,67 @@ subtest 'limits of the queue' => sub {
     $server->stop;
 };
 
+# Sockets and files in memory that a process and the master have, without the standard streams.
+sub shared_with {
+    my ($master, $pid) = @_;
+    my %count;
+    for my $process ($pid, $master) {
+        my @names = map { readlink $_ } grep { !m{/[012]\z} } glob "/proc/$process/fd/*";
+        my %has   = map { $_ => 1 } grep     { defined && m{\A(?:socket:|/memfd:)} } @names;
+        $count{$_}++ for keys %has;
+    }
+    return sort grep { $count{$_} == 2 } keys %count;
+}
+
+for my $more ([], ['--preload-app']) {
+    subtest "descriptors @$more" => sub {
+        plan skip_all => 'only root can become another user' if $> != 0 || !defined getpwnam 'nobody';
+        my $server = started(',user=nobody', '', '--channels', '--status', "$dir/status.fds", @$more);
+        my ($port, $master) = ($server->port, $server->pid);
+        my $check = sub {
+            my %pid = map { $_ => (facts($port, $_))[0] } '/', '/shop', '/api';
+            my (%sockets, %files);
+            for my $path (sort keys %pid) {
+                my @shared = shared_with($master, $pid{$path});
+                $sockets{$path} = [ grep { /\Asocket/ } @shared ];
+                $files{$path}   = [ grep { !/\Asocket/ } @shared ];
+                is @{ $sockets{$path} }, 2, "a worker of $path has the ways to the engine and to the hub";
+            }
+            my %count;
+            $count{$_}++ for map { @$_ } values %sockets;
+            is_deeply [ sort values %count ], [ 1, 1, 1, 3 ], '... that to the engine is its own';
+            my ($common) = grep { $count{$_} == 3 } keys %count;
+            my @trace = ('/memfd:peregrine-trace (deleted)');
+            is_deeply \%files, { '/' => \@trace, '/shop' => [], '/api' => \@trace },
+                '... and the trace, but for that of another user';
+            unlike content("/proc/$pid{'/shop'}/maps"), qr/peregrine-trace/, '... in no form';
+
+            for my $pid (grep { $_ != $master } $server->family) {
+                my ($role) = (content("/proc/$pid/cmdline") // '') =~ /\((template|hub|status)\)/ or next;
+                my @shared = shared_with($master, $pid);
+                # The hub has both ends; the status has the socket where it is served.
+                is((grep { /\Asocket/ } @shared), $role eq 'template' ? 1 : 2, "sockets of the $role");
+                ok + (grep { $_ eq $common } @shared), '... with the way to the hub';
+                is((grep { m{/memfd:peregrine \(} } @shared), $role eq 'hub' ? 1 : 0, '... histories');
+            }
+            return %pid;
+        };
+        my %before = $check->();
+        kill KILL => grep { (content("/proc/$_/cmdline") // '') =~ /\((?:hub|status)\)/ } children($master);
+        $server->signal('HUP');
+        ok wait_for(sub {
+            !grep { (facts($port, $_))[0] == $before{$_} } sort keys %before;
+            }),
+            'others come';
+        ok wait_for(sub {
+            2 == grep { (content("/proc/$_/cmdline") // '') =~ /\((?:hub|status)\)/ } children($master);
+            }),
+            '... also the hub and the status';
+        $check->();
+        is $server->stop, 0, 'the end';
+    };
+}
+
 my ($user, $other, $third) = qw(nobody daemon games);
 my %uid = map { $_ => scalar getpwnam $_ } $user, $other, $third;
 

@@ -487,6 +487,11 @@ OUTPUT:
     RETVAL
 
 void
+trace_close()
+CODE:
+    peregrine_trace_close();
+
+void
 trace_layout()
 PREINIT:
     peregrine_trace_memory memory;

@@ -349,8 +349,11 @@ enum peregrine_trace_kind {
  * too. The result is the descriptor, which stays open and is closed on exec. PEREGRINE_E_SYSTEM: errno says
  * why there is no memory. */
 int peregrine_trace_open(int descriptor);
+/* This process, and children of it, have no trace from now on. Only while there are no workers and no other
+ * threads. The descriptor is the caller's to close. */
+void peregrine_trace_close(void);
 /* The word that is not 0 while records are wanted, to be looked at before each peregrine_trace(). Valid until
- * peregrine_trace_open(). */
+ * peregrine_trace_open() or peregrine_trace_close(). */
 const uint64_t *peregrine_trace_wanted(void);
 /* Records what a caller of the C API does with an exchange (one of peregrine_trace_kind). */
 void peregrine_trace(peregrine_worker *worker, peregrine_ticket ticket, uint32_t kind, uint64_t size,

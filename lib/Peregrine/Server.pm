@@ -337,7 +337,8 @@ sub _tell_part {
 # Handles by name that a new program gets.
 sub for_handover {
     my ($self) = @_;
-    return { $self->{tracing} ? (trace => $self->{tracing}->handle) : () };
+    my $trace = $self->{tracing} && $self->{tracing}->handle;
+    return { $trace ? (trace => $trace) : () };
 }
 
 # Handles by name that a new program alone gets.

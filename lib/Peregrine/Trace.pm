@@ -398,6 +398,9 @@ so is a program that takes over (USR2), if its version has the same records.
 
 There are traces on Linux only.
 
+Interpreters of a mount with a user of its own (B<--mount> with C<user>) have no part in that memory: the
+lines C<ring/app> and C<face> of their requests are missing.
+
 =head1 METHODS
 
 =head2 of_process

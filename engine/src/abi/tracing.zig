@@ -14,11 +14,11 @@ const Area = trace.Area;
 /// For readers, who look for it in /proc.
 const name = "peregrine-trace";
 
-/// The descriptor of this process's memory; null: the process has none.
-var open_as: ?i32 = null;
+/// This process's memory, and its descriptor; null: the process has none.
+var opened: ?struct { memory: sharing.Memory, fd: i32 } = null;
 
 pub export fn peregrine_trace_open(given: c_int) callconv(.c) c_int {
-    if (open_as) |fd| return fd;
+    if (opened) |own| return own.fd;
     const memory, const fd = (if (given < 0) create() else adopt(given)) catch |err| switch (err) {
         error.Malformed => return Code.format,
         else => |problem| {
@@ -26,22 +26,33 @@ pub export fn peregrine_trace_open(given: c_int) callconv(.c) c_int {
             return Code.system;
         },
     };
-    trace.use(memory);
-    open_as = fd;
+    trace.use(areaOf(memory));
+    opened = .{ .memory = memory, .fd = fd };
     return fd;
 }
 
-fn create() sharing.Error!struct { *Area, i32 } {
-    const memory, const fd = try sharing.Memory.createForChildren(name, @sizeOf(Area));
-    return .{ .init(memory.bytes), fd };
+fn areaOf(memory: sharing.Memory) *Area {
+    return @ptrCast(memory.bytes.ptr);
 }
 
-fn adopt(fd: i32) (sharing.Error || error{Malformed})!struct { *Area, i32 } {
+fn create() sharing.Error!struct { sharing.Memory, i32 } {
+    const memory, const fd = try sharing.Memory.createForChildren(name, @sizeOf(Area));
+    _ = Area.init(memory.bytes);
+    return .{ memory, fd };
+}
+
+fn adopt(fd: i32) (sharing.Error || error{Malformed})!struct { sharing.Memory, i32 } {
     const memory = try sharing.Memory.openForChildren(fd, @sizeOf(Area));
-    const area: *Area = @ptrCast(memory.bytes.ptr);
-    if (area.layout == Area.layout_now) return .{ area, fd };
+    if (areaOf(memory).layout == Area.layout_now) return .{ memory, fd };
     memory.close();
     return error.Malformed;
+}
+
+pub export fn peregrine_trace_close() callconv(.c) void {
+    const own = opened orelse return;
+    trace.use(null);
+    own.memory.close();
+    opened = null;
 }
 
 pub export fn peregrine_trace_wanted() callconv(.c) *const u64 {

@@ -129,6 +129,13 @@ sub _close {
     return;
 }
 
+# In a process that is not the hub: with these it could take nodes from the hub, or change histories.
+sub leave {
+    my ($self) = @_;
+    delete @{$self}{qw(hub_end hub_file hub_listener)};
+    return;
+}
+
 # The node of an interpreter, in its loop.
 sub node {
     my ($self, $loop) = @_;
@@ -330,6 +337,12 @@ The node of an interpreter.
     $hub->deliver($worker);
 
 The worker's engine, which interpreters join, delivers topics by itself.
+
+=head2 leave
+
+    $hub->leave;
+
+In a process that is not the hub: closes what the hub alone needs.
 
 =head2 listen
 

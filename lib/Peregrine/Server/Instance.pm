@@ -216,6 +216,7 @@ sub _start_pool {
         leave => sub {
             $self->{listeners}->leave_sockets;
             $self->{monitor}->leave_place if $self->{monitor};
+            $self->{hub}->leave           if $self->{hub};
             PAGI::Server::Options::forget_environment();
         }
     );

@@ -190,9 +190,9 @@ sub leave_place {
 # ---- A process of its own, beside interpreters --------------------------------------------------
 
 # The status has a process of its own, which answers while all interpreters are busy, and which is started
-# again as they are.
+# again as they are. `leave`: closes what the process must not have.
 sub start_process {
-    my ($self, $loop, @places) = @_;
+    my ($self, $loop, $leave) = @_;
     $self->{listeners} or return;
     $self->_tell;
     weaken(my $weak = $self);
@@ -202,7 +202,7 @@ sub start_process {
         role   => 'status',
         failed => 'status is not served',
         serve  => sub {
-            $_->close for @places;
+            $leave->();
             my $own_loop = $weak->{configuration}->make_loop;
             return ($own_loop, $weak->_instance($own_loop));
         },
@@ -265,10 +265,10 @@ Opens the sockets of the status; closes them, with the status; closes the copies
 
 =head2 start_process, stop_process
 
-    $monitor->start_process($loop, @listeners);
+    $monitor->start_process($loop, sub { ... });
     my $future = $monitor->stop_process;
 
-The process closes those L<Peregrine::Listeners>.
+The function is called in the new process, and closes what that must not have.
 
 =head2 start_counting, stop_counting
 

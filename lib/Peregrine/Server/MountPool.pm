@@ -52,7 +52,7 @@ sub master        { return $_[0]{master} }
 sub join_socket   { return $_[0]{join_socket} }
 sub engine_socket { return $_[0]{engine_socket} }
 
-# Closes both in a process that is none of this mount's.
+# In a child. An interpreter of this mount has the handle that it joins by.
 sub leave_sockets {
     my ($self) = @_;
     delete @{$self}{qw(engine_socket join_socket)};

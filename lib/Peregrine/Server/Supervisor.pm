@@ -19,6 +19,7 @@ use Peregrine::Server::Monitor;
 use Peregrine::Server::MountPool;
 use Peregrine::Server::Stop;
 use Peregrine::Server::Takeover;
+use Peregrine::Server::Tracing;
 use Peregrine::Spread;
 use Peregrine::Child;
 use POSIX        ();
@@ -121,7 +122,7 @@ sub begin {
     my @groups = $self->{application}->groups;
     $self->{figures} =
         $self->{monitor}->count_mounts(map { Peregrine::Server::MountPool::name_of($_) } @groups);
-    $self->{monitor}->start_process(@{$self}{qw(loop listeners)});
+    $self->_start_status;
     $self->_start_hub if $self->{hub};
     $self->{mount_pools} = $self->_mount_pools;
     $self->{control}     = Peregrine::Server::Control->new(%{$self}{qw(loop log)}, supervisor => $self);
@@ -150,10 +151,28 @@ sub _mount_pools {
     return \@pools;
 }
 
-# A process that is of one pool, or of none, has the sockets of no other.
-sub _leave_mount_pools {
-    my ($self, $own) = @_;
-    $_->leave_sockets for grep { !$own || $_ != $own } @{ $self->{mount_pools} || [] };
+# Interpreters join the engine by these sockets: a process that has them could have the requests of any mount.
+sub _leave_joins {
+    my ($self) = @_;
+    delete @{$self}{qw(join_socket engine_socket)};
+    $_->leave_sockets for @{ $self->{mount_pools} || [] };
+    return;
+}
+
+# What the hub alone needs. Nodes and publishers have their way to it still.
+sub _leave_hub {
+    my ($self) = @_;
+    $self->{hub}->leave if $self->{hub};
+    return;
+}
+
+# In interpreters of a pool, or of none, and in their template. The trace has the requests of all mounts, and
+# is not for the user of one.
+sub _leave_others {
+    my ($self, $pool) = @_;
+    $self->_leave_joins;
+    $self->_leave_hub;
+    Peregrine::Server::Tracing->leave if $pool && $pool->identity;
     return;
 }
 
@@ -163,9 +182,19 @@ sub _each {
     return grep { defined } $self->{master}, @{ $self->{mount_pools} || [] };
 }
 
+sub _start_status {
+    my ($self) = @_;
+    weaken(my $weak = $self);
+    my $leave = sub { $weak->{listeners}->close; $weak->_leave_joins; $weak->_leave_hub };
+    $self->{monitor}->start_process($self->{loop}, $leave);
+    return;
+}
+
 sub _start_hub {
     my ($self) = @_;
-    $self->{hub}->start_process($self->{loop}, $self->_leave_sockets);
+    my $leave = $self->_leave_sockets;
+    weaken(my $weak = $self);
+    $self->{hub}->start_process($self->{loop}, sub { $leave->(); $weak->_leave_joins });
     return;
 }
 
@@ -176,7 +205,7 @@ sub _start_pool {
     weaken(my $weak = $self);
     return $pool->start(
         $self->{loop},
-        leave        => sub { $leave->(); $weak->_leave_engine },
+        leave        => sub { $leave->(); $weak->_leave_engine; $weak->_leave_hub },
         has_template => $options->{preload_app} && !$self->{reload} && !ref $options->{worker_pool},
     );
 }
@@ -184,8 +213,7 @@ sub _start_pool {
 # In a process that has nothing to do with the engine.
 sub _leave_engine {
     my ($self) = @_;
-    delete @{$self}{qw(join_socket engine_socket)};
-    $self->_leave_mount_pools;
+    $self->_leave_joins;
     return $self->_forget_keys;
 }
 
@@ -238,8 +266,9 @@ sub _start_engine {
 
 # `pool`: a Peregrine::Server::MountPool, whose interpreters these are.
 sub _make_master {
-    my ($self,      $pool)  = @_;
-    my ($placement, $joins) = @{$self}{qw(placement join_socket)};
+    my ($self, $pool) = @_;
+    my $placement = $self->{placement};
+    my $joins     = $placement->has_engine_process;
     my $configuration =
         $pool ? $self->{configuration}->shared_by(%{ $pool->options }) : $self->{configuration};
     my $options = $configuration->options;
@@ -291,14 +320,15 @@ sub _template {
     my ($self, $pool) = @_;
     my $preloads = ($pool ? $pool->options->{preload_app} : undef) // $self->{options}{preload_app};
     return if !$preloads || !$self->{load_app} || $self->{reload};
+    my $joins = $self->{placement}->has_engine_process;
     weaken(my $weak = $self);
     weaken($pool);
     return (
         load => sub {
-            $weak->_leave_mount_pools($pool);
+            $weak->_leave_others($pool);
             $weak->{listeners}->leave_sockets;
             $weak->{monitor}->leave_place;
-            $weak->_forget_keys if $weak->{join_socket};
+            $weak->_forget_keys if $joins;
             $weak->{load_app}->(0, $pool ? $pool->group : 0);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record, $pool) },
@@ -306,8 +336,8 @@ sub _template {
             my ($word, @message) = @_;
             return $weak->_take_logs(@message[ 1 .. $#message ]) if $word eq 'reopen';
             return $weak->{configuration}->tls->take($weak->{log}, @message)
-                if $word eq 'certificates' && !$weak->{join_socket};
-            return $word eq 'load' && !$weak->{join_socket} && $weak->_load_certificates;
+                if $word eq 'certificates' && !$joins;
+            return $word eq 'load' && !$joins && $weak->_load_certificates;
         },
     );
 }
@@ -617,6 +647,7 @@ sub _instance {
 # Returns the exit status of the process.
 sub _serve_as_engine {
     my ($self, $record) = @_;
+    $self->_leave_hub;
     my ($instance, $child, $loop) = $self->_instance(
         $record,
         role          => 'engine',
@@ -634,14 +665,15 @@ sub _serve_as_interpreter {
     my ($self, $record, $pool) = @_;
     my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);
     my $clones = $self->{placement}->has_clones ? Peregrine::Server::Clones->new : undef;
+    my $joins  = $self->{placement}->has_engine_process;
     my %role =
-          $self->{join_socket} ? (role => 'interpreter', join_socket => $self->_join_socket($record, $pool))
+          $joins  ? (role => 'interpreter', join_socket => $self->_join_socket($record, $pool))
         : $clones ? (role => 'engine', clones => $clones, engine_socket => $clones->engine_socket)
         :           (role => 'prefork');
     my $master = $pool ? $pool->master : $self->{master};
-    $self->_leave_mount_pools($pool);
-    if   ($self->{join_socket}) { $self->_forget_keys }
-    else                        { $self->_take_sockets($record) }
+    $self->_leave_others($pool);
+    if   ($joins) { $self->_forget_keys }
+    else          { $self->_take_sockets($record) }
     my ($busy,     $spread, $tally) = @{$record}{qw(busy spread tally)};
     my ($instance, $child,  $loop)  = $self->_instance(
         $record, %role,

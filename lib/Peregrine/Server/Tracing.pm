@@ -45,10 +45,17 @@ sub begin {
 
 sub handle { return $_[0]{handle} }
 
+# Closed in this process, which makes no records from now on, nor will its children.
+sub leave {
+    delete @{$TRACE}{qw(handle memory)} if $TRACE;
+    Peregrine::trace_close();
+    return;
+}
+
 # The present process is the server from now on: readers end when it does.
 sub serves {
     my ($self) = @_;
-    return $self->{memory}->serves($$);
+    return $self->{memory} ? $self->{memory}->serves($$) : ();
 }
 
 # A process that is nobody's child here: its end is not to be waited for.
@@ -108,6 +115,12 @@ old program, so that a reader sees both. Nothing where the system has no such me
 =head2 handle
 
 The descriptor of the memory, for the program that takes over.
+
+=head2 leave
+
+    Peregrine::Server::Tracing->leave;
+
+In a process that must not see the requests of others: it has no trace from now on.
 
 =head2 serves
 
