@@ -114,9 +114,11 @@ subtest 'limits' => sub {
     my %first  = map { $_ => (facts($port, $_))[0] } '/', '/shop', '/api';
     my %seen;
     ok wait_for(sub { $seen{ (facts($port, '/shop'))[0] }++; keys %seen > 2 }), 'max_requests of one mount';
-    get($port, $_)                                                 for ('/', '/api') x 10;
+    get($port, $_) for ('/', '/api') x 10;
     is((facts($port, $_))[0], $first{$_}, "... is not that of $_") for '/', '/api';
-    get($port, "$_/grow")                                          for '',  '/api';
+    # The size that a worker has when the master looks first counts as that of its start.
+    select undef, undef, undef, 3;
+    get($port, "$_/grow") for '', '/api';
     ok wait_for(sub { (facts($port, '/api'))[0] != $first{'/api'} }), 'memory of one mount';
     is((facts($port, '/'))[0], $first{'/'}, '... is not that of /');
     is get($port, '/api/block')->{status}, 504, 'request_kill_timeout of one mount';
