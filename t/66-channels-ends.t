@@ -74,6 +74,7 @@ for my $engine (qw(inline process)) {
         subtest 'the hub hangs' => sub {
             my $hub = hub($server->pid);
             kill STOP => $hub;
+            ok wait_for(sub { (content("/proc/$hub/stat") // '') =~ /\) T / }), 'the hub stops';
             is get($server->port, '/pid')->{status}, 200, 'a request is served';
             my $said = asked($server, '/calls', [ [ publish => 't', { type => 'x' } ] ])->[0];
             is $said, 'Unknown', 'publish says that nobody knows, after its deadline';

@@ -31,6 +31,17 @@ async sub reads {
     my @more = $scope->{query_string} =~ /cut/ ? (behind => 'cut') : ();
     my $from = await $send->({ type => 'topic.subscribe', topic => $topic, since => $since, @more });
     await $say->("begins $$ $from");
+    if ($scope->{query_string} =~ /leaves/) {
+        await $send->({ type => 'topic.unsubscribe', topic => $topic });
+    }
+    if ($scope->{query_string} =~ /many/) {
+        my $refused = 0;
+        for my $number (1 .. 40) {
+            # Expected: a connection may read 32 topics.
+            eval { await $send->({ type => 'topic.subscribe', topic => "many$number" }); 1 } or $refused++;
+        }
+        await $say->("$refused refused");
+    }
     if ($scope->{query_string} =~ /says/) {
         await IO::Async::Loop->new->delay_future(after => 0.05);
         await $say->('by itself');
@@ -168,6 +179,47 @@ subtest 'a connection whose application says something by itself' => sub {
     is $server->stop,   0,            'the server stops';
 };
 
+subtest 'connections whose interpreter owes something' => sub {
+    my $server = TestServer->command(@process, $app);
+    my ($stream, $pid_of_stream) = stream($server, '/stream/news?leaves');
+    my ($socket, $pid_of_socket) = socket_of($server, '/socket/news?leaves');
+    my %pids = map { $_ => 1 } $pid_of_stream, $pid_of_socket;
+    wait_for(sub { return get($server->port, '/presence/news')->{body} == 0 });
+    end_interpreter($_) for sort keys %pids;
+    is $stream->ending, 'cut',        'an event stream that reads no topic any more ends';
+    is $socket->next,   'close 1011', 'a WebSocket likewise';
+
+    ($socket, my $pid) = socket_of($server, '/socket/news');
+    kill STOP => $pid;
+    $socket->text('work');
+    publish($server, 'news', 1);
+    is $socket->next, 'text 1', 'a message does not hold up entries';
+    end_interpreter($pid);
+    is $socket->next, 'close 1011', 'a message that nobody has answered ends its WebSocket';
+
+    ($socket, $pid) = socket_of($server, '/socket/news');
+    kill STOP => $pid;
+    my $hub = process($server, 'hub');
+    kill KILL => $hub;
+    wait_for(sub { is_gone($hub) });
+    publish($server, 'news', 1);
+    end_interpreter($pid);
+    publish($server, 'news', 1);
+    like $socket->next, qr/\Aclose 101[12]\z/, 'a reset that the interpreter has not heard does, too';
+    is $server->stop, 0, 'the server stops';
+};
+
+subtest 'more topics than a connection may read' => sub {
+    my $server = TestServer->command(@process, $app);
+    my ($stream, $pid) = stream($server, '/stream/news?many');
+    is $stream->message->{data}, '9 refused', 'the other ones are refused';
+    publish($server, 'news', 1);
+    is $stream->message->{data}, '1', 'the connection goes on';
+    ok !is_gone($pid), 'and so does its interpreter';
+    unlike $server->log, qr/does not keep to the rules/, 'which has done nothing wrong';
+    is $server->stop, 0, 'the server stops';
+};
+
 subtest 'clients that do not read' => sub {
     my $server = TestServer->command(@process, '--write-timeout', 600, $app);
     my %by;
@@ -195,10 +247,10 @@ subtest 'clients that do not read' => sub {
     }
     is $resets, 1, "one gets a reset, after $entries entries";
     my ($next) = publish($server, 'news', 1);
-    is $by{'/stream/news'}->message->{id}, $next,        'and goes on';
-    is $by{'/stream/orphan?cut'}->ending,  'terminated', "behind => 'cut': a stream ends";
-    is $alive->ending,                     'terminated', 'likewise with an interpreter';
-    is $server->stop,                      0,            'the server stops';
+    is $by{'/stream/news'}->message->{id}, $next, 'and goes on';
+    ok $by{'/stream/orphan?cut'}->is_complete, "behind => 'cut': a stream ends";
+    ok $alive->is_complete, 'likewise with an interpreter';
+    is $server->stop, 0, 'the server stops';
 };
 
 subtest 'HUP and USR2' => sub {

@@ -356,11 +356,11 @@ const Application = struct {
         } else if (std.mem.eql(u8, path, "/outside")) {
             application.sayOutside(event.ticket);
             return;
-        } else if (std.mem.eql(u8, path, "/long")) {
-            _ = application.respond(event.ticket, &long, types.RespondFlag.end);
-            return;
-        } else if (std.mem.eql(u8, path, "/loud")) {
-            _ = application.respond(event.ticket, &loud, types.RespondFlag.end);
+        } else if (std.mem.eql(u8, path, "/late")) {
+            return application.answerLate(event.ticket);
+        } else if (std.mem.eql(u8, path, "/long") or std.mem.eql(u8, path, "/loud")) {
+            const text = if (path[3] == 'n') &long else &loud;
+            _ = application.respond(event.ticket, text, types.RespondFlag.end);
             return;
         } else if (std.mem.eql(u8, path, "/socket")) {
             _ = abi.peregrine_accept_websocket(handle, event.ticket, null, 0, null, 0);
@@ -373,6 +373,25 @@ const Application = struct {
         var text: [32]u8 = undefined;
         const pid = std.fmt.bufPrint(&text, "pid {d}", .{c.getpid()}) catch unreachable;
         _ = application.respond(event.ticket, pid, types.RespondFlag.end);
+    }
+
+    /// A head that is longer than the engine keeps back, and content in the annex, for a client that is gone.
+    fn answerLate(application: *Application, ticket: types.Ticket) void {
+        const Field = @import("peregrine").Field;
+        while (abi.peregrine_has_left(application.handle, ticket) == 0) sleep(1);
+        application.say(ticket, .{ .inform = .{ .status = 103, .fields = &.{} } });
+        const large: [20_000]u8 = @splat('h');
+        const fields = [_]Field{ .init("Content-Length", "700000"), .init("X-Large", &large) };
+        const response: types.Response = .{
+            .size = @sizeOf(types.Response),
+            .status = 200,
+            .flags = types.RespondFlag.end,
+            .fields = &fields,
+            .field_count = fields.len,
+            .body = &long,
+            .body_len = long.len,
+        };
+        _ = abi.peregrine_respond(application.handle, ticket, @ptrCast(&response));
     }
 
     /// Looks at a body, which lies in the depot, when the gate has opened, and tells whether it is all 3.
@@ -988,6 +1007,22 @@ test "an answer that waits for its client stays as it is, holds up no other, and
     const next: Process = try .start(&engine, -1);
     for (0..16) |_| try slow.expectLong(&long);
     try next.kill();
+}
+
+test "the client of a long answer may be gone when its head is sent" {
+    const engine: Engine = try .start(.{ .exchanges = 64 });
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    for (0..5) |_| {
+        var gone = try engine.connect();
+        try gone.get("/late");
+        gone.close();
+        var client = try engine.connect();
+        defer client.close();
+        try client.get("/");
+        try client.expect("200", "");
+    }
+    try process.kill();
 }
 
 test "bodies that just fit a record, or just do not, come whole wherever the ring stands" {

@@ -77,6 +77,13 @@ sub message {
     return \%message;
 }
 
+# Reads to the end of the stream; false where the stream does not end. The connection may go on.
+sub is_complete {
+    my ($self) = @_;
+    1 while $self->_more;
+    return $self->{terminated};
+}
+
 # How the stream ends: 'terminated' with the last chunk and the end of the connection, 'cut' without the
 # first, 'open' if it does not.
 sub ending {

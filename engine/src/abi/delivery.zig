@@ -35,8 +35,8 @@ pub const Subscriber = struct {
     /// How often the interpreter was told something that it has not heard: its answer goes out before further
     /// entries.
     unheard: u32 = 0,
-    /// The application has sent something by itself since, and may do so again: without it the connection
-    /// would be cut short in silence.
+    /// The application has sent something by itself since, or its client has said something to it: without
+    /// it the connection would be cut short in silence.
     is_mixed: bool = false,
 };
 
@@ -250,7 +250,11 @@ pub const Delivery = struct {
                     error.Unavailable => types.NodeResult.unavailable,
                     error.TooMany, error.OutOfMemory => types.NodeResult.too_many,
                 };
-                seat.host.tellTopic(exchange, number, result, "") catch delivery.worker.abort(exchange);
+                // An exchange that reads other topics says that it has heard this, too.
+                if (Claim.of(exchange) == .subscribed)
+                    delivery.tell(Claim.of(exchange).subscribed, number, result, "")
+                else
+                    seat.host.tellTopic(exchange, number, result, "") catch delivery.worker.abort(exchange);
             },
             .unfollow => |name| switch (Claim.of(exchange)) {
                 .subscribed => |subscriber| delivery.node.unfollow(subscriber.mailbox, name),
@@ -354,7 +358,10 @@ pub const Delivery = struct {
             else => return false,
         };
         if (subscriber.is_mixed or exchange.isEnded() or delivery.worker.stopping != .no) return false;
-        if (exchange.half_closed) return false;
+        // Without a topic the connection would wait for ever; a notice that the interpreter has not heard, as
+        // of a reset, would be lost; a subscription that fails later would tell nobody.
+        if (exchange.half_closed or subscriber.unheard > 0 or delivery.asks(exchange.ticket)) return false;
+        if (delivery.node.readers.any(subscriber.mailbox) == null) return false;
         if (exchange.openWebSocket()) |websocket| {
             if (!websocket.isOpen()) return false;
             // Its next message ends it: see `unheard`.
@@ -362,9 +369,13 @@ pub const Delivery = struct {
         }
         Claim.orphan(exchange, subscriber);
         delivery.orphans += 1;
-        subscriber.unheard = 0;
         delivery.makeReady(subscriber);
         return true;
+    }
+
+    fn asks(delivery: *const Delivery, ticket: peregrine.Ticket) bool {
+        for (delivery.asked.values()) |asked| if (asked.ticket == ticket) return true;
+        return false;
     }
 
     /// A client has said something to an exchange without interpreter, or has closed its side of an event

@@ -724,8 +724,14 @@ pub const EngineEnd = struct {
                 head.body = "";
                 head.end = false;
                 head.hold = start.end;
+                const ticket = exchange.ticket;
                 _ = try end.worker.applyTo(exchange, .{ .start = head });
-                return end.worker.write(exchange, .{ .held = held }, .{ .last = start.end });
+                // A long head goes out at once, and may find that the client has gone.
+                const left = end.worker.find(ticket) orelse {
+                    held.release(held.holder);
+                    return .accepted;
+                };
+                return end.worker.write(left, .{ .held = held }, .{ .last = start.end });
             },
             .body => |body| {
                 const held = end.borrowed.borrow(body.bytes) orelse

@@ -33,6 +33,8 @@ pub const Interpreters = struct {
         request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
         release: *const fn (several: *Interpreters, exchange: *Exchange) void,
         drained: *const fn (exchange: *const Exchange) void,
+        /// A message has come that an interpreter hears.
+        asked: *const fn (exchange: *const Exchange) void,
         /// A message, or the client's end of its side, has come that no interpreter hears.
         unheard: *const fn (exchange: *Exchange) void,
         hearerOf: *const fn (exchange: *const Exchange) Hearer,
@@ -468,6 +470,7 @@ pub const Host = struct {
             if (host.interpreters) |several| several.calls.unheard(exchange);
             return;
         };
+        if (host.interpreters) |several| several.calls.asked(exchange);
         own.addMessage(exchange, kind, bytes) catch host.giveUp(worker, exchange);
     }
 

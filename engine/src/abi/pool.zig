@@ -776,6 +776,7 @@ pub const Pool = struct {
         .request = request,
         .release = releaseOf,
         .drained = drainedOf,
+        .asked = askedOf,
         .unheard = unheardOf,
         .hearerOf = hearerOf,
         .isWaiting = isWaitingOf,
@@ -829,6 +830,14 @@ pub const Pool = struct {
     fn drainedOf(exchange: *const Exchange) void {
         switch (Claim.of(exchange)) {
             .subscribed => |subscriber| subscriber.delivery.makeReady(subscriber),
+            else => {},
+        }
+    }
+
+    /// A client has said something to its interpreter, which may owe an answer from now on.
+    fn askedOf(exchange: *const Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber.is_mixed = true,
             else => {},
         }
     }

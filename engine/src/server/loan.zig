@@ -32,6 +32,8 @@ pub const Loans = struct {
     returned: ?*Loan = null,
     /// Bytes of loans that have not come back.
     bytes: usize = 0,
+    /// Uses of bytes that several connections send, and that count for none of them (`Held.is_shared`).
+    shared: usize = 0,
 
     /// An owner lends bytes.
     pub fn begin(loans: *Loans, bytes: usize) void {
@@ -54,6 +56,22 @@ pub const Loans = struct {
     pub fn decline(loans: *Loans, loan: *Loan) void {
         loan.next = loans.returned;
         loans.returned = loan;
+    }
+
+    /// Whether several connections may wait for the same bytes.
+    pub fn any(loans: *const Loans) bool {
+        return loans.bytes > 0 or loans.shared > 0;
+    }
+
+    /// Bytes are used once more, or no more.
+    pub fn use(loans: *Loans, held: *const Held) void {
+        if (held.is_shared) loans.shared += 1 else loans.begin(held.bytes.len);
+    }
+
+    pub fn unuse(loans: *Loans, held: *const Held) void {
+        if (!held.is_shared) return loans.cancel(held.bytes.len);
+        assert(loans.shared > 0);
+        loans.shared -= 1;
     }
 
     /// All that have come back since the last call, linked by `next`.

@@ -229,8 +229,7 @@ pub const Outbox = struct {
     pub fn cancelLoan(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first.?;
         const len = node.unsent().?.len;
-        const is_shared = node.content == .held and node.content.held.body.is_shared;
-        if (!is_shared) pool.loans.cancel(len);
+        if (node.content == .held) pool.loans.unuse(&node.content.held.body) else pool.loans.cancel(len);
         outbox.bytes -= len;
         node.content = .{ .bytes = .{ .start = node_bytes, .end = node_bytes } };
         outbox.pop(pool);
@@ -241,7 +240,7 @@ pub const Outbox = struct {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .held = .{ .body = body, .sent = 0 } };
         outbox.bytes += body.bytes.len;
-        if (!body.is_shared) pool.loans.begin(body.bytes.len);
+        pool.loans.use(&body);
     }
 
     /// Queues a file range; the outbox's user owns the descriptor again once the range is at
@@ -537,7 +536,7 @@ pub const Outbox = struct {
             .owned => |owned| pool.give(owned.whole),
             .lent => |lent| pool.loans.end(lent.loan, lent.bytes.len),
             .held => |held| {
-                if (!held.body.is_shared) pool.loans.cancel(held.body.bytes.len);
+                pool.loans.unuse(&held.body);
                 held.body.release(held.body.holder);
             },
             .bytes, .part, .file => {},

@@ -35,7 +35,7 @@ pub const Pool = struct {
     }
 
     pub fn deinit(pool: *Pool) void {
-        assert(pool.taken_bytes == 0 and pool.loans.bytes == 0);
+        assert(pool.taken_bytes == 0 and !pool.loans.any());
         for (&pool.free, 0..) |*head, class| {
             while (head.*) |link| {
                 head.* = link.next;

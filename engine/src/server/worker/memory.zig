@@ -62,7 +62,7 @@ pub fn Shedding(comptime W: type) type {
             look: for (0..passes_max) |_| {
                 var ranking: Ranking = .{};
                 var shares: Shares = .{};
-                held = ranking.fill(&shares, w.lanes(), w.pool.loans.bytes > 0);
+                held = ranking.fill(&shares, w.lanes(), w.pool.loans.any());
                 const before = shed.bytes;
                 for (ranking.items[0..ranking.len], 1..) |candidate, next| {
                     // Candidates of about the same size lose something each before one of them loses more.

@@ -199,7 +199,7 @@ pub const Application = struct {
             },
             .aborted => try application.end(job, .aborted),
             .closed => try application.end(job, .closed),
-            .request, .stopped, .notice, .lines => unreachable,
+            .request, .stopped, .notice, .lines, .topic => unreachable,
         }
     }
 
