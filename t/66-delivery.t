@@ -249,7 +249,7 @@ subtest 'clients that do not read' => sub {
     my ($next) = publish($server, 'news', 1);
     is $by{'/stream/news'}->message->{id}, $next, 'and goes on';
     ok $by{'/stream/orphan?cut'}->is_complete, "behind => 'cut': a stream ends";
-    ok $alive->is_complete, 'likewise with an interpreter';
+    ok $alive->is_complete,                    'likewise with an interpreter';
     is $server->stop, 0, 'the server stops';
 };
 
