@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine::Optional;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -300,6 +301,85 @@ SKIP: {
     }
 }
 
+# Status, and all that is said, of a command that ends.
+sub outcome {
+    my ($status, $out, $error) = TestServer->finish_at('bin/peregrine', @_);
+    return ($status, "$out$error");
+}
+
+my @START = qw(-E production --engine process --workers 1 --port 0);
+
+subtest '--check' => sub {
+    write_file('shop/needs.psgi', <<'PERL');
+require Own;
+die "no secret\n" if $ENV{SECRET} ne 'shop-secret';
+open my $in, '<', 'shop.env' or die "not in its folder\n";
+die "as root\n" if $ENV{MUST_BE} && $< != $ENV{MUST_BE};
+sub { [ 200, [], [] ] };
+PERL
+    my $shop = "/shop=needs.psgi,workers=1,chdir=$dir/shop,env=shop.env";
+    my ($status, $text) = outcome(@START, '--check', '--mount', "$shop,lib=lib");
+    is $status, 0, 'an application is loaded with the folder, environment and library path of its mount'
+        or diag $text;
+    ($status, $text) = outcome(@START, '--check', '--mount', $shop);
+    is $status, 1, 'an application that cannot be loaded so';
+    like $text, qr/Own\.pm/, '... and why';
+    my $exits = write_file('exits.psgi', "exit 7;\n");
+    ($status, $text) = outcome(@START, '--check', '--mount', "/x=$exits,workers=1");
+    is $status, 1, 'an application that exits';
+    like $text, qr/the process that checks it has exited with status 7/, '... is told';
+SKIP: {
+        skip 'only root can become another user', 3 if $> != 0 || grep { !defined } values %uid;
+        chown $uid{$other}, -1, glob("$dir/shop $dir/shop/* $dir/shop/lib/*");
+        chmod 0755, "$dir/shop";
+        local $ENV{MUST_BE} = $uid{$other};
+        ($status, $text) = outcome(@START, '--check', '--mount', "$shop,lib=lib,user=$other");
+        is $status, 0, 'it is loaded as the user of its mount' or diag $text;
+        ($status, $text) = outcome(@START, '--check', '--user', $other, '--mount', "$shop,lib=lib");
+        is $status, 0, '... or of the server' or diag $text;
+        ($status, $text) = outcome(@START, '--check', '--mount', "$shop,lib=lib");
+        like $text, qr/as root/, '... or as the user who checks';
+    }
+};
+
+subtest 'the check at the start is that of the user who serves' => sub {
+    plan skip_all => 'only root can become another user' if $> != 0 || grep { !defined } values %uid;
+    my $file = write_file('private.env', "SECRET=1\n");
+    chmod 0600, $file;
+    my $mount = "/shop=$dir/site.psgi,workers=1,env=$file";
+    my ($status, $text) = outcome(@START, '--user', $other, '--mount', $mount);
+    is $status, 2, 'a file of root where the server is of another user';
+    like $text, qr/setting 'env_file': cannot read '\S+private\.env': Permission denied/,
+        '... is refused, and told why';
+};
+
+subtest 'a user who has no name' => sub {
+    plan skip_all => 'only root can become another user' if $> != 0;
+    my $uid   = 54_321;
+    my $child = fork // die "fork: $!";
+    if (!$child) {
+        require POSIX;
+        $) = "$uid $uid";
+        POSIX::setgid($uid);
+        POSIX::setuid($uid);
+        my ($status, $text) = outcome(@START, '--check', '--mount', "/x=$dir/site.psgi,workers=1,group=0");
+        diag $text if $text !~ /setting(?:s)? 'user' and 'group' need a start as root/;
+        POSIX::_exit($text =~ /need a start as root/ ? 0 : 1);
+    }
+    waitpid $child, 0;
+    is $?, 0, 'a group alone needs no name of the user';
+};
+
+subtest 'a missing file of an application of Mojolicious' => sub {
+    plan skip_all => 'Mojolicious is not installed' if !Peregrine::Optional::load('Mojolicious');
+    my $mojo  = write_file('mojo.pl', "use Mojolicious::Lite -signatures;\napp->start;\n");
+    my $mount = "/=$mojo,workers=1,env=$dir/none.env";
+    my ($status, $text) = outcome(@START, '--mount', $mount);
+    is $status, 2, 'it is refused';
+    like $text, qr/\Q'$mount': setting 'env_file': cannot read '$dir\E\S*none\.env': No such file/,
+        '... and told why';
+};
+
 subtest 'refused' => sub {
     write_file('broken.env', "A B\n");
     for my $case (
@@ -314,6 +394,10 @@ subtest 'refused' => sub {
         [ 'preload=on,preload_app=on', qr/setting 'preload_app' comes after another one of its kind/ ],
         [ 'user=',                     qr/setting 'user' takes a value/ ],
         [ 'usr=nobody',                qr/there is no setting 'usr' .*'user'.*; these are: .*env_file=FILE/ ],
+        [
+            'us=1',
+            qr/preload_app=on\|off, max_worker_rss=BYTES, max_worker_age=SECONDS, max_requests=NUMBER/
+        ],
         )
     {
         my ($setting, $message) = @$case;

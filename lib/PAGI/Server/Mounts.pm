@@ -96,7 +96,13 @@ sub _known {
     return
           Peregrine::Nearest::hint($word, keys %SETTINGS, keys %OPTIONS)
         . '; these are: host=NAME, pagi, psgi, mojo, workers=N, and with workers '
-        . join ', ', map { "$_=" . (PAGI::Server::Options::find($_)->{arg} // 'on|off') } @OPTIONS;
+        . join ', ', map { "$_=" . _argument(PAGI::Server::Options::find($_)) } @OPTIONS;
+}
+
+sub _argument {
+    my ($option) = @_;
+    my %argument = (boolean => 'on|off', bytes => 'BYTES', seconds => 'SECONDS', integer => 'NUMBER');
+    return $option->{arg} // $argument{ $option->{type} };
 }
 
 # An option of the server, for the workers of one mount.

@@ -121,7 +121,7 @@ sub _run {
         if Peregrine::Trace::is_meant(@arguments);
     return PAGI::Server::CertificateCommand->command(@arguments)
         if PAGI::Server::CertificateCommand::is_meant(@arguments);
-    return PAGI::Server::ControlCommand->command(@arguments)
+    return PAGI::Server::ControlCommand->command(@arguments) // $self->_help
         if PAGI::Server::ControlCommand::is_meant(@arguments);
     return PAGI::Server::PublishCommand->command(@arguments[ 1 .. $#arguments ])
         if PAGI::Server::PublishCommand::is_meant(@arguments);
@@ -403,10 +403,9 @@ sub _identity_of {
     my $options = $self->{options};
     my $servers = Peregrine::Daemon->identity(@{$options}{qw(user group)}) || { uid => $>, gid => $) + 0 };
     my @words   = map { "setting '$_'" } qw(user group);
-    my $to      = eval {
-        Peregrine::Daemon->identity($user // $servers->{uid}, $group, @words, "settings 'user' and 'group'");
-    };
+    my $to      = eval { Peregrine::Daemon->identity($user, $group, @words, "settings 'user' and 'group'"); };
     die \"option --mount: '$mount->{text}': ${$@}" if !$to;
+    $to->{uid} = $servers->{uid}                   if !defined $user;
     return $to->{uid} == $servers->{uid} && $to->{gid} == $servers->{gid} ? undef : $to;
 }
 
@@ -462,8 +461,8 @@ sub _adopt_hypnotoad {
     return if @mounts != 1 || $mounts[0]{kind} ne 'mojo' || $self->mode eq 'development';
     $self->_prepare_mojolicious;
     require Mojo::Server::Peregrine::Hypnotoad;
-    my $options = $self->{options};
-    my $given   = eval { Mojo::Server::Peregrine::Hypnotoad->options($self->_settings_of_application) };
+    my ($options, $settings) = ($self->{options}, $self->_settings_of_application);
+    my $given = eval { Mojo::Server::Peregrine::Hypnotoad->options($settings) };
     die \_line($@)          if !$given;
     delete $given->{listen} if grep { exists $options->{$_} } qw(host port socket listen);
     delete @{$given}{ grep { exists $options->{$_} } keys %$given };
@@ -486,25 +485,29 @@ sub _settings_of_application {
             return Mojo::JSON::encode_json($settings // {});
         }
     );
-    return length $text ? Mojo::JSON::decode_json($text) : {};
+    return defined $text ? Mojo::JSON::decode_json($text) : {};
 }
 
-# The text that a function returns in a process of its own, as the user of a mount's workers.
+# The text that a function returns in a process of its own, as the user of a mount's workers; undef if that
+# process ends before, $? says how. Its exceptions are thrown here.
 sub _said_by_process {
     my ($self, $mount, $code) = @_;
+    my $identity = $mount->{identity} // Peregrine::Daemon->identity(@{ $self->{options} }{qw(user group)});
     pipe my $reader, my $writer or die "pipe: $!\n";
-    my $pid = Peregrine::Fork::child($mount->{identity}) // die "fork: $!\n";
+    my $pid = Peregrine::Fork::child($identity) // die "fork: $!\n";
     if (!$pid) {
         close $reader;
-        # Expected: a problem is the text.
-        my $text = eval { $code->() } // (ref $@ ? ${$@} : _line($@));
-        print {$writer} $text;
+        my $text = eval { $code->() };
+        print {$writer} defined $text ? "text $text" : ref $@ ? "misuse ${$@}" : "problem $@";
         close $writer;
         POSIX::_exit(0);
     }
     close $writer;
-    my $text = do { local $/ = undef; <$reader> };
+    my ($kind, $text) = split / /, do { local $/ = undef; <$reader> }, 2;
     waitpid $pid, 0;
+    return undef if !defined $text;       ## no critic
+    die \$text   if $kind eq 'misuse';
+    die $text    if $kind eq 'problem';
     return $text;
 }
 
@@ -619,18 +622,35 @@ sub _check_groups {
     die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
         if $self->{options}{reload};
     for my $own (grep { %{ $_->{options} } } $self->_mounts) {
-        my $problem = $self->_said_by_process($own, sub { $self->_enter_mount($own); return '' });
-        die \$problem if length $problem;
+        $self->_said_by_process($own, sub { $self->_enter_mount($own); return '' }) // _not_checked($own);
     }
     return;
+}
+
+sub _not_checked {
+    my ($mount) = @_;
+    die "--mount '$mount->{text}': the process that checks it ${\Peregrine::Fork::how_it_ended($?)}\n";
+}
+
+# Applications whose workers have a user, an environment and folders of their own are loaded with these.
+sub _checked_app {
+    my ($self) = @_;
+    for my $own (grep { $_->{group} } $self->_mounts) {
+        $self->_said_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}); return '' })
+            // _not_checked($own);
+    }
+    $self->{group} = 0;
+    return $self->_prepared_app;
 }
 
 # The master of interpreters has nothing of the application, so that those it starts later get newer code.
 sub _with_app {
     my ($self, $class, $configuration) = @_;
     $self->_check_groups($configuration->options);
+    return $class->new(configuration => $configuration, app => $self->_checked_app)
+        if $self->{options}{check};
     return $class->new(configuration => $configuration, app => $self->_prepared_app)
-        if !$configuration->options->{workers} || $self->{options}{check};
+        if !$configuration->options->{workers};
     my $server = $class->new(
         configuration => $configuration,
         load_app      => sub { return $self->_load_in_interpreter(@_) },
