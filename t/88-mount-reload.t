@@ -85,6 +85,9 @@ for my $more ([], ['--preload-app']) {
         is((asked($port, '/shop'))[1], 4, '... those of mounts, too');
         no_failure("reload @$more", @clients);
 
+        ($status, $text) = command('reload', '/shop/', $pid);
+        like "$status $text", qr{\A0 /shop: generation \d+\n\z}, 'a slash at the end makes no difference';
+
         ($status, $text) = command('reload', '/sho', $pid);
         is $status, 1, 'a mount that is none';
         like $text, qr{no mount '/sho' has workers of its own; these have: .*/shop},
@@ -118,7 +121,7 @@ subtest 'a mount that could not start' => sub {
     is $metric->('mount_requests_total{mount="*"}'), 3, '... and their requests are counted';
     my ($status, $text) = command('reload', '/shop', $server->pid);
     is $status, 1, 'reload tries at once';
-    like $text, qr{/shop: .*no database}, '... and says why it fails';
+    like $text, qr{^/shop: no worker serves: .*no database}m, '... and says why it fails';
     app('shop', 2);
     ($status, $text) = command('reload', '/shop', $server->pid);
     is $status, 0, '... or that the workers serve';
@@ -149,13 +152,33 @@ subtest 'strangers' => sub {
         my $bits = '';
         vec($bits, $link->descriptor, 1) = 1;
         select $bits, undef, undef, 30;
-        my @lines = $link->read_lines;
-        POSIX::_exit(@lines || !$link->has_ended ? 1 : 0);
+        my @lines   = $link->read_lines;
+        my $refusal = qr/only root and the user of the server \(root\) may give it commands/;
+        POSIX::_exit(@lines == 1 && $lines[0][0] eq 'failed' && $lines[0][1] =~ $refusal ? 0 : 1);
     }
     waitpid $child, 0;
-    is $?, 0, 'a user who may not send signals is not heard';
+    is $?, 0, 'a user who may not send signals is not heard, and told why';
     unlike $server->log, qr/SIGHUP|reload/, '... and changes nothing';
     is $server->stop, 0, 'the end';
+};
+
+subtest 'a server that is stopped' => sub {
+    my $server = TestServer->command_of('peregrine', qw(-E production --no-access-log --workers 1), $site);
+    my $pid    = $server->pid;
+    $server->signal('STOP');
+    my ($status, $text) = command('status', $pid);
+    is $status, 1, 'status does not wait for ever';
+    like $text, qr/the server has not heard the command within 10 s/, '... and says so';
+    $server->signal('CONT');
+    is $server->stop, 0, 'the end';
+};
+
+subtest 'help' => sub {
+    for my $command (qw(reload status)) {
+        my ($status, $text) = command($command, '--help');
+        is $status, 0, "$command --help";
+        like $text, qr/^ +peregrine reload \[MOUNT\] PID$/m, '... shows the manual';
+    }
 };
 
 subtest 'misused' => sub {

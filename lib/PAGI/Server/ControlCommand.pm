@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use File::Spec ();
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
+use Time::HiRes qw(CLOCK_MONOTONIC clock_gettime);
 
 # Options that may be typed behind the command; configuration files have others as well.
 my %OPTIONS = map { $_ => 1 } qw(chdir config pid);
@@ -15,16 +16,20 @@ my %OPTIONS = map { $_ => 1 } qw(chdir config pid);
 # The most words behind a command that are no process id.
 my %COMMANDS = (reload => 1, status => 0);
 
+# Seconds within which a server hears a command.
+use constant HEARD_S => 10;
+
 # Whether words of a command line mean a command for a server that runs, and no application of that name.
 sub is_meant {
     my (@words) = @_;
     return @words && exists $COMMANDS{ $words[0] } && !-f $words[0] ? 1 : 0;
 }
 
-# The exit status.
+# The exit status; nothing if the words ask for help.
 sub command {
     my ($class, $command, @words) = @_;
     my ($given, @rest) = PAGI::Server::CommandLine->parse(@words);
+    return if $given->{help};
     my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
     die \("$command takes --pid, --config and --chdir, not --" . $other =~ tr/_/-/r) if defined $other;
     my @pids  = grep { /\A[1-9][0-9]*\z/ } @rest;
@@ -51,12 +56,14 @@ sub _pid_of {
     return $pid // die "the pid file $path has no process id\n";
 }
 
-# Waits for the end, however long a restart takes.
+# Once the server has heard the command, waits for the end, however long a restart takes.
 sub _answer {
     my ($link) = @_;
+    my $until = clock_gettime(CLOCK_MONOTONIC) + HEARD_S;
     while (1) {
         for my $line ($link->read_lines) {
             my ($word, $text) = @$line;
+            undef $until;
             print "$text\n" if $word ne 'failed' && length($text // '');
             return 0        if $word eq 'done';
             die "$text\n"   if $word eq 'failed';
@@ -64,7 +71,10 @@ sub _answer {
         die "the server has ended before it answered\n" if $link->has_ended;
         my $bits = '';
         vec($bits, $link->descriptor, 1) = 1;
-        select $bits, undef, undef, undef;
+        my $left = defined $until ? $until - clock_gettime(CLOCK_MONOTONIC) : undef;
+        die "the server has not heard the command within ${\HEARD_S} s: it is busy or stopped\n"
+            if defined $left && $left <= 0;
+        select $bits, undef, undef, $left;
     }
     return 1;
 }
@@ -95,6 +105,8 @@ new code. With the path of a mount that has workers of its own (below a host if 
 C<example.org/shop>) those alone are replaced. If new workers cannot start, or a canary is taken back, the old
 ones go on, and the command says why; its exit status is 1 then.
 
+If a server has not heard a command within 10 seconds, because it is stopped (SIGSTOP), the command fails.
+
 C<status> prints a line for the workers of each mount, and one for all others.
 
 =head1 FUNCTIONS
@@ -109,7 +121,8 @@ Whether words of a command line mean one of these commands, and no file of that 
 
     exit PAGI::Server::ControlCommand->command('reload', @words);
 
-Dies with a reference to a sentence if the words are wrong, with a sentence if it fails.
+The exit status; nothing if the words ask for help. Dies with a reference to a sentence if the words are
+wrong, with a sentence if it fails.
 
 =head1 LICENSE
 

@@ -58,8 +58,13 @@ sub _accept {
     my ($self) = @_;
     while (accept my $connection, $self->{socket}) {
         my (undef, $uid) = unpack 'iii', getsockopt($connection, SOL_SOCKET, SO_PEERCRED) // next;
-        next if $uid != 0 && $uid != $> || keys %{ $self->{links} } >= LINKS_MAX;
-        my $link = Peregrine::Link->of($connection);
+        my $link    = Peregrine::Link->of($connection);
+        my $refusal = $self->_refusal($uid);
+        if (defined $refusal) {
+            $link->say(failed => $refusal);
+            $link->close;
+            next;
+        }
         $self->{links}{$link} = $link;
         weaken(my $weak = $self);
         $link->watch(
@@ -69,6 +74,14 @@ sub _accept {
         );
     }
     return;
+}
+
+sub _refusal {
+    my ($self, $uid) = @_;
+    return "${\LINKS_MAX} commands are at work at this server, no more may be"
+        if keys %{ $self->{links} } >= LINKS_MAX;
+    return if $uid == 0 || $uid == $>;
+    return 'only root and the user of the server (' . (getpwuid($>) // $>) . ') may give it commands';
 }
 
 sub _gone {
@@ -82,8 +95,9 @@ my %COMMANDS = (reload => \&_reload, status => \&_status);
 sub _hear {
     my ($self, $link, $word, $text) = @_;
     my $command = $COMMANDS{$word} or return $link->say(failed => "there is no command '$word'");
-    my $done    = eval { $self->$command($link, $text) } // Future->fail($@);
-    my $say     = sub { $link->say(@_) };
+    $link->say('heard');
+    my $done = eval { $self->$command($link, $text) } // Future->fail($@);
+    my $say  = sub { $link->say(@_) };
     $done->on_done(sub { $say->(done => @_) })->on_fail(sub { $say->(failed => $_[0] =~ s/\s+\z//r) })
         ->else_done->retain;
     return;
@@ -97,6 +111,7 @@ sub _reload {
     if (!defined $name) {
         return $supervisor->restart->then(sub { $self->_replaced('all workers', $_[0] // 1) });
     }
+    $name =~ s{(/[^/].*?)/+\z}{$1}s;
     my @pools = $supervisor->pools_named($name);
     my $names = join ', ', map { $_->name } @pools ? @pools : $supervisor->pools;
     die "mounts of several hosts have that path: $names\n" if @pools > 1;
@@ -113,12 +128,18 @@ sub _replaced {
     return Future->done($pool ? "$what: generation ${\$pool->master->generation}" : "$what: replaced")
         if $is_new;
     return Future->fail("$what: the server stops") if !defined $is_new || !$self->{supervisor}->is_running;
-    my @problems = map { $_->name . ": ${\$_->problem}" }
+    my @problems = map { $_->name . ': ' . (_serving($_->master) ? '' : 'no worker serves: ') . $_->problem }
         grep { defined $_->problem } $pool // $self->{supervisor}->pools;
     my $others = $pool ? undef : $self->{supervisor}->master->given_up;
     push @problems, $others                    if defined $others;
     push @problems, "$what: the log tells why" if !@problems;
-    return Future->fail('the old workers go on: ' . join '; ', @problems);
+    my $go_on = _serving($pool ? $pool->master : $self->{supervisor}->master);
+    return Future->fail(($go_on ? 'the old workers go on: ' : '') . join '; ', @problems);
+}
+
+sub _serving {
+    my ($master) = @_;
+    return scalar grep { $_->{state} eq 'serving' } $master ? $master->children : ();
 }
 
 # A line for the workers of each mount, and one for all others.
@@ -147,7 +168,7 @@ sub facts {
             generation => $master ? $master->generation : 0,
             wanted     => $pool   ? $pool->workers      : $master ? $master->wanted   : 0,
             replaced   => $pool   ? $pool->replaced     : $master ? $master->replaced : 0,
-            serving    => scalar(grep { $_->{state} eq 'serving' } $master ? $master->children : ()),
+            serving    => _serving($master),
             problem    => $pool ? $pool->problem : $master ? $master->given_up : undef,
         }
     } @masters;
@@ -206,7 +227,8 @@ well, are heard; the command makes sure that the process which answers is the on
 =head2 connect
 
     my $link = Peregrine::Server::Control->connect($pid);
-    $link->say(reload => '/shop');    # answered with `done` or `failed`, and a text; before them `line`s
+    $link->say(reload => '/shop');    # answered with `done` or `failed`, and a text; before them `heard` and
+                                      # `line`s
 
 Dies with a sentence if that process is no server with workers.
 
