@@ -17,6 +17,7 @@ const Offer = offer_file.Offer;
 const Offers = offer_file.Offers;
 const Handed = offer_file.Handed;
 const Takers = offer_file.Takers;
+const TopicWish = @import("topic_wish.zig").TopicWish;
 const Work = offer_file.Work;
 const Shared = @import("shared.zig").Shared;
 const types = @import("types.zig");
@@ -429,6 +430,8 @@ pub const Seat = struct {
     fn wish(peer: *Peer, exchange: *Exchange, topic: *const peregrine.Command.Topic) error{Malformed}!void {
         const seat = ofPeer(peer);
         if (seat.delivery) |delivery| return delivery.obey(exchange, topic.number, topic.wish);
+        // An answer to each wish would be answered, without end.
+        if (try TopicWish.decode(topic.wish) != .follow) return;
         const result = types.NodeResult.unavailable;
         seat.host.tellTopic(exchange, topic.number, result, "") catch seat.worker.abort(exchange);
     }
