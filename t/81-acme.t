@@ -63,8 +63,7 @@ sub location {
 # The ports of a command's listeners, without TLS and with it.
 sub ports {
     my ($server) = @_;
-    my $log = $server->log;
-    return map { $log =~ m{\b$_://\S+?:(\d+)} } qw(http https);
+    return map { $server->wait_for_log(qr{\b$_://\S+?:(\d+)}) } qw(http https);
 }
 
 my @COMMON = (
