@@ -131,8 +131,9 @@ subtest 'a worker that has grown too large' => sub {
     );
     my $port = $server->{port};
     sleep 3;    # the master looks at it each second: memory that it has from its start does not count
-    my $pid    = body(get($port, '/grow'));
+                # The socket is there before: the next look may replace the worker at once.
     my $socket = TestWebSocket->open($port, '/ws');
+    my $pid    = body(get($port, '/grow'));
     ok wait_for(sub { body(get($port, '/')) =~ /\A(\d+)/ && $1 != $pid }), 'is replaced';
     like $socket->next, qr/\Aclose 1012/, 'and its WebSocket told so';
 };
