@@ -130,8 +130,10 @@ subtest 'a worker that has grown too large' => sub {
         $app
     );
     my $port = $server->{port};
-    sleep 3;    # the master looks at it each second: memory that it has from its start does not count
-                # The socket is there before: the next look may replace the worker at once.
+    # The master looks each second: memory that a worker has from its start does not count. The socket is
+    # there before the worker grows: the next look may replace the worker at once.
+    sleep 3;
+
     my $socket = TestWebSocket->open($port, '/ws');
     my $pid    = body(get($port, '/grow'));
     ok wait_for(sub { body(get($port, '/')) =~ /\A(\d+)/ && $1 != $pid }), 'is replaced';
