@@ -1486,37 +1486,41 @@ const History = struct {
 
     /// The interpreter leaves a request to one of the other kind.
     fn handOver(history: *History, place: *Place) !void {
-        if (place.is_stuck) return;
-        const at = for (place.has[0..place.len], 0..) |*request, index| {
-            if (request.is_taken) break index;
-        } else return;
-        const request = place.has[at];
-        const code = abi.interpreters.peregrine_hand_over(place.handle.?, request.ticket);
-        if (place.kind == .handed) return testing.expect(code == Code.out_of_order);
-        _ = place.remove(at);
-        const fate = &history.fates[request.number];
-        if (fate.* == .left) return;
-        try testing.expectEqual(.taken, fate.*);
-        try testing.expectEqual(Code.ok, code);
-        history.handed[request.number] = true;
-        fate.* = .asked;
+        const call = abi.interpreters.peregrine_hand_over;
+        const number = try history.passOn(place, .first, call) orelse return;
+        history.handed[number] = true;
     }
 
     /// The interpreter has a request too many, which goes back to its kind.
     fn giveBack(history: *History, place: *Place) !void {
-        if (place.is_stuck) return;
+        _ = try history.passOn(place, .handed, abi.interpreters.peregrine_give_back);
+    }
+
+    /// A request is for another interpreter to take, by a call that interpreters of one kind may make. The
+    /// request's number; null: its client has left, or nothing was passed on.
+    fn passOn(
+        history: *History,
+        place: *Place,
+        kind: @FieldType(Place, "kind"),
+        call: *const fn (*abi.Handle, types.Ticket) callconv(.c) c_int,
+    ) !?usize {
+        if (place.is_stuck) return null;
         const at = for (place.has[0..place.len], 0..) |*request, index| {
             if (request.is_taken) break index;
-        } else return;
+        } else return null;
         const request = place.has[at];
-        const code = abi.interpreters.peregrine_give_back(place.handle.?, request.ticket);
-        if (place.kind == .first) return testing.expect(code == Code.out_of_order);
+        const code = call(place.handle.?, request.ticket);
+        if (place.kind != kind) {
+            try testing.expect(code == Code.out_of_order);
+            return null;
+        }
         _ = place.remove(at);
         const fate = &history.fates[request.number];
-        if (fate.* == .left) return;
+        if (fate.* == .left) return null;
         try testing.expectEqual(.taken, fate.*);
         try testing.expectEqual(Code.ok, code);
         fate.* = .asked;
+        return request.number;
     }
 
     fn answer(history: *History, place: *Place) !void {

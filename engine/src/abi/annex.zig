@@ -2,8 +2,7 @@
 //! and a record says where. Both sides map it, as they do the ring. Does not know: what the bytes are.
 //!
 //! The reader is done with a piece when it gives back the record behind it, unless it says that it keeps the
-//! piece for longer (`Kept`). Pieces take the lowest place that is free, so that the same few pages serve a
-//! stream of pieces of which one is there at a time.
+//! piece for longer (`Kept`). A piece takes the lowest place that is free.
 const std = @import("std");
 const builtin = @import("builtin");
 const assert = std.debug.assert;
@@ -15,6 +14,7 @@ pub const bytes = api_limits.annex_bytes;
 /// Pieces lie at multiples of this.
 const unit_bytes = api_limits.annex_unit_bytes;
 const units = bytes / unit_bytes;
+const Units = @import("units.zig").Units(units, unit_bytes);
 
 pub const alignment = std.heap.page_size_min;
 
@@ -86,7 +86,7 @@ pub const View = struct {
 /// The writer's side.
 pub const Writer = struct {
     region: []align(alignment) u8,
-    taken: std.bit_set.ArrayBitSet(u64, units) = .empty,
+    units: Units = .{},
     /// Pieces that the reader has yet to give back, in no order; the newest one is the last.
     pieces: [pieces_max]Piece = undefined,
     count: usize = 0,
@@ -120,11 +120,11 @@ pub const Writer = struct {
         @memcpy(writer.region[offset..][0..piece.len], piece);
         writer.pieces[writer.count] = .{
             .unit = @intCast(place),
-            .units = @intCast(unitsOf(piece.len)),
+            .units = @intCast(Units.of(piece.len)),
             .position = std.math.maxInt(u64),
         };
         writer.count += 1;
-        writer.mark(&writer.pieces[writer.count - 1], true);
+        writer.units.take(place, Units.of(piece.len));
         writer.invariants();
         return offset;
     }
@@ -142,32 +142,14 @@ pub const Writer = struct {
             const piece = &writer.pieces[at];
             // In this order: the reader keeps a piece before it gives its record back.
             if (piece.position > released or Kept.of(writer.region).has(piece.unit)) continue;
-            writer.mark(piece, false);
+            writer.units.give(piece.unit, piece.units);
             writer.count -= 1;
             writer.pieces[at] = writer.pieces[writer.count];
         }
     }
 
-    fn mark(writer: *Writer, piece: *const Piece, taken: bool) void {
-        const range: std.bit_set.Range = .{ .start = piece.unit, .end = piece.unit + piece.units };
-        writer.taken.setRangeValue(range, taken);
-    }
-
-    fn unitsOf(len: usize) usize {
-        return (len + unit_bytes - 1) / unit_bytes;
-    }
-
     fn placeOf(writer: *const Writer, len: usize) ?usize {
-        if (writer.count == pieces_max) return null;
-        const wanted = unitsOf(len);
-        var first: usize = 0;
-        while (first + wanted <= units) {
-            const used = for (0..wanted) |at| {
-                if (writer.taken.isSet(first + at)) break at;
-            } else return first;
-            first += used + 1;
-        }
-        return null;
+        return if (writer.count == pieces_max) null else writer.units.findRoom(Units.of(len));
     }
 
     /// Asserts what always holds.
@@ -176,7 +158,7 @@ pub const Writer = struct {
         if (builtin.is_test) {
             var sum: usize = 0;
             for (writer.pieces[0..writer.count]) |piece| sum += piece.units;
-            assert(sum == writer.taken.count());
+            assert(sum == writer.units.taken.count());
         }
     }
 };

@@ -13,6 +13,7 @@ pub const bytes = api_limits.depot_bytes;
 const unit_bytes = api_limits.depot_unit_bytes;
 /// The most bodies at the same time.
 pub const pieces_max = bytes / unit_bytes;
+const Units = @import("units.zig").Units(pieces_max, unit_bytes);
 
 pub const alignment = std.heap.page_size_min;
 
@@ -25,7 +26,7 @@ pub const Depot = struct {
     /// The allocator of memory for which the depot has no room.
     heap: std.mem.Allocator,
     home: Home,
-    taken: std.bit_set.ArrayBitSet(usize, pieces_max) = .empty,
+    units: Units = .{},
     /// Units from the first one on that may take memory, whether they are taken or not.
     touched: usize = 0,
     /// When `rest` first saw more memory than is kept while no unit was taken; null: it did not.
@@ -57,7 +58,7 @@ pub const Depot = struct {
 
     /// When nothing lies in it any more.
     pub fn deinit(depot: *Depot) void {
-        assert(depot.taken.count() == 0);
+        assert(depot.units.taken.count() == 0);
         switch (depot.home) {
             .own => |memory| pages.rawFree(memory, .fromByteUnits(alignment), @returnAddress()),
             .shared => |shared| {
@@ -113,32 +114,17 @@ pub const Depot = struct {
         return @ptrCast(@alignCast(context));
     }
 
-    fn unitsOf(len: usize) usize {
-        return (len + unit_bytes - 1) / unit_bytes;
-    }
-
     fn alloc(context: *anyopaque, len: usize, wanted: std.mem.Alignment, ret_addr: usize) ?[*]u8 {
         const depot = of(context);
-        const first = depot.findRoom(unitsOf(len)) orelse return depot.heap.rawAlloc(len, wanted, ret_addr);
+        const count = Units.of(len);
+        const first = depot.units.findRoom(count) orelse return depot.heap.rawAlloc(len, wanted, ret_addr);
         assert(len > 0 and wanted.toByteUnits() <= alignment);
-        depot.mark(first, unitsOf(len));
+        depot.take(first, count);
         return depot.whole().ptr + first * unit_bytes;
     }
 
-    /// The lowest place, so that the same few pages are used as long as few bodies are there at a time.
-    fn findRoom(depot: *const Depot, count: usize) ?usize {
-        var first: usize = 0;
-        while (first + count <= pieces_max) {
-            const used = for (0..count) |at| {
-                if (depot.taken.isSet(first + at)) break at;
-            } else return first;
-            first += used + 1;
-        }
-        return null;
-    }
-
-    fn mark(depot: *Depot, first: usize, count: usize) void {
-        depot.taken.setRangeValue(.{ .start = first, .end = first + count }, true);
+    fn take(depot: *Depot, first: usize, count: usize) void {
+        depot.units.take(first, count);
         depot.touched = @max(depot.touched, first + count);
         depot.invariants();
     }
@@ -155,11 +141,10 @@ pub const Depot = struct {
         const offset = depot.offsetOf(memory) orelse
             return depot.heap.rawResize(memory, wanted, len, ret_addr);
         const first: usize = @intCast(offset / unit_bytes);
-        const before, const after = .{ unitsOf(memory.len), unitsOf(len) };
+        const before, const after = .{ Units.of(memory.len), Units.of(len) };
         assert(after >= before);
-        if (first + after > pieces_max) return false;
-        for (first + before..first + after) |at| if (depot.taken.isSet(at)) return false;
-        depot.mark(first, after);
+        if (!depot.units.isFree(first + before, after - before)) return false;
+        depot.take(first + before, after - before);
         return true;
     }
 
@@ -178,16 +163,14 @@ pub const Depot = struct {
     fn free(context: *anyopaque, memory: []u8, wanted: std.mem.Alignment, ret_addr: usize) void {
         const depot = of(context);
         const offset = depot.offsetOf(memory) orelse return depot.heap.rawFree(memory, wanted, ret_addr);
-        const first: usize = @intCast(offset / unit_bytes);
-        for (first..first + unitsOf(memory.len)) |at| assert(depot.taken.isSet(at));
-        depot.taken.setRangeValue(.{ .start = first, .end = first + unitsOf(memory.len) }, false);
+        depot.units.give(@intCast(offset / unit_bytes), Units.of(memory.len));
         depot.invariants();
     }
 
     /// Gives memory back that no body has needed for a while. To be called from time to time. `now` in
     /// milliseconds. Returns after how long it wants to be called again; null: not before a body comes.
     pub fn rest(depot: *Depot, now: u64) ?u64 {
-        if (depot.touched <= kept_units or depot.taken.findFirstSet() != null) {
+        if (depot.touched <= kept_units or depot.units.taken.findFirstSet() != null) {
             depot.idle_since = null;
             return null;
         }
@@ -207,7 +190,7 @@ pub const Depot = struct {
     /// Asserts what always holds.
     pub fn invariants(depot: *const Depot) void {
         assert(depot.touched <= pieces_max);
-        if (builtin.is_test) if (depot.taken.findLastSet()) |last| assert(last < depot.touched);
+        if (builtin.is_test) if (depot.units.taken.findLastSet()) |last| assert(last < depot.touched);
     }
 };
 
