@@ -4,34 +4,13 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use CanaryTrials qw(applications asks_until);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestTools   qw(patience wait_for);
-use TestWorkers qw(write_both write_file);
+use TestWorkers qw(write_file);
 use Time::HiRes qw(sleep time);
-
-# The applications answer with their version and the process.
-sub applications {
-    my ($version, $deed) = @_;
-    return write_both('app', "sub answer { $deed; return qq{$version \$\$} }");
-}
-
-# Asks until it is so: with a connection for each request, which any interpreter may get.
-sub asks_until {
-    my ($port, $is_so, $seconds) = @_;
-    my ($end, %seen) = (time + patience($seconds // 30));
-    while (time < $end) {
-        my $answer = get($port, '/') || {};
-        $seen{ $answer->{status} // 'none' }++;
-        my ($version, $process) = ($answer->{body} // '') =~ /\A(v\d) (\d+)\z/;
-        $seen{ $version // 'other' }++;
-        $seen{processes}{$process}++ if $process;
-        return \%seen                if $is_so->(\%seen);
-        sleep 0.005;
-    }
-    return;
-}
 
 my %WAYS = (
     'PSGI, process'          => [ 'peregrine',   0, qw(--engine process) ],

@@ -4,13 +4,13 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use CanaryTrials qw(applications asks_until);
 use Peregrine::Canary;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(patience wait_for);
-use TestWorkers qw(write_both write_file);
-use Time::HiRes qw(sleep time);
+use TestTools   qw(wait_for);
+use TestWorkers qw(write_file);
 
 # ---- The rule -----------------------------------------------------------------------------------
 
@@ -108,28 +108,6 @@ is Peregrine::Canary::text(figures([ 90, 10 ], failed => 3, unanswered => 2, cra
     'answers: 100 of 102, 5xx: 3, crashes: 1, 95 % of them within 2 ms', 'figures in words';
 
 # ---- Servers ------------------------------------------------------------------------------------
-
-# The applications answer with their version and the process.
-sub applications {
-    my ($version, $deed) = @_;
-    return write_both('app', "sub answer { $deed; return qq{$version \$\$} }");
-}
-
-# Asks until it is so: with a connection for each request, which any interpreter may get.
-sub asks_until {
-    my ($port, $is_so, $seconds) = @_;
-    my ($end, %seen) = (time + patience($seconds // 30));
-    while (time < $end) {
-        my $answer = get($port, '/') || {};
-        $seen{ $answer->{status} // 'none' }++;
-        my ($version, $process) = ($answer->{body} // '') =~ /\A(v\d) (\d+)\z/;
-        $seen{ $version // 'other' }++;
-        $seen{processes}{$process}++ if $process;
-        return \%seen                if $is_so->(\%seen);
-        sleep 0.005;
-    }
-    return;
-}
 
 # Looks at each tenth answer.
 sub logged {

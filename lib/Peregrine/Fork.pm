@@ -14,8 +14,8 @@ use POSIX ();
 # Exit status of a process that could not start.
 use constant NOT_STARTED => 3;
 
-# Who a child of this process becomes, as Peregrine::Daemon has it; undef: the user that this process is. No
-# process below inherits that.
+# The user that a child of this process becomes, as Peregrine::Daemon has it; undef: the user that this
+# process is. No process below inherits that.
 our $CHILDREN;
 
 sub children_become {

@@ -132,13 +132,19 @@ fn example() !Topics {
     return topics;
 }
 
+fn written(topics: *const Topics) !std.ArrayList(u8) {
+    var list: std.ArrayList(u8) = .empty;
+    errdefer list.deinit(testing.allocator);
+    try write(topics, testing.allocator, &list);
+    return list;
+}
+
 test "all topics are there again, with their positions and entries" {
     const gpa = testing.allocator;
     var before = try example();
     defer before.deinit();
-    var list: std.ArrayList(u8) = .empty;
+    var list = try written(&before);
     defer list.deinit(gpa);
-    try write(&before, gpa, &list);
     var after: Topics = .init(gpa, 4);
     defer after.deinit();
     after.bounds = before.bounds;
@@ -165,9 +171,8 @@ test "a hub with smaller bounds keeps the newest entries, and lets go of those t
     const gpa = testing.allocator;
     var before = try example();
     defer before.deinit();
-    var list: std.ArrayList(u8) = .empty;
+    var list = try written(&before);
     defer list.deinit(gpa);
-    try write(&before, gpa, &list);
     var after: Topics = .init(gpa, 4);
     defer after.deinit();
     after.bounds.entries_max = 2;
@@ -184,9 +189,8 @@ test "bytes that are cut, or say what cannot be, leave no topic" {
     const gpa = testing.allocator;
     var before = try example();
     defer before.deinit();
-    var list: std.ArrayList(u8) = .empty;
+    var list = try written(&before);
     defer list.deinit(gpa);
-    try write(&before, gpa, &list);
     var after: Topics = .init(gpa, 4);
     defer after.deinit();
     for (0..list.items.len) |len| {
@@ -239,9 +243,8 @@ test "no offset makes the hub overflow" {
     const gpa = testing.allocator;
     var before = try example();
     defer before.deinit();
-    var list: std.ArrayList(u8) = .empty;
+    var list = try written(&before);
     defer list.deinit(gpa);
-    try write(&before, gpa, &list);
     const max = std.math.maxInt(u64);
     // The topic has four entries.
     for ([_]u64{ max, max - 1, max - 3, max - 4, max - 5, offset_max + 1 }) |offset| {
@@ -263,9 +266,8 @@ test "the hub goes on with whatever random bytes say" {
     const gpa = testing.allocator;
     var before = try example();
     defer before.deinit();
-    var list: std.ArrayList(u8) = .empty;
+    var list = try written(&before);
     defer list.deinit(gpa);
-    try write(&before, gpa, &list);
     const seeds: Seeds = try .init(1, 3000);
     var read_well: usize = 0;
     for (seeds.first..seeds.end) |seed| {

@@ -500,7 +500,7 @@ pub fn Readiness(comptime Poller: type) type {
             if (@hasDecl(Poller, "watchLoop")) self.poller.unwatchLoop(loop);
         }
 
-        /// What `takeForeign` would answer, and answers still.
+        /// The answer that `takeForeign` would give, and gives still.
         pub fn hasForeign(self: *const Self) bool {
             return self.foreign_due;
         }

@@ -104,7 +104,7 @@ sub _look_for_stall {
 
 # ---- The verdict --------------------------------------------------------------------------------
 
-# One of worse (with the reason), leaves, trusted, or nothing yet; and the figures.
+# The verdict: worse (with the reason), leaves, trusted, or nothing yet; and the figures.
 sub verdict {
     my ($self, $now, @children) = @_;
     my @figures = $self->figures(@children);

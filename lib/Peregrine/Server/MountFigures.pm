@@ -17,7 +17,7 @@ use constant PLACES => 256;
 # Seconds between two notes of what the master knows.
 use constant NOTE_S => 0.5;
 
-# What the master knows of the workers of a mount.
+# Facts that the master knows of the workers of a mount.
 my @NOTED = qw(generation wanted serving replaced);
 
 # See Peregrine::Threads.
@@ -34,7 +34,7 @@ sub new {
     }, $class;
 }
 
-# Where the interpreters of a group count; 0: those of all mounts without workers of their own.
+# The place at which the interpreters of a group count; 0: those of all mounts without workers of their own.
 sub tally {
     my ($self, $group) = @_;
     return $self->{tallies}[$group];

@@ -159,7 +159,7 @@ sub _leave_joins {
     return;
 }
 
-# What the hub alone needs. Nodes and publishers have their way to it still.
+# Descriptors that the hub alone needs. Nodes and publishers have their way to it still.
 sub _leave_hub {
     my ($self) = @_;
     $self->{hub}->leave if $self->{hub};
