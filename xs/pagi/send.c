@@ -105,14 +105,26 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     return future;
 }
 
+/* An application that waits in `await` keeps the event of its call until it goes on, and the event a share of
+ * a body that the engine has borrowed: Perl lets 255 scalars share a string, and copies it for the next one.
+ * An event that only this call can see is emptied. */
+static void empty_event(pTHX_ const px_worker *worker, SV *event) {
+    if (!worker->loans || !SvTEMP(event) || SvREFCNT(event) != 1 || !SvROK(event)) return;
+    SV *hash = SvRV(event);
+    if (SvTYPE(hash) != SVt_PVHV || SvREFCNT(hash) != 1 || SvOBJECT(hash) || SvMAGICAL(hash)) return;
+    hv_clear((HV *)hash);
+}
+
 /* $send */
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool blocks = exchange->blocks;
-    px_context *cx = exchange->base.worker->cx;
-    SV *future = sv_2mortal(answer_to(aTHX_ exchange, items > 0 ? ST(0) : &PL_sv_undef));
-    if (blocks) px_future_wait(aTHX_ cx, future);
+    px_worker *worker = exchange->base.worker;
+    SV *event = items > 0 ? ST(0) : &PL_sv_undef;
+    SV *future = sv_2mortal(answer_to(aTHX_ exchange, event));
+    empty_event(aTHX_ worker, event);
+    if (blocks) px_future_wait(aTHX_ worker->cx, future);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = future;
