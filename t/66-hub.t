@@ -55,6 +55,9 @@ subtest 'the status' => sub {
     is $facts->{dropped_full}, 1, 'messages that found their mailbox full';
     cmp_ok $facts->{dropped_expired}, '>=', 1, 'messages that waited for too long';
     cmp_ok $facts->{sent},            '>=', 6, 'messages to single channels';
+    is $facts->{entry_bytes}, 3, 'bytes of entries';
+    cmp_ok $facts->{message_bytes}, '>', $facts->{mailed_bytes}, 'bytes of messages: some came to no mailbox';
+    cmp_ok $facts->{mailed},        '>=', 5,                     'messages that came to mailboxes';
     my $metrics = get($status, '/metrics')->{body};
     like $metrics, qr/^peregrine_topics_entries_total 3$/m,                    'as metrics';
     like $metrics, qr/^peregrine_channels_dropped_total\{reason="full"\} 1$/m, 'by reason';

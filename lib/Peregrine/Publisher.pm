@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 # The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
-    WIRE    => 3,
+    WIRE    => 4,
     HELLO   => 0,
     PUBLISH => 3,
     APPEND  => 10,
@@ -73,9 +73,13 @@ sub publish {
     return _position($self->_ask(APPEND, $topic, $copy));
 }
 
-# The names of the hub's counters: broker.zig, Counts.
-my @COUNTS = qw(interpreters subscribed topics history_bytes published sent entries dropped_full
-    dropped_expired cut redis redis_lost redis_failed);
+# The names of the hub's counters: Counts of broker.zig, then Events and Now of tally.zig.
+my @COUNTS = (
+    qw(interpreters subscribed topics history_bytes published sent message_bytes entries entry_bytes cut redis
+        redis_lost redis_failed),
+    qw(mailed mailed_bytes dropped_full dropped_expired delivered delivered_bytes resets readers_cut),
+    qw(readers orphans lag),
+);
 
 sub counts {
     my ($self) = @_;
@@ -279,11 +283,18 @@ The position of the topic's newest entry.
     my $counts = $publisher->counts;
 
 A hash reference: C<interpreters> that the hub has (with programs that publish), C<topics> with history and
-their C<history_bytes>, C<subscribed> (topics of channels), and since the hub's start C<entries>, C<published>
-and C<sent> (messages of channels, to topics and to single ones), C<dropped_full> and C<dropped_expired>
-(messages that a full mailbox or their age has cost, told by interpreters once a second), C<cut> (connections
-that read too slowly). C<redis> is 0 without a Redis, 2 when the hub has its connections to it, otherwise 1;
-C<redis_lost> counts connections that ended, C<redis_failed> messages that did not get there.
+their C<history_bytes>, C<subscribed> (topics of channels), and since the hub's start C<entries> and
+C<entry_bytes> that were published to topics, C<published> and C<sent> (messages of channels, to topics and to
+single ones) and their C<message_bytes>, C<cut> (connections to the hub that read too slowly). C<redis> is 0
+without a Redis, 2 when the hub has its connections to it, otherwise 1; C<redis_lost> counts connections that
+ended, C<redis_failed> messages that did not get there.
+
+Interpreters, or the engine where that delivers, tell the hub once a second of what they have done since its
+start: C<delivered> entries that went to clients and their C<delivered_bytes> with framing, C<resets>,
+C<readers_cut> (readers too far behind that wanted to be cut), C<mailed> messages that came to channels and
+their C<mailed_bytes>, C<dropped_full> and C<dropped_expired> (messages that a full mailbox or their age has
+cost); and what there is now: C<readers> of topics, C<orphans> (connections that read without an interpreter),
+and C<lag>, the entries that the slowest reader has yet to get.
 
 =head2 publish_message
 

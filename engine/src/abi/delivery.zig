@@ -183,6 +183,7 @@ pub const Delivery = struct {
         const now = delivery.worker.io.now();
         if (now -| delivery.ticked_at >= tick_ms) {
             delivery.ticked_at = now;
+            delivery.node.tally.now.orphans = delivery.orphans;
             if (delivery.node.tick(now) and delivery.socket >= 0) delivery.leave();
         }
         if (delivery.subscribers > 0) delivery.join();

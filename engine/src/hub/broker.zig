@@ -11,6 +11,8 @@ const limits = @import("limits.zig");
 const outgoing = @import("outgoing.zig");
 const Position = @import("position.zig").Position;
 const wire = @import("wire.zig");
+const tally_file = @import("tally.zig");
+const Tally = tally_file.Tally;
 const Topics = @import("topics.zig").Topics;
 const redis_file = @import("redis/redis.zig");
 const Redis = redis_file.Redis;
@@ -40,6 +42,8 @@ const Node = struct {
     /// The bytes of `output` that have gone.
     sent: usize = 0,
     topics: u32 = 0,
+    /// As the node has told last.
+    now: tally_file.Now = .{},
 
     fn waiting(node: *const Node) usize {
         return node.output.items.len - node.sent;
@@ -53,8 +57,9 @@ const Group = struct {
     turn: usize = 0,
 };
 
-/// Counts of events since the start, and of things that are there now.
-pub const Counts = extern struct {
+/// Counts of events since the start, and of things that are there now. Peregrine::Publisher has their names,
+/// in this order, and then those of tally.zig.
+pub const Counts = struct {
     nodes: u64 = 0,
     /// Topics of channels with subscribers.
     subscribed: u64 = 0,
@@ -64,11 +69,11 @@ pub const Counts = extern struct {
     /// Messages to topics of channels, and to single channels.
     published: u64 = 0,
     sent: u64 = 0,
-    /// Entries of topics with history.
+    /// Bytes of these messages.
+    message_bytes: u64 = 0,
+    /// Entries of topics with history, and their bytes.
     entries: u64 = 0,
-    /// Messages that nodes have dropped.
-    dropped_full: u64 = 0,
-    dropped_expired: u64 = 0,
+    entry_bytes: u64 = 0,
     /// Nodes that have read too slowly, or have not kept to the rules.
     cut: u64 = 0,
     /// Redis: 0: there is none, 1: it cannot be reached, 2: it is there.
@@ -98,6 +103,8 @@ pub const Broker = struct {
     rolls: Rolls,
     now_ms: u64 = 0,
     counts: Counts = .{},
+    /// Events at all nodes since the start.
+    events: tally_file.Events = .{},
 
     /// `seed`: drawn at random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
@@ -229,9 +236,10 @@ pub const Broker = struct {
             else
                 broker.place(index, frame.number, broker.look(frame)),
             .follow => try broker.follow(index, frame),
-            .dropped => {
-                broker.counts.dropped_full += frame.number;
-                broker.counts.dropped_expired +|= frame.node;
+            .tally => {
+                const tally: Tally = try .read(frame.payload);
+                broker.events.add(&tally.events);
+                broker.nodes.items[index].now = tally.now;
             },
             .count => broker.tellCounts(index, frame.number),
             .unfollow => broker.topics.unfollow(index, frame.name),
@@ -277,10 +285,14 @@ pub const Broker = struct {
             broker.counts.redis_lost = redis.counts.lost;
             broker.counts.redis_failed = redis.counts.failed;
         }
-        var extra: [@sizeOf(Counts)]u8 = undefined;
-        inline for (@typeInfo(Counts).@"struct".field_names, 0..) |name, at| {
+        var sum: Tally = .{ .events = broker.events };
+        for (broker.nodes.items) |*node| sum.now.add(&node.now);
+        const names = @typeInfo(Counts).@"struct".field_names;
+        var extra: [8 * names.len + Tally.bytes]u8 = undefined;
+        inline for (names, 0..) |name, at| {
             std.mem.writeInt(u64, extra[at * 8 ..][0..8], @field(broker.counts, name), .little);
         }
+        sum.write(extra[8 * names.len ..]);
         broker.say(index, &.{ .kind = .done, .number = number, .extra = &extra });
     }
 
@@ -292,8 +304,13 @@ pub const Broker = struct {
         // An entry without bytes would have no frame in some variants.
         if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
         const place_of = try broker.topics.append(frame.name, frame.payload);
-        broker.counts.entries += 1;
+        broker.noteEntry(frame.payload.len);
         return place_of;
+    }
+
+    fn noteEntry(broker: *Broker, len: usize) void {
+        broker.counts.entries += 1;
+        broker.counts.entry_bytes += len;
     }
 
     fn look(broker: *Broker, frame: *const Frame) Placed {
@@ -368,6 +385,7 @@ pub const Broker = struct {
 
     fn publish(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
         broker.counts.published += 1;
+        broker.counts.message_bytes += frame.payload.len;
         if (!wire.isName(frame.name)) return error.Malformed;
         const publication: Frame = .{
             .kind = .publication,
@@ -399,6 +417,7 @@ pub const Broker = struct {
 
     fn send(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
         broker.counts.sent += 1;
+        broker.counts.message_bytes += frame.payload.len;
         const mail: Frame = .{
             .kind = .mail,
             .name = frame.name,
@@ -558,7 +577,7 @@ pub const Broker = struct {
         switch (event) {
             .nothing => {},
             .connect, .close => return true,
-            .published => |end| broker.takePublished(end.asker, end.topic, end.outcome),
+            .published => |end| broker.takePublished(end.asker, end.topic, end.len, end.outcome),
             .said => |said| switch (said.outcome) {
                 .heard => |count| switch (said.by) {
                     .hub => broker.reply(said.asker, .ok),
@@ -584,6 +603,7 @@ pub const Broker = struct {
         broker: *Broker,
         asker: Asker,
         topic: []const u8,
+        len: usize,
         outcome: redis_file.Outcome,
     ) void {
         const at = switch (outcome) {
@@ -595,7 +615,7 @@ pub const Broker = struct {
             .unavailable => return broker.reply(asker, .unavailable),
             .unknown => return broker.reply(asker, .unknown),
         };
-        broker.counts.entries += 1;
+        broker.noteEntry(len);
         // A reader that begins here from now on is not to get the entry as a new one.
         const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
         if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);

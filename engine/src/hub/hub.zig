@@ -46,6 +46,7 @@ test {
     _ = @import("redis/keys.zig");
     _ = @import("redis/subscriptions.zig");
     _ = @import("rolls.zig");
+    _ = @import("tally.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");
     @import("std").testing.refAllDecls(redis);

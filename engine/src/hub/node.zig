@@ -14,6 +14,8 @@ const readers_file = @import("readers.zig");
 const Position = @import("position.zig").Position;
 const Readers = readers_file.Readers;
 const Present = @import("rolls.zig").Present;
+const tally_file = @import("tally.zig");
+const Tally = tally_file.Tally;
 const Channel = wire.Channel;
 const Code = wire.Code;
 const Frame = wire.Frame;
@@ -113,8 +115,9 @@ pub const Node = struct {
     swept_ms: u64 = 0,
     readers: Readers,
     bounds: Bounds = .{},
-    /// Messages that were dropped since the hub was told of it.
-    dropped: struct { full: u32 = 0, expired: u32 = 0 } = .{},
+    tally: Tally = .{},
+    /// `tally.now`, as the hub was told last.
+    told_now: tally_file.Now = .{},
     trimmed_ms: u64 = 0,
 
     const State = enum {
@@ -242,7 +245,7 @@ pub const Node = struct {
     fn expire(node: *Node, mailbox: *Mailbox, now_ms: u64) void {
         while (mailbox.waiting().len > 0 and mailbox.waiting()[0].until_ms <= now_ms) {
             node.drop(mailbox);
-            node.dropped.expired +|= 1;
+            node.tally.events.dropped_expired += 1;
         }
     }
 
@@ -267,7 +270,7 @@ pub const Node = struct {
     fn deliver(node: *Node, mailbox: *Mailbox, message: *Message, now_ms: u64) bool {
         node.expire(mailbox, now_ms);
         if (mailbox.waiting().len >= node.bounds.capacity or node.bytes > limits.mailboxes_bytes_max) {
-            node.dropped.full +|= 1;
+            node.tally.events.dropped_full += 1;
             return false;
         }
         mailbox.messages.append(node.gpa, .{
@@ -275,6 +278,8 @@ pub const Node = struct {
             .until_ms = now_ms + node.bounds.life_ms,
         }) catch return false;
         message.references += 1;
+        node.tally.events.mailed += 1;
+        node.tally.events.mailed_bytes += message.bytes.len;
         if (mailbox.wanted) {
             node.events.append(node.gpa, .{ .mail = .{ .mailbox = mailbox.id, .user = mailbox.user } }) catch
                 return true;
@@ -509,12 +514,20 @@ pub const Node = struct {
     /// The step that a connection takes next; `nothing` leads to a `readable` event later.
     pub fn read(node: *Node, id: u64) error{OutOfMemory}!readers_file.Read {
         const found = try node.readers.read(id);
-        if (found == .cut) while (node.readers.any(id)) |name| node.endReading(id, name, .ended);
+        switch (found) {
+            .nothing, .bytes => {},
+            .reset => node.tally.events.resets += 1,
+            .cut => {
+                node.tally.events.readers_cut += 1;
+                while (node.readers.any(id)) |name| node.endReading(id, name, .ended);
+            },
+        }
         return found;
     }
 
     pub fn noteRead(node: *Node, id: u64, count: usize) void {
-        node.readers.sent(id, count);
+        node.tally.events.delivered += node.readers.sent(id, count);
+        node.tally.events.delivered_bytes += count;
     }
 
     /// Connections that wait for the topic are told.
@@ -719,6 +732,7 @@ pub const Node = struct {
         if (frame.kind != .welcome or frame.number != wire.version) return error.Malformed;
         const again = node.state == .greeting_again;
         node.state = .met;
+        node.told_now = .{};
         if (!again) return;
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| try node.say(&.{ .kind = .subscribe, .name = topic.*.name });
@@ -840,7 +854,7 @@ pub const Node = struct {
             node.finish(number, if (is_sent and what.subscribes == null) .unknown else .unavailable, null);
         }
         if (lost) node.lose();
-        node.tellDropped();
+        node.tellTally();
         if (node.bytes > 0 and now_ms -% node.swept_ms >= sweep_ms) {
             node.swept_ms = now_ms;
             for (node.mailboxes.items) |*mailbox| node.expire(mailbox, now_ms);
@@ -853,14 +867,19 @@ pub const Node = struct {
     }
 
     /// For the hub's counts.
-    fn tellDropped(node: *Node) void {
-        if (!node.isMet() or (node.dropped.full == 0 and node.dropped.expired == 0)) return;
-        node.say(&.{
-            .kind = .dropped,
-            .number = node.dropped.full,
-            .node = node.dropped.expired,
-        }) catch return;
-        node.dropped = .{};
+    fn tellTally(node: *Node) void {
+        node.readers.countNow(&node.tally.now);
+        if (!node.isMet() or !node.hasTally()) return;
+        var out: [Tally.bytes]u8 = undefined;
+        node.tally.write(&out);
+        node.say(&.{ .kind = .tally, .payload = &out }) catch return;
+        node.tally.events = .{};
+        node.told_now = node.tally.now;
+    }
+
+    /// Whether the hub has yet to hear something of the account.
+    fn hasTally(node: *const Node) bool {
+        return !std.meta.eql(node.tally.events, .{}) or !std.meta.eql(node.tally.now, node.told_now);
     }
 
     /// The hub has told nothing of the topic for too long.
@@ -871,8 +890,8 @@ pub const Node = struct {
 
     /// Whether there is anything that `tick` may end.
     pub fn hasDeadlines(node: *const Node) bool {
-        return node.requests.count() > 0 or node.bytes > 0 or node.dropped.full > 0 or
-            node.dropped.expired > 0 or node.readers.hasDeadlines();
+        return node.requests.count() > 0 or node.bytes > 0 or node.hasTally() or
+            node.readers.hasDeadlines();
     }
 
     /// The next event, in the order in which events happened.

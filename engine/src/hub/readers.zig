@@ -10,6 +10,7 @@ const frames = @import("frames.zig");
 const position = @import("position.zig");
 const Position = position.Position;
 const Channel = @import("wire.zig").Channel;
+const Now = @import("tally.zig").Now;
 
 /// How a reader gets entries.
 pub const As = enum {
@@ -75,6 +76,9 @@ const Topic = struct {
     /// The log has all that this hub has.
     live: bool = false,
     readers: std.ArrayList(*Reader) = .empty,
+    /// The offset up to which all of them have had every entry, when they were counted; null: since then one
+    /// has come.
+    even: ?u64 = null,
 };
 
 pub const Reader = struct {
@@ -92,6 +96,17 @@ pub const Reader = struct {
     fn want(reader: *const Reader) log_file.Want {
         return .{ .variant = reader.wish.as.variant(), .behind = reader.wish.behind };
     }
+
+    /// Entries that have yet to be sent. A reader of a history that has begun anew gets none of that.
+    fn lag(reader: *const Reader, log: *const Log) u64 {
+        return switch (reader.state) {
+            .waits => 0,
+            .reset, .reads => |cursor| if (cursor.generation == log.generation)
+                log.tip.offset -| cursor.offset
+            else
+                0,
+        };
+    }
 };
 
 /// The readers of one connection.
@@ -101,6 +116,8 @@ const Mailbox = struct {
     wanted: bool = false,
     /// The reader that has its turn, and keeps it while its bytes are not sent.
     turn: usize = 0,
+    /// The number of entries in these bytes.
+    entries: usize = 0,
 };
 
 /// A reader that was waiting has its place.
@@ -196,6 +213,7 @@ pub const Readers = struct {
         try mailbox.readers.append(gpa, reader);
         reader.* = .{ .topic = topic, .mailbox = mailbox_id, .wish = wish, .state = .{ .waits = number } };
         topic.readers.appendAssumeCapacity(reader);
+        topic.even = null;
         if (is_new) return .{ .follow = topic.number };
         return if (topic.live) .{ .settled = settle(reader) } else .waits;
     }
@@ -404,6 +422,7 @@ pub const Readers = struct {
         for (0..mailbox.readers.items.len) |_| {
             const reader = mailbox.readers.items[mailbox.turn];
             const found = try readOne(reader);
+            mailbox.entries = if (found == .bytes) found.bytes.count else 0;
             if (found != .nothing) return found;
             mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
         }
@@ -447,16 +466,35 @@ pub const Readers = struct {
         }
     }
 
-    /// The bytes that `read` gave were sent, all of them.
-    pub fn sent(readers: *Readers, mailbox_id: u64, count: usize) void {
+    /// The bytes that `read` gave were sent, all of them. The number of entries in them.
+    pub fn sent(readers: *Readers, mailbox_id: u64, count: usize) usize {
         defer readers.invariants();
-        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return;
+        const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return 0;
         const reader = mailbox.readers.items[mailbox.turn];
         const log = &reader.topic.log.?;
         log.sent(&reader.state.reads, count);
         // A reader that waits holds no segment: the history may go.
         log.release(&reader.state.reads);
         mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
+        defer mailbox.entries = 0;
+        return mailbox.entries;
+    }
+
+    /// The number of readers, and how far the slowest is behind.
+    pub fn countNow(readers: *Readers, now: *Now) void {
+        now.readers = 0;
+        now.lag = 0;
+        var topics = readers.topics.valueIterator();
+        while (topics.next()) |topic| {
+            now.readers += topic.*.readers.items.len;
+            const log = &(topic.*.log orelse continue);
+            // With many readers of a topic that is silent, there is nothing to look at.
+            if (topic.*.even == log.tip.offset) continue;
+            var most: u64 = 0;
+            for (topic.*.readers.items) |reader| most = @max(most, reader.lag(log));
+            topic.*.even = if (most == 0) log.tip.offset else null;
+            now.lag = @max(now.lag, most);
+        }
     }
 
     /// Entries that are too old are forgotten.

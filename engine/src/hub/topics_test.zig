@@ -10,6 +10,7 @@ const Node = @import("node.zig").Node;
 const position = @import("position.zig");
 const Position = position.Position;
 const Seeds = @import("seeds.zig").Seeds;
+const tally = @import("tally.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -281,6 +282,59 @@ fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
         node.receive(heard, 0);
         broker.noteSent(index, heard.len);
     }
+}
+
+test "the hub counts entries and bytes, readers, the lag of the slowest, resets and readers that were cut" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    broker.topics.bounds.entries_max = 16;
+    var node: Node = .init(gpa, 1);
+    defer node.deinit();
+    node.readers.bounds.entries_max = 16;
+    try node.connected();
+    const connection = try broker.connect();
+    exchange(&broker, connection, &node);
+    const quick = try node.open(0);
+    const slow = try node.open(0);
+    const impatient = try node.open(0);
+    _ = try node.follow(quick, "a", .{ .as = .binary }, 0);
+    _ = try node.follow(slow, "a", .{ .as = .binary }, 0);
+    _ = try node.follow(impatient, "a", .{ .as = .binary, .behind = .cut }, 0);
+    exchange(&broker, connection, &node);
+    for (0..3) |_| _ = try node.append("a", "four", 0);
+    exchange(&broker, connection, &node);
+    for (0..3) |_| node.noteRead(quick, (try node.read(quick)).bytes.bytes.len);
+    node.tally.now.orphans = 1;
+    try testing.expect(!node.tick(0));
+    exchange(&broker, connection, &node);
+    try testing.expectEqualDeep(tally.Now{ .readers = 3, .orphans = 1, .lag = 3 }, broker.nodes.items[0].now);
+    try testing.expectEqual(3, broker.events.delivered);
+    try testing.expectEqual(12, broker.events.delivered_bytes);
+    try testing.expectEqual(3, broker.counts.entries);
+    try testing.expectEqual(12, broker.counts.entry_bytes);
+
+    for (0..20) |_| {
+        _ = try node.append("a", "four", 0);
+        exchange(&broker, connection, &node);
+    }
+    try testing.expect(try node.read(slow) == .reset and try node.read(impatient) == .cut);
+    node.close(quick);
+    try testing.expect(!node.tick(1000));
+    exchange(&broker, connection, &node);
+    try testing.expectEqualDeep(tally.Now{ .readers = 1, .orphans = 1 }, broker.nodes.items[0].now);
+    try testing.expectEqual(1, broker.events.resets);
+    try testing.expectEqual(1, broker.events.readers_cut);
+    try testing.expectEqual(3, broker.events.delivered);
+
+    // Nothing is new: nothing is told.
+    try testing.expect(!node.tick(2000));
+    try testing.expectEqual(0, node.toSend().len);
+    node.close(slow);
+    node.tally.now.orphans = 0;
+    try testing.expect(node.hasDeadlines() and !node.tick(3000));
+    exchange(&broker, connection, &node);
+    try testing.expectEqualDeep(tally.Now{}, broker.nodes.items[0].now);
+    try testing.expect(!node.hasDeadlines());
 }
 
 test "a node that does not read costs no memory for entries, is not cut, and its readers get a reset" {

@@ -12,7 +12,7 @@ const limits = @import("limits.zig");
 const Position = @import("position.zig").Position;
 
 /// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
-pub const version = 3;
+pub const version = 4;
 
 /// The fields that a kind uses besides are named in its comment.
 pub const Kind = enum(u8) {
@@ -45,8 +45,8 @@ pub const Kind = enum(u8) {
     unfollow,
     /// Asks for the place of a topic's newest entry. name: topic; number.
     look,
-    /// Messages that a node has dropped. number: because a mailbox was full; node: because they were too old.
-    dropped,
+    /// The node's account since it told the last one. payload: tally.zig, Tally.
+    tally,
     /// Asks for the hub's counts; number.
     count,
 

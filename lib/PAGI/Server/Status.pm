@@ -158,12 +158,15 @@ sub _read_page {
 # ---- Facts --------------------------------------------------------------------------------------
 
 sub facts {
-    my ($self) = @_;
+    my ($self)   = @_;
+    my $channels = $self->{channels} ? _counts_of($self->{channels}) : undef;
+    my $hub      = $channels         ? JSON::PP::true                : JSON::PP::false;
     return {
         %{ $self->_counted },
         pool         => $self->{pool} ? $self->{pool}->facts : undef,
         mounts       => [ $self->{mounts} ? $self->{mounts}->facts : () ],
-        channels     => $self->{channels} ? _counts_of($self->{channels}) : undef,
+        channels     => $channels,
+        hub          => $self->{channels} ? $hub : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
 }
@@ -341,13 +344,14 @@ C<stuck>, C<resident> (bytes of memory), C<worked> (seconds of processor time; b
 no F</proc>) and C<counted>; and C<certificates> of the option C<acme>, each with C<names>, C<expires>,
 C<attempt> and C<next> (epoch seconds of its end, the last attempt and the next one; undef if there is none),
 C<failures> in a row, C<problem> (the reason of the last one), C<renewals> and C<failed> (how many attempts of
-this server have succeeded and failed); C<channels>, undef without channels or while their hub does not
-answer, with the L<counts|Peregrine::Publisher/counts> of the hub; C<mounts>, empty unless mounts have workers
-of their own, with what L<Peregrine::Server::MountFigures/facts> returns; and C<pool>, undef without a worker
-pool, with what L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of them (C<done>, C<died>,
-C<timeout>, C<lost>, C<refused>), and C<seconds> that processes were at calls. C<total> and C<counted> have a
-value for each name of L<Peregrine/counters>: a number, a hash of numbers, or for a histogram C<buckets>,
-pairs of an upper bound in seconds and how many there are in that bucket alone, and C<seconds>, their sum.
+this server have succeeded and failed); C<hub>, whether the hub of channels answers, undef without channels;
+C<channels>, undef unless it does, with its L<counts|Peregrine::Publisher/counts>; C<mounts>, empty unless
+mounts have workers of their own, with what L<Peregrine::Server::MountFigures/facts> returns; and C<pool>,
+undef without a worker pool, with what L<PAGI::Server::WorkerPool/stats> returns, C<calls> by what became of
+them (C<done>, C<died>, C<timeout>, C<lost>, C<refused>), and C<seconds> that processes were at calls.
+C<total> and C<counted> have a value for each name of L<Peregrine/counters>: a number, a hash of numbers, or
+for a histogram C<buckets>, pairs of an upper bound in seconds and how many there are in that bucket alone,
+and C<seconds>, their sum.
 
 =head1 LICENSE
 

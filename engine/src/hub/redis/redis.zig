@@ -45,7 +45,7 @@ pub const Event = union(enum) {
     /// Close the line's socket.
     close,
     /// A publication of a node's has its end.
-    published: struct { asker: Asker, topic: []const u8, outcome: publisher_file.Outcome },
+    published: struct { asker: Asker, topic: []const u8, len: usize, outcome: publisher_file.Outcome },
     /// A message of a node's has its end.
     said: struct { asker: Asker, by: Answerer, outcome: messages_file.Outcome },
     /// A feed of a hub's own is heard, or one more of all that are wanted.
@@ -66,14 +66,37 @@ pub const Trouble = union(enum) {
     refused: Failure,
     /// The server's name has no address.
     no_address,
+    insecure: Insecure,
+};
+
+/// Why there is no connection within TLS.
+pub const Insecure = enum {
+    other_name,
+    dates,
+    unknown_authority,
+    /// The server speaks no TLS, or refuses ours.
+    no_agreement,
+    /// The files of the address cannot be read, or are none for TLS.
+    no_files,
+
+    /// For the operator.
+    pub fn text(why: Insecure) [*:0]const u8 {
+        return switch (why) {
+            .other_name => "its certificate is for another name",
+            .dates => "its certificate has expired, or is not valid yet",
+            .unknown_authority => "its certificate is of no authority that is trusted here",
+            .no_agreement => "TLS fails: it may speak none at this port, or want another certificate of ours",
+            .no_files => "the files for TLS cannot be read",
+        };
+    }
 };
 
 /// A request without an answer.
 const Request = struct {
     asker: Asker,
     what: union(enum) {
-        /// The topic.
-        publication: []const u8,
+        /// The topic, and the bytes of the entry.
+        publication: struct { topic: []const u8, len: usize },
         message: Answerer,
     },
 };
@@ -151,7 +174,7 @@ pub const Redis = struct {
         redis.forgetTold();
         var requests = redis.requests.valueIterator();
         while (requests.next()) |request| switch (request.what) {
-            .publication => |topic| gpa.free(topic),
+            .publication => |publication| gpa.free(publication.topic),
             .message => {},
         };
         redis.requests.deinit(gpa);
@@ -191,6 +214,7 @@ pub const Redis = struct {
             .nonsense => "its answers are not those of Redis",
             .no_address => "its name has no address",
             .refused => |failure| failure.text(),
+            .insecure => |why| why.text(),
         };
     }
 
@@ -228,7 +252,9 @@ pub const Redis = struct {
     ) error{ OutOfMemory, Full, TooLong }!void {
         const own = try redis.gpa.dupe(u8, topic);
         errdefer redis.gpa.free(own);
-        const token = try redis.enter(.{ .asker = asker, .what = .{ .publication = own } });
+        const token = try redis.enter(.{ .asker = asker, .what = .{
+            .publication = .{ .topic = own, .len = bytes.len },
+        } });
         errdefer _ = redis.requests.remove(token);
         return redis.publisher.publish(topic, bytes, token, redis.moment());
     }
@@ -257,11 +283,12 @@ pub const Redis = struct {
         };
         redis.counts.failed += @intFromBool(has_failed);
         switch (request.what) {
-            .publication => |topic| {
-                redis.told = topic;
+            .publication => |publication| {
+                redis.told = publication.topic;
                 return .{ .published = .{
                     .asker = request.asker,
-                    .topic = topic,
+                    .topic = publication.topic,
+                    .len = publication.len,
                     .outcome = end.publication,
                 } };
             },

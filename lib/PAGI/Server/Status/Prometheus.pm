@@ -14,7 +14,7 @@ sub text {
     return join '', _about($facts), _counted($facts->{total}), _workers($facts),
         @{ $facts->{mounts} }       ? _mounts(@{ $facts->{mounts} }) : (),
         @{ $facts->{certificates} } ? _certificates($facts)          : (),
-        $facts->{channels}          ? _channels($facts->{channels})  : (),
+        defined $facts->{hub}       ? _hub($facts)                   : (),
         $facts->{pool}              ? _pool($facts->{pool})          : ();
 }
 
@@ -130,13 +130,24 @@ sub _mounts {
 
 # The hub's counts. A hub that is started again begins anew, as counters may.
 my @CHANNELS = (
-    [ interpreters  => 'gauge',   'channels_connections', 'Interpreters and programs that the hub has.' ],
-    [ subscribed    => 'gauge',   'channels_topics', 'Topics of channels to which somebody has subscribed.' ],
-    [ topics        => 'gauge',   'topics',          'Topics with history.' ],
-    [ history_bytes => 'gauge',   'topics_history_bytes',     'Memory of the entries of all topics.' ],
-    [ entries       => 'counter', 'topics_entries_total',     'Entries that were published to topics.' ],
+    [ interpreters    => 'gauge', 'channels_connections', 'Interpreters and programs that the hub has.' ],
+    [ subscribed      => 'gauge', 'channels_topics', 'Topics of channels to which somebody has subscribed.' ],
+    [ topics          => 'gauge', 'topics',          'Topics with history.' ],
+    [ history_bytes   => 'gauge',   'topics_history_bytes',     'Memory of the entries of all topics.' ],
+    [ entries         => 'counter', 'topics_entries_total',     'Entries that were published to topics.' ],
+    [ entry_bytes     => 'counter', 'topics_entry_bytes_total', 'Bytes of these entries.' ],
+    [ readers         => 'gauge', 'topics_readers', 'Connections that read topics, once for each.' ],
+    [ orphans         => 'gauge', 'topics_orphans', 'Connections that read topics without an interpreter.' ],
+    [ lag             => 'gauge', 'topics_lag',     'Entries that the slowest reader has yet to get.' ],
+    [ delivered       => 'counter', 'topics_delivered_total',       'Entries that went to readers.' ],
+    [ delivered_bytes => 'counter', 'topics_delivered_bytes_total', 'Bytes of these, with their framing.' ],
+    [ resets          => 'counter', 'topics_resets_total',          'Readers that were told of a reset.' ],
+    [ readers_cut   => 'counter', 'topics_readers_cut_total', 'Readers that were too far behind, and cut.' ],
     [ published     => 'counter', 'channels_published_total', 'Messages to topics of channels.' ],
     [ sent          => 'counter', 'channels_sent_total',      'Messages to single channels.' ],
+    [ message_bytes => 'counter', 'channels_message_bytes_total', 'Bytes of messages of both kinds.' ],
+    [ mailed        => 'counter', 'channels_mailed_total',        'Messages that came to mailboxes.' ],
+    [ mailed_bytes  => 'counter', 'channels_mailed_bytes_total',  'Bytes of these.' ],
     [ cut           => 'counter', 'channels_cut_total', 'Connections to the hub that read too slowly.' ],
 );
 
@@ -145,6 +156,14 @@ my @REDIS = (
     [ redis_lost   => 'counter', 'channels_redis_lost_total',   'Connections to Redis that ended.' ],
     [ redis_failed => 'counter', 'channels_redis_failed_total', 'Messages that did not get to Redis.' ],
 );
+
+sub _hub {
+    my ($facts) = @_;
+    return (
+        _family('channels_hub_up', 'gauge', 'Whether the hub answers.', [ '', $facts->{hub} ? 1 : 0 ]),
+        $facts->{channels} ? _channels($facts->{channels}) : (),
+    );
+}
 
 sub _channels {
     my ($counts) = @_;
