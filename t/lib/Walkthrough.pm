@@ -161,6 +161,9 @@ sub _stop {
 # The output of the server that was started last.
 sub log { return $_[0]{server}->log }
 
+# ... its process,
+sub pid { return $_[0]{server}->pid }
+
 # ... and its command.
 sub serving { return $_[0]{server} ? $_[0]{command} : '' }
 
