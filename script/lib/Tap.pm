@@ -15,6 +15,15 @@ my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 # Tests wait for their servers for two thirds of their time, and compilers run beside them.
 my $AT_ONCE = 4 * max($CORES, 1);
 
+# Runs a command, and writes what it and its children have computed. The harness adds up what ends meanwhile,
+# which is that of other files, too.
+my $RUN = 'exec 2>"$0"; worked=$1; shift; "$@"; status=$?; times >"$worked"; exit $status';
+
+my $SIGNAL_MAX = 64;    # a shell's status for a program that a signal has ended is 128 more
+
+# Files that are named for their work when all have ended: so many of them, with at least these seconds.
+my ($BUSIEST, $BUSY) = (10, 5);
+
 # How many files run at the same time.
 sub at_once () { return $AT_ONCE }
 
@@ -62,7 +71,7 @@ sub run ($options, @tests) {
     my @folders = map { File::Spec->rel2abs($_) } @{ $options->{before} // [] }, 'blib/lib', 'blib/arch';
     my $seconds = $options->{seconds} // $FILE_MAX;
     my @command = ('timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders);
-    my %said;    # by file, where its standard error goes
+    my (%said, %worked);    # by file, where its standard error goes, and what it has computed
     my $harness = TAP::Harness->new({
         jobs  => $AT_ONCE,
         timer => 1,
@@ -70,8 +79,8 @@ sub run ($options, @tests) {
         # it wait for each test's next line in turn, and begin no test meanwhile.
         merge => 1,
         exec  => sub ($, $file) {
-            $said{$file} = File::Temp->new;
-            return [ 'sh', '-c', 'exec 2>"$0" "$@"', $said{$file}->filename, @command, $file ];
+            ($said{$file}, $worked{$file}) = (File::Temp->new, File::Temp->new);
+            return [ 'sh', '-c', $RUN, map({ $_->filename } $said{$file}, $worked{$file}), @command, $file ];
         },
     });
     my %not_ok;    # by file, the lines of its failed tests
@@ -99,7 +108,22 @@ sub run ($options, @tests) {
         $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
     }
     record(%took);
+    tell_busiest(map { $_ => seconds_in(contents($worked{$_})) } keys %worked);
     return %count;
+}
+
+# Seconds of the shell's children, from the second line of its `times`: "0m1.5s 0m0.3s".
+sub seconds_in ($times) {
+    my (undef, $line) = split /\n/, $times;
+    my @children = ($line // '') =~ /(\d+)m([\d.]+)s/g or return 0;
+    return 60 * $children[0] + $children[1] + 60 * $children[2] + $children[3];
+}
+
+sub tell_busiest (%seconds) {
+    my @busy = grep { $seconds{$_} >= $BUSY } sort { $seconds{$b} <=> $seconds{$a} } keys %seconds;
+    splice @busy, $BUSIEST if @busy > $BUSIEST;
+    printf "%6.1f s of processors: %s\n", $seconds{$_}, $_ for @busy;
+    return;
 }
 
 sub contents ($file) {
@@ -111,8 +135,9 @@ sub contents ($file) {
 # How the process of a file has ended, if not well.
 sub exit_of ($parser) {
     my $status = $parser->wait or return ();
-    return 'ended by signal ' . ($status & 127) if $status & 127;
-    return 'ended with status ' . ($status >> 8) . ($status >> 8 == 124 ? ' (its time was over)' : '');
+    my $code   = $status >> 8;
+    return 'ended by signal ' .        ($code - 128) if $code > 128 && $code <= 128 + $SIGNAL_MAX;
+    return "ended with status $code" . ($code == 124 ? ' (its time was over)' : '');
 }
 
 sub in_words (%count) {

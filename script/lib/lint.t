@@ -72,6 +72,17 @@ subtest 'calls that share @_' => sub {
         'name(&$code($x))';
 };
 
+subtest 'tests that compile' => sub {
+    my $compile = sub ($text) { return found(\&Lint::Perl::_compile_tests, 'a.t', $text) };
+    my $begin   = "use v5.36;\nuse lib 't/lib';\nuse Test::More;\nuse TestServer;\n";
+    is $compile->("${begin}ok TestServer->can('start');\ndone_testing;\n"), '', 'what loads is well';
+    like $compile->("${begin}\$path = \$text;\n"), qr/\A5: perl -c: Global symbol "\$path" requires/,
+        'a variable that is only the compiler\'s is none';
+    like $compile->("${begin}ok 1\nok 2;\n"), qr/\A\d: perl -c: /, 'nor is an error of syntax';
+    is $compile->("${begin}BEGIN { plan skip_all => 'not here' }\n"), '', 'a test that is skipped is well';
+    is $compile->("${begin}ok 1;\n__END__\nno code\n"),               '', '... as is what follows its end';
+};
+
 subtest 'an eval that hides errors' => sub {
     my $hidden = sub ($text) { return found(\&Lint::Perl::_hidden_errors, 'a.pm', "sub f {\n$text\n}\n") };
     like $hidden->('    return eval { g() };'), qr/\A2: this eval hides errors/, 'nobody looks at $@';

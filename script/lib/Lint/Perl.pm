@@ -14,6 +14,33 @@ my $NOT_OURS      = qr{\Abench/peers/};                  # may need a peer's mod
 my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # asks our own engine
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
 
+# What compiles a file, or several tests.
+my @INCLUDE  = qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib);
+my $COMPILES = <<'PERL';
+sub compiles { return eval $_[0] }    # where the text sees no variables of this code
+use strict;
+use warnings;
+use PAGI::Server;
+use POSIX ();
+use TestServer;
+use Test::More;
+alarm 0;
+$| = 1;
+for my $path (@ARGV) {
+    open my $in, '<', $path or die "$path: $!\n";
+    my $text = do { local $/; <$in> };
+    my $pid  = fork // die "fork: $!\n";
+    if (!$pid) {
+        open my $told, '>&', \*STDOUT or die "output: $!\n";
+        open $_, '>', '/dev/null' or die "output: $!\n" for \*STDOUT, \*STDERR;
+        compiles("package main; return 1;\n#line 1 \"$path\"\n$text")
+            and print {$told} "$path\n" and close $told;
+        POSIX::_exit(0);
+    }
+    waitpid $pid, 0;
+}
+PERL
+
 # A call that hands its own @_ on: to an `async sub` that waits, Future::AsyncAwait frees it twice. Behind a
 # backslash, defined or exists it is none; nor are entities of HTML.
 my $NO_LIST          = qr/(?!\s*\()/;
@@ -108,15 +135,25 @@ sub _untidy ($source) {
 sub _compile (@sources) {
     return "Makefile.PL:1: not built, so nothing can be compiled; run script/build"
         unless -d 'blib/arch';
-    my @findings;
-    for my $source (@sources) {
-        next if $source->path =~ $NOT_OURS || $source->path =~ /cpanfile\z/;
-        my $output = _run($^X, qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib -c), $source->path);
-        next unless $?;
-        my ($message, $line) = $output =~ /\A(.*?) at \S+ line (\d+)/;
-        push @findings, $source->at($line // 1, 'perl -c: ' . ($message // 'does not compile'));
-    }
-    return @findings;
+    my @ours  = grep { $_->path !~ $NOT_OURS && $_->path !~ /cpanfile\z/ } @sources;
+    my @tests = grep { $_->path =~ /\.t\z/ } @ours;
+    return (_compile_tests(@tests), map { _compile_alone($_) } grep { $_->path !~ /\.t\z/ } @ours);
+}
+
+sub _compile_alone ($source) {
+    my $output = _run($^X, @INCLUDE, '-c', $source->path);
+    return () unless $?;
+    my ($message, $line) = $output =~ /\A(.*?) at \S+ line (\d+)/;
+    return $source->at($line // 1, 'perl -c: ' . ($message // 'does not compile'));
+}
+
+# Tests load the same modules, which takes most of the time: each is compiled in a child of a process that has
+# loaded these, and alone where that fails. A module that a test does not name itself is missed when it runs.
+sub _compile_tests (@sources) {
+    return () unless @sources;
+    my %compiles = map { $_ => 1 } split /\n/,
+        _run($^X, @INCLUDE, '-e', $COMPILES, map { $_->path } @sources);
+    return map { _compile_alone($_) } grep { !$compiles{ $_->path } } @sources;
 }
 
 sub _rules ($source) {
