@@ -20,6 +20,7 @@ my $trials = AcmeTrials->new;
 subtest 'the clock is set'             => sub { $trials->clock };
 subtest 'the authority is away'        => sub { $trials->away };
 subtest 'a rate limit'                 => sub { $trials->rate_limit };
+subtest 'a renewal is asked for'       => sub { $trials->asked };
 subtest 'the disk is full'             => sub { $trials->disk_full };
 subtest 'the folder cannot be written' => sub { $trials->unwritable };
 subtest 'the authority advises'        => sub { $trials->advice };

@@ -513,6 +513,28 @@ sub rate_limit ($self) {
     return;
 }
 
+# A request for a renewal goes when the state tells how the attempt has ended: `peregrine renew` reads it then.
+sub asked ($self) {
+    my $folder = $self->folder;
+    my $store  = Peregrine::Acme::Store->new($folder);
+    my $keeper = $self->keeper($folder);
+    my $answer = \&Peregrine::Acme::Store::answer;
+    my @failures;
+    no warnings 'redefine';
+    local *Peregrine::Acme::Store::answer = sub ($of, $name) {
+        push @failures, $of->state($name)->{failures} // 0;
+        return $answer->($of, $name);
+    };
+    for my $away (0, 1, 0) {
+        local $ANSWER = $away ? \&_away : undef;
+        $store->ask('example.org');
+        $keeper->work;
+        ok !$store->is_asked('example.org'), $away ? 'an attempt that fails is an answer' : 'a renewal is';
+    }
+    is "@failures", '0 1 0', '... which comes when the state has the outcome';
+    return;
+}
+
 # The disk is full before an order, and during one. Needs root, for a small file system.
 sub disk_full ($self) {
     local $AHEAD = 0;

@@ -230,13 +230,24 @@ sub _try {
         1;
     };
     my $problem = $@;
+    $due = eval { $came ? $self->_came($names, $state) : $self->_failed($names, $state, $problem) };
+    my $trouble = $@;
+    # `peregrine renew` reads the state when its request is gone, so the request goes after the state is kept.
+    # It goes, too, where the state cannot be kept: there would be an order at each look.
     $store->answer($name);
-    return $self->_failed($names, $state, $problem) if !$came;
-    $self->{say}->(came => $name);
-    return $self->_failed($names, $state, EARLY) if next_attempt($names, $self->_facts($names), {}) <= time;
-    $store->keep_state($name, { attempt => $state->{attempt}, challenge => $self->_type($state) });
+    die $trouble if !defined $due;
     undef $lock;
-    return $self->_due($names);
+    return $due || $self->_due($names);
+}
+
+# Returns when to try again; 0 if the certificate says that.
+sub _came {
+    my ($self, $names, $state) = @_;
+    $self->{say}->(came => $names->[0]);
+    return $self->_failed($names, $state, EARLY) if next_attempt($names, $self->_facts($names), {}) <= time;
+    $self->{store}
+        ->keep_state($names->[0], { attempt => $state->{attempt}, challenge => $self->_type($state) });
+    return 0;
 }
 
 # The type of the challenges of an attempt. A port may be closed to the authority: after a failure the other
