@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use POSIX ();
 use XSLoader;
 XSLoader::load(__PACKAGE__, $VERSION);
 
@@ -27,6 +28,14 @@ sub _text {
 sub _copy_hash {
     my ($hash) = @_;
     return {%$hash};
+}
+
+# Bytes of physical memory that a process has; undef if the kernel does not tell.
+sub resident_bytes {
+    my ($pid) = @_;
+    open my $in, '<', "/proc/$pid/statm" or return;
+    my (undef, $pages) = split ' ', readline($in) // '';
+    return defined $pages ? $pages * POSIX::sysconf(POSIX::_SC_PAGESIZE()) : undef;
 }
 
 1;
@@ -107,6 +116,19 @@ user. False, with C<$!>, where the system has no such thing.
 
 From now on processes whose parents have ended, among all that descend from this one, are its children. False,
 with C<$!>, where the system has no such thing (Linux has).
+
+=head2 resident_bytes
+
+    my $bytes = Peregrine::resident_bytes($pid);
+
+The physical memory of a process; undef where there is no F</proc>.
+
+=head2 end_with_parent
+
+    Peregrine::end_with_parent(1);
+
+From now on this process is killed when its parent ends, on Linux; with 0 it outlives its parent again. The
+same thread must call it both times. A change of the process's user undoes it.
 
 =head2 send_descriptors
 

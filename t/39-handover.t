@@ -99,12 +99,14 @@ subtest 'a new program that hangs' => sub {
         "$dir/hang.pid", '--status', '127.0.0.1:0', $app);
     my $port   = $server->port;
     my $status = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
-    write_file('app.pl', "sleep 1000;\n");
+    write_file('app.pl', "open my \$out, '>', '$dir/loads'; print {\$out} \$\$; close \$out; sleep 1000;\n");
     $server->signal('USR2');
     my $new = $server->wait_for_log(qr/SIGUSR2: process (\d+) is to take over/);
     $server->signal('USR2');
     ok($server->wait_for_log(qr/process $new is about to take over already/), 'one at a time');
-    my @all = ($new, children($new));
+    # The process that loads, and hears of nothing; on a busy machine it may not come to that in 7 s.
+    wait_for(sub { content("$dir/loads") || $server->log =~ /process $new does not serve/ });
+    my @all = ($new, content("$dir/loads") || (), children($new));
     ok($server->wait_for_log(qr/process $new does not serve after 7 s: SIGKILL/),
         'the new program is given up');
     ok($server->wait_for_log(qr/$new was killed by SIGKILL and has not taken over: this one goes on/),

@@ -262,6 +262,21 @@ subtest 'a template that dies' => sub {
     is($server->stop, 0, 'the server ends well');
 };
 
+subtest 'a master that is killed while code is loaded' => sub {
+    my $app = write_file('hangs.pl', 'print STDERR "hangs in $$\n"; sleep 1000');
+    for my $more ([], ['--preload-app']) {
+        my $server = TestServer->spawn(
+            $^X, (map { "-I$_" } @INC),
+            'bin/pagi-server', qw(--port 0 --workers 1),
+            @$more,            $app
+        );
+        my $loads = $server->wait_for_log(qr/hangs in (\d+)/) or die $server->log;
+        $server->signal('KILL')->wait;
+        ok(wait_for(sub { is_gone($loads) }), @$more ? 'leaves no template' : 'leaves no worker')
+            or kill KILL => $loads;
+    }
+};
+
 subtest 'applications that cannot be preloaded' => sub {
     my %why = (
         'use IO::Async::Loop; my $loop = IO::Async::Loop->new;' =>

@@ -231,6 +231,16 @@ CODE:
 OUTPUT:
     RETVAL
 
+void
+end_with_parent(ends)
+    bool ends
+CODE:
+#ifdef PR_SET_PDEATHSIG
+    prctl(PR_SET_PDEATHSIG, ends ? SIGKILL : 0, 0, 0, 0);
+#else
+    PERL_UNUSED_VAR(ends);
+#endif
+
 SV *
 send_descriptors(socket, bytes, ...)
     int socket

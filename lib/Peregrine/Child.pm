@@ -84,7 +84,10 @@ sub _beat {
 
 sub ready {
     my ($self) = @_;
-    Peregrine::Fork::show_again() if !$self->{is_thread};
+    if (!$self->{is_thread}) {
+        Peregrine::Fork::show_again();
+        Peregrine::end_with_parent(0);
+    }
     $self->{link}->say('ready');
     return;
 }

@@ -87,6 +87,15 @@ sub show_again {
     return;
 }
 
+# Until it is ready a process may load code that does not return, and reads no link: it ends with its parent.
+sub start_with_parent {
+    my ($link) = @_;
+    Peregrine::end_with_parent(1);
+    # The parent may have ended before.
+    Peregrine::leave(NOT_STARTED) if $link->has_news && $link->has_ended;
+    return;
+}
+
 sub live {
     my ($link, $role, $code) = @_;
     $title //= $0;

@@ -257,6 +257,7 @@ sub _become_child {
     $child->{link}->use_in_child;
     $_->{link}->close for $self->children;
     $self->{children} = {};
+    Peregrine::Fork::start_with_parent($child->{link});
     Peregrine::Fork::live(
         $child->{link},
         $self->{role} // "worker $child->{number}",
@@ -984,7 +985,9 @@ sub _has_grown {
 # enough, and not at each look.
 sub _is_beyond {
     my ($child, $limit, $now) = @_;
-    return 0 if _rss($child->{pid}) <= $limit || $now < ($child->{counted} // 0) + COUNT_S;
+    return 0
+        if (Peregrine::resident_bytes($child->{pid}) // 0) <= $limit
+        || $now < ($child->{counted} // 0) + COUNT_S;
     $child->{counted} = $now;
     return (_private($child->{pid}) // $limit + 1) > $limit;
 }
@@ -998,14 +1001,6 @@ sub _private {
         $bytes += 1024 * $1 if $line =~ /\APrivate_\w+:\s+([0-9]+) kB/ && ++$lines;
     }
     return $lines ? $bytes : undef;
-}
-
-# Bytes of physical memory; 0 if the kernel does not tell.
-sub _rss {
-    my ($pid) = @_;
-    open my $in, '<', "/proc/$pid/statm" or return 0;
-    my (undef, $pages) = split ' ', readline($in) // '';
-    return ($pages || 0) * POSIX::sysconf(POSIX::_SC_PAGESIZE());
 }
 
 sub _kill {

@@ -49,6 +49,7 @@ sub run {
     Peregrine::tell_when_stuck("pool process $self->{number}");
     $self->{state} = $self->{init} ? $self->{init}->() : {};
     $SIG{TERM} = sub { };
+    Peregrine::end_with_parent(0);
     $self->{link}->say('ready');
     my $way = $self->_serve;
     $self->_drain if $way eq 'stop';

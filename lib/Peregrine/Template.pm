@@ -94,12 +94,14 @@ sub _live {
     $self->{link} = $link;
     $SIG{$_} = sub { }
         for MASTERS;
+    Peregrine::Fork::start_with_parent($link);
     Peregrine::Fork::live(
         $link,
         'template',
         sub {
             $self->{load}->();
             _check_alone();
+            Peregrine::end_with_parent(0);
             $link->say('ready');
             return $self->_serve;
         }

@@ -12,6 +12,7 @@ use JSON::PP ();
 use PAGI::Server::Status::Prometheus;
 use Peregrine;
 use Peregrine::Counters;
+use POSIX       ();
 use Time::HiRes ();
 
 # Seconds after which a process whose event loop has not run counts as stuck.
@@ -212,18 +213,10 @@ sub _process {
         since    => $process->{since},
         silent   => 0 + sprintf('%.3f', $silent),
         stuck    => $silent > STUCK_S ? JSON::PP::true : JSON::PP::false,
-        resident => _resident($process->{pid}),
+        resident => Peregrine::resident_bytes($process->{pid}),
         worked   => _worked($process->{pid}),
         counted  => _families($process->{words}),
     };
-}
-
-# Bytes of memory that a process has; undef where there is no /proc.
-sub _resident {
-    my ($pid) = @_;
-    open my $in, '<', "/proc/$pid/statm" or return;
-    my (undef, $pages) = split ' ', readline($in) // '';
-    return defined $pages ? $pages * _page_bytes() : undef;
 }
 
 # Seconds for which a process has had a processor, in all of its threads; undef where there is no /proc.
@@ -232,21 +225,7 @@ sub _worked {
     open my $in, '<', "/proc/$pid/stat" or return;
     # The name of the program, in parentheses, may have anything in it.
     my @words = split ' ', (readline($in) // '') =~ s/\A.*\)//sr;
-    return @words > 12 ? ($words[11] + $words[12]) / _ticks() : undef;
-}
-
-my $TICKS;
-
-sub _ticks {
-    require POSIX;
-    return $TICKS //= POSIX::sysconf(POSIX::_SC_CLK_TCK());
-}
-
-my $PAGE_BYTES;
-
-sub _page_bytes {
-    require POSIX;
-    return $PAGE_BYTES //= POSIX::sysconf(POSIX::_SC_PAGESIZE());
+    return @words > 12 ? ($words[11] + $words[12]) / POSIX::sysconf(POSIX::_SC_CLK_TCK()) : undef;
 }
 
 # The words by name: a number, a hash of numbers by their labels, or a histogram.
