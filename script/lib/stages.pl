@@ -1,8 +1,9 @@
 # Runs the stages of script/test and counts what they report. Stages that compile, and stages that run Perl
-# tests once more, run beside the Perl tests, which mostly wait. With --all, each of the Perl tests runs in
-# each place of the engine; with --changed, the tests run that a change can break.
-# The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the
-# engine. Does not know how anything is installed: script/test has seen to that.
+# tests once more, run beside the Perl tests, which mostly wait; three processes share those that compile.
+# With --all, each of the Perl tests runs in each place of the engine; with --changed, the tests run that a
+# change can break.
+# The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the engine. Does
+# not know how anything is installed: script/test has seen to that.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -33,16 +34,17 @@ my @ACROSS = qw(
     85-psgi-endings 87-psgi-hostile 87-psgi-io 87-psgi-uploads 88-mounts 92-http2 92-http2-limits 94-compress
 );
 
-my @FIRST    = ([ build => \&build ]);
-my @WAITING  = ([ lint => \&lint ], [ perl => \&perl_tests ]);
-my @AGAIN    = ([ thread => \&thread ], [ sanitized => \&sanitized ], [ pairs => \&pairs ],);
+my @FIRST   = ([ build => \&build ]);
+my @WAITING = ([ lint => \&lint ], [ perl => \&perl_tests ]);
+my @AGAIN   = ([ thread => \&thread ], [ sanitized => \&sanitized ], [ pairs => \&pairs ],);
+# The longest first.
 my @COMPILED = (
     [ engine  => \&engine ],
-    [ c       => \&c_example ],
-    [ zig     => \&zig_package ],
     [ races   => \&races ],
-    [ install => \&install ],
+    [ zig     => \&zig_package ],
     [ bench   => \&bench ],
+    [ install => \&install ],
+    [ c       => \&c_example ],
 );
 my @STAGES = (@FIRST, @WAITING, @AGAIN, @COMPILED);
 my $all;      # with --all
@@ -70,12 +72,15 @@ sub main (@wanted) {
         run_stages([@files], grep { $run{ $_->[0] } } @STAGES);
     }
     elsif (run_stages([], @FIRST)) {
-        my $compiled = beside(sub { run_stages([], @COMPILED) });
+        my $rest     = queue(@COMPILED);
+        my $compiled = beside(sub { run_rest($rest) });
         my $again    = beside(sub {
             Tap::take_places($AGAIN_AT_ONCE);
             run_stages([], @AGAIN);
+            run_rest($rest);
         });
         run_stages([], @WAITING);
+        run_rest($rest);
         $_->() for $again, $compiled;
     }
     say for Failures::all() ? ('== failures', Failures::all()) : ();
@@ -97,6 +102,21 @@ sub run_stages ($files, @stages) {
         return if $name eq 'build' && $count{failed};
     }
     return 1;
+}
+
+# Stages that no process has begun yet: the function, in whatever process, gives the next one. The pipe has a
+# byte for each, which a single reader gets.
+sub queue (@stages) {
+    pipe my $out, my $in or die "pipe: $!\n";
+    syswrite $in, join '', map { chr } 0 .. $#stages;
+    close $in;
+    return sub { my $number; return sysread($out, $number, 1) ? $stages[ ord $number ] : () };
+}
+
+# A process that has done its own stages does its part of the rest.
+sub run_rest ($next) {
+    while (my $rest = $next->()) { run_stages([], $rest) }
+    return;
 }
 
 # Runs stages in a child process. Returns a function that waits for them, shows their output and adds their
