@@ -468,8 +468,8 @@ it is at none.
 
     my $code = $worker->deliver_topics($join_socket, $entries, $bytes, $age_ms);
 
-After C<use_interpreters>: the engine delivers topics (L<PAGI::Server::Topics>) to the connections of its
-interpreters. The hub finds the engine's node through the socket; the other arguments bound the history of
+After C<use_thread> or C<use_interpreters>: the engine delivers topics (L<PAGI::Server::Topics>) to its
+connections. The hub finds the engine's node through the socket; the other arguments bound the history of
 each topic, as in the hub. Returns a negative code if that cannot be.
 
 =head2 add_group

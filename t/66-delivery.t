@@ -99,8 +99,8 @@ sub stream {
 }
 
 sub socket_of {
-    my ($server, $target) = @_;
-    my $socket = TestWebSocket->open($server->port, $target);
+    my ($server, $target, %options) = @_;
+    my $socket = TestWebSocket->open($server->port, $target, %options);
     my ($pid) = $socket->next =~ /\Atext begins (\d+) /;
     return ($socket, $pid);
 }
@@ -253,6 +253,27 @@ subtest 'clients that do not read' => sub {
     is $server->stop, 0, 'the server stops';
 };
 
+subtest 'WebSockets that compress' => sub {
+    my $server  = TestServer->command(@process, $app);
+    my $offer   = 'Sec-WebSocket-Extensions: permessage-deflate';
+    my @sockets = map { [ (socket_of($server, '/socket/news', lines => $_))[0], scalar @$_ ] } [], [$offer],
+        ["$offer; server_max_window_bits=9"], [$offer];
+    for my $size (10, 2000) {
+        publish($server, 'news', 2, $size);
+        for my $socket (@sockets) {
+            my ($client, $compresses) = @$socket;
+            for my $number (1, 2) {
+                my (undef, $payload, undef, $rsv) = @{ $client->next_frame };
+                my $is_compressed = $compresses && $size > 1024;
+                is $rsv, $is_compressed ? 4 : 0, $is_compressed ? 'compressed' : 'not compressed';
+                is $is_compressed ? TestWebSocket::inflated($payload) : $payload, $number . 'x' x $size,
+                    "an entry of $size bytes";
+            }
+        }
+    }
+    is $server->stop, 0, 'the server stops';
+};
+
 subtest 'HUP and USR2' => sub {
     my $pid_file = directory() . '/delivery.pid';
     my $server   = TestServer->command(@process, '--pid', $pid_file, $app);
@@ -296,10 +317,16 @@ sub in_kernel {
     return $sum;
 }
 
-subtest 'a thousand clients of one topic that do not read' => sub {
-    my $server  = TestServer->command(@process, '--write-timeout', 600, $app);
-    my $engine  = process($server, 'engine') or fail 'the engine is a process';
-    my @streams = map { (stream($server, '/stream/news'))[0] } 1 .. 1000;
+for my $placement ('process', 'thread') {
+    subtest "a thousand clients of one topic that do not read, $placement" => sub { many($placement) };
+}
+
+sub many {
+    my ($placement) = @_;
+    my @placed      = $placement eq 'process' ? @process : qw(--engine thread --channels);
+    my $server      = TestServer->command(@placed, '--write-timeout', 600, $app);
+    my $engine      = $placement eq 'process' ? process($server, 'engine') : $server->pid;
+    my @streams     = map { (stream($server, '/stream/news'))[0] } 1 .. 1000;
     is get($server->port, '/presence/news')->{body}, 1000, 'all of them read it';
     my $before = memory_of($engine);
     publish($server, 'news', 60, 60_000);
@@ -316,6 +343,7 @@ subtest 'a thousand clients of one topic that do not read' => sub {
         is $message->{event}, undef, 'and no reset';
     }
     is $server->stop, 0, 'the server stops';
-};
+    return;
+}
 
 done_testing;

@@ -647,7 +647,9 @@ CODE:
     history.entries = entries;
     history.bytes = bytes;
     history.age_ms = age_ms;
-    RETVAL = peregrine_deliver_topics(open_worker(aTHX_ self)->engine, join_socket, &history);
+    px_worker *worker = open_worker(aTHX_ self);
+    RETVAL = peregrine_deliver_topics(worker->engine, join_socket, &history);
+    worker->engine_delivers = RETVAL >= 0;
 OUTPUT:
     RETVAL
 

@@ -1231,10 +1231,10 @@ void peregrine_node_sent(peregrine_node *node, uint64_t mailbox, size_t count);
 
 /* ---- Topics that the engine delivers ------------------------------------------------------------- */
 
-/* After peregrine_use_interpreters(), before the first poll: the engine delivers topics with history to
- * exchanges of its interpreters. `join_socket` leads to the hub; a copy of it is used. */
+/* After peregrine_use_thread() or peregrine_use_interpreters(), before the first poll: the engine delivers
+ * topics with history to its exchanges. `join_socket` leads to the hub; a copy of it is used. */
 int peregrine_deliver_topics(peregrine_worker *worker, int join_socket, const peregrine_history *history);
-/* For interpreters that have joined: an exchange whose response has begun, or whose WebSocket is open, reads
+/* Where the engine delivers topics: an exchange whose response has begun, or whose WebSocket is open, reads
  * a topic. The engine sends the entries, on an event stream a reset, too. `ask->mailbox`: of `node`, for the
  * question who reads. PEREGRINE_TOPIC with `number` tells the result. A connection that gets nothing else
  * goes on when its interpreter dies. */

@@ -194,6 +194,7 @@ struct px_worker {
     UV requests_left; /* until the server is told; 0: it is not */
     bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
     bool one_at_a_time;     /* of those: it gets requests that others hand over */
+    bool engine_delivers;   /* the engine, on a thread of its own, delivers topics */
     uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
     bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
     bool drained;  /* the last connection is gone */

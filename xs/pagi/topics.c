@@ -1,7 +1,7 @@
 /* topics.c - topics with history: an application says once that its connection reads one, and the entries go
- * out without Perl. Names and positions are checked by PAGI::Server::Topics. The engine delivers where
- * interpreters have joined it; elsewhere the node here does, and how an entry goes out is the business of a
- * kind of scope. */
+ * out without Perl. Names and positions are checked by PAGI::Server::Topics. The engine delivers where it is
+ * not on this thread; elsewhere the node here does, and how an entry goes out is the business of a kind of
+ * scope. */
 #include "pagi/pagi.h"
 
 /* The PAGI::Server::Topics of an application: its node, blessed. A new reference. */
@@ -38,7 +38,8 @@ static SV *call_topics(pTHX_ pagi_exchange *exchange, const char *method, HV *ev
 /* ---- Where the engine delivers --------------------------------------------------------------- */
 
 static bool engine_delivers(const pagi_exchange *exchange) {
-    return exchange->base.worker->is_one_of_several;
+    const px_worker *worker = exchange->base.worker;
+    return worker->is_one_of_several || worker->engine_delivers;
 }
 
 static SV *key_of(pTHX_ uint32_t number) {

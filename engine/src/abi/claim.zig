@@ -22,7 +22,7 @@ pub const Claim = union(enum) {
     /// An interpreter works on the request.
     taken: *Work,
     /// Like `taken`, and the exchange reads topics, which the engine delivers. Without interpreter it does so
-    /// until its client leaves.
+    /// until its client leaves. The claim of an exchange of a lone application, too, which has no other.
     subscribed: *Subscriber,
     /// An interpreter has given the whole response, and hears when it was sent or why it was not.
     answered: *Work,
@@ -139,10 +139,16 @@ pub const Claim = union(enum) {
         exchange.word = wordOf(.subscribed, subscriber);
     }
 
-    /// The exchange reads no topic any more. The subscriber is the caller's.
+    /// Likewise, of a lone application.
+    pub fn subscribeLone(exchange: *Exchange, subscriber: *Subscriber) void {
+        assert(exchange.word == .none and subscriber.work == null);
+        exchange.word = wordOf(.subscribed, subscriber);
+    }
+
+    /// The exchange, which an interpreter works on, reads no topic any more. The subscriber is the caller's.
     pub fn unsubscribe(exchange: *Exchange, subscriber: *Subscriber) void {
         assert(exchange.word == wordOf(.subscribed, subscriber));
-        exchange.word = wordOf(.taken, subscriber.work.?);
+        exchange.word = if (subscriber.work) |work| wordOf(.taken, work) else .none;
     }
 
     /// The interpreter has gone, and the exchange reads on.

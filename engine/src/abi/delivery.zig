@@ -9,7 +9,7 @@ const hub = @import("hub");
 const Claim = @import("claim.zig").Claim;
 const resultOf = @import("node.zig").resultOf;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
-const Seat = @import("seat.zig").Seat;
+const Host = @import("host.zig").Host;
 const TopicWish = @import("topic_wish.zig").TopicWish;
 const types = @import("types.zig");
 const Work = @import("offer.zig").Work;
@@ -29,8 +29,9 @@ pub const Subscriber = struct {
     ticket: peregrine.Ticket,
     /// In the delivery's node.
     mailbox: u64,
-    /// The work of the interpreter that hears of the exchange; null: that has gone, and none does. Written by
-    /// claim.zig.
+    /// The host of the interpreter that hears of the exchange; null: that has gone, and none does.
+    host: ?*Host,
+    /// The work of that interpreter, where it is one of several. Written by claim.zig.
     work: ?*Work,
     /// How often the interpreter was told something that it has not heard: its answer goes out before further
     /// entries.
@@ -44,6 +45,8 @@ pub const Subscriber = struct {
 pub const Delivery = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
+    /// The application is the only one, and its exchanges have no claims (lone.zig).
+    is_lone: bool = false,
     node: hub.Node,
     /// The socket that leads to the hub. The delivery's.
     join_socket: i32,
@@ -238,14 +241,14 @@ pub const Delivery = struct {
     /// Does what the interpreter of an exchange wishes. `number`: of the wish, for its answer.
     pub fn obey(
         delivery: *Delivery,
+        host: *Host,
         exchange: *Exchange,
         number: u32,
         bytes: []const u8,
     ) error{Malformed}!void {
         const wish = try TopicWish.decode(bytes);
         switch (wish) {
-            .follow => |*how| delivery.follow(exchange, number, how) catch |err| {
-                const seat = Seat.of(exchange).?;
+            .follow => |*how| delivery.follow(host, exchange, number, how) catch |err| {
                 const result: u32 = switch (err) {
                     error.Gone => types.NodeResult.gone,
                     error.Unavailable => types.NodeResult.unavailable,
@@ -255,7 +258,7 @@ pub const Delivery = struct {
                 if (Claim.of(exchange) == .subscribed)
                     delivery.tell(Claim.of(exchange).subscribed, number, result, "")
                 else
-                    seat.host.tellTopic(exchange, number, result, "") catch delivery.worker.abort(exchange);
+                    host.tellTopic(exchange, number, result, "") catch delivery.worker.abort(exchange);
             },
             .unfollow => |name| switch (Claim.of(exchange)) {
                 .subscribed => |subscriber| delivery.node.unfollow(subscriber.mailbox, name),
@@ -275,34 +278,33 @@ pub const Delivery = struct {
 
     fn follow(
         delivery: *Delivery,
+        host: *Host,
         exchange: *Exchange,
         number: u32,
         wish: *const TopicWish.Follow,
     ) error{ OutOfMemory, TooMany, Unavailable, Gone }!void {
-        const asOf = struct {
-            fn of(wanted: TopicWish.As, of_exchange: *const Exchange) ?hub.readers.As {
-                const websocket = of_exchange.openWebSocket() orelse
-                    return if (wanted == .events) .events else null;
-                // A message that its connection compresses is framed for it alone.
-                const shares = websocket.compression == null;
-                return switch (wanted) {
-                    .text => if (shares) .text_frames else .text,
-                    .binary => if (shares) .binary_frames else .binary,
-                    .events => null,
-                };
-            }
-        }.of;
         if (exchange.isEnded() or exchange.status == 0) return error.Gone;
-        const as = asOf(wish.as, exchange) orelse return error.Gone;
+        const window_bits = if (exchange.openWebSocket()) |websocket| websocket.sentWindowBits() else null;
+        if ((wish.as == .events) != (exchange.openWebSocket() == null)) return error.Gone;
+        const as: hub.readers.As = switch (wish.as) {
+            .text => if (window_bits == null) .text_frames else .text_deflated,
+            .binary => if (window_bits == null) .binary_frames else .binary_deflated,
+            .events => .events,
+        };
+        if (window_bits != null) delivery.node.readers.framer = .{
+            .deflater = try delivery.worker.compression.sharedDeflater(),
+            .deflate_bytes_min = delivery.worker.config.deflate_bytes_min,
+        };
         try delivery.asked.ensureUnusedCapacity(delivery.gpa, 1);
         const is_new = Claim.of(exchange) != .subscribed;
-        const subscriber = try delivery.subscriberFor(exchange);
+        const subscriber = try delivery.subscriberFor(host, exchange);
         errdefer if (is_new) {
             Claim.unsubscribe(exchange, subscriber);
             delivery.free(subscriber);
         };
         const asked = try delivery.node.follow(subscriber.mailbox, wish.name, .{
             .as = as,
+            .window_bits = window_bits orelse 15,
             .since = hub.position.Since.ofReader(wish.since),
             .behind = if (wish.cuts) .cut else .skip,
             .channel = wish.channel,
@@ -313,11 +315,13 @@ pub const Delivery = struct {
 
     fn subscriberFor(
         delivery: *Delivery,
+        host: *Host,
         exchange: *Exchange,
     ) error{ OutOfMemory, TooMany, Gone }!*Subscriber {
-        const work = switch (Claim.of(exchange)) {
+        const work: ?*Work = switch (Claim.of(exchange)) {
             .subscribed => |subscriber| return subscriber,
             .taken => |work| work,
+            .answered_by_engine => if (exchange.isHeard() and delivery.is_lone) null else return error.Gone,
             else => return error.Gone,
         };
         const subscriber = try delivery.gpa.create(Subscriber);
@@ -326,9 +330,13 @@ pub const Delivery = struct {
             .delivery = delivery,
             .ticket = exchange.ticket,
             .mailbox = try delivery.node.open(@backingInt(exchange.ticket)),
+            .host = host,
             .work = work,
         };
-        Claim.subscribe(exchange, subscriber);
+        if (work == null)
+            Claim.subscribeLone(exchange, subscriber)
+        else
+            Claim.subscribe(exchange, subscriber);
         delivery.subscribers += 1;
         return subscriber;
     }
@@ -337,7 +345,7 @@ pub const Delivery = struct {
     pub fn free(delivery: *Delivery, subscriber: *Subscriber) void {
         delivery.node.close(subscriber.mailbox);
         if (subscriber.is_ready) delivery.ready.remove(&subscriber.node);
-        if (subscriber.work == null) delivery.orphans -= 1;
+        if (subscriber.host == null) delivery.orphans -= 1;
         delivery.subscribers -= 1;
         delivery.gpa.destroy(subscriber);
     }
@@ -347,9 +355,23 @@ pub const Delivery = struct {
     fn tell(delivery: *Delivery, subscriber: *Subscriber, number: u32, code: u32, text: []const u8) void {
         // An exchange that ends frees its subscriber.
         const exchange = delivery.worker.exchanges.get(subscriber.ticket).?;
-        const seat = Seat.of(exchange) orelse return;
-        seat.host.tellTopic(exchange, number, code, text) catch return delivery.worker.abort(exchange);
+        const host = subscriber.host orelse return;
+        host.tellTopic(exchange, number, code, text) catch return delivery.worker.abort(exchange);
         subscriber.unheard += 1;
+    }
+
+    /// The application has said something about an exchange. A response that is complete reads no topic any
+    /// more: true if it did.
+    pub fn letEnd(delivery: *Delivery, exchange: *Exchange) bool {
+        if (!exchange.isEnded()) return false;
+        const subscriber = switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber,
+            else => return false,
+        };
+        assert(subscriber.delivery == delivery and subscriber.host != null);
+        Claim.unsubscribe(exchange, subscriber);
+        delivery.free(subscriber);
+        return true;
     }
 
     /// The interpreter of an exchange has died. True: the exchange goes on without.
@@ -369,6 +391,7 @@ pub const Delivery = struct {
             delivery.worker.setFlow(exchange, .all) catch return false;
         }
         Claim.orphan(exchange, subscriber);
+        subscriber.host = null;
         delivery.orphans += 1;
         delivery.makeReady(subscriber);
         return true;
@@ -460,12 +483,10 @@ pub const Delivery = struct {
         const worker = delivery.worker;
         switch (found.as) {
             .events => _ = try worker.write(exchange, .{ .held = held }, .{}),
-            .text_frames, .binary_frames => _ = try worker.sendFramed(exchange, held, found.count),
-            .text, .binary => {
-                const kind: peregrine.WebSocketKind = if (found.as == .text) .text else .binary;
-                _ = try worker.sendLent(exchange, kind, found.bytes, null);
-                frames.release();
+            .text_frames, .binary_frames, .text_deflated, .binary_deflated => {
+                _ = try worker.sendFramed(exchange, held, found.count);
             },
+            .text, .binary => unreachable, // `follow` asks for none
         }
     }
 
@@ -497,14 +518,14 @@ pub const Delivery = struct {
                 delivery.worker.fail(exchange.lane, .server_error);
             return;
         }
-        if (subscriber.work == null) return delivery.unheard(exchange);
+        if (subscriber.host == null) return delivery.unheard(exchange);
         const text = std.fmt.bufPrint(&buffer, "{s} {s}", .{ id, topic }) catch unreachable; // likewise
         delivery.tell(subscriber, 0, types.NodeRead.reset, text);
     }
 
     /// The client is too far behind, and its application does not want it any more.
     fn cut(delivery: *Delivery, subscriber: *Subscriber, exchange: *Exchange) void {
-        if (subscriber.work != null) return delivery.tell(subscriber, 0, types.NodeRead.cut, "");
+        if (subscriber.host != null) return delivery.tell(subscriber, 0, types.NodeRead.cut, "");
         if (exchange.openWebSocket() != null) {
             delivery.worker.closeWebSocket(exchange, close_try_again, "too far behind a topic") catch {};
         } else delivery.end(exchange);
@@ -518,7 +539,7 @@ pub const Delivery = struct {
     fn endOrphans(delivery: *Delivery) void {
         var it = delivery.worker.exchanges.iterator();
         while (it.next()) |exchange| switch (Claim.of(exchange)) {
-            .subscribed => |subscriber| if (subscriber.work == null and !exchange.isEnded() and
+            .subscribed => |subscriber| if (subscriber.host == null and !exchange.isEnded() and
                 exchange.openWebSocket() == null) delivery.end(exchange),
             else => {},
         };

@@ -8,6 +8,7 @@ const Certificates = @import("certificates.zig").Certificates;
 const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
+const Lone = @import("lone.zig").Lone;
 const Pool = @import("pool.zig").Pool;
 const gpa = platform.gpa;
 
@@ -17,6 +18,8 @@ pub const Engine = struct {
     host: Host,
     /// The interpreters that requests are for; null: C answers requests itself.
     pool: ?*Pool = null,
+    /// The application on another thread, where the engine delivers topics; null: no topics, or a pool.
+    lone: ?*Lone = null,
     /// C has polled: routes, folders and a thread come too late.
     polled: bool = false,
     /// Null: long bodies lie in the heap.
@@ -54,9 +57,11 @@ pub const Engine = struct {
 
     /// When no thread runs the worker any more.
     pub fn destroy(engine: *Engine) void {
-        assert((engine.pool == null) == (engine.host.interpreters == null));
+        assert(engine.pool == null or engine.lone == null);
+        assert((engine.host.interpreters == null) == (engine.pool == null and engine.lone == null));
         engine.host.link = null;
         if (engine.pool) |pool| pool.destroy();
+        if (engine.lone) |lone| lone.destroy();
         engine.host.interpreters = null;
         engine.host.deinit(&engine.worker.pool);
         engine.worker.deinit();

@@ -8,6 +8,7 @@ const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
 const annex = @import("annex.zig");
 const Borrowed = @import("borrowed.zig").Borrowed;
+const Delivery = @import("delivery.zig").Delivery;
 const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
@@ -79,6 +80,9 @@ pub const EngineEnd = struct {
     depot: ?*Depot = null,
     /// The buffers in the depot that the application may be reading.
     lent: Lent = .{},
+    /// The delivery of topics to an application of this process; null: the engine delivers none, or a seat
+    /// says so.
+    delivery: ?*Delivery = null,
     joiner: ring.Joiner,
     /// The memory that a command is copied to before it is looked at.
     private: []align(ring.alignment) u8,
@@ -615,7 +619,7 @@ pub const EngineEnd = struct {
     /// any descriptor.
     fn take(end: *EngineEnd, said: *spoken.Spoken) error{Malformed}!void {
         const peer = switch (end.other) {
-            .thread => return end.apply(said),
+            .thread => return end.takeOwn(said),
             .peer => |peer| peer,
         };
         switch (said.command) {
@@ -641,6 +645,20 @@ pub const EngineEnd = struct {
         }
         end.apply(said);
         if (end.worker.exchanges.get(ticket)) |same| peer.calls.noteSaid(peer, same, &said.command);
+    }
+
+    /// Does a command of the application on another thread.
+    fn takeOwn(end: *EngineEnd, said: *const spoken.Spoken) error{Malformed}!void {
+        const delivery = end.delivery orelse return end.apply(said);
+        const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
+        if (said.command == .topic) {
+            trace.said(.engine_ring, said.ticket, &said.command, 0);
+            const exchange = end.worker.exchanges.get(ticket) orelse return;
+            const topic = &said.command.topic;
+            return delivery.obey(end.host, exchange, topic.number, topic.wish);
+        }
+        end.apply(said);
+        if (end.worker.exchanges.get(ticket)) |same| _ = delivery.letEnd(same);
     }
 
     /// Does the held head of a response and the piece of a body that follows: as one command if they are a

@@ -37,7 +37,7 @@ pub const Interpreters = struct {
         asked: *const fn (exchange: *const Exchange) void,
         /// A message, or the client's end of its side, has come that no interpreter hears.
         unheard: *const fn (exchange: *Exchange) void,
-        hearerOf: *const fn (exchange: *const Exchange) Hearer,
+        hearerOf: *const fn (several: *Interpreters, exchange: *const Exchange) Hearer,
         isWaiting: *const fn (several: *Interpreters) bool,
         patience: *const fn (several: *Interpreters, wanted_ms: i32) i32,
         waited: *const fn (several: *Interpreters) void,
@@ -154,7 +154,7 @@ pub const Host = struct {
     /// Whether the application of an exchange has events to fetch, or is about to get some.
     pub fn waitingOf(host: *Host, exchange: *const Exchange) bool {
         const several = host.interpreters orelse return host.waiting();
-        return switch (several.calls.hearerOf(exchange)) {
+        return switch (several.calls.hearerOf(several, exchange)) {
             .nobody => false,
             .waiting => true,
             .host => |own| own.hasGathered(),
@@ -185,7 +185,7 @@ pub const Host = struct {
 
     inline fn hearerOf(host: *Host, exchange: *const Exchange) Hearer {
         const several = host.interpreters orelse return .{ .host = host };
-        return several.calls.hearerOf(exchange);
+        return several.calls.hearerOf(several, exchange);
     }
 
     /// Whether the ring pair to an exchange's application has no room.
@@ -244,6 +244,11 @@ pub const Host = struct {
     /// Makes the event of a request that no aside has an answer for.
     pub fn announce(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         if (host.interpreters) |several| return several.calls.request(several, exchange, head);
+        host.announceOwn(worker, exchange, head);
+    }
+
+    /// Makes the event of a request for the application here.
+    pub fn announceOwn(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const batch = host.filling();

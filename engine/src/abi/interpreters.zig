@@ -113,10 +113,19 @@ pub export fn peregrine_deliver_topics(
     given: *const sized.Header,
 ) callconv(.c) c_int {
     const engine = handle.ownEngine() orelse return Code.gone;
-    const pool = engine.pool orelse return Code.out_of_order;
-    if (engine.polled or pool.delivery != null) return Code.out_of_order;
+    const pair = switch (handle.place()) {
+        .thread => |pair| pair,
+        .here => return Code.out_of_order,
+        .joined, .gone => return Code.gone,
+    };
+    if (engine.polled or engine.lone != null) return Code.out_of_order;
+    if (engine.pool) |pool| if (pool.delivery != null) return Code.out_of_order;
     const socket = peregrine.io.file.duplicate(join_socket) catch |err| return errors.code(err);
-    pool.deliverTopics(socket, &history.limited(&sized.read(types.History, given))) catch {
+    const config = history.limited(&sized.read(types.History, given));
+    if (engine.pool) |pool| pool.deliverTopics(socket, &config) catch {
+        peregrine.io.file.close(socket);
+        return Code.memory;
+    } else pair.deliverTopics(socket, &config) catch {
         peregrine.io.file.close(socket);
         return Code.memory;
     };
@@ -158,14 +167,15 @@ pub export fn peregrine_topic_heard(handle: *Handle, ticket: types.Ticket) callc
 }
 
 fn wish(handle: *Handle, ticket: types.Ticket, number: u32, wanted: TopicWish) c_int {
-    const interpreter = switch (handle.place()) {
-        .joined => |interpreter| interpreter,
-        .here, .thread => return Code.out_of_order,
+    const end = switch (handle.place()) {
+        .joined => |interpreter| &interpreter.end,
+        .thread => |pair| if (pair.local.lone == null) return Code.out_of_order else &pair.application,
+        .here => return Code.out_of_order,
         .gone => return Code.gone,
     };
     var buffer: [TopicWish.bytes_max]u8 = undefined;
     const bytes = wanted.encode(&buffer);
-    return interpreter.end.answer(ticket, &.{ .topic = .{ .number = number, .wish = bytes } }, 0);
+    return end.answer(ticket, &.{ .topic = .{ .number = number, .wish = bytes } }, 0);
 }
 
 pub export fn peregrine_take_turns(handle: *Handle, on: c_int) callconv(.c) void {

@@ -294,7 +294,8 @@ pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Heade
                 .text => types.NodeAs.as_text,
                 .binary => types.NodeAs.as_binary,
                 .events => types.NodeAs.as_events,
-                .text_frames, .binary_frames => unreachable, // C asks for none
+                // C asks for none.
+                .text_frames, .binary_frames, .text_deflated, .binary_deflated => unreachable,
             };
             told.bytes = bytes.bytes.ptr;
             told.len = bytes.bytes.len;

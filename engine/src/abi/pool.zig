@@ -813,7 +813,7 @@ pub const Pool = struct {
         return of(several).countStates();
     }
 
-    fn hearerOf(exchange: *const Exchange) Hearer {
+    fn hearerOf(_: *Interpreters, exchange: *const Exchange) Hearer {
         return switch (Claim.of(exchange)) {
             .answered_by_engine => .nobody,
             .waiting => |offer| .{ .waiting = &offer.batch },

@@ -11,6 +11,8 @@ const Depot = @import("depot.zig").Depot;
 const Engine = @import("engine.zig").Engine;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
+const hub = @import("hub");
+const Lone = @import("lone.zig").Lone;
 const platform = @import("platform");
 const ring = @import("ring.zig");
 const Slots = @import("slots.zig").Slots;
@@ -140,6 +142,17 @@ pub const RingPair = struct {
         assert(pair.local.host.link == &pair.engine.link and !pair.engine.stopping.load(.monotonic));
         pair.openDepot();
         pair.thread = try platform.spawn(EngineEnd.run, .{&pair.engine});
+    }
+
+    /// Before the thread runs: the engine delivers topics to the application's exchanges. `join_socket` leads
+    /// to the hub, and stays the caller's after an error.
+    pub fn deliverTopics(pair: *RingPair, join_socket: i32, config: *const hub.Config) !void {
+        assert(pair.thread == null);
+        const engine = pair.local;
+        const lone: *Lone = try .create(pair.gpa, &engine.worker, &engine.host, join_socket, config);
+        engine.lone = lone;
+        engine.host.interpreters = &lone.interpreters;
+        pair.engine.delivery = lone.delivery;
     }
 
     /// Several interpreters have a depot that other processes can read (`Pool`). Without memory for a depot

@@ -405,8 +405,7 @@ pub const Seat = struct {
             },
             .subscribed => |subscriber| {
                 const work = subscriber.work.?;
-                Claim.unsubscribe(exchange, subscriber);
-                subscriber.delivery.free(subscriber);
+                assert(subscriber.delivery.letEnd(exchange));
                 Claim.answer(exchange, work);
             },
             .waiting, .offered, .kept, .answered, .answered_by_engine => {},
@@ -429,7 +428,7 @@ pub const Seat = struct {
     /// The interpreter wishes something about topics. Without delivery it has no topics.
     fn wish(peer: *Peer, exchange: *Exchange, topic: *const peregrine.Command.Topic) error{Malformed}!void {
         const seat = ofPeer(peer);
-        if (seat.delivery) |delivery| return delivery.obey(exchange, topic.number, topic.wish);
+        if (seat.delivery) |delivery| return delivery.obey(&seat.host, exchange, topic.number, topic.wish);
         // An answer to each wish would be answered, without end.
         if (try TopicWish.decode(topic.wish) != .follow) return;
         const result = types.NodeResult.unavailable;

@@ -30,19 +30,21 @@ pub const Variant = union(enum) {
     };
 
     /// The variant whose frames are the same for this segment: a window as long as the longest message
-    /// is as good as any.
-    pub fn canonical(variant: Variant, segment: *const Segment) Variant {
+    /// is as good as any, and messages that are all too short are not compressed.
+    pub fn canonical(variant: Variant, segment: *const Segment, deflate_bytes_min: u32) Variant {
         const deflated = switch (variant) {
             .deflated => |deflated| deflated,
             else => return variant,
         };
         const window = @as(usize, 1) << deflated.window_bits;
         var start: u32 = 0;
+        var longest: u32 = 0;
         for (segment.entries.items) |entry| {
-            if (entry.end - start > window) return variant;
+            longest = @max(longest, entry.end - start);
             start = entry.end;
         }
-        return .{ .deflated = .{ .kind = deflated.kind } };
+        if (longest < deflate_bytes_min) return .{ .websocket = deflated.kind };
+        return if (longest > window) variant else .{ .deflated = .{ .kind = deflated.kind } };
     }
 };
 

@@ -412,7 +412,7 @@ pub const Log = struct {
         wanted: Variant,
         framer: Framer,
     ) Allocator.Error!*Frames {
-        const variant = wanted.canonical(segment);
+        const variant = wanted.canonical(segment, framer.deflate_bytes_min);
         for (segment.frames.items) |frames| if (std.meta.eql(frames.variant, variant)) return frames;
         try segment.frames.ensureUnusedCapacity(log.gpa, 1);
         const frames = try framer.make(log.gpa, segment, log.epoch, variant);

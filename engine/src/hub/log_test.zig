@@ -454,6 +454,26 @@ test "a message is compressed for a window that is as long, and once for all of 
     try testing.expectEqual(0, start.mark.offset);
 }
 
+test "short messages are the same for readers with compression and without" {
+    var room: FramerMemory = try .init();
+    defer room.deinit();
+    var log: Log = .init(testing.allocator, small, 1, .origin);
+    defer log.deinit();
+    const before = log.now();
+    _ = try log.append(1, 1, 0, "short");
+    for ([_]Variant{
+        .{ .deflated = .{ .kind = .text } },
+        .{ .deflated = .{ .kind = .text, .window_bits = 8 } },
+        .{ .websocket = .text },
+    }) |variant| {
+        var cursor = log.begin(.{ .after = before }).behind;
+        const bytes = (try log.next(&cursor, .{ .variant = variant }, room.framer())).bytes;
+        try testing.expectEqualStrings("\x81\x05short", bytes);
+        log.release(&cursor);
+    }
+    try testing.expectEqual(1, log.segments.at(0).frames.items.len);
+}
+
 test "memory is the topic's, not that of its readers" {
     var room: FramerMemory = try .init();
     defer room.deinit();

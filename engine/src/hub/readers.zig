@@ -19,23 +19,34 @@ pub const As = enum {
     /// As messages of a WebSocket with their frames, some at once.
     text_frames,
     binary_frames,
+    /// Likewise, compressed where that is worth it.
+    text_deflated,
+    binary_deflated,
     /// As messages of an event stream, with positions.
     events,
 
-    fn variant(as: As) frames.Variant {
+    fn variant(as: As, window_bits: u4) frames.Variant {
         return switch (as) {
             .text => .{ .content = .text },
             .binary => .{ .content = .binary },
             .text_frames => .{ .websocket = .text },
             .binary_frames => .{ .websocket = .binary },
+            .text_deflated => .{ .deflated = .{ .kind = .text, .window_bits = window_bits } },
+            .binary_deflated => .{ .deflated = .{ .kind = .binary, .window_bits = window_bits } },
             .events => .event,
         };
+    }
+
+    fn isDeflated(as: As) bool {
+        return as == .text_deflated or as == .binary_deflated;
     }
 };
 
 /// A reader's wishes.
 pub const Wish = struct {
     as: As,
+    /// log2 of the window with which the reader inflates, 8..15.
+    window_bits: u4 = 15,
     since: position.Since = .now,
     behind: Behind = .skip,
     /// The channel by which presence names the reader; null: that of its mailbox.
@@ -94,7 +105,7 @@ pub const Reader = struct {
     },
 
     fn want(reader: *const Reader) log_file.Want {
-        return .{ .variant = reader.wish.as.variant(), .behind = reader.wish.behind };
+        return .{ .variant = reader.wish.as.variant(reader.wish.window_bits), .behind = reader.wish.behind };
     }
 
     /// Entries that have yet to be sent. A reader of a history that has begun anew gets none of that.
@@ -126,6 +137,8 @@ pub const Settled = struct { number: u32, mailbox: u64, position: Position };
 pub const Readers = struct {
     gpa: std.mem.Allocator,
     bounds: log_file.Limits,
+    /// Borrowed: compresses for readers that want that.
+    framer: frames.Framer = .{ .deflater = null, .deflate_bytes_min = 0 },
     /// The newest `Topic.number`.
     last_number: u64 = 0,
     topics: std.StringHashMapUnmanaged(*Topic) = .empty,
@@ -196,6 +209,7 @@ pub const Readers = struct {
     ) error{ OutOfMemory, TooMany }!Added {
         defer readers.invariants();
         assert(readers.find(mailbox_id, name) == null);
+        assert(!wish.as.isDeflated() or readers.framer.deflater != null);
         const gpa = readers.gpa;
         const is_new = !readers.topics.contains(name);
         const reader = try gpa.create(Reader);
@@ -421,7 +435,7 @@ pub const Readers = struct {
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return .nothing;
         for (0..mailbox.readers.items.len) |_| {
             const reader = mailbox.readers.items[mailbox.turn];
-            const found = try readOne(reader);
+            const found = try readers.readOne(reader);
             mailbox.entries = if (found == .bytes) found.bytes.count else 0;
             if (found != .nothing) return found;
             mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
@@ -430,9 +444,7 @@ pub const Readers = struct {
         return .nothing;
     }
 
-    const framer: frames.Framer = .{ .deflater = null, .deflate_bytes_min = 0 };
-
-    fn readOne(reader: *Reader) error{OutOfMemory}!Read {
+    fn readOne(readers: *const Readers, reader: *Reader) error{OutOfMemory}!Read {
         const log = &(reader.topic.log orelse return .nothing);
         switch (reader.state) {
             .waits => return .nothing,
@@ -445,7 +457,7 @@ pub const Readers = struct {
                     log.now();
                 return .{ .reset = .{ .topic = reader.topic.name, .position = at } };
             },
-            .reads => |*cursor| switch (try log.next(cursor, reader.want(), framer)) {
+            .reads => |*cursor| switch (try log.next(cursor, reader.want(), readers.framer)) {
                 .nothing => return .nothing,
                 .bytes => |bytes| {
                     const hold = &cursor.hold.?;

@@ -55,6 +55,11 @@ pub const Context = struct {
         return .{ .agreement = agreement };
     }
 
+    /// The next message to the peer refers to no earlier one.
+    pub fn forgetSent(context: *Context) void {
+        if (context.sender) |sender| sender.deflater.forget();
+    }
+
     pub fn deinit(context: *Context, gpa: std.mem.Allocator) void {
         if (context.receiver) |receiver| receiver.destroy(gpa);
         if (context.sender) |sender| sender.destroy(gpa);
@@ -107,7 +112,7 @@ pub const Compression = struct {
     /// Like `inflater`, for the message that is inflated slice by slice.
     slicer: ?*Inflater = null,
     slice_receiver: ?*Receiver = null,
-    /// The inflater of WebSockets without a history of their own.
+    /// The deflater of WebSockets without a history of their own.
     sender: ?*Sender = null,
 
     pub fn init(gpa: std.mem.Allocator) Compression {
@@ -238,10 +243,15 @@ pub const Compression = struct {
             if (context.sender == null) context.sender = try .create(c.gpa, bits, true);
             return &context.sender.?.deflater;
         }
+        const deflater_of_all = try c.sharedDeflater();
+        deflater_of_all.limitWindow(bits);
+        return deflater_of_all;
+    }
+
+    /// A deflater without history for any window, and between two messages for anybody.
+    pub fn sharedDeflater(c: *Compression) error{OutOfMemory}!*Deflater {
         if (c.sender == null) c.sender = try .create(c.gpa, window_bits_max, false);
-        const shared = &c.sender.?.deflater;
-        shared.limitWindow(bits);
-        return shared;
+        return &c.sender.?.deflater;
     }
 };
 
@@ -328,6 +338,26 @@ test "with context takeover a WebSocket keeps its histories, without it keeps no
         if (pair.ours.sender) |sender| try testing.expectEqual(8 * 1024, sender.memory.len);
         if (pair.ours.receiver) |receiver| try testing.expectEqual(4 * 1024, receiver.history.ring.len);
     };
+}
+
+test "a sender that forgets its history is understood behind messages that others have compressed" {
+    const text = "A text that comes again, and again: a text that comes again, and another time";
+    var pair: Pair = .init(.{
+        .server_takeover = true,
+        .client_takeover = true,
+        .server_window_bits = 15,
+        .client_window_bits = 15,
+    });
+    defer pair.deinit();
+    for (0..2) |_| {
+        _ = try pair.pass(&pair.ours, &pair.theirs, text);
+        var wire: [100]u8 = undefined;
+        const len = (try pair.compression.sharedDeflater()).deflate("Of all the others.", true, &wire);
+        var out = try pair.inflated(&pair.theirs, wire[0..len], 100);
+        defer out.deinit(&pair.pool);
+        try testing.expectEqualStrings("Of all the others.", out.unread());
+        pair.ours.forgetSent();
+    }
 }
 
 test "a message that inflates to more than its limit is stopped there, and the next message is read" {

@@ -124,6 +124,12 @@ pub const WebSocket = struct {
         return websocket.state == .open;
     }
 
+    /// log2 of the window with which the peer inflates; null: no message to it is compressed.
+    pub fn sentWindowBits(websocket: *const WebSocket) ?u4 {
+        const context = &(websocket.compression orelse return null);
+        return context.agreement.server_window_bits;
+    }
+
     /// When something has to happen without the peer doing anything.
     pub fn deadline(websocket: *const WebSocket) u64 {
         return switch (websocket.state) {
@@ -338,6 +344,12 @@ pub const WebSocket = struct {
             .closed => |close_frame| try websocket.queueClose(close_frame.code, "", outbox, pool),
             .failed => |failure| try websocket.queueClose(failure.code, failure.reason, outbox, pool),
         }
+    }
+
+    /// Messages go out that others have framed, compressed perhaps: references to what was sent before would
+    /// miss them.
+    pub fn forgetSent(websocket: *WebSocket) void {
+        if (websocket.compression) |*context| context.forgetSent();
     }
 
     fn answerPing(

@@ -208,15 +208,15 @@ No request waits for any of it but in a call of these methods, which fail after 
 Each line is tested: by F<t/66-topics.t> and F<t/66-redis.t>, and over several machines by F<script/channels>
 (L<PAGI::Server::Compliance/"Topics over several machines">).
 
-With C<--engine process> the engine has the connections, and delivers topics by itself. One whose application
-only lets it read, and has sent nothing by itself since the Future of C<topic.subscribe> was done and the
-application has begun to wait, goes on when its interpreter is killed, without gap and without repeat. A
-WebSocket among them ends with 1012 when its client says something, because no application hears it, or when
-it would get a reset; so clients had better connect again.
+With C<--engine process> and C<--engine thread> the engine delivers topics by itself: an entry that waits for
+many clients is once in memory, and WebSockets that agreed on compression share it compressed. With
+C<--engine process> a connection whose application only lets it read, and has sent nothing by itself since the
+Future of C<topic.subscribe> was done and the application has begun to wait, goes on when its interpreter is
+killed, without gap and without repeat. A WebSocket among them ends with 1012 when its client says something,
+because no application hears it, or when it would get a reset; so clients had better connect again.
 
-The process that delivers keeps a copy of the histories that its connections read: the engine's, or each
-interpreter. Topics have nothing to do with those
-of L<PAGI::Server::Channels>, even if they have the same names.
+The engine, or with C<inline> each interpreter, keeps a copy of the histories that its connections read.
+Topics have nothing to do with those of L<PAGI::Server::Channels>, even if they have the same names.
 
 =head1 METHODS
 

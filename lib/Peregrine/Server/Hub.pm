@@ -149,7 +149,7 @@ sub node {
     );
 }
 
-# The engine of interpreters delivers topics by itself.
+# An engine that is not on the application's thread delivers topics by itself.
 sub deliver {
     my ($self, $worker) = @_;
     my $code = $worker->deliver_topics(fileno $self->{hub_join}, $self->_history);
@@ -336,7 +336,7 @@ The node of an interpreter.
 
     $hub->deliver($worker);
 
-The worker's engine, which interpreters join, delivers topics by itself.
+The worker's engine, which is not on this thread, or has interpreters that join it, delivers topics by itself.
 
 =head2 leave
 

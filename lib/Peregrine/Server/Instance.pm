@@ -248,6 +248,7 @@ sub _serve {
     my $worker = $engine->worker;
     if ($self->{has_application}) { $self->{application}->attach($worker, $self) }
     else                          { $self->_use_interpreters($worker) }
+    $self->{hub}->deliver($worker)            if $self->{hub} && $self->_has_engine_elsewhere;
     $engine->prepare($self->{listeners}->all) if $self->{has_engine};
     $worker->tell_after($self->{configuration}->by_chance('max_requests'))
         if $self->{on_replace} && $self->options->{max_requests};
@@ -267,6 +268,12 @@ sub _serve {
     return;
 }
 
+# Whether the engine is this process's, and not on the application's thread.
+sub _has_engine_elsewhere {
+    my ($self) = @_;
+    return $self->{has_engine} && (!$self->{has_application} || $self->options->{engine} eq 'thread');
+}
+
 # The engine has all requests here, for interpreters that join it.
 sub _use_interpreters {
     my ($self, $worker) = @_;
@@ -279,7 +286,6 @@ sub _use_interpreters {
     $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed, $seats) >=
         0
         or die "the engine cannot serve interpreters: $!\n";
-    $self->{hub}->deliver($worker) if $self->{hub};
 
     for my $pool (@{ $self->{mount_pools} || [] }) {
         my %limits = (%{ $pool->limits($options) }, seats => $placement->places($pool->workers));

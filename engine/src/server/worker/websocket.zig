@@ -162,11 +162,13 @@ pub fn Live(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Sends whole messages, `count` of them, whose frames are made: uncompressed, and for any peer.
+        /// Sends whole messages, `count` of them, whose frames are made. Compressed ones, for peers that have
+        /// agreed on that, refer to nothing outside themselves, and to nothing beyond the peer's window.
         pub fn sendFramed(w: *W, exchange: *Exchange, frames: Held, count: usize) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             if (!websocket.isOpen()) return error.NotOpen;
             try exchange.out().hold(&w.pool, frames);
+            websocket.forgetSent();
             exchange.body_bytes += frames.bytes.len;
             if (w.counting.counters) |counters| for (0..count) |_| counters.noteMessage(.out);
             return w.queued(exchange);

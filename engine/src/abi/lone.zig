@@ -1,0 +1,123 @@
+//! The application behind an engine's thread, where the engine delivers topics, as the pool of one. Without
+//! topics there is no `Lone`, and the host has no interpreters. Does not know: what the application wishes
+//! (engine_end.zig).
+const std = @import("std");
+const assert = std.debug.assert;
+const hub = @import("hub");
+const peregrine = @import("peregrine");
+const Claim = @import("claim.zig").Claim;
+const Delivery = @import("delivery.zig").Delivery;
+const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const Hearer = @import("host.zig").Hearer;
+const Host = @import("host.zig").Host;
+const Interpreters = @import("host.zig").Interpreters;
+const Exchange = peregrine.Exchange;
+
+/// Never moves: the host points to its interpreters.
+pub const Lone = struct {
+    gpa: std.mem.Allocator,
+    worker: *EngineWorker,
+    host: *Host,
+    interpreters: Interpreters = .{ .calls = &calls },
+    delivery: *Delivery,
+
+    /// Before the engine's thread runs. `join_socket` leads to the hub; the caller's after an error.
+    pub fn create(
+        gpa: std.mem.Allocator,
+        worker: *EngineWorker,
+        host: *Host,
+        join_socket: i32,
+        config: *const hub.Config,
+    ) !*Lone {
+        assert(host.interpreters == null);
+        const lone = try gpa.create(Lone);
+        errdefer gpa.destroy(lone);
+        lone.* = .{
+            .gpa = gpa,
+            .worker = worker,
+            .host = host,
+            .delivery = try .create(gpa, worker, join_socket, config),
+        };
+        lone.delivery.is_lone = true;
+        return lone;
+    }
+
+    /// When the engine's thread has ended.
+    pub fn destroy(lone: *Lone) void {
+        var it = lone.worker.exchanges.iterator();
+        while (it.next()) |exchange| release(&lone.interpreters, exchange);
+        lone.delivery.destroy();
+        lone.gpa.destroy(lone);
+    }
+
+    const calls: Interpreters.Calls = .{
+        .turn = turn,
+        .request = request,
+        .release = release,
+        .drained = drained,
+        .asked = asked,
+        .unheard = unheard,
+        .hearerOf = hearerOf,
+        .isWaiting = isWaiting,
+        .patience = patience,
+        .waited = waited,
+        .countStates = countStates,
+    };
+
+    fn of(several: *Interpreters) *Lone {
+        return @alignCast(@fieldParentPtr("interpreters", several));
+    }
+
+    fn turn(several: *Interpreters) bool {
+        const lone = of(several);
+        lone.delivery.hear(lone.worker.io.takeForeign());
+        return lone.delivery.serve();
+    }
+
+    fn request(several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void {
+        const lone = of(several);
+        lone.host.announceOwn(lone.worker, exchange, head);
+    }
+
+    fn release(_: *Interpreters, exchange: *Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| {
+                Claim.unsubscribe(exchange, subscriber);
+                subscriber.delivery.free(subscriber);
+            },
+            else => {},
+        }
+    }
+
+    fn drained(exchange: *const Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber.delivery.makeReady(subscriber),
+            else => {},
+        }
+    }
+
+    /// The application dies with its engine: what it owes its clients keeps no exchange from going on.
+    fn asked(_: *const Exchange) void {}
+
+    fn unheard(_: *Exchange) void {
+        unreachable; // see `hearerOf`
+    }
+
+    fn hearerOf(several: *Interpreters, _: *const Exchange) Hearer {
+        return .{ .host = of(several).host };
+    }
+
+    fn isWaiting(several: *Interpreters) bool {
+        return of(several).delivery.ready.first != null;
+    }
+
+    fn patience(several: *Interpreters, wanted_ms: i32) i32 {
+        return of(several).delivery.patience(wanted_ms);
+    }
+
+    fn waited(_: *Interpreters) void {}
+
+    fn countStates(_: *Interpreters) [3]u32 {
+        return @splat(0);
+    }
+};
