@@ -623,6 +623,20 @@ subtest 'interim responses' => sub {
     is $old->{status}, 200, 'none for HTTP/1.0';
 };
 
+subtest 'functions have a glob, as profilers expect' => sub {
+    require B;
+    my $server = TestServer->start(
+        app => async sub {
+            my ($scope, $receive, $send) = @_;
+            die "no lifespan\n" if $scope->{type} ne 'http';
+            await start($send);
+            await body($send, join ' ', map { ref B::svref_2object($_)->GV } $receive, $send);
+        },
+    );
+    my $client = TestClient->new($server->port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    is $client->response->{body}, 'B::GV B::GV', '$receive and $send';
+};
+
 subtest 'fullflush waits for the kernel' => sub {
     my $client =
         TestClient->new($flush->port, receive_buffer => 65_536)

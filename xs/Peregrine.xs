@@ -1039,11 +1039,7 @@ PREINIT:
     MAGIC *mg;
 CODE:
     worker = open_worker(aTHX_ self);
-    function = (CV *)newSV_type(SVt_PVCV);
-    CvISXSUB_on(function);
-    CvANON_on(function);
-    CvXSUB(function) = px_xs_dispatch;
-    CvFILE(function) = (char *)__FILE__;
+    function = newXS(NULL, px_xs_dispatch, __FILE__);
     worker->refs++;
     mg = sv_magicext((SV *)function, NULL, PERL_MAGIC_ext, &dispatcher_vtbl, (const char *)worker, 0);
     mg->mg_flags |= MGf_DUP;
