@@ -27,7 +27,7 @@ def run(url, core, seconds, connections, streams, requests=None):
     """`streams` requests at a time on each connection: for so many seconds, or so many requests."""
     if not shutil.which("h2load"):
         raise NotInstalled("h2load is not installed; run script/bench --install")
-    much = [f"-n{requests}"] if requests else [f"-D{seconds}"]
+    much = [f"-n{requests}"] if requests else [f"-D{round(seconds * 1000)}ms"]
     command = ["h2load", "-t1", f"-c{connections}", f"-m{streams}", *much, url]
     done = run_on_core(command, core, seconds + GRACE_S)
     counts = re.search(r"^requests: .* (\d+) succeeded, (\d+) failed,", done.stdout, re.M)

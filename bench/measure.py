@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import h2load
 import wrk
 from generator import Generator
-from process import CannotRun, descriptors_max
+from process import CannotRun, descriptors_max, dirtied_bytes
+from quiet import Http2
 
-WARM_UP_S = 1
-SETTLE_S = 1  # for a server to finish what opening connections began
+WARM_UP_S = 0.2  # of the open loop
+SETTLE_S = 1  # for a server to finish what opening connections, or starting, began
 LOAD = 0.7  # of a core: the load under which latency is measured
 ASIDE_PERMILLE_MAX = 250  # of the responses: more says that this machine cannot show latencies now
 SPARE_DESCRIPTORS = 100  # of the server's own
@@ -27,7 +28,8 @@ class Cores:
 
 def burst(process, cores, seconds, path="/", connections=64, **requests):
     """As many requests as the server answers, by wrk. `requests`: what they look like, see wrk.run."""
-    url = f"http://127.0.0.1:{process.port}{path}"
+    scheme = "https" if process.tls else "http"
+    url = f"{scheme}://127.0.0.1:{process.port}{path}"
     before = process.cpu_seconds()
     result = wrk.run(url, cores.load, connections, seconds, **requests)
     cpu_s = process.cpu_seconds() - before
@@ -66,9 +68,7 @@ def streams(process, cores, seconds, path="/", **load):
 
 def latency(process, cores, seconds, path="/", connections=64):
     """At 70 % of what one core can do: the rate follows from the CPU time per request under full load."""
-    burst(process, cores, WARM_UP_S, path, connections)
-    full = burst(process, cores, 1, path, connections)
-    rate = LOAD * 1e6 / full["cpu_us"]
+    rate = LOAD * 1e6 / burst(process, cores, seconds, path, connections)["cpu_us"]
     with Generator(
         "rate",
         cores.load,
@@ -97,40 +97,50 @@ def latency(process, cores, seconds, path="/", connections=64):
     }
 
 
-def idle(process, cores, seconds, path="/", connections=20_000, memory_path=None):
+def keepalive(process, cores, path, connections):
+    """Connections of HTTP/1.1 after one answered request each."""
+    return Generator("rate", cores.load, port=process.port, path=path, connections=connections)
+
+
+def websockets(process, cores, path, connections):
+    """WebSockets after their handshakes."""
+    return Generator("echo", cores.load, port=process.port, path=path, connections=connections)
+
+
+def http2(process, _cores, _path, connections):
+    """Connections of HTTP/2 after one answered request each, for /."""
+    return Http2(process.port, connections)
+
+
+def idle(process, cores, seconds, path="/", connections=20_000, opened=keepalive, memory_path=None):
     """What connections cost that have nothing to say: memory of each, CPU time of all."""
     connections = min(connections, descriptors_max() - SPARE_DESCRIPTORS)
 
     def engine_bytes():
-        return int(process.get(memory_path)[1]) if memory_path else None
+        return int(process.get(memory_path)[1]) if memory_path else 0
 
     rss, engine = process.rss_bytes(), engine_bytes()
-    with Generator("rate", cores.load, port=process.port, path=path, connections=connections):
-        each, busy = at_rest(process, rss, connections, seconds)
-        numbers = {"connections": connections, "rss_each": each, "idle_cpu": busy}
+    with opened(process, cores, path, connections):
+        time.sleep(SETTLE_S)
+        numbers = {"connections": connections, "rss_each": (process.rss_bytes() - rss) / connections}
         if memory_path:
             numbers["engine_each"] = (engine_bytes() - engine) / connections
+        before = process.cpu_seconds()
+        time.sleep(seconds)
+        numbers["idle_cpu"] = (process.cpu_seconds() - before) / seconds
+        if not process.alive():
+            raise CannotRun("died with the connections")
     return numbers
 
 
-def idle_websockets(process, cores, seconds, path="/ws", connections=5_000):
-    """The same of WebSockets after their handshakes."""
-    rss = process.rss_bytes()
-    with Generator("echo", cores.load, port=process.port, path=path, connections=connections, bytes=64):
-        each, busy = at_rest(process, rss, connections, seconds)
-    return {"connections": connections, "rss_each": each, "idle_cpu": busy}
-
-
-def at_rest(process, rss_before, connections, seconds):
-    """(RSS bytes of each connection, the part of a core) of a server whose connections are silent."""
+def dirtied(process, _cores, _seconds, interpreters):
+    """What an interpreter, or a worker, has written to memory before its first request. So many were started
+    last of all; one of them has answered the request by which it was seen that the server is ready."""
     time.sleep(SETTLE_S)
-    each = (process.rss_bytes() - rss_before) / connections
-    before = process.cpu_seconds()
-    time.sleep(seconds)
-    busy = (process.cpu_seconds() - before) / seconds
-    if not process.alive():
-        raise CannotRun("died with the connections")
-    return each, busy
+    each = [dirtied_bytes(pid) for pid in process.youngest(interpreters)]
+    if not all(each):
+        raise CannotRun("its memory cannot be read")
+    return {"dirtied": min(each), "rss": process.rss_bytes()}
 
 
 def echo(process, cores, seconds, path="/ws", connections=64, size=64):

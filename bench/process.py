@@ -60,6 +60,15 @@ def _stat(pid):
     return int(fields[1]), int(fields[3])
 
 
+def _began(pid):
+    """When a process was started, in the kernel's ticks; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
+
+
 def state(pid):
     """`Z` for a zombie and so on; empty when it is gone."""
     try:
@@ -208,7 +217,12 @@ class Process:
 
     def rss_bytes(self):
         """Resident memory, shared pages counted once: the sum of proportional set sizes."""
-        return sum(_pss_bytes(pid) for pid in family(self.child.pid))
+        return sum(_rollup_bytes(pid, b"Pss:") or rss_of(pid) for pid in family(self.child.pid))
+
+    def youngest(self, count):
+        """The processes that were started last."""
+        members = sorted(family(self.child.pid), key=lambda pid: (_began(pid), pid))
+        return members[-count:]
 
     def stop(self):
         members = family(self.child.pid)
@@ -251,14 +265,18 @@ def _task_seconds(task):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _pss_bytes(pid):
+def dirtied_bytes(pid):
+    """Memory that a process shares with no other one because it, and it alone, has written there."""
+    return _rollup_bytes(pid, b"Private_Dirty:")
+
+
+def _rollup_bytes(pid, name):
+    """A sum over all of a process' memory; 0 when it is gone, or somebody else's."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
-                if line.startswith(b"Pss:"):
+                if line.startswith(name):
                     return int(line.split()[1]) * 1024
-        return 0
-    except PermissionError:
-        return rss_of(pid)
     except OSError:
-        return 0
+        pass
+    return 0

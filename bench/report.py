@@ -4,9 +4,10 @@ taken."""
 import datetime
 import os
 import platform
-from statistics import median
+from statistics import median, quantiles
 
 YARDSTICK = "yardstick"
+MOST = 0.75  # of the rounds: that many decide whether a goal is met or missed
 
 
 class Results:
@@ -15,6 +16,7 @@ class Results:
     def __init__(self):
         self.samples = {}  # row: {round: numbers}
         self.words = {}  # row: the last failure's words
+        self.failures = {}  # row: how many of its rounds failed
         self.hopeless = set()  # rows that will not work in another round either
 
     def add(self, row, number, numbers):
@@ -22,6 +24,7 @@ class Results:
 
     def fail(self, row, words, for_good=False):
         self.words[row] = words
+        self.failures[row] = self.failures.get(row, 0) + 1
         if for_good:
             self.hopeless.add(row)
 
@@ -69,12 +72,24 @@ def table(scenario, rows, results):
         cells = [cell(column, list(results.numbers(row, column.key).values())) for column in scenario.columns]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
         if words:
-            notes.append(f"{title}, in one round: {words}.")
+            failed = results.failures[row]
+            notes.append(f"{title}, in {failed} of {failed + len(results.samples[row])} rounds: {words}.")
     return lines + ([""] + notes if notes else [])
 
 
 def goals(wanted, results):
-    lines = ["## Goals", "", "| Figure | goal | median (lowest to highest) | |", "|---|---:|---:|---|"]
+    """A goal is met or missed when most rounds say so, else undecided: the middle half of them lies on both
+    sides."""
+    lines = [
+        "## Goals",
+        "",
+        "Ratios are those of paired rounds. A goal is met when it is met in three quarters of the rounds, missed"
+        " when it is met in no more than a quarter; between these it is undecided, for the middle half of the"
+        " rounds lies on both sides of it.",
+        "",
+        "| Figure | goal | median | middle half | lowest to highest | rounds that met it | |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
     for goal in wanted:
         found = (
             results.ratios(goal.row, goal.to, goal.key) if goal.to else results.numbers(goal.row, goal.key)
@@ -82,15 +97,27 @@ def goals(wanted, results):
         values = [value / goal.scale for value in found.values()]
         name = f"{goal.row}, {goal.key}" + (f", to {goal.to}" if goal.to else "")
         form = ".2f" if goal.to else ",.0f"
-        if not values:
-            lines.append(f"| {name} | ≤ {goal.most:g} {goal.unit} | – | not measured |")
-            continue
-        verdict = "met" if median(values) <= goal.most else "**missed**"
-        spread = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
-        lines.append(
-            f"| {name} | ≤ {goal.most:g} {goal.unit} | {median(values):{form}}{spread} | {verdict} |"
-        )
+        cells = [name, f"≤ {goal.most:g} {goal.unit}"]
+        if values:
+            low, _, high = quantiles(values, method="inclusive") if len(values) > 1 else values * 3
+            met = sum(value <= goal.most for value in values)
+            cells += [
+                f"{median(values):{form}}",
+                f"{low:{form}} to {high:{form}}",
+                f"{min(values):{form}} to {max(values):{form}}",
+                f"{met} of {len(values)}",
+                verdict(met, len(values)),
+            ]
+        else:
+            cells += ["–", "", "", "", "not measured"]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def verdict(met, rounds):
+    if met >= MOST * rounds:
+        return "met"
+    return "**missed**" if rounds - met >= MOST * rounds else "undecided"
 
 
 def machine():
@@ -112,8 +139,9 @@ def head(command, settings):
         f" run {settings['load']:.2f}.",
         f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of"
         f" {settings['seconds']} s each; servers on core {settings['cores'].server}, the load on core"
-        f" {settings['cores'].load}. The servers of a scenario are alive together and loaded in turns of a second,"
-        " which are its rounds; for latency, idle connections and growth they run one at a time.",
+        f" {settings['cores'].load}. The servers of a scenario are alive together and loaded in turns of"
+        f" {settings['turn']:g} s, which are its rounds, those that no goal names in every"
+        f" {settings['sparse']}th turn only; for memory they run one at a time.",
         "",
         "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed."
         " CPU is that of all the server's processes, the kernel's work for them included. RSS counts shared"

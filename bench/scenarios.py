@@ -29,7 +29,8 @@ class Scenario:
     columns: tuple[Column, ...]
     options: dict = field(default_factory=dict)  # of measure
     by_server: dict = field(default_factory=dict)  # options of one server
-    in_turns: bool = True  # all servers are alive, and loaded second by second
+    in_turns: bool = True  # all servers are alive, and loaded by turns
+    longer: int = 1  # how many turns' time one of them takes
     rounds_max: int | None = None
 
 
@@ -46,6 +47,31 @@ _UPLOAD = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU)
 _MEAN = Column("mean_us", "mean ms", ".2f", 1000)
 _STREAMS = {"connections": 16, "streams": 32}
 _UPLOADS = {"connections": 8, "body": s.UPLOAD_BYTES}
+_WEBSOCKETS = {"path": "/ws", "connections": 5_000, "opened": measure.websockets}
+_ENGINE_TELLS = {"zig": {"memory_path": "/memory"}}
+_IDLE = (
+    Column("connections", "connections"),
+    Column("rss_each", "RSS bytes each", spread=True),
+    Column("engine_each", "of the engine, bytes each"),
+    Column("idle_cpu", "CPU % of a core", ".2f", 0.01),
+)
+
+
+
+def _bodies(does, words, servers):
+    """Bodies of two lengths through each placement, as the goals of issue 29 name them."""
+    for length, short in ((100_000, "100k"), (1_000_000, "1m")):
+        asked = {"path": f"/answer?{length}"} if does == "answer" else {"path": f"/{does}", "body": length}
+        yield Scenario(
+            f"{does}-{short}",
+            f"PSGI: {length:,} bytes {words}, 2 connections",
+            "The same application with the engine in its loop, on a thread and in a process.",
+            servers,
+            measure.burst,
+            _UPLOAD,
+            {"connections": 2, **asked},
+        )
+
 
 SCENARIOS = (
     Scenario(
@@ -64,6 +90,16 @@ SCENARIOS = (
         measure.burst,
         _BURST,
         {"connections": 1},
+    ),
+    Scenario(
+        "tls",
+        "Hello over TLS, 64 keep-alive connections",
+        "TLS 1.3 with the cipher that wrk prefers, a key of P-256. The yardstick speaks plain HTTP here as"
+        " well. Turns of a second, as each begins with 64 handshakes, some hundredths of the figures.",
+        s.HELLOS_TLS,
+        measure.burst,
+        _BURST,
+        longer=2,
     ),
     Scenario(
         "json",
@@ -93,6 +129,9 @@ SCENARIOS = (
         (*_UPLOAD, _RATIO),
         _UPLOADS,
     ),
+    *_bodies("drop", "in requests, dropped", (*s.BODIES, s.BODIES_STARLET)),
+    *_bodies("echo", "in requests, echoed", s.BODIES),
+    *_bodies("answer", "in responses, from a string that is there", s.BODIES),
     Scenario(
         "pipeline",
         "Hello, 64 connections, pipelined by 16",
@@ -134,11 +173,11 @@ SCENARIOS = (
         "latency",
         "Hello, 64 connections, latency at 70 % load",
         "An open loop: requests are due at random times, at 70 % of the rate that each server's CPU time"
-        " per request under full load allows one core, and latency counts from when a request was due."
-        " `late` is what the load generator itself added, on the average. When it finds that it or the"
-        " server's core was stopped by the machine for a quarter of a millisecond or longer (a thread that"
-        " runs before all others on the server's core wakes late), responses are set aside until the server"
-        " has nothing left to do.",
+        " per request under full load, measured just before, allows one core, and latency counts from when a"
+        " request was due. `late` is what the load generator itself added, on the average. When it finds that"
+        " it or the server's core was stopped by the machine for a quarter of a millisecond or longer (a thread"
+        " that runs before all others on the server's core wakes late), responses are set aside until the"
+        " server has nothing left to do. A turn in which that is more than a quarter of them does not count.",
         (s.ZIG, s.NGINX, s.H2O),
         measure.latency,
         (
@@ -153,31 +192,62 @@ SCENARIOS = (
             Column("aside_permille", "set aside %", ".1f", 10),
             _ERRORS,
         ),
-        in_turns=False,
     ),
     Scenario(
         "idle",
         "20,000 idle keep-alive connections",
         "Each has had one request answered. Fewer where the descriptor limit of a process does not allow so"
         " many.",
-        (s.ZIG_BENCH, s.PAGI, s.NGINX, s.H2O),
+        s.IDLE,
         measure.idle,
-        (
-            Column("connections", "connections"),
-            Column("rss_each", "RSS bytes each", spread=True),
-            Column("engine_each", "of the engine, bytes each"),
-            Column("idle_cpu", "CPU % of a core", ".2f", 0.01),
-        ),
-        by_server={"zig": {"memory_path": "/memory"}},
+        _IDLE,
+        by_server=_ENGINE_TELLS,
         in_turns=False,
-        rounds_max=3,
+        rounds_max=2,
+    ),
+    Scenario(
+        "idle-http2",
+        "5,000 idle connections of HTTP/2",
+        "In the clear, by prior knowledge; each has had one request answered, which left nothing in the table of"
+        " header fields that a server keeps for a connection.",
+        s.IDLE_HTTP2,
+        measure.idle,
+        _IDLE,
+        {"connections": 5_000, "opened": measure.http2},
+        by_server=_ENGINE_TELLS,
+        in_turns=False,
+        rounds_max=2,
+    ),
+    Scenario(
+        "idle-websocket",
+        "5,000 idle WebSockets",
+        "Each has had its handshake, and nothing else. An echo that waits for its next message.",
+        s.WEBSOCKETS_IDLE,
+        measure.idle,
+        _IDLE,
+        _WEBSOCKETS,
+        by_server=_ENGINE_TELLS,
+        in_turns=False,
+        rounds_max=2,
+    ),
+    Scenario(
+        "begun",
+        "An interpreter before its first request",
+        "Memory that a forked interpreter, or a worker of Starman, has written to since it was forked"
+        " (Private_Dirty); RSS is that of all processes of the server, two interpreters among them.",
+        s.BEGUN,
+        measure.dirtied,
+        (Column("dirtied", "written to, KiB", ",.0f", 1024, spread=True), _RSS),
+        {"interpreters": s.STARTED},
+        in_turns=False,
+        rounds_max=2,
     ),
     Scenario(
         "websocket",
         "WebSocket echo, 64 bytes of text, 64 connections",
         "Each connection sends a message when the last one has come back. `load` is the load generator's"
         " own use of its core.",
-        (s.ZIG_BENCH, s.PAGI_WEBSOCKET, s.UVICORN_WEBSOCKET, s.GRANIAN, *s.MOJO_LIVE),
+        s.WEBSOCKETS,
         measure.echo,
         (
             Column("rate", "messages/s"),
@@ -220,14 +290,11 @@ SCENARIOS = (
         "Mojolicious::Lite: 5,000 idle WebSockets",
         "Each has its action's subscription to messages.",
         s.MOJO_LIVE,
-        measure.idle_websockets,
-        (
-            Column("connections", "connections"),
-            Column("rss_each", "RSS bytes each", spread=True),
-            Column("idle_cpu", "CPU % of a core", ".2f", 0.01),
-        ),
+        measure.idle,
+        tuple(column for column in _IDLE if column.key != "engine_each"),
+        _WEBSOCKETS,
         in_turns=False,
-        rounds_max=3,
+        rounds_max=2,
     ),
     Scenario(
         "growth",
@@ -260,24 +327,40 @@ class Goal:
     scale: float = 1
 
 
+def _placed_goals():
+    """What a body of a PSGI application may cost through a thread or a process."""
+    for length in ("100k", "1m"):
+        for server in ("psgi-thread", "psgi-process"):
+            for does in ("drop", "echo", "answer"):
+                yield Goal(f"{does}-{length}/{server}", "cpu_us", 1.4, f"{does}-{length}/psgi")
+            yield Goal(f"drop-{length}/{server}", "cpu_us", 0.8, f"drop-{length}/starlet")
+
+
 GOALS = (
     Goal("keepalive/zig", "cpu_us", 1.05, "keepalive/yardstick"),
     Goal("keepalive/uring", "cpu_us", 0.95, "keepalive/zig"),
-    Goal("keepalive/pagi", "cpu_us", 1.6, "keepalive/yardstick"),
+    Goal("keepalive/pagi", "cpu_us", 1.35, "keepalive/yardstick"),
     Goal("keepalive/pagi", "cpu_us", 0.65, "keepalive/granian"),
     Goal("keepalive/pagi-log", "cpu_us", 1.03, "keepalive/pagi"),
     Goal("keepalive/pagi-thread", "cpu_us", 1.25, "keepalive/pagi"),
     Goal("keepalive/psgi", "cpu_us", 1.5, "keepalive/yardstick"),
     Goal("keepalive/psgi-process", "cpu_us", 1.85, "keepalive/yardstick"),
-    Goal("pipeline/psgi", "cpu_us", 0.8, "pipeline/nginx"),
     Goal("single/zig", "cpu_us", 1.12, "single/yardstick"),
-    Goal("single/pagi", "cpu_us", 1.9, "single/yardstick"),
+    Goal("single/pagi", "cpu_us", 1.6, "single/yardstick"),
+    Goal("single/pagi-thread", "cpu_us", 2.3, "single/yardstick"),
+    Goal("single/pagi-process", "cpu_us", 2.3, "single/yardstick"),
+    Goal("single/psgi-process", "cpu_us", 2.3, "single/yardstick"),
+    Goal("tls/zig", "cpu_us", 1.0, "tls/uws"),
     Goal("json/pagi", "cpu_us", 1.8, "json/yardstick"),
     Goal("upload-echo/zig", "cpu_us", 1.0, "upload-echo/fasthttp"),
     Goal("upload-echo/pagi", "cpu_us", 0.9, "upload-echo/granian"),
     Goal("upload-drop/pagi", "cpu_us", 1.5, "upload-drop/yardstick"),
+    *_placed_goals(),
+    Goal("pipeline/psgi", "cpu_us", 0.8, "pipeline/nginx"),
     Goal("pipeline/zig", "cpu_us", 0.15, "pipeline/nginx"),
     Goal("pipeline/zig", "cpu_us", 1.0, "pipeline/may"),
+    Goal("pipeline/pagi-thread", "cpu_us", 8.0, "pipeline/yardstick"),
+    Goal("pipeline/psgi-process", "cpu_us", 8.0, "pipeline/yardstick"),
     Goal("body/zig", "cpu_us", 0.95, "body/h2o"),
     Goal("body/zig", "cpu_us", 0.6, "body/nginx"),
     Goal("body/dirserver", "cpu_us", 1.0, "body/h2o"),
@@ -286,11 +369,20 @@ GOALS = (
     Goal("http2/zig", "cpu_us", 0.8, "http2/nghttpd"),
     Goal("http2/pagi", "cpu_us", 1.15, "keepalive/pagi"),
     Goal("http2-body/zig", "cpu_us", 1.0, "http2-body/nginx"),
+    Goal("http2-body/pagi", "cpu_us", 1.0, "http2-body/h2o"),
     Goal("latency/zig", "deviation_us", 1.0, "latency/nginx"),
     Goal("latency/zig", "deviation_us", 1.0, "latency/h2o"),
     Goal("latency/zig", "p999_us", 1.0, "latency/nginx"),
     Goal("latency/zig", "p999_us", 1.0, "latency/h2o"),
-    Goal("idle/zig", "engine_each", 1024, unit="bytes"),
+    Goal("idle/zig", "engine_each", 400, unit="bytes"),
+    Goal("idle/pagi", "rss_each", 400, unit="bytes"),
+    Goal("idle-http2/zig", "engine_each", 1700, unit="bytes"),
+    Goal("idle-http2/pagi", "rss_each", 1700, unit="bytes"),
+    Goal("idle-websocket/pagi", "rss_each", 4000, unit="bytes"),
+    Goal("begun/pagi-process", "dirtied", 1536, unit="KiB", scale=1024),
+    Goal("begun/psgi-process", "dirtied", 1536, unit="KiB", scale=1024),
+    Goal("websocket/zig", "cpu_us", 1.0, "websocket/uws"),
+    Goal("websocket/pagi", "cpu_us", 1.6, "websocket/uws"),
     Goal("websocket/pagi", "cpu_us", 0.33, "websocket/mojo-daemon"),
     Goal("websocket/mojo", "cpu_us", 0.5, "websocket/mojo-daemon"),
     Goal("mojolicious/mojo", "cpu_us", 0.7, "mojolicious/mojo-daemon"),
@@ -298,3 +390,4 @@ GOALS = (
     # A tenth of a byte for each request: pages that are touched late, not what a request leaves behind.
     Goal("growth/pagi", "growth", 100, unit="KiB", scale=1024),
 )
+GOAL_ROWS = {row for goal in GOALS for row in (goal.row, goal.to)}

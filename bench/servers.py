@@ -27,6 +27,7 @@ class Server:
     path: str = "/"  # answers when the server is ready...
     proof: bytes | None = b"ello"  # ...with this in its body; None: with anything
     http2: bool = False  # that GET is made by HTTP/2 in the clear: it may speak nothing else
+    tls: bool = False  # its port speaks TLS, with tls.pem and tls.key in @WORK@
 
 
 def _zig(folder, step, mode, prefix="@STATE@"):
@@ -94,12 +95,30 @@ PAGI_LOG = replace(
         "@ROOT@/examples/pagi/hello/app.pl",
     ),
 )
-PAGI_THREAD = replace(
-    PAGI,
-    name="pagi-thread",
-    title="Peregrine, PAGI application, engine on a thread",
-    command=(*PAGI_COMMAND, "--engine", "thread", "--port", "@PORT@", "@ROOT@/examples/pagi/hello/app.pl"),
-)
+
+
+def _on_thread(server):
+    """The same server of ours whose engine is on a thread of its own."""
+    return _placed(server, "thread", "engine on a thread", "--engine", "thread")
+
+
+def _in_process(server, interpreters=1, more=()):
+    """The same with the engine in a process, and so many interpreters."""
+    workers = ("--workers", str(interpreters), *more)
+    return _placed(server, "process", "engine in a process", "--engine", "process", *workers)
+
+
+def _placed(server, name, words, *arguments):
+    return replace(
+        server,
+        name=f"{server.name}-{name}",
+        title=f"{server.title}, {words}",
+        command=(*server.command[:-1], *arguments, server.command[-1]),
+    )
+
+
+PAGI_THREAD = _on_thread(PAGI)
+PAGI_PROCESS = _in_process(PAGI)
 PSGI = Server(
     "psgi",
     "Peregrine, PSGI application",
@@ -110,12 +129,7 @@ PSGI = Server(
     ),
     build=("script/build",),
 )
-PSGI_PROCESS = replace(
-    PSGI,
-    name="psgi-process",
-    title="Peregrine, PSGI application, engine in a process",
-    command=(*PSGI.command, "--engine", "process", "--workers", "1"),
-)
+PSGI_PROCESS = _in_process(PSGI)
 PAGI_WEBSOCKET = replace(
     PAGI,
     command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"),
@@ -180,12 +194,7 @@ MOJO = Server(
     build=("script/build",),
     files=("mojo_lite.pl",),
 )
-MOJO_PROCESS = replace(
-    MOJO,
-    name="mojo-process",
-    title="Peregrine, Mojolicious::Lite, engine in a process",
-    command=(*_LITE_OURS, "--engine", "process", "--workers", "1", _LITE),
-)
+MOJO_PROCESS = _in_process(MOJO)
 MOJO_PSGI = replace(
     MOJO,
     name="mojo-psgi",
@@ -223,14 +232,20 @@ STARLET = Server(
     files=("hello.psgi",),
     version=("perl", "-MStarlet", "-e", "print Starlet->VERSION"),
 )
-STARMAN = Server(
-    "starman",
-    "Starman, PSGI, a process per connection",
-    ("starman", "--env", "deployment", "--listen", "127.0.0.1:@PORT@", "--workers", str(PREFORKED))
-    + ("--max-requests", "1000000000", "--keepalive-timeout", "10", "@WORK@/hello.psgi"),
-    files=("hello.psgi",),
-    version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
-)
+
+
+def _starman(title, workers, more=()):
+    return Server(
+        "starman",
+        title,
+        ("starman", "--env", "deployment", "--listen", "127.0.0.1:@PORT@", "--workers", str(workers))
+        + ("--max-requests", "1000000000", "--keepalive-timeout", "10", *more, "@WORK@/hello.psgi"),
+        files=("hello.psgi",),
+        version=("perl", "-MStarman", "-e", "print Starman->VERSION"),
+    )
+
+
+STARMAN = _starman("Starman, PSGI, a process per connection", PREFORKED)
 UPLOAD_BYTES = 1_000_000
 
 
@@ -251,7 +266,8 @@ BUN = Server(
     files=("bun.js",),
     version=("@STATE@/npm/node_modules/.bin/bun", "--version"),
 )
-_FETCHED = (HYPER, MAY, NTEX, FASTHTTP, BUN)
+UWS = Server("uws", "uWebSockets (C++)", ("@STATE@/uws/uws", "@PORT@"))
+_FETCHED = (HYPER, MAY, NTEX, FASTHTTP, BUN, UWS)
 
 PAGI_REQUESTS = replace(
     PAGI,
@@ -271,7 +287,38 @@ HELLOS = (
     *(YARDSTICK, *_OURS, NGINX, H2O, *_FETCHED),
     *(GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN),
 )
-HELLOS_ALONE = (YARDSTICK, ZIG, PAGI, PAGI_THREAD, PSGI, NGINX, H2O, *_FETCHED, GRANIAN, UVICORN)
+HELLOS_ALONE = (
+    *(YARDSTICK, ZIG, PAGI, PAGI_THREAD, PAGI_PROCESS, PSGI, PSGI_PROCESS),
+    *(NGINX, H2O, *_FETCHED, GRANIAN, UVICORN),
+)
+
+# Hello over TLS.
+_FILES = ("@WORK@/tls.pem", "@WORK@/tls.key")
+_SSL = ("--ssl-cert", _FILES[0], "--ssl-key", _FILES[1])
+
+
+def _over_tls(server, command, **changes):
+    return replace(server, command=command, tls=True, **changes)
+
+
+HELLOS_TLS = (
+    YARDSTICK,
+    _over_tls(ZIG, (*ZIG.command, "1", *_FILES)),
+    _over_tls(PAGI, (*PAGI.command[:-1], *_SSL, PAGI.command[-1])),
+    _over_tls(PSGI, (*PSGI.command[:-1], *_SSL, PSGI.command[-1])),
+    _over_tls(HYPER, (*HYPER.command, *_FILES), title="hyper with tokio and rustls (Rust)"),
+    _over_tls(
+        NGINX, ("nginx", "-p", "@WORK@", "-c", "@WORK@/nginx_tls.conf"), files=("nginx_tls.conf",)
+    ),
+    _over_tls(UWS, (*UWS.command, *_FILES)),
+)
+
+# Bodies through each placement; no more connections than keep an interpreter busy.
+_BODIES = replace(PSGI, command=(*PSGI.command[:-1], "@ROOT@/bench/bodies/app.psgi"))
+BODIES = (_BODIES, _on_thread(_BODIES), _in_process(_BODIES))
+BODIES_STARLET = replace(
+    STARLET, command=(*STARLET.command[:-1], "@ROOT@/bench/bodies/app.psgi"), files=()
+)
 
 _MOJO_ALL = (MOJO, MOJO_PROCESS, MOJO_PSGI, MOJO_DAEMON, MOJO_PREFORK)
 MOJO_HELLOS = _MOJO_ALL
@@ -303,8 +350,40 @@ _NGHTTPD = Server(
 )
 HELLOS_HTTP2 = (_ZIG_HTTP2, _PAGI_HTTP2, _NGINX_HTTP2, _H2O_HTTP2, _NGHTTPD)
 _MIB = {"path": "/mib.txt", "proof": b"x" * MIB}
+_PAGI_MIB = replace(
+    PAGI,
+    command=(*PAGI_COMMAND, "--http2", "--port", "@PORT@", "@WORK@/requests.pagi.pl"),
+    files=("requests.pagi.pl",),
+    http2=True,
+    **_MIB,
+)
+_PSGI_MIB = replace(
+    PSGI,
+    command=(*PSGI.command[:-1], "--http2=1", "@WORK@/mib.psgi"),
+    files=("mib.psgi",),
+    http2=True,
+    **_MIB,
+)
 MIBS_HTTP2 = (
     replace(ZIG_BENCH, title="Peregrine, Zig handler, a shared body", http2=True, **_MIB),
+    *(_PAGI_MIB, _in_process(_PAGI_MIB), _PSGI_MIB, _in_process(_PSGI_MIB)),
     replace(_NGINX_HTTP2, title="nginx, file", **_MIB),
     *(replace(server, **_MIB) for server in (_H2O_HTTP2, _NGHTTPD)),
+)
+
+# Memory.
+IDLE = (ZIG_BENCH, PAGI, NGINX, H2O, UWS)
+IDLE_HTTP2 = (ZIG_BENCH, _PAGI_HTTP2, _NGINX_HTTP2, _H2O_HTTP2)
+STARTED = 2  # interpreters: one has answered that the server is ready, the other one has done nothing
+# Forked from a process that has loaded the application: plackup's has at any rate.
+_PRELOADED = ("--preload-app",)
+BEGUN = (
+    _in_process(PAGI, STARTED, _PRELOADED),
+    _in_process(PSGI, STARTED),
+    _starman("Starman, PSGI", STARTED, _PRELOADED),
+)
+WEBSOCKETS_IDLE = (ZIG_BENCH, PAGI_WEBSOCKET, UWS)
+WEBSOCKETS = (
+    *(ZIG_BENCH, PAGI_WEBSOCKET, _in_process(PAGI_WEBSOCKET)),
+    *(UWS, UVICORN_WEBSOCKET, GRANIAN, *MOJO_LIVE),
 )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import certificate
 import generator
 from process import Process, free_port
 from servers import BODY_BYTES, MIB, ROOT, STATE
@@ -55,7 +56,9 @@ def started(server, core, **options):
         words = {"@PORT@": str(port), "@WORK@": work}
         for name in server.files:
             _place(name, work, words)
-        options = {"http2": server.http2} | options
+        if server.tls:
+            certificate.make(work, "tls")
+        options = {"http2": server.http2, "tls": server.tls} | options
         process = Process(
             replaced(server.command, words), core, work, port, os.path.join(work, "log"), **options
         )

@@ -31,14 +31,16 @@ class Burst:
 
 
 def run(url, core, connections, seconds, depth=1, body=0, headers="few"):
-    """`body`: bytes of each request's; `headers`: "browser" for those that one sends."""
+    """`body`: bytes of each request's; `headers`: "browser" for those that one sends. wrk knows whole seconds
+    only, but tells at an interrupt as well how long it has run and what it has got."""
     if not shutil.which("wrk"):
         raise Failed("wrk is not installed; run script/bench --install")
     command = [
+        *("timeout", "--foreground", "--signal=INT", f"{seconds}"),
         "wrk",
         "-t1",
         f"-c{connections}",
-        f"-d{seconds}s",
+        f"-d{int(seconds) + 1}s",
         "--latency",
         "-s",
         SCRIPT,

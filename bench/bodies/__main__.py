@@ -6,7 +6,6 @@ missed. Without a CHECK all are made, one after the other."""
 import contextlib
 import statistics
 import sys
-from dataclasses import replace
 
 import check
 import servers
@@ -15,24 +14,13 @@ import wrk
 from check import at_most, note
 from process import CannotRun
 
-APP = "@ROOT@/bench/bodies/app.psgi"
 CONNECTIONS = 2
 ROUNDS = 5
 PLACED_MOST = 1.4  # times inline
 STARLET_MOST = 0.8  # times Starlet
 
 
-def _placed(engine, *more):
-    command = (*servers.PSGI.command[:-1], "--engine", engine, *more, APP)
-    return replace(servers.PSGI, command=command)
-
-
-SERVERS = {
-    "inline": _placed("inline"),
-    "thread": _placed("thread"),
-    "process": _placed("process", "--workers", "1"),
-    "starlet": replace(servers.STARLET, command=(*servers.STARLET.command[:-1], APP), files=()),
-}
+SERVERS = dict(zip(("inline", "thread", "process", "starlet"), (*servers.BODIES, servers.BODIES_STARLET)))
 
 
 def drop(settings):

@@ -1,5 +1,5 @@
-# The application of PAGI for the rows about request bodies and JSON: /echo sends a body back, /drop reads a
-# body and forgets it, /json answers with an object, every other path says hello.
+# The application of PAGI for the rows about bodies and JSON: /echo sends a body back, /drop reads a body and
+# forgets it, /json answers with an object, /mib.txt with a mebibyte, every other path says hello.
 use strict;
 use warnings;
 
@@ -7,6 +7,7 @@ use Cpanel::JSON::XS ();
 use Future::AsyncAwait;
 
 my $json = Cpanel::JSON::XS->new->utf8;
+my $mib  = 'x' x 2**20;
 
 async sub answer {
     my ($send, $type, $body) = @_;
@@ -43,9 +44,10 @@ async sub drop {
 }
 
 my %pages = (
-    '/echo' => \&echo,
-    '/drop' => \&drop,
-    '/json' => sub { answer($_[1], 'application/json', $json->encode({ message => 'Hello, World!' })) },
+    '/echo'    => \&echo,
+    '/drop'    => \&drop,
+    '/json'    => sub { answer($_[1], 'application/json', $json->encode({ message => 'Hello, World!' })) },
+    '/mib.txt' => sub { answer($_[1], 'text/plain',       $mib) },
 );
 
 sub app {

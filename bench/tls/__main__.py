@@ -3,11 +3,11 @@ after the other."""
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 
+import certificate
 import servers
 import start
 from check import Settings, checked
@@ -43,20 +43,11 @@ def main():
     cores = sorted(os.sched_getaffinity(0))
     settings = Settings(Cores(cores[0], cores[-1]), options.short)
     with tempfile.TemporaryDirectory(prefix="peregrine-tls-") as folder:
-        for name, key in (
-            ("ecdsa", ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")),
-            ("rsa", ("-newkey", "rsa:2048")),
-        ):
-            make_certificate(folder, name, key)
+        certificate.make(folder, "ecdsa")
+        certificate.make(folder, "rsa", certificate.RSA)
         missed = sum(not checked(CHECKS[name], name, settings, folder) for name in options.check or CHECKS)
     print(f"{missed} missed" if missed else "all met")
     return 1 if missed else 0
-
-
-def make_certificate(folder, name, key):
-    files = ("-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem")
-    command = ("openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", *key, *files)
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 if __name__ == "__main__":

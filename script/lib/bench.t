@@ -26,6 +26,34 @@ subtest 'a row of HTTP/2 is measured' => sub {
         'numbers, and no error';
 };
 
+subtest 'idle connections of HTTP/2 are measured' => sub {
+    my ($status, $output) = output_of("script/bench $BRIEF idle-http2/zig");
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^\| Peregrine, Zig handler \| 5,000 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|$/m, 'bytes of each';
+    like $output, qr{^\| idle-http2/zig, engine_each \| ≤ 1700 bytes \| [\d,]+ \| .* \| [01] of 1 \| }m,
+        'beside the goal';
+};
+
+subtest 'a server that speaks TLS is measured, with the yardstick that does not' => sub {
+    my ($status, $output) = output_of("script/bench $BRIEF tls/yardstick tls/zig");
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^\| Peregrine, Zig handler (?:\| [\d.,]+ ){3}\| 0 (?:\| [\d.]+(?: \(.*?\))? ){3}\|$/m,
+        'numbers, and no error';
+};
+
+subtest 'the memory of an interpreter that has done nothing yet' => sub {
+    my ($status, $output) = output_of("script/bench $BRIEF begun/psgi-process");
+    is $status, 0, 'exit status' or diag $output;
+    like $output, qr/^\| Peregrine, PSGI .+, engine in a process \| [1-9][\d,]* \| [\d.]+ \|$/m, 'KiB';
+};
+
+subtest 'most rounds decide' => sub {
+    local $ENV{PYTHONPATH} = 'bench';
+    my $verdicts = q{import report; print(*(report.verdict(met, 8) for met in (8, 6, 5, 3, 2, 0)))};
+    my ($status, $output) = output_of("python3 -c '$verdicts'");
+    is $output, "met met undecided undecided **missed** **missed**\n", 'verdicts';
+};
+
 subtest 'a peer that is not installed is a word in the table' => sub {
     my ($status, $output) = output_of("PATH=/usr/bin:/bin script/bench $BRIEF idle/nginx");
     is $status, 1, 'exit status, as nothing was measured';
