@@ -20,7 +20,7 @@ static __thread timer_t alarm_timer;
 static __thread bool has_timer;
 
 /* Perl's own `alarm`, which sets the alarm of the process. */
-static Perl_ppaddr_t process_alarm;
+static Perl_ppaddr_t process_alarm_op;
 
 /* A signal of its own, beside those of stuck.c. */
 static int timer_signal(void) {
@@ -82,7 +82,7 @@ static void mask(int how, int number) {
 }
 
 static OP *alarm_op(pTHX) {
-    if (!alarm_perl) return process_alarm(aTHX);
+    if (!alarm_perl) return process_alarm_op(aTHX);
     dSP;
     dTARGET;
     const NV left = px_alarm_set((NV)POPi, 0);
@@ -99,14 +99,14 @@ static void forget_in_child(void) {
 
 /* To be called in the interpreter that will be cloned, when it has loaded the application. */
 void px_alarm_prepare(pTHX) {
-    if (!process_alarm) {
+    if (!process_alarm_op) {
         struct sigaction action;
         Zero(&action, 1, struct sigaction);
         action.sa_handler = on_timer;
         if (sigaction(timer_signal(), &action, NULL) != 0) return;
         if (pthread_atfork(NULL, NULL, forget_in_child) != 0) return;
     }
-    process_alarm = px_ops_replace(aTHX_ OP_ALARM, alarm_op, process_alarm);
+    process_alarm_op = px_ops_replace(aTHX_ OP_ALARM, alarm_op, process_alarm_op);
     px_own_signals_prepare(aTHX);
 }
 

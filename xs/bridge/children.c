@@ -45,7 +45,7 @@ bool px_has_handler(pTHX_ int number) {
 
 /* Whether a function was compiled in a package of the server's, or of the event loop's. Applications have
  * packages below Peregrine::App. */
-static bool is_ours(const SV *handler) {
+static bool is_own_handler(const SV *handler) {
     static const char *const prefixes[] = {"IO::Async::", "PAGI::Server::", "Peregrine::",
                                            "Plack::Handler::"};
     if (!handler || !SvROK(handler) || SvTYPE(SvRV(handler)) != SVt_PVCV) return false;
@@ -73,7 +73,7 @@ static bool has_perls_handler(pTHX_ int number) {
 /* The server's function for SIGPIPE, which does nothing, stays: a write to nobody fails in a child, too. */
 static void settle_signal(pTHX_ int number) {
     SV *handler = PL_psig_ptr[number];
-    if (is_ours(handler)) {
+    if (is_own_handler(handler)) {
         if (number == SIGPIPE) return;
         PL_psig_ptr[number] = NULL;
         handler = NULL;

@@ -38,7 +38,7 @@ static inline bool plain_field(const SV *value) {
 }
 
 /* Values behind keys that no event has are looked at, too; that costs a copy at worst. */
-static bool plain_hash(HV *event) {
+static bool is_plain_event(HV *event) {
     HE **buckets = HvARRAY(event);
     STRLEN left = HvTOTALKEYS(event);
     if (SvMAGICAL(event)) return false;
@@ -48,7 +48,7 @@ static bool plain_hash(HV *event) {
     return true;
 }
 
-static HV *hash_of(const SV *event) {
+static HV *hash_behind(const SV *event) {
     return SvROK(event) && SvTYPE(SvRV(event)) == SVt_PVHV ? (HV *)SvRV(event) : NULL;
 }
 
@@ -132,7 +132,7 @@ SV *px_plain_handle(pTHX_ SV *value) {
  * Dies as the code of its values does. What is plain is copied before any of that code runs. */
 SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count) {
     SV *reference = sv_2mortal(newSVsv(value));
-    HV *from = hash_of(reference);
+    HV *from = hash_behind(reference);
     if (!from) return newSVsv(reference);
     HV *to = newHV();
     SV *result = sv_2mortal(newRV_noinc((SV *)to));
@@ -152,6 +152,6 @@ SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count) {
 
 /* The hash behind a reference if it and its values can be read without running Perl code; NULL if not. */
 HV *px_plain_hash(SV *value) {
-    HV *hash = SvGMAGICAL(value) ? NULL : hash_of(value);
-    return hash && plain_hash(hash) ? hash : NULL;
+    HV *hash = SvGMAGICAL(value) ? NULL : hash_behind(value);
+    return hash && is_plain_event(hash) ? hash : NULL;
 }

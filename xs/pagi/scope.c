@@ -6,7 +6,7 @@ static char ascii_lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-static SV *lower_name(pTHX_ const char *name, STRLEN len) {
+static SV *lowered_name(pTHX_ const char *name, STRLEN len) {
     SV *lower = newSV(len + 1);
     char *to = SvPVX(lower);
     for (STRLEN i = 0; i < len; i++) to[i] = ascii_lower(name[i]);
@@ -22,7 +22,7 @@ SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregr
     if (field->id == 0 || field->id >= PAGI_HEADER_IDS) return NULL;
     SV **known = &cx->header_names[field->id];
     if (!*known) {
-        SV *lower = lower_name(aTHX_ text + field->name_at, field->name_len);
+        SV *lower = lowered_name(aTHX_ text + field->name_at, field->name_len);
         *known = newSVpvn_share(SvPVX_const(lower), (I32)SvCUR(lower), 0);
         SvREFCNT_dec_NN(lower);
     }
@@ -31,7 +31,7 @@ SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregr
 
 static SV *field_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field) {
     SV *known = pagi_scope_known_name(aTHX_ cx, text, field);
-    return known ? px_copy(aTHX_ known) : lower_name(aTHX_ text + field->name_at, field->name_len);
+    return known ? px_copy(aTHX_ known) : lowered_name(aTHX_ text + field->name_at, field->name_len);
 }
 
 static bool is_named(SV *name, const char *text, STRLEN len) {

@@ -55,7 +55,7 @@ static bool is_in_vain(const pagi_exchange *exchange) {
 }
 
 /* Reads an event, which may run Perl code, and hands it to its handler. */
-static SV *take_event(pTHX_ pagi_exchange *exchange, SV *event) {
+static SV *take_sent_event(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *failed = NULL;
     HV *plain = pagi_plain_event(aTHX_ exchange->base.worker, event, &failed);
     if (!plain) return failed;
@@ -82,7 +82,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     const bool live = px_exchange_pin(&exchange->base);
     const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
     const bool had_turn = px_turn_spend(&exchange->base);
-    SV *future = take_event(aTHX_ exchange, event);
+    SV *future = take_sent_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
     const bool gone = px_exchange_is_lost(&exchange->base);

@@ -140,7 +140,7 @@ static void stream_started(pTHX_ pagi_exchange *exchange) {
     stream->comment = NULL;
 }
 
-static SV *send_start(pTHX_ pagi_exchange *exchange, HV *event) {
+static SV *send_sse_start(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.start";
     px_worker *worker = exchange->base.worker;
     SV *failed = start_out_of_order(aTHX_ exchange, type);
@@ -217,7 +217,7 @@ static SV *read_line(pTHX_ px_worker *worker, const char *type, HV *event, SV *k
                              SvPVX_const(key));
 }
 
-static SV *send_message(pTHX_ pagi_exchange *exchange, HV *fields) {
+static SV *send_sse_message(pTHX_ pagi_exchange *exchange, HV *fields) {
     static const char type[] = "sse.send";
     px_worker *worker = exchange->base.worker;
     pagi_context *cx = exchange->app->cx;
@@ -250,7 +250,7 @@ static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
 }
 
 /* A keepalive before sse.start is remembered for the stream. */
-static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
+static SV *send_sse_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.keepalive";
     px_worker *worker = exchange->base.worker;
     pagi_stream *stream = &exchange->stream;
@@ -279,7 +279,7 @@ static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     return px_future_done(aTHX_ worker, NULL);
 }
 
-static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
+static SV *send_sse_close(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.close";
     px_worker *worker = exchange->base.worker;
     pagi_text reason;
@@ -304,11 +304,11 @@ static SV *send_topic(pTHX_ pagi_exchange *exchange, const char *type, HV *event
     return pagi_topics_send(aTHX_ exchange, type, event);
 }
 
-static SV *send_topic_subscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+static SV *send_sse_topic_subscribe(pTHX_ pagi_exchange *exchange, HV *event) {
     return send_topic(aTHX_ exchange, "topic.subscribe", event);
 }
 
-static SV *send_topic_unsubscribe(pTHX_ pagi_exchange *exchange, HV *event) {
+static SV *send_sse_topic_unsubscribe(pTHX_ pagi_exchange *exchange, HV *event) {
     return send_topic(aTHX_ exchange, "topic.unsubscribe", event);
 }
 
@@ -357,13 +357,13 @@ static SV *send_response_body(pTHX_ pagi_exchange *exchange, HV *event) {
 }
 
 static const pagi_send_event sse_sends[] = {
-    PAGI_SEND("sse.send", send_message),
+    PAGI_SEND("sse.send", send_sse_message),
     PAGI_SEND("sse.comment", send_comment),
-    PAGI_SEND("sse.start", send_start),
-    PAGI_SEND("sse.keepalive", send_keepalive),
-    PAGI_SEND("topic.subscribe", send_topic_subscribe),
-    PAGI_SEND("topic.unsubscribe", send_topic_unsubscribe),
-    PAGI_SEND("sse.close", send_close),
+    PAGI_SEND("sse.start", send_sse_start),
+    PAGI_SEND("sse.keepalive", send_sse_keepalive),
+    PAGI_SEND("topic.subscribe", send_sse_topic_subscribe),
+    PAGI_SEND("topic.unsubscribe", send_sse_topic_unsubscribe),
+    PAGI_SEND("sse.close", send_sse_close),
     PAGI_SEND("sse.http.response.start", send_response_start),
     PAGI_SEND("sse.http.response.body", send_response_body),
     PAGI_SEND("http.fullflush", pagi_response_flush),

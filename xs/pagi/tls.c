@@ -1,11 +1,11 @@
 /* tls.c - what a scope shows of a TLS connection (PAGI::Spec::Tls). */
 #include "pagi/pagi.h"
 
-static SV *value_of(pTHX_ peregrine_text value) {
+static SV *text_sv(pTHX_ peregrine_text value) {
     return value.bytes ? newSVpvn(value.bytes, value.len) : newSV(0);
 }
 
-static SV *number_of(pTHX_ uint16_t value, bool known) {
+static SV *number_or_undef(pTHX_ uint16_t value, bool known) {
     return known ? newSViv(value) : newSV(0);
 }
 
@@ -43,17 +43,17 @@ static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info,
     pagi_tls_kept *kept = &exchange->scope->tls;
     const bool has_client = info->client_chain_len != 0;
     AV *chain = newAV();
-    for (size_t i = 0; i < info->client_chain_len; i++) av_push(chain, value_of(aTHX_ info->client_chain[i]));
+    for (size_t i = 0; i < info->client_chain_len; i++) av_push(chain, text_sv(aTHX_ info->client_chain[i]));
     SV *const keys[PAGI_TLS_FIELDS] = {PAGI_KEY(cx, SERVER_CERT),       PAGI_KEY(cx, CLIENT_CERT_CHAIN),
                                        PAGI_KEY(cx, CLIENT_CERT_NAME),
                                      PAGI_KEY(cx, CLIENT_CERT_ERROR), PAGI_KEY(cx, TLS_VERSION),
                                                PAGI_KEY(cx, CIPHER_SUITE)};
     kept->values[PAGI_TLS_SERVER_CERT] = common->server_cert ? px_copy(aTHX_ common->server_cert) : newSV(0);
     kept->values[PAGI_TLS_CLIENT_CERT_CHAIN] = newRV_noinc((SV *)chain);
-    kept->values[PAGI_TLS_CLIENT_CERT_NAME] = has_client ? value_of(aTHX_ info->client_name) : newSV(0);
-    kept->values[PAGI_TLS_CLIENT_CERT_ERROR] = has_client ? value_of(aTHX_ info->client_error) : newSV(0);
-    kept->values[PAGI_TLS_VERSION] = number_of(aTHX_ info->version, info->version != 0);
-    kept->values[PAGI_TLS_CIPHER_SUITE] = number_of(aTHX_ info->cipher_suite, info->version != 0);
+    kept->values[PAGI_TLS_CLIENT_CERT_NAME] = has_client ? text_sv(aTHX_ info->client_name) : newSV(0);
+    kept->values[PAGI_TLS_CLIENT_CERT_ERROR] = has_client ? text_sv(aTHX_ info->client_error) : newSV(0);
+    kept->values[PAGI_TLS_VERSION] = number_or_undef(aTHX_ info->version, info->version != 0);
+    kept->values[PAGI_TLS_CIPHER_SUITE] = number_or_undef(aTHX_ info->cipher_suite, info->version != 0);
     kept->hash = newHV();
     for (int i = 0; i < PAGI_TLS_FIELDS; i++)
         px_store(aTHX_ kept->hash, keys[i], SvREFCNT_inc_simple_NN(kept->values[i]));

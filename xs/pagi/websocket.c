@@ -223,7 +223,7 @@ static SV *not_connecting(pTHX_ pagi_exchange *exchange, const char *type) {
 
 /* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the
  * event had come too late. */
-static SV *outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
+static SV *late_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
     if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET)
         return px_future_done(aTHX_ exchange->base.worker, NULL);
     return pagi_event_outcome(aTHX_ exchange, type, code);
@@ -314,7 +314,7 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     if (wrong) return px_future_invalid(aTHX_ worker, "%s: %s %s", type, text ? "text" : "bytes", wrong);
     SV *message = text ? text : binary;
     const int code = px_loan_message(aTHX_ &exchange->base, message, bytes, len, text ? PEREGRINE_TEXT : 0);
-    return outcome(aTHX_ exchange, type, code);
+    return late_outcome(aTHX_ exchange, type, code);
 }
 
 /* A keepalive before websocket.accept is remembered. */
@@ -338,7 +338,7 @@ static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     const uint32_t interval_ms = (uint32_t)Perl_ceil(interval * 1000);
     const uint32_t timeout_ms = (uint32_t)Perl_ceil(timeout * 1000);
     if (socket->state != PAGI_SOCKET_CONNECTING)
-        return outcome(aTHX_ exchange, type,
+        return late_outcome(aTHX_ exchange, type,
                        peregrine_keepalive(worker->engine, exchange->base.ticket, interval_ms, timeout_ms));
     socket->ping_ms = interval_ms;
     socket->pong_ms = timeout_ms;
@@ -382,7 +382,7 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
         exchange->socket.state = PAGI_SOCKET_CLOSING;
         exchange->app_closed = true;
     }
-    return outcome(aTHX_ exchange, type, result);
+    return late_outcome(aTHX_ exchange, type, result);
 }
 
 /* Closes the WebSocket without a code, which is no event of PAGI's. */

@@ -13,7 +13,8 @@ my %MAY = (
 my $OUTSIDE = qr/\A(?:peregrine|EXTERN|perl|perliol|XSUB)\.h\z/;
 
 sub findings (@sources) {
-    return map { (_includes($_), _names($_)) } grep { $_->path =~ m{\Axs/\w+/} } @sources;
+    my @inside = grep { $_->path =~ m{\Axs/\w+/} } @sources;
+    return ((map { (_includes($_), _names($_)) } @inside), _statics(@inside));
 }
 
 sub _folder ($source) { return $source->path =~ m{\Axs/(\w+)/} ? $1 : undef }
@@ -53,6 +54,30 @@ sub _names ($source) {
     }
     return @findings;
 }
+
+# The files of a folder become one object (Makefile.PL). There two functions of one name are an error, but two
+# variables without a first value become one.
+sub _statics (@sources) {
+    my %files;
+    for my $path (map { glob "xs/$_/*.c" } sort keys %MAY) {
+        for my $names (_slurp($path) =~ /^static\s+([^(={;]+);/mg) {
+            push @{ $files{ _folder_of($path) }{$_} }, $path
+                for map { /(\w+)\s*(?:\[.*)?\z/s } split /,/, $names;
+        }
+    }
+    my @findings;
+    for my $source (grep { $_->path =~ /\.c\z/ } @sources) {
+        my $in_folder = $files{ _folder_of($source->path) };
+        for my $name (sort keys %$in_folder) {
+            my @others = grep { $_ ne $source->path } @{ $in_folder->{$name} };
+            next if !@others || @others == @{ $in_folder->{$name} };
+            push @findings, $source->at(1, "static '$name' is in $others[0], too: one variable");
+        }
+    }
+    return @findings;
+}
+
+sub _folder_of ($path) { return $path =~ s{/[^/]+\z}{}r }
 
 # The shared library exports what peregrine.h declares, under the version that it says.
 sub exports (@files) {
