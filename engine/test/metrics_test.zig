@@ -1,4 +1,5 @@
-//! The counters of a server with two workers, as its own handler shows them to Prometheus, over real sockets.
+//! The counters of a server with two workers, as its own handler shows them to Prometheus and to people, over
+//! real sockets.
 const std = @import("std");
 const per = @import("peregrine");
 const loopback = @import("loopback.zig");
@@ -12,7 +13,11 @@ const Monitored = struct {
         if (std.mem.eql(u8, request.getPath(), "/missing")) return error.NotFound;
         if (!std.mem.eql(u8, request.getPath(), "/metrics")) return response.setBody("Hello\n");
         var text: std.Io.Writer.Allocating = .init(request.arena);
-        try self.server.?.writeMetrics(&text.writer);
+        if (request.getQuery().len == 0) {
+            try self.server.?.writeMetrics(&text.writer);
+        } else {
+            try self.server.?.writeStatusPage(&text.writer);
+        }
         try response.setBody(text.written());
     }
 };
@@ -63,14 +68,22 @@ test "requests of all workers are counted, and the server's own handler shows th
         per.io.sleep(10);
         text = try ask(port, "/metrics");
     }
+    const counted = try testing.allocator.dupe(u8, text);
+    defer testing.allocator.free(counted);
+    const page = try ask(port, "/metrics?page");
     server.shutdown();
     thread.join();
-    try testing.expect(std.mem.find(u8, text, missing) != null);
-    const at = std.mem.find(u8, text, seconds).? + seconds.len;
-    const end = std.mem.findScalarPos(u8, text, at, '\n').?;
-    try testing.expect(try std.fmt.parseInt(u32, text[at..end], 10) >= 23);
+    try testing.expect(std.mem.find(u8, counted, missing) != null);
+    const at = std.mem.find(u8, counted, seconds).? + seconds.len;
+    const end = std.mem.findScalarPos(u8, counted, at, '\n').?;
+    try testing.expect(try std.fmt.parseInt(u32, counted[at..end], 10) >= 23);
+    try testing.expect(std.mem.find(u8, page, "\n<tr><th>4xx<td>3\n") != null);
+    const rows = std.mem.find(u8, page, "\n<tr><th>0<td>") != null and
+        std.mem.find(u8, page, "\n<tr><th>1<td>") != null;
+    try testing.expect(rows and std.mem.find(u8, page, "\n<tr><th>2<td>") == null);
     var discarding: std.Io.Writer.Discarding = .init(&.{});
     try testing.expectError(error.NotCounted, server.writeMetrics(&discarding.writer));
+    try testing.expectError(error.NotCounted, server.writeStatusPage(&discarding.writer));
 }
 
 test "a server that does not count says so" {
@@ -82,4 +95,5 @@ test "a server that does not count says so" {
     defer server.deinit();
     var discarding: std.Io.Writer.Discarding = .init(&.{});
     try testing.expectError(error.NotCounted, server.writeMetrics(&discarding.writer));
+    try testing.expectError(error.NotCounted, server.writeStatusPage(&discarding.writer));
 }

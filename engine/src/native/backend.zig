@@ -7,6 +7,7 @@ const ServerConfig = @import("settings.zig").ServerConfig;
 const Stats = @import("server").Stats;
 const ServerOn = @import("server.zig").ServerOn;
 const metrics = @import("metrics.zig");
+const status_page = @import("status_page.zig");
 
 const contract = @import("handler.zig");
 const complaints = @import("complain.zig");
@@ -158,6 +159,27 @@ pub fn Server(comptime Handler: type) type {
         pub fn writeMetrics(self: *Self, out: *std.Io.Writer) error{ NotCounted, WriteFailed }!void {
             const counted = self.totals() orelse return error.NotCounted;
             return metrics.write(out, &counted);
+        }
+
+        /// Writes the same as a page for people, with a row for each worker: HTML without scripts, which a
+        /// browser loads anew every five seconds. From any thread. `error.NotCounted`: as of `writeMetrics`.
+        pub fn writeStatusPage(self: *Self, out: *std.Io.Writer) error{ NotCounted, WriteFailed }!void {
+            const counted = self.totals() orelse return error.NotCounted;
+            try status_page.begin(out);
+            var number: usize = 0;
+            while (self.workerStatistics(number)) |stats| : (number += 1) {
+                try status_page.writeWorker(out, number, &stats);
+            }
+            return status_page.end(out, &counted);
+        }
+
+        /// Null: there is no such worker.
+        fn workerStatistics(self: *Self, number: usize) ?Stats {
+            if (!self.enter()) return null;
+            defer self.leave();
+            return switch (self.running) {
+                inline else => |server| server.workerStatistics(number),
+            };
         }
 
         fn totals(self: *Self) ?metrics.Totals {

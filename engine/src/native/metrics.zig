@@ -14,32 +14,39 @@ pub fn add(totals: *Totals, counters: *const Counters) void {
     for (totals, words) |*total, *word| total.* += @atomicLoad(u64, word, .monotonic);
 }
 
-pub fn write(out: *std.Io.Writer, totals: *const Totals) std.Io.Writer.Error!void {
-    var at: usize = 0;
-    while (at < table.len) {
+/// The words of one name, and their values.
+pub const Family = struct { words: []const @TypeOf(table[0]), values: []const u64 };
+
+/// All words, one name after the other.
+pub const Families = struct {
+    totals: *const Totals,
+    at: usize = 0,
+
+    pub fn next(families: *Families) ?Family {
+        const at = families.at;
+        if (at == table.len) return null;
         var end = at + 1;
         while (end < table.len and std.mem.eql(u8, table[end].name, table[at].name)) end += 1;
-        switch (table[at].kind) {
-            .counter => try writeFamily(out, at, totals[at..end], "_total", "counter"),
-            .gauge => try writeFamily(out, at, totals[at..end], "", "gauge"),
-            .bucket => try writeHistogram(out, at, totals[at..end]),
-            .sum => unreachable, // the last word of a histogram
-        }
-        at = end;
+        families.at = end;
+        return .{ .words = table[at..end], .values = families.totals[at..end] };
     }
+};
+
+pub fn write(out: *std.Io.Writer, totals: *const Totals) std.Io.Writer.Error!void {
+    var families: Families = .{ .totals = totals };
+    while (families.next()) |family| switch (family.words[0].kind) {
+        .counter => try writeFamily(out, family, "_total", "counter"),
+        .gauge => try writeFamily(out, family, "", "gauge"),
+        .bucket => try writeHistogram(out, family),
+        .sum => unreachable, // the last word of a histogram
+    };
 }
 
-fn writeFamily(
-    out: *std.Io.Writer,
-    at: usize,
-    values: []const u64,
-    ending: []const u8,
-    kind: []const u8,
-) !void {
-    const name = table[at].name;
-    try out.print("# HELP peregrine_{s}{s} {s}\n", .{ name, ending, table[at].summary });
+fn writeFamily(out: *std.Io.Writer, family: Family, ending: []const u8, kind: []const u8) !void {
+    const name = family.words[0].name;
+    try out.print("# HELP peregrine_{s}{s} {s}\n", .{ name, ending, family.words[0].summary });
     try out.print("# TYPE peregrine_{s}{s} {s}\n", .{ name, ending, kind });
-    for (table[at..][0..values.len], values) |word, value| {
+    for (family.words, family.values) |word, value| {
         try out.print("peregrine_{s}{s}", .{ name, ending });
         if (word.label.len > 0) try out.print("{{{s}=\"{s}\"}}", .{ word.label, word.value });
         try out.print(" {d}\n", .{value});
@@ -47,19 +54,20 @@ fn writeFamily(
 }
 
 /// Each bucket counts the buckets below it as well. The sum is in microseconds, the last of the words.
-fn writeHistogram(out: *std.Io.Writer, at: usize, values: []const u64) !void {
-    const ending = "_time";
-    const name = table[at].name[0 .. table[at].name.len - ending.len];
-    try out.print("# HELP peregrine_{s}_duration_seconds {s}\n", .{ name, table[at].summary });
+fn writeHistogram(out: *std.Io.Writer, family: Family) !void {
+    const first = family.words[0];
+    const name = first.name[0 .. first.name.len - "_time".len];
+    const last = family.values.len - 1;
+    try out.print("# HELP peregrine_{s}_duration_seconds {s}\n", .{ name, first.summary });
     try out.print("# TYPE peregrine_{s}_duration_seconds histogram\n", .{name});
     var count: u64 = 0;
-    for (table[at..][0 .. values.len - 1], values[0 .. values.len - 1]) |word, value| {
+    for (family.words[0..last], family.values[0..last]) |word, value| {
         count += value;
         try out.print("peregrine_{s}_duration_seconds_bucket{{{s}=\"{s}\"}} {d}\n", .{
             name, word.label, word.value, count,
         });
     }
-    const sum = values[values.len - 1];
+    const sum = family.values[last];
     try out.print("peregrine_{s}_duration_seconds_sum {d}.{d:0>6}\n", .{
         name, sum / std.time.us_per_s, sum % std.time.us_per_s,
     });

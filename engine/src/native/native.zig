@@ -58,6 +58,7 @@ test {
     _ = @import("signals.zig");
     _ = @import("simulated_websocket.zig");
     _ = @import("simulation.zig");
+    _ = @import("status_page.zig");
     _ = @import("sockets.zig");
     _ = @import("static.zig");
     _ = @import("status.zig");

@@ -107,6 +107,13 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 }
             }
 
+            /// Adds the published statistics to those of other workers.
+            fn addTo(unit: *const Unit, all: *engine.Stats) void {
+                inline for (stats_fields, &unit.published) |name, *word| {
+                    @field(all, name) += @intCast(word.load(.monotonic));
+                }
+            }
+
             fn wake(context: *anyopaque) void {
                 const unit: *Unit = @ptrCast(@alignCast(context));
                 unit.worker.io.wake();
@@ -299,12 +306,16 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         /// the last second in which it did something. From any thread.
         pub fn statistics(self: *const Self) engine.Stats {
             var all: engine.Stats = .{};
-            for (self.units) |*unit| {
-                inline for (Unit.stats_fields, &unit.published) |name, *word| {
-                    @field(all, name) += @intCast(word.load(.monotonic));
-                }
-            }
+            for (self.units) |*unit| unit.addTo(&all);
             return all;
+        }
+
+        /// The same of one worker; null if there is none of that number. From any thread.
+        pub fn workerStatistics(self: *const Self, number: usize) ?engine.Stats {
+            if (number >= self.units.len) return null;
+            var own: engine.Stats = .{};
+            self.units[number].addTo(&own);
+            return own;
         }
 
         /// The counts of all workers together; null without `metrics`. From any thread.

@@ -41,6 +41,10 @@ test "metrics" {
     defer text.deinit();
     try server.writeMetrics(&text.writer);
     try std.testing.expect(std.mem.find(u8, text.written(), "\nperegrine_connections_max ") != null);
+    text.clearRetainingCapacity();
+    try server.writeStatusPage(&text.writer);
+    const row = "\n<tr><th>0<td>0<td>0<td>0<td>";
+    try std.testing.expect(std.mem.find(u8, text.written(), row) != null);
 }
 
 // README: const App = struct
