@@ -1,6 +1,6 @@
 //! OpenSSL (3.0 or newer), as far as this layer calls it: functions, opaque structs and constants under their
-//! C names. Written by hand, because translating OpenSSL's headers takes minutes; ABI and numbers are stable
-//! within OpenSSL 3. Does not know: how they are used.
+//! C names. Written by hand, because translating OpenSSL's headers takes minutes; script/openssl compares
+//! with the headers of a version. Does not know: how they are used.
 
 pub const ASN1_STRING = opaque {};
 pub const BIO = opaque {};
@@ -64,12 +64,11 @@ pub const BIO_FLAGS_RWS = 7;
 pub const BIO_FLAGS_SHOULD_RETRY = 8;
 pub const BIO_CTRL_INFO = 3;
 pub const BIO_CTRL_FLUSH = 11;
-// bio.h names these in a comment only: the calls behind them are OpenSSL's own. They have been
-// the same since 3.0.
-pub const BIO_CTRL_SET_KTLS = 72;
 pub const BIO_CTRL_GET_KTLS_SEND = 73;
-pub const BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG = 74;
-pub const BIO_CTRL_CLEAR_KTLS_TX_CTRL_MSG = 75;
+// bio.h names these in a comment only: the calls behind them are OpenSSL's own.
+pub const BIO_CTRL_SET_KTLS_SEND = 72;
+pub const BIO_CTRL_SET_KTLS_SEND_CTRL_MSG = 74;
+pub const BIO_CTRL_CLEAR_KTLS_CTRL_MSG = 75;
 
 pub const BioRead = fn (bio: *BIO, buffer: [*]u8, len: c_int) callconv(.c) c_int;
 pub const BioWrite = fn (bio: *BIO, bytes: [*]const u8, len: c_int) callconv(.c) c_int;
@@ -173,6 +172,11 @@ pub extern fn X509_NAME_ENTRY_get_data(entry: *const X509_NAME_ENTRY) ?*ASN1_STR
 pub extern fn X509_NAME_print_ex(bio: *BIO, name: *const X509_NAME, indent: c_int, flags: c_ulong) c_int;
 pub extern fn X509_verify_cert_error_string(code: c_long) [*:0]const u8;
 pub extern fn X509_STORE_add_cert(store: *X509_STORE, certificate: *X509) c_int;
+pub extern fn X509_VERIFY_PARAM_set1_host(
+    param: *X509_VERIFY_PARAM,
+    name: [*]const u8,
+    len: usize,
+) c_int;
 pub extern fn X509_VERIFY_PARAM_set1_ip_asc(param: *X509_VERIFY_PARAM, address: [*:0]const u8) c_int;
 
 pub extern fn GENERAL_NAMES_free(names: ?*GENERAL_NAMES) void;
@@ -303,8 +307,8 @@ pub extern fn SSL_CTX_set_alpn_select_cb(
     argument: ?*anyopaque,
 ) void;
 
-extern fn SSL_CTX_ctrl(context: *SSL_CTX, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
-extern fn SSL_CTX_callback_ctrl(
+pub extern fn SSL_CTX_ctrl(context: *SSL_CTX, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
+pub extern fn SSL_CTX_callback_ctrl(
     context: *SSL_CTX,
     command: c_int,
     callback: *const fn () callconv(.c) void,
@@ -312,12 +316,26 @@ extern fn SSL_CTX_callback_ctrl(
 
 // The C headers have macros for the functions below.
 
+pub const SSL_CTRL_MODE = 33;
+pub const SSL_CTRL_SET_SESS_CACHE_MODE = 44;
+pub const SSL_CTRL_SET_TLSEXT_SERVERNAME_CB = 53;
+pub const SSL_CTRL_SET_TLSEXT_SERVERNAME_ARG = 54;
+pub const SSL_CTRL_SET_TLSEXT_HOSTNAME = 55;
+pub const SSL_CTRL_SET_TLSEXT_TICKET_KEYS = 59;
+pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB = 63;
+pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB_ARG = 64;
+pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_OCSP_RESP = 71;
+pub const SSL_CTRL_SET_GROUPS_LIST = 92;
+pub const SSL_CTRL_SET_DH_AUTO = 118;
+pub const SSL_CTRL_SET_MIN_PROTO_VERSION = 123;
+pub const SSL_CTRL_SET_MAX_PROTO_VERSION = 124;
+
 pub fn SSL_CTX_set_mode(context: *SSL_CTX, mode: c_long) void {
-    _ = SSL_CTX_ctrl(context, 33, mode, null);
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_MODE, mode, null);
 }
 
 pub fn SSL_CTX_set_session_cache_mode(context: *SSL_CTX, mode: c_long) void {
-    _ = SSL_CTX_ctrl(context, 44, mode, null);
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, mode, null);
 }
 
 pub fn SSL_CTX_set_tlsext_servername_callback(
@@ -325,8 +343,8 @@ pub fn SSL_CTX_set_tlsext_servername_callback(
     callback: *const ServerNameCallback,
     argument: *anyopaque,
 ) void {
-    _ = SSL_CTX_callback_ctrl(context, 53, @ptrCast(callback));
-    _ = SSL_CTX_ctrl(context, 54, 0, argument);
+    _ = SSL_CTX_callback_ctrl(context, SSL_CTRL_SET_TLSEXT_SERVERNAME_CB, @ptrCast(callback));
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_SET_TLSEXT_SERVERNAME_ARG, 0, argument);
 }
 
 pub fn SSL_CTX_set_tlsext_status_cb(
@@ -334,29 +352,29 @@ pub fn SSL_CTX_set_tlsext_status_cb(
     callback: *const StatusCallback,
     argument: *anyopaque,
 ) void {
-    _ = SSL_CTX_callback_ctrl(context, 63, @ptrCast(callback));
-    _ = SSL_CTX_ctrl(context, 64, 0, argument);
+    _ = SSL_CTX_callback_ctrl(context, SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB, @ptrCast(callback));
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB_ARG, 0, argument);
 }
 
 pub fn SSL_CTX_set_tlsext_ticket_keys(context: *SSL_CTX, keys: []const u8) c_long {
-    return SSL_CTX_ctrl(context, 59, @intCast(keys.len), @constCast(keys.ptr));
+    return SSL_CTX_ctrl(context, SSL_CTRL_SET_TLSEXT_TICKET_KEYS, @intCast(keys.len), @constCast(keys.ptr));
 }
 
 pub fn SSL_CTX_set1_groups_list(context: *SSL_CTX, list: [*:0]const u8) c_long {
-    return SSL_CTX_ctrl(context, 92, 0, @constCast(list));
+    return SSL_CTX_ctrl(context, SSL_CTRL_SET_GROUPS_LIST, 0, @constCast(list));
 }
 
 pub fn SSL_CTX_set_dh_auto(context: *SSL_CTX, on: bool) void {
-    _ = SSL_CTX_ctrl(context, 118, @intFromBool(on), null);
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_SET_DH_AUTO, @intFromBool(on), null);
 }
 
 pub fn SSL_CTX_set_min_proto_version(context: *SSL_CTX, version: u16) c_long {
-    return SSL_CTX_ctrl(context, 123, version, null);
+    return SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, version, null);
 }
 
 /// The newest protocol version that is allowed; 0: the library's newest.
 pub fn SSL_CTX_set_max_proto_version(context: *SSL_CTX, version: u16) c_long {
-    return SSL_CTX_ctrl(context, 124, version, null);
+    return SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, version, null);
 }
 
 // ---- Sessions
@@ -416,26 +434,25 @@ pub extern fn SSL_get0_peer_certificate(ssl: *const SSL) ?*X509;
 pub extern fn SSL_get_peer_cert_chain(ssl: *const SSL) ?*X509_STACK;
 pub extern fn SSL_get_verify_result(ssl: *const SSL) c_long;
 pub extern fn SSL_get0_param(ssl: *SSL) *X509_VERIFY_PARAM;
-pub extern fn SSL_set1_host(ssl: *SSL, name: [*:0]const u8) c_int;
 pub extern fn SSL_session_reused(ssl: *const SSL) c_int;
 pub extern fn SSL_set_session(ssl: *SSL, session: *SSL_SESSION) c_int;
 pub extern fn SSL_get1_session(ssl: *SSL) ?*SSL_SESSION;
 pub extern fn SSL_SESSION_free(session: ?*SSL_SESSION) void;
 pub extern fn SSL_SESSION_is_resumable(session: *const SSL_SESSION) c_int;
 
-extern fn SSL_ctrl(ssl: *SSL, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
+pub extern fn SSL_ctrl(ssl: *SSL, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
 
 /// A macro in the C headers.
 pub fn SSL_set_tlsext_host_name(ssl: *SSL, name: [*:0]const u8) c_long {
-    return SSL_ctrl(ssl, 55, TLSEXT_NAMETYPE_host_name, @constCast(name));
+    return SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, @constCast(name));
 }
 
-extern fn CRYPTO_malloc(len: usize, file: [*:0]const u8, line: c_int) ?*anyopaque;
+pub extern fn CRYPTO_malloc(len: usize, file: [*:0]const u8, line: c_int) ?*anyopaque;
 
 /// Copies `der`, which OpenSSL frees with the session. False: there is no memory.
 pub fn setOcspResponse(ssl: *SSL, der: []const u8) bool {
     const copy: [*]u8 = @ptrCast(CRYPTO_malloc(der.len, "", 0) orelse return false);
     @memcpy(copy[0..der.len], der);
-    _ = SSL_ctrl(ssl, 71, @intCast(der.len), copy);
+    _ = SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_STATUS_REQ_OCSP_RESP, @intCast(der.len), copy);
     return true;
 }

@@ -53,8 +53,9 @@ pub const Session = struct {
         c.SSL_set_connect_state(session.ssl);
         c.ERR_clear_error();
         if (server_name) |name| {
-            if (c.X509_VERIFY_PARAM_set1_ip_asc(c.SSL_get0_param(session.ssl), name) != 1) {
-                if (c.SSL_set1_host(session.ssl, name) != 1) return error.OutOfMemory;
+            const param = c.SSL_get0_param(session.ssl);
+            if (c.X509_VERIFY_PARAM_set1_ip_asc(param, name) != 1) {
+                if (c.X509_VERIFY_PARAM_set1_host(param, name.ptr, name.len) != 1) return error.OutOfMemory;
                 if (c.SSL_set_tlsext_host_name(session.ssl, name) != 1) return error.OutOfMemory;
             }
         }

@@ -110,10 +110,10 @@ fn control(bio: *c.BIO, command: c_int, number: c_long, pointer: ?*anyopaque) ca
         // `write` keeps no bytes back.
         c.BIO_CTRL_FLUSH => return 1,
         // `number` is 0 for the receiving keys.
-        c.BIO_CTRL_SET_KTLS => return @intFromBool(number != 0 and giveKeys(transferOf(bio), pointer.?)),
+        c.BIO_CTRL_SET_KTLS_SEND => return @intFromBool(number != 0 and giveKeys(transferOf(bio), pointer.?)),
         c.BIO_CTRL_GET_KTLS_SEND => return @intFromBool(transferOf(bio).kernel.seals),
-        c.BIO_CTRL_SET_KTLS_TX_SEND_CTRL_MSG => transferOf(bio).kernel.kind = @intCast(number),
-        c.BIO_CTRL_CLEAR_KTLS_TX_CTRL_MSG => transferOf(bio).kernel.kind = Kernel.application_data,
+        c.BIO_CTRL_SET_KTLS_SEND_CTRL_MSG => transferOf(bio).kernel.kind = @intCast(number),
+        c.BIO_CTRL_CLEAR_KTLS_CTRL_MSG => transferOf(bio).kernel.kind = Kernel.application_data,
         // "Not supported": end of file and others.
         else => return 0,
     }
