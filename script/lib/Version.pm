@@ -29,19 +29,28 @@ sub dotted ($version) { return version->parse($version)->normal =~ s/\Av//r }
 
 sub current () { return carried()->{$HOME} // die "$HOME has no version\n" }
 
-# The heading of a release that is out stays: the next one is written by hand.
+# The heading of a release that is out stays: a new one goes before it.
 sub change ($version) {
     die "'$version' is no version like 0.003000\n" if $version !~ /\A[0-9]+\.[0-9]{6}\z/;
     for my $file (_files()) {
         my $text = _slurp($file);
-        next if $file eq 'Changes' && $text !~ /$IN_CHANGES  Unreleased/;
+        $text =~ s/$IN_CHANGES/$version  Unreleased\n\n$&/ if $file eq 'Changes' && !_is_unreleased($text);
         $text =~ s/${\_place($file)}/expected($file, $version)/e or die "$file has no version\n";
-        open my $out, '>', $file or die "$file: $!\n";
-        print {$out} $text;
-        close $out or die "$file: $!\n";
+        _spew($file, $text);
     }
     return;
 }
+
+# The version is out since that day.
+sub release ($day) {
+    die "'$day' is no day like 2026-11-27\n" if $day !~ /\A[0-9]{4}-[0-9]{2}-[0-9]{2}\z/;
+    my $text = _slurp('Changes');
+    die "Changes: its newest version is released\n" if !_is_unreleased($text);
+    _spew('Changes', $text =~ s/$IN_CHANGES  \KUnreleased/$day/r);
+    return;
+}
+
+sub _is_unreleased ($changes) { return $changes =~ /$IN_CHANGES  Unreleased\n/ }
 
 sub _files () {
     my @modules;
@@ -56,6 +65,13 @@ sub _slurp ($file) {
     open my $in, '<', $file or die "$file: $!\n";
     local $/;
     return <$in>;
+}
+
+sub _spew ($file, $text) {
+    open my $out, '>', $file or die "$file: $!\n";
+    print {$out} $text;
+    close $out or die "$file: $!\n";
+    return;
 }
 
 1;
