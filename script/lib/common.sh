@@ -48,9 +48,11 @@ install_packages() {
     else
         printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
     fi
-    { [ -n "${APT_UPDATED:-}" ] || apt-get update -q; } >"$log" 2>&1 </dev/null &&
-        apt-get install -q -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null || failed=1
-    APT_UPDATED=1
+    # The lists of packages may be there, and new enough to name files that the mirror still has.
+    local install=(apt-get install -q -y --no-install-recommends "$@")
+    {
+        "${install[@]}" || { apt-get update -q && "${install[@]}"; }
+    } >"$log" 2>&1 </dev/null || failed=1
     [ -z "$policy" ] || rm -f "$policy"
     [ -z "$failed" ] && return
     tail -n 20 "$log" >&2

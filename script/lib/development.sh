@@ -1,53 +1,68 @@
 #!/usr/bin/env bash
 # The development build, into .peregrine/development: the bridge as script/server loads it, beside the Perl
 # modules of lib/. Everything is compiled for a fast start, and serves slower than what script/build makes:
-# the engine by Zig's own backend, without Zig's build system, and the bridge's files side by side, with the
-# headers of Perl parsed once. What has not changed stays.
+# the engine by Zig's own backend, without Zig's build system, and the bridge without optimising. What has not
+# changed stays. With the word `engine` it makes the engine alone, which takes Zig and nothing else.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 cd "$ROOT"
 PLACE="$STATE/development"
 OBJECTS="$PLACE/objects"
+ENGINE="$PLACE/engine/libperegrine.a"
 LIBRARY="$PLACE/arch/auto/Peregrine/Peregrine.so"
 SELF=script/lib/development.sh
 
 main() {
-    local engine="" log="$PLACE/log"
     mkdir -p "$OBJECTS" "$PLACE/engine" "${LIBRARY%/*}"
+    case "${1:-}" in
+    engine) engine ;;
+    '') library ;;
+    *) die "there is no part '$1'" ;;
+    esac
+}
+
+library() {
+    local making
     perl -MConfig -e 'print map { "$_=\x27$Config{$_}\x27\n" }
         qw(cc ccflags cccdlflags lddlflags privlibexp archlibexp version)' >"$PLACE/perl.new"
     . "$PLACE/perl.new"
     cmp -s "$PLACE/perl.new" "$PLACE/perl" || rm -f "$LIBRARY" "$OBJECTS"/*
     mv "$PLACE/perl.new" "$PLACE/perl"
-    changed engine xs lib/Peregrine.pm "$SELF" || return 0
-    say 'building the engine and the bridge'
-    if changed engine lib/Peregrine.pm "$SELF"; then
-        engine >"$log" 2>&1 </dev/null &
-        engine=$!
-    fi
-    if changed xs engine/include lib/Peregrine.pm "$SELF"; then
+    changed "$LIBRARY" engine xs lib/Peregrine.pm "$SELF" || return 0
+    engine &
+    making=$!
+    if changed "$LIBRARY" xs engine/include lib/Peregrine.pm "$SELF"; then
+        say 'building the bridge'
         bridge || die 'the bridge does not compile'
     fi
-    [ -z "$engine" ] || wait "$engine" || { cat "$log" >&2 && die 'the engine does not compile'; }
+    wait "$making" || exit 1
     # Zig's own backend does not say that its code needs no executable stack.
     # shellcheck disable=SC2086 # Perl's flags are words
-    $cc $lddlflags -Wl,-z,noexecstack -o "$LIBRARY.new" "$OBJECTS"/*.o \
-        "$PLACE/engine/libperegrine.a" $(tls_libraries)
+    $cc $lddlflags -Wl,-z,noexecstack -o "$LIBRARY.new" "$OBJECTS"/*.o "$ENGINE" \
+        $(! wants_tls || echo -lssl -lcrypto)
     mv "$LIBRARY.new" "$LIBRARY"
 }
 
-# Whether a source among these is newer than the library, or there is none.
+# Whether a source among these is newer than a product, or there is none.
 changed() {
-    local sources='.*\.\([ch]\|xs\|xsi\|zig\|pm\|sh\)'
-    [ ! -e "$LIBRARY" ] || [ -n "$(find "$@" -type f -newer "$LIBRARY" -regex "$sources" -print -quit)" ]
+    local product="$1" sources='.*\.\([ch]\|xs\|xsi\|zig\|pm\|sh\)'
+    shift
+    [ ! -e "$product" ] || [ -n "$(find "$@" -type f -newer "$product" -regex "$sources" -print -quit)" ]
+}
+
+engine() {
+    local log="$PLACE/log"
+    changed "$ENGINE" engine/src lib/Peregrine.pm "$SELF" || return 0
+    say 'building the engine'
+    compile_engine >"$log" 2>&1 </dev/null || { cat "$log" >&2 && die 'the engine does not compile'; }
 }
 
 # Each layer may import each other one here: which may do so in earnest is engine/build.zig's to say.
-engine() {
+compile_engine() {
     local layers=(platform peregrine server hub native protocol io tls) uses=() modules=() layer root
     local flags=(-Odebug -fPIC)
     options package "pub const version: [:0]const u8 = \"$(engine_version) (development build)\";"
-    options tls "pub const enabled: bool = $([ -n "$(tls_libraries)" ] && echo true || echo false);"
+    options tls "pub const enabled: bool = $(wants_tls && echo true || echo false);"
     for layer in "${layers[@]}" package_options tls_options; do uses+=(--dep "$layer"); done
     for layer in "${layers[@]}"; do
         root="engine/src/$layer/$layer.zig"
@@ -57,38 +72,38 @@ engine() {
         esac
         modules+=("${flags[@]}" "${uses[@]}" "-M$layer=$root")
     done
-    exec "$(zig_path)" build-lib "${flags[@]}" "${uses[@]}" -Mroot=engine/src/abi/abi.zig "${modules[@]}" \
+    rm -f "$ENGINE"
+    "$(zig_path)" build-lib "${flags[@]}" "${uses[@]}" -Mroot=engine/src/abi/abi.zig "${modules[@]}" \
         "-Mpackage_options=$PLACE/engine/package.zig" "-Mtls_options=$PLACE/engine/tls.zig" -lc \
         --name peregrine -static -fno-compiler-rt --cache-dir "$PLACE/engine/cache" \
-        "-femit-bin=$PLACE/engine/libperegrine.a"
+        "-femit-bin=$ENGINE"
 }
 
 options() { printf '%s\n' "$2" >"$PLACE/engine/$1.zig"; }
 
 engine_version() { sed -n 's/^ *\.version = "\(.*\)",/\1/p' engine/build.zig.zon; }
 
-tls_libraries() {
-    [ "${PEREGRINE_TLS:-1}" = 0 ] ||
-        ! printf '#include <openssl/ssl.h>' | $cc -E - >/dev/null 2>&1 || echo '-lssl -lcrypto'
+# On Debian script/bootstrap installs OpenSSL's headers, perhaps just now.
+wants_tls() {
+    [ "${PEREGRINE_TLS:-1}" != 0 ] &&
+        { is_debian || printf '#include <openssl/ssl.h>' | cc -E - >/dev/null 2>&1; }
 }
 
-# The bridge's files all begin with its header, which is compiled once.
+# As in Makefile.PL, the files of a folder become one object; these side by side, and without optimising.
 bridge() {
-    local version flags
+    local version flags folder
     version="$(script/version)"
     # shellcheck disable=SC2206 # Perl's flags are words
-    flags=($ccflags $cccdlflags -O1 "-DVERSION=\"$version\"" "-DXS_VERSION=\"$version\""
-        "-I$archlibexp/CORE" -Iengine/include -Ixs)
+    flags=($ccflags $cccdlflags "-DVERSION=\"$version\"" "-DXS_VERSION=\"$version\""
+        "-I$archlibexp/CORE" -Iengine/include -Ixs -I.)
     rm -f "$OBJECTS"/*
-    cp xs/bridge/bridge.h "$OBJECTS/"
     perl "$privlibexp/ExtUtils/xsubpp" -typemap "$privlibexp/ExtUtils/typemap" xs/Peregrine.xs \
-        >"$OBJECTS/Peregrine.c" &&
-        $cc "${flags[@]}" -x c-header "$OBJECTS/bridge.h" -o "$OBJECTS/bridge.h.gch" || return
-    # shellcheck disable=SC2016 # for the inner shell
-    printf '%s\0' "$OBJECTS/Peregrine.c" xs/*/*.c | xargs -0 -P "$(nproc)" -I {} sh -c '
-        file="$1" objects="$2" && shift 2 &&
-        exec "$@" -include "$objects/bridge.h" -c "$file" -o "$objects/$(echo "$file" | tr / _).o"' \
-        sh {} "$OBJECTS" $cc "${flags[@]}"
+        >"$OBJECTS/Peregrine.c" || return
+    for folder in xs/*/; do
+        printf '#include "%s"\n' "$folder"*.c >"$OBJECTS/$(basename "$folder").c"
+    done
+    printf '%s\0' "$OBJECTS"/*.c |
+        xargs -0 -P "$(nproc)" -I {} $cc "${flags[@]}" -O0 -c {} -o {}.o
 }
 
 main "$@"
