@@ -258,7 +258,7 @@ typedef enum {
 struct px_face {
     size_t exchange_size; /* bytes of the face's exchanges, which begin with a px_exchange */
 
-    /* A mount's `application`: it is to be freed; the engine's limits have changed. */
+    /* Frees a mount's `application`; takes over limits of the engine that have changed. */
     void (*drop_application)(pTHX_ void *application);
     void (*limits)(const px_worker *worker, void *application);
 

@@ -327,8 +327,8 @@ long px_stuck_thread(void) {
 #endif
 }
 
-/* Makes a thread of this process write where it is, and give its request up. Not 0: there is no such
- * thread. */
+/* Makes a thread of this process write where it is, and give its request up. Returns -1 if the process has
+ * no such thread. */
 int px_stuck_ask_thread(long thread) {
 #ifdef __linux__
     return thread > 0 && syscall(SYS_tgkill, getpid(), thread, thread_signal()) == 0 ? 0 : -1;

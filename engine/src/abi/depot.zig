@@ -44,7 +44,7 @@ pub const Depot = struct {
 
     /// For an application in this process.
     pub fn initOwn(heap: std.mem.Allocator) error{OutOfMemory}!Depot {
-        // Memory that is not touched takes none, so it is not filled either.
+        // A page takes physical memory when it is written first, so nothing fills the depot here.
         const memory = pages.rawAlloc(bytes, .fromByteUnits(alignment), @returnAddress()) orelse
             return error.OutOfMemory;
         return .{ .heap = heap, .home = .{ .own = @alignCast(memory[0..bytes]) } };

@@ -81,7 +81,7 @@ const Request = struct {
     sent_at: u64 = never,
     /// The mailbox and the topic that a request subscribes.
     subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
-    /// Another node's, which is to be answered.
+    /// The node that has asked this one, and the number of its request, which the answer names.
     origin: ?struct { node: u64, number: u32 } = null,
     /// The connection that waits to read a topic with history.
     reads: ?u64 = null,

@@ -9,8 +9,8 @@ const limits = @import("limits.zig");
 const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
-/// The subscribers, as payload of a frame: 8 bytes of the count, 1 that is 1 if all have answered, and
-/// names of channels, each with a space behind it.
+/// The subscribers, as payload of a frame: their number in 8 bytes, a byte that is 1 if all nodes have
+/// answered, and the names of their channels, each with a space behind it.
 pub const Present = struct {
     count: u64 = 0,
     is_complete: bool = true,

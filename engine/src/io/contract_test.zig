@@ -193,7 +193,7 @@ fn noRoomNoEvent(comptime Harness: type) !void {
     try testing.expect(stage.harness.io.held(socket) < held);
     try testing.expectEqual(before + 1, stage.logs[0].sents);
 
-    // Once the send is not waiting any more, bytes that come in say nothing about room.
+    // When no send waits for room, bytes that come in cause no further event about room.
     const word = "unrelated";
     try testing.expectEqual(word.len, try peer.write(word));
     while (stage.logs[0].bytes.items.len < word.len) try stage.round();

@@ -341,7 +341,7 @@ pub const Open = struct {
         sys.close(@intCast(folder));
     }
 
-    /// Frees the task and what it has opened; the function of tasks of this kind.
+    /// Frees the task, and closes the file that it has opened. Called through `Task`, for each kind of task.
     pub fn drop(task: *Task) void {
         const opening: *Open = @fieldParentPtr("task", task);
         opening.destroy();

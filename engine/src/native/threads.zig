@@ -20,7 +20,7 @@ pub const Threads = struct {
     gpa: std.mem.Allocator,
     options: Options,
     runners: []Runner,
-    /// Guards what follows; held for a look.
+    /// Guards the fields below. A thread holds it while it reads or changes them, never longer.
     busy: std.atomic.Value(bool) = .init(false),
     /// Threads with nothing to do.
     idle: ?*Runner = null,

@@ -88,7 +88,8 @@ pub const Pair = struct {
 pub const Chain = struct {
     stack: *c.X509_STACK,
 
-    /// Reads all the certificates in `path`; none is an error. `role` begins the diagnostic's sentence.
+    /// Reads all the certificates in `path`, of which there must be one at least. `role` begins the
+    /// diagnostic's sentence.
     pub fn load(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) FileError!Chain {
         const file = try openFile(role, path, diagnostic);
         defer _ = c.BIO_free(file);

@@ -109,7 +109,7 @@ pub fn shutdownSend(uring: *Uring, socket: Socket) void {
     entry.flags.send_shut = true;
     entry.flags.blocked = false;
     entry.flags.sent_due = false;
-    // ... with the last send, if the socket has one under way.
+    // A send that is under way comes first: the side ends when the kernel has taken that.
     if (uring.outgoing.holds(entry.send, index)) {
         uring.follows = true;
     } else if (entry.block == null) sys.shutdownSend(@intCast(index));

@@ -9,8 +9,8 @@ pub const Priority = packed struct(u4) {
     /// Whether a part of the response is useful to the client: then responses may take turns.
     incremental: bool = false,
 
-    /// Reads a value, which is a dictionary (RFC 8941 section 3.2): of the last `u` and `i`, those that are
-    /// out of range or of another type are ignored, as is a value that is none.
+    /// Reads a field's value. The last `u` and the last `i` count; each is ignored if it is out of range or
+    /// of another type, and a text that is no dictionary (RFC 8941 section 3.2) is ignored as a whole.
     pub fn parse(text: []const u8) Priority {
         var priority: Priority = .{};
         var reader: Reader = .{ .rest = text };

@@ -116,8 +116,8 @@ const fixed: Tables = make: {
 
 /// The part of the stream to which the next bit belongs.
 const State = union(enum) {
-    /// Before a block's first bit. `final`: the block before it was marked as the last of its stream (RFC
-    /// 7692 section 7.2.3.4 allows that within a message).
+    /// The next bit is a block's first one. `final_seen`: the block before it was marked as the last of its
+    /// stream (RFC 7692 section 7.2.3.4 allows that within a message).
     block: struct { final_seen: bool },
     stored_header,
     stored: u16,
