@@ -99,7 +99,7 @@ sub _is_at {
     my $asked = $self->{handover} ? $self->{handover}->asked_port($descriptor) : undef;
     return 0 if !defined $asked;
     return 1 if $asked eq unpack 'H*', $address;
-    return $asked eq '0' && _without_port($bound) eq $address ? 1 : 0;
+    return $asked eq '0' && with_port($bound, 0) eq $address ? 1 : 0;
 }
 
 # The kernel tells the address of a Unix socket up to the end of its path, Perl fills it with zeros.
@@ -108,13 +108,13 @@ sub _without_padding {
     return sockaddr_family($address) == AF_UNIX ? (unpack_sockaddr_un($address))[0] : $address;
 }
 
-sub _without_port {
-    my ($address) = @_;
+sub with_port {
+    my ($address, $port) = @_;
     my $family = sockaddr_family($address);
-    return pack_sockaddr_in(0, (unpack_sockaddr_in($address))[1]) if $family == AF_INET;
-    return $address                                               if $family != AF_INET6;
+    return pack_sockaddr_in($port, (unpack_sockaddr_in($address))[1]) if $family == AF_INET;
+    return $address                                                   if $family != AF_INET6;
     my (undef, $ip, $scope, $flow) = unpack_sockaddr_in6($address);
-    return pack_sockaddr_in6(0, $ip, $scope, $flow);
+    return pack_sockaddr_in6($port, $ip, $scope, $flow);
 }
 
 # Whether a process of the same server has had them before, which makes their files this one's.
@@ -215,6 +215,12 @@ All, and those that are meant for what the program serves.
     my $handle = $inherited->take($address);
 
 The handle of the socket that is bound to this address (as C<getsockname> gives it), or nothing.
+
+=head2 with_port
+
+    my $address = Peregrine::Inherited::with_port($address, 8080);
+
+The address with another port; one without ports as it is.
 
 =head2 is_handover, is_for_all
 

@@ -271,6 +271,8 @@ from children that are forked.
 
     Peregrine::Link::close_received(@descriptors);
 
+Closes descriptors of a message.
+
 =head2 wait_for
 
     $link->wait_for('go') or exit;

@@ -8,9 +8,8 @@ our $VERSION = '0.003000';
 use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
 use Socket qw(
     AF_INET AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
-    SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_in
-    pack_sockaddr_in6 pack_sockaddr_un sockaddr_family unpack_sockaddr_in unpack_sockaddr_in6
-    unpack_sockaddr_un
+    SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_un
+    sockaddr_family unpack_sockaddr_un
 );
 
 use Future::Exception;
@@ -111,19 +110,15 @@ sub _resolve {
     return grep { !$seen{ $_->{addr} }++ } @found;
 }
 
-sub _with_port {
-    my ($address, $port) = @_;
-    if ($address->{family} == AF_INET6) {
-        my (undef, $ip, $scope, $flow) = unpack_sockaddr_in6($address->{addr});
-        return pack_sockaddr_in6($port, $ip, $scope, $flow);
-    }
-    my (undef, $ip) = unpack_sockaddr_in($address->{addr});
-    return pack_sockaddr_in($port, $ip);
+sub _inherited {
+    my ($args, $address, $port) = @_;
+    return $args->{inherited}
+        && $args->{inherited}->take(Peregrine::Inherited::with_port($address->{addr}, $port));
 }
 
 sub _open_one {
     my ($address, $port, $v6_only, $args) = @_;
-    my $there = _with_port($address, $port);
+    my $there = Peregrine::Inherited::with_port($address->{addr}, $port);
     socket(my $socket, $address->{family}, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) or return;
     setsockopt($socket, SOL_SOCKET, SO_REUSEADDR, 1)                                      or return;
     if ($args->{reuseport}) {
@@ -143,7 +138,7 @@ sub _open_on {
     my ($addresses, $about,  $args)      = @_;
     my ($chosen,    $reason, @listeners) = ($about->{port});
     for my $address (@$addresses) {
-        my $inherited = $args->{inherited} && $args->{inherited}->take(_with_port($address, $chosen));
+        my $inherited = _inherited($args, $address, $chosen);
         my $v6_only   = @$addresses > 1 || $args->{ports_v4}{$chosen};
         my $socket    = $inherited      || _open_one($address, $chosen, $v6_only, $args);
         if (!$socket) {
@@ -169,7 +164,7 @@ sub open_for {
     my $again = $self->{again};
     return if $process == 1 || !$again || $self->{others}{$process};
     my ($address, $port, $v6_only, $args) = @$again;
-    my $inherited = $args->{inherited} && $args->{inherited}->take(_with_port($address, $port));
+    my $inherited = _inherited($args, $address, $port);
     return if !$inherited && $inherited_only;
     return
         $self->{others}{$process} =

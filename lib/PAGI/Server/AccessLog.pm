@@ -24,8 +24,12 @@ sub is_target {
 
 sub located {
     my ($target) = @_;
-    return $target if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
-    return File::Spec->rel2abs($target);
+    return _is_path($target) ? File::Spec->rel2abs($target) : $target;
+}
+
+sub _is_path {
+    my ($target) = @_;
+    return defined $target && !ref $target && ref \$target ne 'GLOB' && $target ne '-';
 }
 
 sub format_problem {
@@ -52,7 +56,7 @@ sub start {
 
 sub prepare {
     my ($class, $target, $owner) = @_;
-    return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
+    return if !_is_path($target);
     open my $file, '>>', $target or return _refuse("'$target'");
     Peregrine::Daemon->give($file, $owner) if defined $owner;
     return;
@@ -65,8 +69,7 @@ sub _refuse {
 
 sub problem {
     my ($target) = @_;
-    return if !defined $target || ref $target || ref \$target eq 'GLOB' || $target eq '-';
-    return Peregrine::File::problem($target);
+    return _is_path($target) ? Peregrine::File::problem($target) : ();
 }
 
 # A file that cannot be opened is the engine's to complain of.
@@ -80,8 +83,7 @@ sub _give {
 # A handle of another kind (a scalar, a tied handle, a logger) is given its lines by Perl.
 sub _descriptor {
     my ($handle) = @_;
-    my $number   = defined openhandle($handle) ? fileno $handle : undef;
-    return defined $number ? $number : NO_DESCRIPTOR;
+    return (defined openhandle($handle) ? fileno $handle : undef) // NO_DESCRIPTOR;
 }
 
 sub describe {

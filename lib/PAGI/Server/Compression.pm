@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future::AsyncAwait;
+use List::Util qw(pairs);
 use PAGI::Server::Compression::Coder;
 use Scalar::Util qw(blessed reftype);
 
@@ -234,7 +235,7 @@ sub _coding {
     my ($self, $env, $response) = @_;
     my ($status, $headers) = @$response;
     return if ref $headers ne 'ARRAY' || @$headers % 2;
-    my @pairs = map { [ @{$headers}[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. @$headers / 2 - 1;
+    my @pairs = pairs @$headers;
     return if !$self->_is_fit($status, \@pairs);
     my $coding = $self->_wanted(
         accept        => $env->{HTTP_ACCEPT_ENCODING},

@@ -118,16 +118,17 @@ my %EVENTS = (
     'lifespan.shutdown.failed'   => { message => \&_text },
 );
 
-my %REQUIRED = (
-    'http.response.start'           => ['status'],
-    'sse.send'                      => ['data'],
-    'sse.comment'                   => ['comment'],
-    'sse.keepalive'                 => ['interval'],
-    'sse.http.response.start'       => ['status'],
-    'websocket.keepalive'           => ['interval'],
-    'topic.subscribe'               => ['topic'],
-    'topic.unsubscribe'             => ['topic'],
-    'websocket.http.response.start' => ['status'],
+# The field without which an event is none.
+my %REQUIRED = qw(
+    http.response.start           status
+    sse.send                      data
+    sse.comment                   comment
+    sse.keepalive                 interval
+    sse.http.response.start       status
+    websocket.keepalive           interval
+    topic.subscribe               topic
+    topic.unsubscribe             topic
+    websocket.http.response.start status
 );
 
 # Fields of which an event has at most one.
@@ -142,15 +143,15 @@ sub events {
 }
 
 sub problem {
-    my ($event) = @_;
-    my $type    = $event->{type};
-    my $fields  = $EVENTS{$type} or return;
-    for my $name (@{ $REQUIRED{$type} || [] }) {
-        return "$type: $name is missing" if !defined $event->{$name};
-    }
+    my ($event)  = @_;
+    my $type     = $event->{type};
+    my $fields   = $EVENTS{$type} or return;
+    my $required = $REQUIRED{$type};
+    return "$type: $required is missing" if defined $required && !defined $event->{$required};
     my @given = grep { defined $event->{$_} } @{ $EXCLUSIVE{$type} || [] };
     return "$type: only one of @given may be given"     if @given > 1;
     return "$type: one of text and bytes must be given" if !@given && $type eq 'websocket.send';
+
     for my $name (sort grep { defined $event->{$_} } keys %$fields) {
         my $value = $IS_WHOLE{$name} ? $event->{$name} : _plain($event->{$name});
         my ($allowed, $part, $index) = $fields->{$name}->($value);

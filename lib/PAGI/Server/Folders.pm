@@ -26,7 +26,7 @@ sub parse {
         die "there is no directory '$folder->{folder}'\n" if !-d $folder->{folder};
         $folder->{folder} = File::Spec->rel2abs($folder->{folder});
     }
-    return sort { _rank($a, $b) } @folders;
+    return sort { rank($a, $b) } @folders;
 }
 
 sub _all {
@@ -45,11 +45,12 @@ sub _all {
 }
 
 # The most telling one first: those of one host, then long paths.
-sub _rank {
+sub rank {
     my ($first, $second) = @_;
     return
            defined $second->{host} <=> defined $first->{host}
         || length $second->{path}  <=> length $first->{path}
+        || ($first->{host} // '') cmp($second->{host} // '')
         || $first->{path} cmp $second->{path};
 }
 
@@ -186,6 +187,12 @@ of a sentence when something is wrong.
     my $problem = PAGI::Server::Folders::problem($value);
 
 Returns the mistake in a value, or nothing if it is allowed.
+
+=head2 rank
+
+    my @sorted = sort { PAGI::Server::Folders::rank($a, $b) } @places;
+
+The order of places, hashes with C<path> and perhaps C<host>: a request is for the first one that fits it.
 
 =head2 serve
 

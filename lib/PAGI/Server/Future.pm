@@ -47,14 +47,8 @@ sub _install {
     my ($class) = @_;
     no strict 'refs';
     no warnings 'redefine';
-    *{"${class}::AWAIT_IS_READY"}     = \&_await_is_ready;
-    *{"${class}::AWAIT_IS_CANCELLED"} = \&_await_is_cancelled;
-    *{"${class}::AWAIT_GET"}          = \&_await_get;
-    *{"${class}::AWAIT_ON_READY"}     = \&_await_on_ready;
-    *{"${class}::AWAIT_CHAIN_CANCEL"} = \&_await_chain_cancel;
-    *{"${class}::AWAIT_NEW_DONE"}     = \&_await_new_done;
-    *{"${class}::AWAIT_DONE"}         = \&_await_done;
-    *{"${class}::AWAIT_CLONE"}        = \&_await_clone;
+    *{"${class}::AWAIT_$_"} = \&{ '_await_' . lc }
+        for qw(IS_READY IS_CANCELLED GET ON_READY CHAIN_CANCEL NEW_DONE DONE CLONE);
     return;
 }
 

@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use PAGI::Server::Folders;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 use Peregrine::Nearest;
@@ -47,7 +48,7 @@ sub parse {
         die "'$text': there is an application at $place already\n" if $seen{$place}++;
         push @mounts, $mount;
     }
-    @mounts = sort { _rank($a, $b) } @mounts;
+    @mounts = sort { PAGI::Server::Folders::rank($a, $b) } @mounts;
     my $group = 0;
     $_->{group} = ++$group for grep { $_->{workers} } @mounts;
     for my $mount (grep { !$_->{workers} } @mounts) {
@@ -57,16 +58,6 @@ sub parse {
     }
     die "$group mounts have workers of their own; ${\GROUPS_MAX} may have them\n" if $group > GROUPS_MAX;
     return @mounts;
-}
-
-# The most telling one first: those of one host, then long paths.
-sub _rank {
-    my ($first, $second) = @_;
-    return
-           defined $second->{host} <=> defined $first->{host}
-        || length $second->{path}  <=> length $first->{path}
-        || ($first->{host} // '') cmp($second->{host} // '')
-        || $first->{path} cmp $second->{path};
 }
 
 sub _parse {

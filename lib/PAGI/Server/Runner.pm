@@ -622,22 +622,23 @@ sub _check_groups {
     die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
         if $self->{options}{reload};
     for my $own (grep { %{ $_->{options} } } $self->_mounts) {
-        $self->_said_by_process($own, sub { $self->_enter_mount($own); return '' }) // _not_checked($own);
+        $self->_check_by_process($own, sub { $self->_enter_mount($own) });
     }
     return;
 }
 
-sub _not_checked {
-    my ($mount) = @_;
-    die "--mount '$mount->{text}': the process that checks it ${\Peregrine::Fork::how_it_ended($?)}\n";
+sub _check_by_process {
+    my ($self, $mount, $code) = @_;
+    defined $self->_said_by_process($mount, sub { $code->(); return '' })
+        or die "--mount '$mount->{text}': the process that checks it ${\Peregrine::Fork::how_it_ended($?)}\n";
+    return;
 }
 
 # Applications whose workers have a user, an environment and folders of their own are loaded with these.
 sub _checked_app {
     my ($self) = @_;
     for my $own (grep { $_->{group} } $self->_mounts) {
-        $self->_said_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}); return '' })
-            // _not_checked($own);
+        $self->_check_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}) });
     }
     $self->{group} = 0;
     return $self->_prepared_app;

@@ -10,8 +10,8 @@ use File::Spec;
 use PAGI::Server::Options::Type;
 use Peregrine;
 use Peregrine::Handover;
+use Peregrine::Link;
 use Peregrine::Nearest;
-use POSIX ();
 
 # The keys of one certificate, and those of the policy that all of them share.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
@@ -102,17 +102,8 @@ sub take {
                 or $log->error("the certificate for $names[$number] cannot be used, the old one stays: $@");
         }
     }
-    close_descriptors(@descriptors);
+    Peregrine::Link::close_received(@descriptors);
     return $done;
-}
-
-sub close_descriptors {
-    my (@descriptors) = @_;
-    for my $descriptor (@descriptors) {
-        Peregrine::hide_from_forks($descriptor, 0);
-        POSIX::close($descriptor);
-    }
-    return;
 }
 
 # Frees the private keys in this process.
@@ -331,6 +322,8 @@ my %KEY = (
     ssl_ticket_keys     => 'ticket_keys_file',
 );
 
+sub key_of { return $KEY{ $_[0] } }
+
 sub from_options {
     my ($options) = @_;
     return if !grep { /\Assl_/ && $options->{$_} } keys %$options;
@@ -462,18 +455,18 @@ changed, and that are loaded therefore, the engine says the same.)
 
 =head1 FUNCTIONS
 
-=head2 close_descriptors
-
-    PAGI::Server::TLS::close_descriptors(@descriptors);
-
-Those of a message of certificates.
-
 =head2 from_options
 
     my $ssl = PAGI::Server::TLS::from_options({ ssl_cert => 'cert.pem', ssl_key => 'key.pem' });
 
 The option C<ssl> that the options of C<pagi-server> mean; nothing if they mean none. Dies with a message when
 they contradict each other.
+
+=head2 key_of
+
+    my $key = PAGI::Server::TLS::key_of('ssl_cert');    # cert_file
+
+The key of the option C<ssl> that an option of C<pagi-server> sets.
 
 =head2 in_flags
 

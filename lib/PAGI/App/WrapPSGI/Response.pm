@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use Future::AsyncAwait;
+use List::Util qw(pairmap);
 use PAGI::App::WrapPSGI::Environment;
 use Scalar::Util qw(blessed reftype);
 
@@ -37,11 +38,7 @@ sub sink {
 # Content-Length of a response is checked by the server, chunks are its business.
 sub _pairs {
     my ($headers) = @_;
-    my @pairs;
-    for (my $i = 0; $i < @$headers; $i += 2) {
-        push @pairs, [ lc $headers->[$i], $headers->[ $i + 1 ] ];
-    }
-    return [ grep { $_->[0] ne 'transfer-encoding' } @pairs ];
+    return [ grep { $_->[0] ne 'transfer-encoding' } pairmap { [ lc $a, $b ] } @$headers ];
 }
 
 # ---- From the application -----------------------------------------------------------------------

@@ -74,43 +74,35 @@ sub _rate {
 # number a value of any origin stands for (as it is, if there is nothing here). Or a function that says what
 # is wrong with a value.
 my %TYPES = (
-    string => { words => sub { 'a string that is not empty' }, allows => sub { _is_text($_[1]) } },
-    word   => { words => sub { 'a word' }, allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    string => { words => 'a string that is not empty', allows => sub { _is_text($_[1]) } },
+    word   => { words => 'a word', allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
     hosts  => {
-        words  => sub { 'names of hosts without ports, separated by commas' },
+        words  => 'names of hosts without ports, separated by commas',
         allows => sub {
             _is_text($_[1]) && !grep { !/\A\s*[\w.-]+\s*\z/ } split /,/, $_[1], -1;
         },
     },
     target => {
-        words => sub {
-            'a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters,'
-                . ' or undef';
-        },
+        words => 'a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters,'
+            . ' or undef',
         allows =>
             sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
     },
     targets => {
-        words => sub {
+        words =>
             'paths that begin with "/", separated by commas, of at most 255 visible ASCII characters each,'
-                . ' or undef';
-        },
+            . ' or undef',
         allows => sub {
             !defined $_[1] || _is_text($_[1]) && !grep { !m{\A/[!-~]{0,254}\z} || /#/ } split /,/, $_[1], -1;
         },
     },
     boolean => {
-        words  => sub { '0 or 1' },
-        allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
-        parse  => \&_boolean
-    },
-    flag => {
-        words  => sub { '0 or 1' },
+        words  => '0 or 1',
         allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
         parse  => \&_boolean
     },
     channels => {
-        words  => sub { '0, 1, memory:// or the URL of a Redis' },
+        words  => '0, 1, memory:// or the URL of a Redis',
         allows => \&_is_channels,
         why    => sub { _redis_problem($_[1]) },
         parse  => \&_boolean,
@@ -152,7 +144,7 @@ my %TYPES = (
         },
     },
     class => {
-        words  => sub { q{the name of a class} },
+        words  => 'the name of a class',
         allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ },
     },
     code => {
@@ -179,13 +171,13 @@ my %TYPES = (
         },
         number => \&_rate,
     },
-    hash => { words => sub { 'a hash reference' }, allows => sub { _is_reference($_[1], 'HASH') } },
+    hash => { words => 'a hash reference', allows => sub { _is_reference($_[1], 'HASH') } },
     tls  => {
-        words  => sub { 'a hash reference or undef' },
+        words  => 'a hash reference or undef',
         allows => sub { !defined $_[1] || _is_reference($_[1], 'HASH') },
     },
     mode => {
-        words  => sub { 'an octal mode from 0000 to 0777' },
+        words  => 'an octal mode from 0000 to 0777',
         allows => sub {
             my (undef, $value) = @_;
             return defined Peregrine::Place::mode_bits($value);
@@ -195,21 +187,22 @@ my %TYPES = (
     networks     => { complaint => \&Peregrine::Place::networks_problem },
     certificates => { complaint => \&_problem_of_certificates },
     https        => {
-        words  => sub { 'a URL of https' },
+        words  => 'a URL of https',
         allows => sub { _is_text($_[1]) && $_[1] =~ m{\Ahttps://[\w.:\[\]-]+(?:/[!-~]*)?\z} },
     },
     pool    => { complaint => \&PAGI::Server::PoolHandlers::problem },
     folders => { complaint => \&PAGI::Server::Folders::problem },
     log     => {
-        words  => sub { 'a path, "-" for standard output, an open file handle, or undef' },
+        words  => 'a path, "-" for standard output, an open file handle, or undef',
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },
     format => {
-        words  => sub { 'clf, combined, common, tiny, json, or made of percent atoms' },
+        words  => 'clf, combined, common, tiny, json, or made of percent atoms',
         allows => sub { _is_text($_[1]) && !defined PAGI::Server::AccessLog::format_problem($_[1]) },
         why    => sub { _is_text($_[1]) ? PAGI::Server::AccessLog::format_problem($_[1]) : undef },
     },
 );
+$TYPES{flag} = $TYPES{boolean};
 
 # A value of an option for people to read: without passwords.
 sub shown {
@@ -227,8 +220,9 @@ sub problem {
         return if !$option->{missing} || !$value;
         return "cannot be $shown: $option->{missing}";
     }
-    my $why = $type->{why} ? $type->{why}->($option, $value) : undef;
-    return "must be ${\$type->{words}->($option)}, not $shown" . (defined $why ? " ($why)" : '');
+    my $why   = $type->{why}       ? $type->{why}->($option, $value) : undef;
+    my $words = ref $type->{words} ? $type->{words}->($option)       : $type->{words};
+    return "must be $words, not $shown" . (defined $why ? " ($why)" : '');
 }
 
 sub _is_channels {

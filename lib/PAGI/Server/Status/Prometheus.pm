@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use List::Util qw(max sum0);
 use Peregrine::Counters;
 
 use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
@@ -36,12 +37,23 @@ sub _label {
     return qq({$name="$value"});
 }
 
+sub _gauge {
+    my ($name, $help, $value) = @_;
+    return _family($name, 'gauge', $help, [ '', $value ]);
+}
+
+# A line for each of these values of a label.
+sub _by {
+    my ($name, $type, $help, $label, $values, @names) = @_;
+    return _family($name, $type, $help, map { [ _label($label => $_), $values->{$_} ] } @names);
+}
+
 sub _about {
     my ($facts) = @_;
-    return _family(
-        'build_info', 'gauge',
-        'The version of the server.',
-        [ _label(version => $facts->{version}), 1 ]
+    return _by(
+        'build_info', 'gauge', 'The version of the server.',
+        version => { $facts->{version} => 1 },
+        $facts->{version}
     );
 }
 
@@ -78,32 +90,26 @@ sub _histogram {
 }
 
 sub _workers {
-    my ($facts)   = @_;
+    my ($facts) = @_;
     my @processes = @{ $facts->{processes} };
-    my $restarts  = $facts->{restarts};
-    my ($resident, $silent) = (0, 0);
-    for my $process (@processes) {
-        $resident += $process->{resident} || 0;
-        $silent = $process->{silent} if $process->{silent} > $silent;
-    }
     return (
-        _family('processes', 'gauge', 'Processes that serve.', [ '', scalar @processes ]),
-        _family(
-            'processes_stuck',                        'gauge',
-            'Processes whose event loop is blocked.', [ '', scalar grep { $_->{stuck} } @processes ]
+        _gauge(processes => 'Processes that serve.', scalar @processes),
+        _gauge(
+            processes_stuck => 'Processes whose event loop is blocked.',
+            scalar grep { $_->{stuck} } @processes
         ),
-        _family(
-            'loop_silence_seconds',                                                  'gauge',
-            'How long ago an event loop ran, of the process where that is longest.', [ '', $silent ]
+        _gauge(
+            loop_silence_seconds => 'How long ago an event loop ran, of the process where that is longest.',
+            max(0, map { $_->{silent} } @processes)
         ),
-        _family(
-            'resident_memory_bytes',                                          'gauge',
-            'Memory of all these processes; what they share counts in each.', [ '', $resident ]
+        _gauge(
+            resident_memory_bytes => 'Memory of all these processes; what they share counts in each.',
+            sum0(map { $_->{resident} || 0 } @processes)
         ),
-        _family(
-            'process_restarts_total', 'counter',
-            'Processes that were replaced.',
-            map { [ _label(reason => $_), $restarts->{$_} ] } Peregrine::Counters->restarts
+        _by(
+            'process_restarts_total', 'counter', 'Processes that were replaced.',
+            reason => $facts->{restarts},
+            Peregrine::Counters->restarts
         ),
     );
 }
@@ -160,92 +166,101 @@ my @REDIS = (
 sub _hub {
     my ($facts) = @_;
     return (
-        _family('channels_hub_up', 'gauge', 'Whether the hub answers.', [ '', $facts->{hub} ? 1 : 0 ]),
+        _gauge(channels_hub_up => 'Whether the hub answers.', $facts->{hub} ? 1 : 0),
         $facts->{channels} ? _channels($facts->{channels}) : (),
     );
 }
 
 sub _channels {
     my ($counts) = @_;
+    my %dropped = map { $_ => $counts->{"dropped_$_"} } qw(full expired);
     return (
-        (map { _family(@$_[ 2, 1, 3 ], [ '', $counts->{ $_->[0] } ]) } @CHANNELS),
+        (map { _single($counts, @$_) } @CHANNELS),
         $counts->{redis} ? _redis($counts) : (),
-        _family(
-            'channels_dropped_total', 'counter',
-            'Messages that channels have dropped, by reason.',
-            map { [ _label(reason => $_), $counts->{"dropped_$_"} ] } qw(full expired)
+        _by(
+            'channels_dropped_total', 'counter', 'Messages that channels have dropped, by reason.',
+            reason => \%dropped,
+            qw(full expired)
         ),
     );
+}
+
+sub _single {
+    my ($counts, $fact, $type, $name, $help) = @_;
+    return _family($name, $type, $help, [ '', $counts->{$fact} ]);
 }
 
 sub _redis {
     my ($counts) = @_;
     return (
-        _family(
-            'channels_redis_up',                             'gauge',
-            'Whether the hub has its connections to Redis.', [ '', $counts->{redis} > 1 ? 1 : 0 ]
+        _gauge(
+            channels_redis_up => 'Whether the hub has its connections to Redis.',
+            $counts->{redis} > 1 ? 1 : 0
         ),
-        (map { _family(@$_[ 2, 1, 3 ], [ '', $counts->{ $_->[0] } ]) } @REDIS),
+        map { _single($counts, @$_) } @REDIS
     );
 }
+
+my @POOL = (
+    [ queue_depth => 'gauge',   'pool_queue',              'Calls that wait for a process.' ],
+    [ queue_limit => 'gauge',   'pool_queue_limit',        'How many calls may wait.' ],
+    [ seconds     => 'counter', 'pool_busy_seconds_total', 'Time that processes of the pool were at calls.' ],
+);
 
 sub _pool {
     my ($pool) = @_;
+    my ($calls, @single) = ($pool->{calls}, map { _single($pool, @$_) } @POOL);
     return (
-        _family(
-            'pool_processes', 'gauge',
-            'Processes of the worker pool by what they do.',
-            map { [ _label(state => $_), $pool->{$_} ] } qw(busy idle)
+        _by(
+            'pool_processes', 'gauge', 'Processes of the worker pool by what they do.',
+            state => $pool,
+            qw(busy idle)
         ),
-        _family('pool_queue',       'gauge', 'Calls that wait for a process.', [ '', $pool->{queue_depth} ]),
-        _family('pool_queue_limit', 'gauge', 'How many calls may wait.',       [ '', $pool->{queue_limit} ]),
-        _family(
-            'pool_calls_total', 'counter',
-            'Calls by what became of them.',
-            map { [ _label(outcome => $_), $pool->{calls}{$_} ] } sort keys %{ $pool->{calls} }
+        @single[ 0, 1 ],
+        _by(
+            'pool_calls_total', 'counter', 'Calls by what became of them.',
+            outcome => $calls,
+            sort keys %$calls
         ),
-        _family(
-            'pool_busy_seconds_total',                        'counter',
-            'Time that processes of the pool were at calls.', [ '', $pool->{seconds} ]
-        ),
+        $single[2],
     );
 }
 
-# A line for each name, so that an alert can be about one host.
+# Each has a line for each name, so that an alert can be about one host. The last column is the value, from
+# the certificate's facts and the time.
+my @CERTIFICATES = (
+    [
+        'certificate_expires_seconds',
+        'gauge',
+        'Seconds until the certificate of a host expires; 0 if there is none, negative when it has.',
+        sub { $_[0]{expires} ? sprintf '%d', $_[0]{expires} - $_[1] : 0 }
+    ],
+    [
+        'certificate_attempt_timestamp_seconds', 'gauge',
+        'When a certificate was ordered last.',  sub { $_[0]{attempt} // 0 }
+    ],
+    [
+        'certificate_failures',                           'gauge',
+        'Attempts in a row that brought no certificate.', sub { $_[0]{failures} }
+    ],
+    [ 'certificate_renewals_total', 'counter', 'Certificates that have come.', sub { $_[0]{renewals} } ],
+    [
+        'certificate_failures_total',            'counter',
+        'Attempts that brought no certificate.', sub { $_[0]{failed} }
+    ],
+);
+
 sub _certificates {
     my ($facts) = @_;
-    my @lines_of = map {
-        my $certificate = $_;
-        map { [ _label(host => $_), $certificate ] } @{ $certificate->{names} }
+    my @pairs = map {
+        my $one = $_;
+        map { [ $_, $one ] } @{ $one->{names} }
     } @{ $facts->{certificates} };
-    my $family = sub {
-        my ($name, $type, $help, $value) = @_;
-        return _family($name, $type, $help, map { [ $_->[0], $value->($_->[1]) ] } @lines_of);
-    };
-    return (
-        $family->(
-            'certificate_expires_seconds',
-            'gauge',
-            'Seconds until the certificate of a host expires; 0 if there is none, negative when it has.',
-            sub { $_[0]{expires} ? sprintf '%d', $_[0]{expires} - $facts->{time} : 0 }
-        ),
-        $family->(
-            'certificate_attempt_timestamp_seconds', 'gauge',
-            'When a certificate was ordered last.',  sub { $_[0]{attempt} // 0 }
-        ),
-        $family->(
-            'certificate_failures',                           'gauge',
-            'Attempts in a row that brought no certificate.', sub { $_[0]{failures} }
-        ),
-        $family->(
-            'certificate_renewals_total',   'counter',
-            'Certificates that have come.', sub { $_[0]{renewals} }
-        ),
-        $family->(
-            'certificate_failures_total',            'counter',
-            'Attempts that brought no certificate.', sub { $_[0]{failed} }
-        ),
-    );
+    return map {
+        my ($name, $type, $help, $value) = @$_;
+        _family($name, $type, $help,
+            map { [ _label(host => $_->[0]), $value->($_->[1], $facts->{time}) ] } @pairs);
+    } @CERTIFICATES;
 }
 
 1;

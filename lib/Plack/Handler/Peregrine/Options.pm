@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
+use PAGI::Server::TLS;
 use Peregrine::Inherited;
 use Peregrine::Nearest;
 
@@ -55,15 +56,6 @@ my @WORDS = (
 );
 my %WORDS = map { $_->[0] => $_ } @WORDS;
 
-my %SSL_KEYS = (
-    ssl_cert      => 'cert_file',
-    ssl_cert_file => 'cert_file',
-    ssl_key       => 'key_file',
-    ssl_key_file  => 'key_file',
-    ssl_chain     => 'chain_file',
-    ssl_ca        => 'ca_file',
-);
-
 sub _nothing { return }
 
 sub _keepalive {
@@ -79,7 +71,7 @@ sub _no_keepalive {
 # `--ssl` without a value says only that there is something to come.
 sub _ssl {
     my ($name, $value, $options) = @_;
-    my $key = $SSL_KEYS{$name};
+    my $key = PAGI::Server::TLS::key_of($name =~ s/_file\z//r);
     return $key ? (ssl => { %{ $options->{ssl} || {} }, $key => $value }) : ref $value ? (ssl => $value) : ();
 }
 
