@@ -103,6 +103,11 @@ def descriptors_max():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
+def allow_descriptors():
+    """As many for this program as it may have; some systems allow 1,024 until they are asked."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max(), descriptors_max()))
+
+
 def any_certificate():
     """A TLS context that believes every certificate."""
     context = ssl.create_default_context()

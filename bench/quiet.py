@@ -6,6 +6,8 @@ By prior knowledge, in the clear. Does not know the server.
 import contextlib
 import socket
 
+from process import allow_descriptors
+
 READY_S = 10  # for the answer on one connection
 END_STREAM = 1
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
@@ -31,6 +33,7 @@ class Http2:
     """`with Http2(port, 1000): ...`."""
 
     def __init__(self, port, connections):
+        allow_descriptors()
         with contextlib.ExitStack() as stack:
             for _ in range(connections):
                 plain = stack.enter_context(socket.create_connection(("127.0.0.1", port), READY_S))
