@@ -50,8 +50,11 @@ def _rows(settings, path, body, against_starlet=False):
                 if name != "starlet":
                     raise
                 findings.append(note(name, f"left out: {str(trouble)[:60]}"))
-        for length in (60_000, 100_000, 1_000_000):
-            turns = [_turn(settings, running, path, length, body, number) for number in range(rounds + 1)][1:]
+        for length in (100_000, 1_000_000) if settings.short else (60_000, 100_000, 1_000_000):
+            # The first round warms the servers up, which a look whether all works does not need.
+            warm_up = settings.seconds(1, 0)
+            numbers = range(rounds + warm_up)
+            turns = [_turn(settings, running, path, length, body, number) for number in numbers][warm_up:]
             for name in ("thread", "process"):
                 ratio = statistics.median(turn[name] / turn["inline"] for turn in turns)
                 what = f"{length:,} bytes, {name}"

@@ -32,7 +32,7 @@ def beside(settings):
 
 
 def _echoes(process, settings, path):
-    seconds = settings.seconds(12, 3)
+    seconds = settings.seconds(12, 1)
     asked = {"port": process.port, "path": path, "connections": 16, "rate": RATE}
     with (
         Generator("echo", settings.cores.load, port=process.port, connections=WEBSOCKETS) as echo,
