@@ -24,6 +24,7 @@ my %SAMPLES = (
     boolean      => [ 1,                        'maybe' ],
     flag         => [ 1,                        'maybe' ],
     channels     => [ 'redis://localhost',      'redis://localhost:0' ],
+    topics       => [ 'app.',                   'app /' ],
     string       => [ 'word',                   '' ],
     word         => [ 'word',                   'two words' ],
     mode         => [ '0660',                   '0999' ],

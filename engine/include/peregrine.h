@@ -1245,6 +1245,57 @@ int peregrine_unfollow(peregrine_worker *worker, peregrine_ticket ticket, const 
 /* A PEREGRINE_TOPIC was heard, and said what follows from it: entries go on. */
 int peregrine_topic_heard(peregrine_worker *worker, peregrine_ticket ticket);
 
+/* ---- Responses that the engine holds open -------------------------------------------------------- */
+
+/* What becomes of a response that is left to the engine */
+enum {
+    PEREGRINE_HELD_STREAM = 0,  /* it begins, and entries of topics are its further content */
+    PEREGRINE_HELD_RESPONSE = 1 /* the first entry becomes its content, with status 200 and the entry's
+                                 * position as ETag; or it is sent as it is when its time is over */
+};
+/* How entries go out in a stream. One that is further behind than the history, or begins at a position that
+ * is none, gets a reset as an event; a stream of bytes is cut, as it has no place for a mark. */
+enum {
+    PEREGRINE_HELD_EVENTS = 0, /* messages of an event stream, with positions as ids */
+    PEREGRINE_HELD_BYTES = 1   /* their bytes alone */
+};
+/* Most of a held response */
+enum {
+    PEREGRINE_HELD_CONTENT_BYTES = 65536, /* of its own content */
+    PEREGRINE_HELD_KEEPALIVE_BYTES = 1024,
+    PEREGRINE_HELD_TOPICS = 32
+};
+typedef struct peregrine_held_topic {
+    uint32_t size;
+    uint32_t as;
+    const char *name;
+    size_t name_len;
+    const char *since; /* as in peregrine_node_follow_ask */
+    size_t since_len;
+} peregrine_held_topic;
+typedef struct peregrine_held_ask {
+    uint32_t size;
+    uint32_t kind;
+    uint32_t timeout_ms;   /* of PEREGRINE_HELD_RESPONSE */
+    uint32_t keepalive_ms; /* a stream gets `keepalive` after this time without an entry; 0: nothing */
+    const char *keepalive;
+    size_t keepalive_len;
+    const peregrine_held_topic *topics; /* each another one */
+    size_t topic_count;
+} peregrine_held_ask;
+/* For interpreters that have joined an engine that delivers topics: gives a response, in place of
+ * peregrine_respond(), and leaves it to the engine, which holds it open for topics. The ticket is gone: a
+ * held response outlives its interpreter, and ends when its client leaves or the engine stops. Of the
+ * response's flags PEREGRINE_CLOSE and PEREGRINE_KEEP_ALIVE count. Nothing is sent before the engine reads
+ * all topics: what is published after a client has seen the beginning of its stream reaches that client. A
+ * request for the head alone is answered at once. The engine refuses a response (503) if it holds `held_max`
+ * already, or if the hub cannot be asked.
+ * PEREGRINE_DONE or PEREGRINE_BLOCKED as of a whole response; PEREGRINE_E_RANGE: a limit above, or a topic
+ * that is none or comes twice; PEREGRINE_E_STATUS: also a stream without content; and what
+ * peregrine_respond() says. */
+int peregrine_hold(peregrine_worker *worker, peregrine_ticket ticket, const peregrine_response *response,
+                   const peregrine_held_ask *how);
+
 #ifdef __cplusplus
 }
 #endif

@@ -41,6 +41,7 @@ test "constants have the same names and values" {
         .{ "", types.FileFlag },         .{ "", types.OpenedFlag },      .{ "NODE_", types.NodeFlag },
         .{ "NODE_", types.NodeRequest }, .{ "NODE_", types.NodeResult }, .{ "TRACE_", types.TraceKind },
         .{ "NODE_", types.NodeRead },    .{ "NODE_", types.NodeAs },     .{ "OWN_", types.Own },
+        .{ "HELD_", types.HeldAs },      .{ "HELD_", types.HeldKind },   .{ "HELD_", types.HeldMost },
     }) |group| compared += try expectSameConstants(group[0], group[1]);
     inline for (@typeInfo(types.Code).@"struct".decl_names) |name| {
         const value = @field(types.Code, name);

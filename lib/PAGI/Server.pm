@@ -353,6 +353,14 @@ A Unix socket through which other programs of the same user publish (L<Peregrine
 C<peregrine publish>). Its mode is 0600, because it lets them publish everything. Without
 C<channels> there is none. B<--channels-socket>
 
+=item grip => none
+
+Applications of PSGI may leave responses to the engine, which holds them open for topics whose names
+begin with this: event streams and long polls that need no worker, with the header fields of GRIP,
+see L<Plack::Handler::Peregrine::Grip>. Needs C<channels>, and an engine that has the connections:
+C<--engine process>, or clones with C<--engine thread> and C<workers>. With C<--mount> each mount
+says it for itself. B<--grip>
+
 =item on_error => none
 
 A function that is called when the application or a callback dies: with the exception, the scope of
@@ -641,6 +649,11 @@ Mojolicious, which have a C<max_request_size>. From 0 to 1125899906842624. B<--m
 
 With C<--engine process>: requests that may wait while all interpreters are busy. Further requests
 are answered with 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
+
+=item max_held_responses => 10000
+
+With C<grip>: responses that the engine holds open. Further ones are answered with 503. From 0 to
+10000000. B<--max-held-responses>
 
 =item max_concurrency => 0
 
@@ -1316,6 +1329,10 @@ application blocks.
 
 Connections that were let in, and those that were not, by C<reason> (C<capacity>, C<address_connections>,
 C<address_rate>, C<proxy_header>, C<tls_handshake>).
+
+=item peregrine_responses_held
+
+Responses that the engine holds open for topics (C<grip>): no worker has them.
 
 =item peregrine_requests_by_protocol_total, peregrine_connections_by_protocol_total, peregrine_streams_open,
 peregrine_stream_resets_total, peregrine_goaways_total

@@ -176,6 +176,7 @@ sub _part {
     return $self->{part} ||= do {
         my $placement = $self->_placement;
         $placement->check;
+        $placement->check_grip($self->{application}->grips($self->options->{grip}));
         weaken(my $weak = $self);
         my $orders = $self->options->{acme};
         $self->{certificate_table} = $orders && _certificate_table($orders);

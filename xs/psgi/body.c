@@ -58,7 +58,7 @@ static void send_file(pTHX_ psgi_exchange *exchange, PerlIO *file, UV promised) 
 
 /* Sends the content of a handle, behind the head. `promised`: bytes of it at most; UV_MAX: no promise. */
 void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised) {
-    PerlIO *file = file_of(aTHX_ source);
+    PerlIO *file = exchange->held ? NULL : file_of(aTHX_ source);
     px_exchange_hold(&exchange->base);
     exchange->source = newSVsv(source);
     if (file) {

@@ -78,7 +78,8 @@ void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes) {
     if (!psgi_delivers(exchange) || exchange->state != PSGI_STARTED) return;
     psgi_response_write(aTHX_ exchange, piece, &wrong);
     if (wrong) {
-        psgi_exchange_cut(aTHX_ exchange);
+        if (exchange->held) psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
+        else psgi_exchange_cut(aTHX_ exchange);
         croak("PSGI: the writer: %s", wrong);
     }
     if (exchange->drains && psgi_delivers(exchange))

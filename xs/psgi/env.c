@@ -26,7 +26,7 @@ static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
     for (STRLEN i = 0; i < len; i++) to[i] = name[i] == '-' ? '_' : (char)toUPPER_A(name[i]);
     to[len] = '\0';
     SvCUR_set(key, len + 5);
-    return key;
+    return psgi_grip_hides(app, key) ? NULL : key;
 }
 
 /* The key of a field whose name the engine numbers, made once. */
@@ -211,6 +211,7 @@ static void add_server(pTHX_ psgi_exchange *exchange, HV *env) {
     PUT_REFERENCE(CLEANUP_HANDLERS, exchange->cleanup);
     PUT_REFERENCE(INFORMATIONAL, exchange->informational);
     PUT_REFERENCE(DISCONNECTED, exchange->disconnected);
+    if (app->grip) psgi_put_shared(aTHX_ exchange, env, PSGI_KEPT_GRIP, app->grip);
 #undef PUT_FLAG
 #undef PUT_REFERENCE
 }

@@ -64,6 +64,7 @@ void psgi_exchange_open(psgi_exchange *exchange) {
 
 void psgi_exchange_clear(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
+    px_clear(aTHX_ & exchange->held);
     px_clear(aTHX_ & exchange->source);
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
@@ -275,7 +276,7 @@ static void fail(pTHX_ psgi_exchange *exchange, const char *method, SV *failure,
     px_exchange_hold(&exchange->base);
     px_exchange_tell(aTHX_ & exchange->base, method, failure ? failure : &PL_sv_undef, stage);
     if (psgi_delivers(exchange)) {
-        if (exchange->state == PSGI_STARTED) {
+        if (exchange->state == PSGI_STARTED && !exchange->held) {
             px_note_cut(&exchange->base);
             psgi_exchange_cut(aTHX_ exchange);
         } else answer_for(aTHX_ exchange, 500, "Internal Server Error");

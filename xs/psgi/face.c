@@ -21,8 +21,9 @@ static AV *make_version(pTHX) {
     return version;
 }
 
-/* Settings: app, path, root_path, host, server, loop, multithread, multiprocess, harakiri, underscores; and
- * response_buffer, max_spool, folder, for spool.c. Nothing has changed if one of them is wrong. */
+/* Settings: app, path, root_path, host, server, loop, multithread, multiprocess, harakiri, underscores;
+ * response_buffer, max_spool, folder, for spool.c; grip, for grip.c. Nothing has changed if one of them is
+ * wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
@@ -44,12 +45,14 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     app->spools_max = number_of(aTHX_ settings, "max_spool");
     SV *folder = px_setting(aTHX_ settings, "folder");
     app->folder = folder ? newSVsv(folder) : newSVpvs("/tmp");
+    SV *grip = px_setting(aTHX_ settings, "grip");
+    if (grip) app->grip = newSVpvn_share(SvPV_nolen(grip), (I32)SvCUR(grip), 0);
     px_worker_attach(aTHX_ worker, route, &psgi_face, app, settings);
 }
 
 static void drop_application(pTHX_ void *application) {
     psgi_app *app = (psgi_app *)application;
-    SV *owned[] = {app->code, app->no_input, (SV *)app->version, app->folder};
+    SV *owned[] = {app->code, app->no_input, (SV *)app->version, app->folder, app->grip};
     for (size_t i = 0; i < C_ARRAY_LENGTH(owned); i++) SvREFCNT_dec(owned[i]);
     Safefree(app);
 }

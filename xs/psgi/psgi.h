@@ -43,6 +43,7 @@
     X(HARAKIRI_COMMIT, "psgix.harakiri.commit")                                                              \
     X(DISCONNECTED, "psgix.peregrine.disconnected")                                                          \
     X(QUEUE_US, "psgix.peregrine.queue_us")                                                                  \
+    X(GRIP, "peregrine.grip")                                                                                \
     X(HTTP, "http")                                                                                          \
     X(HTTPS, "https")                                                                                        \
     X(HTTP_1_0, "HTTP/1.0")                                                                                  \
@@ -89,6 +90,7 @@ typedef struct psgi_app {
     UV spools_max; /* bytes that the temporary files of all responses may hold */
     UV spooled;    /* bytes in these files */
     SV *folder;    /* the folder of these files */
+    SV *grip;      /* how names of topics begin for which responses are held; NULL: none is held */
 } psgi_app;
 
 /* Values that every environment has, or most have, by the names of their keys. */
@@ -96,7 +98,7 @@ typedef struct psgi_app {
     X(REQUEST_METHOD) X(SCRIPT_NAME) X(PATH_INFO) X(REQUEST_URI) X(QUERY_STRING) X(SERVER_NAME)              \
     X(SERVER_PORT) X(SERVER_PROTOCOL) X(REMOTE_ADDR) X(REMOTE_PORT) X(URL_SCHEME) X(VERSION) X(INPUT)        \
     X(ERRORS) X(MULTITHREAD) X(MULTIPROCESS) X(RUN_ONCE) X(NONBLOCKING) X(STREAMING) X(INPUT_BUFFERED)       \
-    X(CLEANUP) X(CLEANUP_HANDLERS) X(INFORMATIONAL) X(HARAKIRI) X(DISCONNECTED) X(QUEUE_US)
+    X(CLEANUP) X(CLEANUP_HANDLERS) X(INFORMATIONAL) X(HARAKIRI) X(DISCONNECTED) X(QUEUE_US) X(GRIP)
 #define PSGI_KEPT_ENUM(name) PSGI_KEPT_##name,
 enum psgi_kept { PSGI_KEPT(PSGI_KEPT_ENUM) PSGI_KEPT_COUNT };
 #undef PSGI_KEPT_ENUM
@@ -173,6 +175,7 @@ typedef struct psgi_exchange {
     int field_count; /* header fields of the environment; -1: those that do not serve again */
     uint8_t field_ids[PSGI_KEEP_FIELDS];
     SV *fields[PSGI_KEEP_FIELDS]; /* the values of the fields, with a reference of ours */
+    SV *held;       /* what the engine gets of a response that it is to hold, see grip.c; or NULL */
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* the function to call when the peer takes more content, or NULL */
     SV *writer;     /* with this */
@@ -263,6 +266,16 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 void psgi_response_end(pTHX_ psgi_exchange *exchange);
 void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);
 XS_EXTERNAL(psgi_xs_inform);
+
+void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *response, SV *content,
+                        const peregrine_held_ask *how);
+
+/* grip.c */
+bool psgi_grip_is_ours(const psgi_app *app, const char *name, STRLEN len);
+bool psgi_grip_hides(const psgi_app *app, SV *key);
+bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response);
+const char *psgi_grip_add(pTHX_ psgi_exchange *exchange, const char *bytes, STRLEN len);
+void psgi_grip_end(pTHX_ psgi_exchange *exchange);
 
 /* chunked.c */
 int psgi_chunked_begins(const char *bytes, size_t len);

@@ -15,6 +15,7 @@ typedef struct {
     size_t count;
     const peregrine_field *content_length; /* the application's, or NULL */
     bool chunked; /* the application has put the content into chunks */
+    bool holds;   /* the engine is to hold the response open */
     peregrine_field local[PSGI_FIELDS_ON_STACK];
     char length_text[24];
 } psgi_head;
@@ -81,11 +82,11 @@ static bool read_status(pTHX_ SV *status, UV *number) {
 }
 
 /* Reads status and headers. NULL, or what is wrong, a mortal. There is room for one more field. */
-static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
+static SV *read_head(pTHX_ const psgi_app *app, SV *status, AV *headers, psgi_head *head) {
     const size_t values = (size_t)(AvFILLp(headers) + 1);
     head->count = 0;
     head->content_length = NULL;
-    head->chunked = false;
+    head->chunked = head->holds = false;
     head->list = head->local;
     if (!read_status(aTHX_ status, &head->status))
         return sv_2mortal(newSVpvf("the status must be a number from 200 to 599, not '%.40s'",
@@ -101,6 +102,10 @@ static SV *read_head(pTHX_ SV *status, AV *headers, psgi_head *head) {
         if (!SvOK(pair[0])) return sv_2mortal(newSVpvs("the name of a header is undefined"));
         field->name = bytes_of(aTHX_ pair[0], &field->name_len);
         if (!field->name) return sv_2mortal(newSVpvs("the name of a header has a wide character"));
+        if (psgi_grip_is_ours(app, field->name, field->name_len)) {
+            if (px_is_text(field->name, field->name_len, "grip-hold")) head->holds = true;
+            continue;
+        }
         field->value = SvOK(pair[1]) ? bytes_of(aTHX_ pair[1], &field->value_len) : NULL;
         if (!field->value)
             return sv_2mortal(newSVpvf("header %.64s %s", field->name,
@@ -161,13 +166,8 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     return true;
 }
 
-/* Sends a body of many or long pieces without joining them: the engine takes each from its own string. */
-static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
-    if (!head->content_length && !head->chunked) {
-        const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
-        head->list[head->count++] = (peregrine_field){"Content-Length", 14, head->length_text, (size_t)len};
-    }
-    if (!start(aTHX_ exchange, head, head->chunked ? PEREGRINE_HOLD : 0, NULL, 0)) return;
+/* Sends the pieces of a whole body. */
+static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
     for (SSize_t i = 0; i <= AvFILLp(list) && psgi_delivers(exchange); i++) {
         const char *wrong;
         psgi_response_write(aTHX_ exchange, AvARRAY(list)[i], &wrong);
@@ -175,6 +175,16 @@ static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list
         psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
     }
     if (psgi_delivers(exchange)) psgi_response_end(aTHX_ exchange);
+}
+
+/* Sends a body of many or long pieces without joining them: the engine takes each from its own string. */
+static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
+    if (!head->content_length && !head->chunked) {
+        const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
+        head->list[head->count++] = (peregrine_field){"Content-Length", 14, head->length_text, (size_t)len};
+    }
+    if (start(aTHX_ exchange, head, head->chunked ? PEREGRINE_HOLD : 0, NULL, 0))
+        write_pieces(aTHX_ exchange, list);
 }
 
 static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) {
@@ -262,6 +272,39 @@ static bool look_for_chunks(pTHX_ psgi_exchange *exchange, SV **piece, const cha
     return true;
 }
 
+/* Leaves a response to the engine, with its content. */
+void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *response, SV *content,
+                        const peregrine_held_ask *how) {
+    SV *const *parts = AvARRAY((AV *)SvRV(response));
+    psgi_head head;
+    SV *wrong = read_head(aTHX_ exchange->app, parts[0], (AV *)SvRV(parts[1]), &head);
+    if (wrong) {
+        psgi_exchange_reject(aTHX_ exchange, wrong);
+        return;
+    }
+    /* Of a stream it is the length of the first part. */
+    if (how->kind == PEREGRINE_HELD_STREAM) {
+        const size_t count = head.count;
+        head.count = 0;
+        for (size_t i = 0; i < count; i++)
+            if (!is_content_length(&head.list[i])) head.list[head.count++] = head.list[i];
+    }
+    const peregrine_response given = {
+        .size = sizeof(given),
+        .status = (uint16_t)head.status,
+        .fields = head.list,
+        .field_count = head.count,
+        .body = SvPVX_const(content),
+        .body_len = SvCUR(content),
+    };
+    px_trace(&exchange->base, PEREGRINE_TRACE_SEND, given.body_len, given.status, "held");
+    const int code = peregrine_hold(exchange->base.worker->engine, exchange->base.ticket, &given, how);
+    if (code >= 0) px_note_answer(&exchange->base, given.status);
+    if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
+    else if (code < 0) psgi_exchange_reject(aTHX_ exchange, complaint(aTHX_ exchange, &head, code));
+    else psgi_exchange_sent(aTHX_ exchange, code);
+}
+
 /* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
     STRLEN len;
@@ -270,6 +313,10 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     if (!bytes || len == 0) return;
     px_trace(&exchange->base, PEREGRINE_TRACE_SEND, len, 0, "content");
     exchange->wrote = true;
+    if (exchange->held) {
+        *wrong = psgi_grip_add(aTHX_ exchange, bytes, len);
+        return;
+    }
     if (exchange->framing == PSGI_SAYS_CHUNKED && !look_for_chunks(aTHX_ exchange, &piece, &bytes, &len))
         return;
     if (exchange->framing == PSGI_CHUNKED) {
@@ -288,6 +335,10 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
 
 /* Ends the content. */
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
+    if (exchange->held) {
+        psgi_grip_end(aTHX_ exchange);
+        return;
+    }
     if (exchange->framing == PSGI_SAYS_CHUNKED && exchange->chunks.held_len) {
         psgi_chunks *chunks = &exchange->chunks;
         SV *held = newSVpvn_flags(chunks->held, chunks->held_len, SVs_TEMP);
@@ -329,6 +380,17 @@ static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV
     else psgi_body_drop(aTHX_ exchange, source);
 }
 
+/* Collects the content of a response that is to be held: a list, or what a handle gives; without either a
+ * writer will send it. */
+static void hold(pTHX_ psgi_exchange *exchange, SV *response, SV *body, AV *pieces) {
+    if (!psgi_grip_begin(aTHX_ exchange, response)) {
+        if (body && !pieces) psgi_body_drop(aTHX_ exchange, body);
+        return;
+    }
+    if (pieces) write_pieces(aTHX_ exchange, pieces);
+    else if (body) psgi_body_start(aTHX_ exchange, body, UV_MAX);
+}
+
 /* A plain response if it is not; NULL when it is none, and then it has been told. */
 static SV *made_plain(pTHX_ psgi_exchange *exchange, SV *response) {
     if (plain_response(response)) return response;
@@ -350,11 +412,12 @@ void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream) 
     SV *body = AvFILLp(list) == 2 ? parts[2] : NULL;
     AV *pieces = body ? plain_list(body) : NULL;
     psgi_head head;
-    SV *wrong = read_head(aTHX_ parts[0], (AV *)SvRV(parts[1]), &head);
+    SV *wrong = read_head(aTHX_ exchange->app, parts[0], (AV *)SvRV(parts[1]), &head);
     if (!wrong && !body && !may_stream) wrong = newSVpvs_flags("the response has no body", SVs_TEMP);
     if (!wrong && body && !pieces && !may_be_handle(body))
         wrong = newSVpvs_flags("the body is no list and no handle", SVs_TEMP);
     if (wrong) psgi_exchange_reject(aTHX_ exchange, wrong);
+    else if (head.holds) hold(aTHX_ exchange, response, body, pieces);
     else if (!body) (void)start(aTHX_ exchange, &head, PEREGRINE_HOLD, NULL, 0);
     else if (pieces) send_list(aTHX_ exchange, &head, pieces);
     else send_handle(aTHX_ exchange, &head, body);
@@ -374,7 +437,7 @@ XS_EXTERNAL(psgi_xs_inform) {
     if (!plain_response(response)) croak("PSGI: psgix.informational takes plain strings");
     if (!psgi_delivers(exchange) || exchange->state != PSGI_CALLED) XSRETURN_EMPTY;
     psgi_head head;
-    SV *wrong = read_head(aTHX_ AvARRAY(given)[0], (AV *)SvRV(AvARRAY(given)[1]), &head);
+    SV *wrong = read_head(aTHX_ exchange->app, AvARRAY(given)[0], (AV *)SvRV(AvARRAY(given)[1]), &head);
     if (wrong) croak("PSGI: psgix.informational: %" SVf, SVfARG(wrong));
     const int code = peregrine_inform(exchange->base.worker->engine, exchange->base.ticket,
                                       (uint16_t)head.status, head.list, head.count);

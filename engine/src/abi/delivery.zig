@@ -7,11 +7,13 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const hub = @import("hub");
 const Claim = @import("claim.zig").Claim;
+const Hold = @import("hold.zig").Hold;
 const resultOf = @import("node.zig").resultOf;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const TopicWish = @import("topic_wish.zig").TopicWish;
 const types = @import("types.zig");
+const unanswered = @import("unanswered.zig");
 const Work = @import("offer.zig").Work;
 const Exchange = peregrine.Exchange;
 const Frames = hub.frames.Frames;
@@ -39,6 +41,59 @@ pub const Subscriber = struct {
     /// The application has sent something by itself since, or its client has said something to it: without
     /// it the connection would be cut short in silence.
     is_mixed: bool = false,
+    held: Held = .no,
+};
+
+/// Whether the engine holds the response of a subscriber, which has no interpreter then.
+const Held = union(enum) {
+    no,
+    /// The topics are not there yet: nothing was sent.
+    opening: *Response,
+    /// The response waits for its first entry, or its time.
+    awaiting: *Response,
+    /// The response has begun.
+    streaming,
+
+    /// The response, while nothing of it was sent.
+    fn unsent(held: Held) ?*Response {
+        return switch (held) {
+            .no, .streaming => null,
+            .opening, .awaiting => |response| response,
+        };
+    }
+};
+
+/// A response that an interpreter has given to the engine.
+const Response = struct {
+    /// Among the responses that wait for an entry.
+    node: std.DoublyLinkedList.Node = .{},
+    ticket: peregrine.Ticket,
+    /// The wish as it came. Owned.
+    bytes: []const u8,
+    hold: Hold,
+    /// Topics that are not there yet.
+    missing: u8 = 0,
+    /// When it is sent as it is, if it waits for an entry.
+    due_at: u64 = 0,
+
+    /// `wish` was decoded before.
+    fn create(
+        gpa: std.mem.Allocator,
+        ticket: peregrine.Ticket,
+        wish: []const u8,
+    ) error{OutOfMemory}!*Response {
+        const response = try gpa.create(Response);
+        errdefer gpa.destroy(response);
+        const bytes = try gpa.dupe(u8, wish);
+        const hold = Hold.decode(bytes) catch unreachable; // see above
+        response.* = .{ .ticket = ticket, .bytes = bytes, .hold = hold };
+        return response;
+    }
+
+    fn destroy(response: *Response, gpa: std.mem.Allocator) void {
+        gpa.free(response.bytes);
+        gpa.destroy(response);
+    }
 };
 
 /// A delivery never moves. On the engine's thread.
@@ -64,6 +119,14 @@ pub const Delivery = struct {
     subscribers: u32 = 0,
     /// Feeds without interpreter.
     orphans: u32 = 0,
+    /// Those among them whose responses interpreters have left to the engine, and the bytes that wait to be
+    /// sent with these.
+    held: u32 = 0,
+    held_bytes: usize = 0,
+    /// Responses that wait for an entry, and when they were last looked at.
+    awaiting: std.DoublyLinkedList = .{},
+    looked_at: u64 = 0,
+    fields: std.ArrayList(peregrine.Field) = .empty,
 
     const Asked = struct { ticket: peregrine.Ticket, number: u32 };
 
@@ -73,6 +136,8 @@ pub const Delivery = struct {
     const tick_ms = 1000;
     /// Milliseconds until bytes are offered again to a hub that has not taken them all.
     const unsent_ms = 10;
+    /// Milliseconds between two looks at responses whose time may be over.
+    const look_ms = 250;
     const received_max = peregrine.api_limits.hub_bytes_per_round_max;
     const served_max = peregrine.api_limits.subscribers_per_round_max;
 
@@ -98,8 +163,10 @@ pub const Delivery = struct {
     /// To be called when no exchange reads topics any more.
     pub fn destroy(delivery: *Delivery) void {
         assert(delivery.subscribers == 0 and delivery.orphans == 0 and delivery.ready.first == null);
+        assert(delivery.held == 0 and delivery.held_bytes == 0 and delivery.awaiting.first == null);
         delivery.leave();
         delivery.node.deinit();
+        delivery.fields.deinit(delivery.gpa);
         delivery.asked.deinit(delivery.gpa);
         io.file.close(delivery.join_socket);
         delivery.gpa.destroy(delivery);
@@ -209,6 +276,7 @@ pub const Delivery = struct {
         var buffer: [Position.text_bytes_max]u8 = undefined;
         const text = if (place) |position| position.print(&buffer) else "";
         const subscriber = delivery.subscriberOf(asked.value.ticket) orelse return;
+        if (subscriber.held == .opening) return delivery.noteTopic(subscriber, code);
         delivery.tell(subscriber, asked.value.number, resultOf(code), text);
     }
 
@@ -228,6 +296,7 @@ pub const Delivery = struct {
         const now = delivery.worker.io.now();
         var due: u64 = std.math.maxInt(u64);
         if (delivery.node.hasDeadlines()) due = delivery.ticked_at + tick_ms;
+        if (delivery.awaiting.first != null) due = @min(due, delivery.looked_at + look_ms);
         if (delivery.socket < 0) {
             due = @min(due, delivery.join_at);
         } else if (delivery.node.toSend().len > 0) due = @min(due, now + unsent_ms);
@@ -345,6 +414,7 @@ pub const Delivery = struct {
     pub fn free(delivery: *Delivery, subscriber: *Subscriber) void {
         delivery.node.close(subscriber.mailbox);
         if (subscriber.is_ready) delivery.ready.remove(&subscriber.node);
+        if (delivery.takeResponse(subscriber)) |response| response.destroy(delivery.gpa);
         if (subscriber.host == null) delivery.orphans -= 1;
         delivery.subscribers -= 1;
         delivery.gpa.destroy(subscriber);
@@ -405,6 +475,7 @@ pub const Delivery = struct {
     /// A client has said something to an exchange without interpreter, or has closed its side of an event
     /// stream: it begins anew, with another interpreter, if it is still there.
     pub fn unheard(delivery: *Delivery, exchange: *Exchange) void {
+        if (Claim.of(exchange).subscribed.held.unsent() != null) return delivery.sendAsItIs(exchange);
         if (exchange.openWebSocket() == null) return delivery.worker.abort(exchange);
         delivery.worker.closeWebSocket(exchange, close_restart, "") catch {};
     }
@@ -426,6 +497,7 @@ pub const Delivery = struct {
         if (delivery.subscribers == 0) return false;
         if (delivery.orphans > 0 and delivery.worker.endsWebSockets()) delivery.endOrphans();
         delivery.takeEvents();
+        delivery.expire();
         for (0..served_max) |_| {
             const first = delivery.ready.popFirst() orelse return false;
             const subscriber: *Subscriber = @fieldParentPtr("node", first);
@@ -443,26 +515,35 @@ pub const Delivery = struct {
                 .subscribed => |subscriber| subscriber,
                 else => return,
             };
-            if (subscriber.unheard > 0 or !takesEntries(exchange)) return;
+            if (subscriber.unheard > 0 or !takesEntries(subscriber, exchange)) return;
             // For want of memory the reader hears of the next entry.
             switch (delivery.node.read(subscriber.mailbox) catch return) {
                 .nothing => return,
                 .bytes => |bytes| {
                     const frames = bytes.frames.retain();
+                    if (subscriber.held == .awaiting) {
+                        defer frames.release();
+                        return delivery.sendEntry(exchange, subscriber, bytes.bytes);
+                    }
                     delivery.node.noteRead(subscriber.mailbox, bytes.bytes.len);
                     delivery.sendEntries(exchange, bytes, frames) catch {
                         frames.release();
                         return delivery.worker.fail(exchange.lane, .server_error);
                     };
                 },
-                .reset => |reset| delivery.sendReset(subscriber, exchange, reset.topic, reset.position),
+                .reset => |reset| {
+                    if (subscriber.held == .awaiting) return delivery.sendAsItIs(exchange);
+                    // Bytes have no place for a mark.
+                    if (reset.as == .bytes) return delivery.worker.abort(exchange);
+                    delivery.sendReset(subscriber, exchange, reset.topic, reset.position);
+                },
                 .cut => return delivery.cut(subscriber, exchange),
             }
         }
     }
 
-    fn takesEntries(exchange: *const Exchange) bool {
-        if (exchange.above_high) return false;
+    fn takesEntries(subscriber: *const Subscriber, exchange: *const Exchange) bool {
+        if (exchange.above_high or exchange.isEnded() or subscriber.held == .opening) return false;
         const websocket = exchange.openWebSocket() orelse return true;
         return websocket.isOpen();
     }
@@ -482,7 +563,10 @@ pub const Delivery = struct {
         };
         const worker = delivery.worker;
         switch (found.as) {
-            .events => _ = try worker.write(exchange, .{ .held = held }, .{}),
+            .events, .bytes => {
+                if (exchange.repeat) |repeat| repeat.postpone(worker.clock.now);
+                _ = try worker.write(exchange, .{ .held = held }, .{});
+            },
             .text_frames, .binary_frames, .text_deflated, .binary_deflated => {
                 _ = try worker.sendFramed(exchange, held, found.count);
             },
@@ -526,6 +610,8 @@ pub const Delivery = struct {
     /// The client is too far behind, and its application does not want it any more.
     fn cut(delivery: *Delivery, subscriber: *Subscriber, exchange: *Exchange) void {
         if (subscriber.host != null) return delivery.tell(subscriber, 0, types.NodeRead.cut, "");
+        if (subscriber.held.unsent() != null) return delivery.sendAsItIs(exchange);
+        if (subscriber.held == .streaming) return delivery.worker.abort(exchange);
         if (exchange.openWebSocket() != null) {
             delivery.worker.closeWebSocket(exchange, close_try_again, "too far behind a topic") catch {};
         } else delivery.end(exchange);
@@ -540,8 +626,228 @@ pub const Delivery = struct {
         var it = delivery.worker.exchanges.iterator();
         while (it.next()) |exchange| switch (Claim.of(exchange)) {
             .subscribed => |subscriber| if (subscriber.host == null and !exchange.isEnded() and
-                exchange.openWebSocket() == null) delivery.end(exchange),
+                exchange.openWebSocket() == null)
+            {
+                const is_unsent = subscriber.held.unsent() != null;
+                if (is_unsent) delivery.sendAsItIs(exchange) else delivery.end(exchange);
+            },
             else => {},
         };
+    }
+
+    // ---- Responses that the engine holds
+
+    /// Holds a response that its interpreter leaves to the engine.
+    pub fn hold(
+        delivery: *Delivery,
+        host: *Host,
+        exchange: *Exchange,
+        bytes: []const u8,
+    ) error{Malformed}!void {
+        const wish: Hold = try .decode(bytes);
+        const start = wish.response(delivery.gpa, &delivery.fields) catch |err| switch (err) {
+            error.Malformed => return error.Malformed,
+            error.OutOfMemory => return delivery.refuse(exchange),
+        };
+        assert(exchange.isHeard() and exchange.status == 0);
+        // A client that has ended its side may have gone, and nobody could tell.
+        if (delivery.worker.endsWebSockets() or exchange.half_closed) {
+            return delivery.sendWhole(exchange, start);
+        }
+        if (delivery.held >= delivery.worker.config.held_max or
+            bytes.len > held_bytes_max -| delivery.held_bytes)
+        {
+            delivery.worker.tellRefusal(exchange.lane, .held_max, 503, "too many responses are held");
+            return delivery.refuse(exchange);
+        }
+        delivery.tryToHold(host, exchange, bytes) catch delivery.refuse(exchange);
+        delivery.send();
+    }
+
+    const held_bytes_max = peregrine.api_limits.held_bytes_max;
+
+    fn tryToHold(
+        delivery: *Delivery,
+        host: *Host,
+        exchange: *Exchange,
+        bytes: []const u8,
+    ) error{ OutOfMemory, TooMany, Unavailable, Gone }!void {
+        const response: *Response = try .create(delivery.gpa, exchange.ticket, bytes);
+        const subscriber = delivery.subscriberFor(host, exchange) catch |err| {
+            response.destroy(delivery.gpa);
+            return err;
+        };
+        subscriber.held = .{ .opening = response };
+        if (subscriber.work != null) Claim.orphan(exchange, subscriber);
+        subscriber.host = null;
+        delivery.orphans += 1;
+        delivery.setHeld(delivery.held + 1);
+        delivery.held_bytes += bytes.len;
+        delivery.worker.setIdleLimit(exchange, 0);
+        const count = response.hold.topics.count;
+        try delivery.asked.ensureUnusedCapacity(delivery.gpa, count);
+        var topics = response.hold.topics.iterator();
+        while (topics.next()) |topic| {
+            const asked = try delivery.node.follow(subscriber.mailbox, topic.name, .{
+                .as = switch (response.hold.kind) {
+                    .response => .binary,
+                    .stream => switch (topic.as) {
+                        .events => .events,
+                        .bytes => .bytes,
+                    },
+                },
+                .since = hub.position.Since.ofReader(topic.since),
+                .behind = if (topic.as == .bytes) .cut else .skip,
+            }, delivery.worker.io.now());
+            delivery.asked.putAssumeCapacity(asked, .{ .ticket = exchange.ticket, .number = 0 });
+        }
+        response.missing = count;
+        delivery.join();
+    }
+
+    /// The hub has answered about a topic of a response that has not begun.
+    fn noteTopic(delivery: *Delivery, subscriber: *Subscriber, code: hub.wire.Code) void {
+        const exchange = delivery.worker.exchanges.get(subscriber.ticket).?; // it has the subscriber
+        const response = subscriber.held.opening;
+        if (code != .ok) return delivery.refuse(exchange);
+        assert(response.missing > 0);
+        response.missing -= 1;
+        if (response.missing > 0) return;
+        switch (response.hold.kind) {
+            .stream => delivery.begin(exchange, subscriber),
+            .response => {
+                const now = delivery.worker.clock.now;
+                if (delivery.awaiting.first == null) delivery.looked_at = now;
+                response.due_at = now + response.hold.timeout_ms;
+                delivery.awaiting.append(&response.node);
+                subscriber.held = .{ .awaiting = response };
+                delivery.makeReady(subscriber);
+            },
+        }
+    }
+
+    /// All that is published from now on reaches the client.
+    fn begin(delivery: *Delivery, exchange: *Exchange, subscriber: *Subscriber) void {
+        const worker = delivery.worker;
+        const ticket = exchange.ticket;
+        const response = delivery.takeResponse(subscriber).?;
+        defer response.destroy(delivery.gpa);
+        subscriber.held = .streaming;
+        delivery.setHeld(delivery.held + 1);
+        const start = response.hold.response(delivery.gpa, &delivery.fields) catch
+            return delivery.refuse(exchange);
+        _ = worker.start(exchange, start) catch return delivery.refuse(exchange);
+        const same = worker.find(ticket) orelse return;
+        const wish = &response.hold;
+        worker.setRepeat(same, wish.keepalive, wish.keepalive_ms) catch return worker.abort(same);
+        delivery.makeReady(subscriber);
+    }
+
+    /// The response of a subscriber while nothing of it was sent, which the caller owns: the subscriber holds
+    /// none any more.
+    fn takeResponse(delivery: *Delivery, subscriber: *Subscriber) ?*Response {
+        const held = subscriber.held;
+        subscriber.held = .no;
+        if (held != .no) delivery.setHeld(delivery.held - 1);
+        if (held == .awaiting) delivery.awaiting.remove(&held.awaiting.node);
+        const response = held.unsent() orelse return null;
+        delivery.held_bytes -= response.bytes.len;
+        return response;
+    }
+
+    fn setHeld(delivery: *Delivery, count: u32) void {
+        delivery.held = count;
+        if (delivery.worker.counting.counters) |counters| counters.publishHeld(count);
+    }
+
+    /// The exchange reads no more, and no host hears of it.
+    fn letGo(delivery: *Delivery, exchange: *Exchange) void {
+        switch (Claim.release(exchange)) {
+            .subscribed => |subscriber| delivery.free(subscriber),
+            .taken, .answered_by_engine => {},
+            .waiting, .offered, .kept, .answered => unreachable, // none of them is held
+        }
+        exchange.silence();
+    }
+
+    /// The response cannot be held.
+    fn refuse(delivery: *Delivery, exchange: *Exchange) void {
+        delivery.letGo(exchange);
+        unanswered.answer(delivery.worker, exchange, 503, "The response cannot be held open now.\n");
+    }
+
+    /// The time of a response is over, or it must not wait any longer.
+    fn sendAsItIs(delivery: *Delivery, exchange: *Exchange) void {
+        const response = delivery.takeResponse(Claim.of(exchange).subscribed).?;
+        defer response.destroy(delivery.gpa);
+        const start = response.hold.response(delivery.gpa, &delivery.fields) catch
+            return delivery.refuse(exchange);
+        delivery.sendWhole(exchange, start);
+    }
+
+    fn sendWhole(delivery: *Delivery, exchange: *Exchange, start: peregrine.Start) void {
+        delivery.letGo(exchange);
+        var whole = start;
+        whole.end = true;
+        whole.hold = false;
+        _ = delivery.worker.start(exchange, whole) catch delivery.worker.abort(exchange);
+    }
+
+    /// Sends an entry as the content of a response that has waited for it. Its position is the ETag, so that
+    /// the client can ask for what follows.
+    fn sendEntry(
+        delivery: *Delivery,
+        exchange: *Exchange,
+        subscriber: *Subscriber,
+        bytes: []const u8,
+    ) void {
+        var place: [Position.text_bytes_max]u8 = undefined;
+        const id = delivery.node.readers.positionOf(subscriber.mailbox).print(&place);
+        var buffer: [Position.text_bytes_max + 2]u8 = undefined;
+        const tag = std.fmt.bufPrint(&buffer, "\"{s}\"", .{id}) catch unreachable; // the buffer has room
+        const response = delivery.takeResponse(subscriber).?;
+        defer response.destroy(delivery.gpa);
+        const start = response.hold.response(delivery.gpa, &delivery.fields) catch
+            return delivery.refuse(exchange);
+        const fields = &delivery.fields;
+        fields.items.len = start.fields.len;
+        defer fields.clearRetainingCapacity();
+        fields.ensureUnusedCapacity(delivery.gpa, 1) catch return delivery.refuse(exchange);
+        var count: usize = 0;
+        for (fields.items) |field| if (!isOfContent(field.name())) {
+            fields.items[count] = field;
+            count += 1;
+        };
+        fields.shrinkRetainingCapacity(count);
+        fields.appendAssumeCapacity(.init("ETag", tag));
+        delivery.sendWhole(exchange, .{ .status = 200, .fields = fields.items, .body = bytes });
+    }
+
+    /// Whether a field is about the content that an entry replaces.
+    fn isOfContent(name: []const u8) bool {
+        for ([_][]const u8{ "content-length", "etag", "last-modified" }) |other| {
+            if (std.ascii.eqlIgnoreCase(name, other)) return true;
+        }
+        return false;
+    }
+
+    /// Sends the responses whose time is over.
+    fn expire(delivery: *Delivery) void {
+        const now = delivery.worker.clock.now;
+        if (delivery.awaiting.first == null or now -| delivery.looked_at < look_ms) return;
+        delivery.looked_at = now;
+        // An exchange that ends may end others, which are on the same connection.
+        while (delivery.nextDue(now)) |response| {
+            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // it has the response
+        }
+    }
+
+    fn nextDue(delivery: *const Delivery, now: u64) ?*Response {
+        var next = delivery.awaiting.first;
+        while (next) |node| : (next = node.next) {
+            const response: *Response = @fieldParentPtr("node", node);
+            if (now >= response.due_at) return response;
+        }
+        return null;
     }
 };

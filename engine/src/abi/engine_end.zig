@@ -49,6 +49,7 @@ pub const Peer = struct {
             exchange: *peregrine.Exchange,
             topic: *const peregrine.Command.Topic,
         ) error{Malformed}!void,
+        hold: *const fn (peer: *Peer, exchange: *peregrine.Exchange, wish: []const u8) error{Malformed}!void,
         takeFile: *const fn (peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32,
         takeDescriptor: *const fn (peer: *Peer) error{Malformed}!i32,
     };
@@ -642,6 +643,10 @@ pub const EngineEnd = struct {
         if (said.command == .topic) {
             trace.said(.engine_ring, said.ticket, &said.command, 0);
             return peer.calls.wish(peer, exchange, &said.command.topic);
+        }
+        if (said.command == .hold) {
+            trace.said(.engine_ring, said.ticket, &said.command, 0);
+            return peer.calls.hold(peer, exchange, said.command.hold);
         }
         end.apply(said);
         if (end.worker.exchanges.get(ticket)) |same| peer.calls.noteSaid(peer, same, &said.command);

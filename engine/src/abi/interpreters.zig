@@ -5,6 +5,7 @@ const Depot = @import("depot.zig").Depot;
 const hub = @import("hub");
 const errors = @import("errors.zig");
 const history = @import("history.zig");
+const Hold = @import("hold.zig").Hold;
 const Interpreter = @import("interpreter.zig").Interpreter;
 const Node = @import("node.zig").Node;
 const platform = @import("platform");
@@ -176,6 +177,83 @@ fn wish(handle: *Handle, ticket: types.Ticket, number: u32, wanted: TopicWish) c
     var buffer: [TopicWish.bytes_max]u8 = undefined;
     const bytes = wanted.encode(&buffer);
     return end.answer(ticket, &.{ .topic = .{ .number = number, .wish = bytes } }, 0);
+}
+
+pub export fn peregrine_hold(
+    handle: *Handle,
+    ticket: types.Ticket,
+    given: *const sized.Header,
+    how: *const sized.Header,
+) callconv(.c) c_int {
+    const interpreter = switch (handle.place()) {
+        .joined => |interpreter| interpreter,
+        .here, .thread => return Code.out_of_order,
+        .gone => return Code.gone,
+    };
+    const response = sized.read(types.Response, given);
+    const ask = sized.read(types.HeldAsk, how);
+    const kind = heldKind(ask.kind) orelse return Code.range;
+    const command: peregrine.Command = .{ .start = .{
+        .status = response.status,
+        .fields = if (response.fields) |fields| fields[0..response.field_count] else &.{},
+        .body = if (response.body) |bytes| bytes[0..response.body_len] else "",
+        .end = kind == .response,
+        .close = response.flags & types.RespondFlag.close != 0,
+        .says_keep_alive = response.flags & types.RespondFlag.keep_alive != 0,
+    } };
+    const start = command.start;
+    if (start.body.len > types.HeldMost.content_bytes) return Code.range;
+    if (ask.keepalive_len > types.HeldMost.keepalive_bytes) return Code.range;
+    var topics: [types.HeldMost.topics]Hold.Topic = undefined;
+    const list = heldTopics(&ask, &topics) orelse return Code.range;
+    const holding = interpreter.end.ledger.judgeHeld(ticket, &start) catch |err| return errors.code(err);
+    if (holding == .answers) {
+        var whole = command;
+        whole.start.end = true;
+        return interpreter.end.answer(ticket, &whole, response.flags);
+    }
+    const bytes = Hold.encode(gpa, &.{
+        .kind = kind,
+        .timeout_ms = ask.timeout_ms,
+        .keepalive_ms = ask.keepalive_ms,
+        .keepalive = if (ask.keepalive) |text| text[0..ask.keepalive_len] else "",
+        .topics = list,
+        .start = &command,
+    }) catch return Code.memory;
+    defer gpa.free(bytes);
+    const code = interpreter.end.answer(ticket, &.{ .hold = bytes }, 0);
+    return if (code == Code.ok) Code.done else code;
+}
+
+fn heldKind(kind: u32) ?Hold.Kind {
+    return switch (kind) {
+        types.HeldKind.stream => .stream,
+        types.HeldKind.response => .response,
+        else => null,
+    };
+}
+
+/// The topics of a held response, each of them another one; null: they are not.
+fn heldTopics(ask: *const types.HeldAsk, space: *[types.HeldMost.topics]Hold.Topic) ?[]const Hold.Topic {
+    if (ask.topic_count == 0 or ask.topic_count > space.len) return null;
+    var next = ask.topics orelse return null;
+    for (space[0..ask.topic_count], 0..) |*topic, count| {
+        if (count > 0) next = sized.next(next);
+        const given = sized.read(types.HeldTopic, next);
+        const name = given.name[0..given.name_len];
+        if (!hub.wire.isName(name)) return null;
+        for (space[0..count]) |other| if (std.mem.eql(u8, name, other.name)) return null;
+        topic.* = .{
+            .name = name,
+            .as = switch (given.as) {
+                types.HeldAs.events => .events,
+                types.HeldAs.bytes => .bytes,
+                else => return null,
+            },
+            .since = if (given.since_len > Hold.since_bytes_max) "none" else given.since[0..given.since_len],
+        };
+    }
+    return space[0..ask.topic_count];
 }
 
 pub export fn peregrine_take_turns(handle: *Handle, on: c_int) callconv(.c) void {

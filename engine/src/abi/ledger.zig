@@ -222,7 +222,7 @@ pub const Ledger = struct {
         entry.fresh = false;
         entry.invariants();
         switch (command.*) {
-            .abort, .hand_over => {
+            .abort, .hand_over, .hold => {
                 ledger.drop(entry);
                 return verdict;
             },
@@ -322,6 +322,7 @@ pub const Ledger = struct {
                 if (entry.order != .unstarted) return error.OutOfOrder;
             },
             .hand_over => if (!entry.fresh) return error.OutOfOrder,
+            .hold => if (entry.order != .unstarted) return error.OutOfOrder,
             .read, .flush, .abort, .idle_limit, .keep_head => {},
         }
         return verdict;
@@ -332,8 +333,32 @@ pub const Ledger = struct {
         return switch (command.*) {
             .start, .body, .file, .end, .message, .inform, .accept, .close => true,
             .read, .flush, .abort, .keepalive, .flow, .idle_limit, .keep_head => false,
-            .repeat, .relay, .hand_over, .topic => false,
+            .repeat, .relay, .hand_over, .topic, .hold => false,
         };
+    }
+
+    /// What becomes of a response that the engine is to hold open.
+    pub const Holding = enum {
+        holds,
+        /// A client that has asked for the head alone gets it at once.
+        answers,
+    };
+
+    /// Judges a response that the engine is to hold open. Notes nothing.
+    pub fn judgeHeld(
+        ledger: *Ledger,
+        ticket: types.Ticket,
+        start: *const peregrine.Start,
+    ) errors.Any!Holding {
+        const entry = ledger.get(ticket) orelse return error.Gone;
+        if (entry.over) return error.Gone;
+        if (entry.websocket != .none) return error.OutOfOrder;
+        const order = try ledger.orderOf(entry, start);
+        if (start.body.len > 0 or start.end) _ = try order.body(start.body.len, start.end);
+        if (entry.asks_for_head) return .answers;
+        // A stream needs content to go on with.
+        if (!start.end and order == .discarded) return error.InvalidStatus;
+        return .holds;
     }
 
     /// The order behind the head of a response.

@@ -295,7 +295,7 @@ pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Heade
                 .binary => types.NodeAs.as_binary,
                 .events => types.NodeAs.as_events,
                 // C asks for none.
-                .text_frames, .binary_frames, .text_deflated, .binary_deflated => unreachable,
+                .text_frames, .binary_frames, .text_deflated, .binary_deflated, .bytes => unreachable,
             };
             told.bytes = bytes.bytes.ptr;
             told.len = bytes.bytes.len;

@@ -21,6 +21,7 @@ const TopicWish = @import("topic_wish.zig").TopicWish;
 const Work = offer_file.Work;
 const Shared = @import("shared.zig").Shared;
 const types = @import("types.zig");
+const unanswered = @import("unanswered.zig");
 const Exchange = peregrine.Exchange;
 const io = peregrine.io;
 const sharing = io.sharing;
@@ -313,6 +314,7 @@ pub const Seat = struct {
         .noteSaid = noteSaid,
         .handOver = handOver,
         .wish = wish,
+        .hold = hold,
         .takeFile = takeFile,
         .takeDescriptor = takeDescriptor,
     };
@@ -433,6 +435,21 @@ pub const Seat = struct {
         if (try TopicWish.decode(topic.wish) != .follow) return;
         const result = types.NodeResult.unavailable;
         seat.host.tellTopic(exchange, topic.number, result, "") catch seat.worker.abort(exchange);
+    }
+
+    /// The interpreter leaves its response to the engine, and hears nothing more of it.
+    fn hold(peer: *Peer, exchange: *Exchange, bytes: []const u8) error{Malformed}!void {
+        const seat = ofPeer(peer);
+        if (Claim.of(exchange) != .taken or exchange.status != 0) return error.Malformed;
+        const ticket = @backingInt(exchange.ticket);
+        if (seat.delivery) |delivery| {
+            try delivery.hold(&seat.host, exchange, bytes);
+        } else {
+            _ = Claim.release(exchange);
+            unanswered.answer(seat.worker, exchange, 503, "The server delivers no topics.\n");
+        }
+        seat.shared.slots.end(ticket);
+        seat.reopen();
     }
 
     /// Asserts what always holds.

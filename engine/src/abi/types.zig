@@ -1,6 +1,7 @@
 //! The structs and constants of peregrine.h, laid out as C sees them. A change here is a change there;
 //! test/abi_test.zig compares both. Structs grow at their ends only: `sized.zig` reads and writes as much of
 //! one as the caller knows.
+const hub = @import("hub");
 const peregrine = @import("peregrine");
 const sized = @import("sized.zig");
 
@@ -310,6 +311,47 @@ pub const NodeAs = struct {
     pub const as_text = 0;
     pub const as_binary = 1;
     pub const as_events = 2;
+};
+
+/// `HeldTopic.as`.
+pub const HeldAs = struct {
+    pub const events = 0;
+    pub const bytes = 1;
+};
+
+/// `HeldAsk.kind`.
+pub const HeldKind = struct {
+    pub const stream = 0;
+    pub const response = 1;
+};
+
+/// Longest texts of a held response.
+pub const HeldMost = struct {
+    pub const content_bytes = peregrine.api_limits.held_start_bytes_max;
+    pub const keepalive_bytes = peregrine.api_limits.held_keepalive_bytes_max;
+    pub const topics = hub.limits.mailbox_readers_max;
+};
+
+/// `peregrine_held_topic`.
+pub const HeldTopic = extern struct {
+    size: u32,
+    as: u32 = 0,
+    name: [*]const u8 = "",
+    name_len: usize = 0,
+    since: [*]const u8 = "",
+    since_len: usize = 0,
+};
+
+/// `peregrine_hold`'s argument.
+pub const HeldAsk = extern struct {
+    size: u32,
+    kind: u32 = 0,
+    timeout_ms: u32 = 0,
+    keepalive_ms: u32 = 0,
+    keepalive: ?[*]const u8 = null,
+    keepalive_len: usize = 0,
+    topics: ?*const sized.Header = null,
+    topic_count: usize = 0,
 };
 
 /// Results of a request to the hub.

@@ -24,6 +24,8 @@ pub const As = enum {
     binary_deflated,
     /// As messages of an event stream, with positions.
     events,
+    /// Their bytes alone, some entries at once.
+    bytes,
 
     fn variant(as: As, window_bits: u4) frames.Variant {
         return switch (as) {
@@ -34,6 +36,7 @@ pub const As = enum {
             .text_deflated => .{ .deflated = .{ .kind = .text, .window_bits = window_bits } },
             .binary_deflated => .{ .deflated = .{ .kind = .binary, .window_bits = window_bits } },
             .events => .event,
+            .bytes => .{ .content = .binary },
         };
     }
 
@@ -64,9 +67,11 @@ pub const Read = union(enum) {
     bytes: Bytes,
     /// The reader may have seen entries that other readers have not, or has missed some. Its next entry is
     /// the one behind this position.
-    reset: struct { topic: []const u8, position: Position },
+    reset: Reset,
     /// The reader was too far behind, and wanted to be cut then. It is gone.
     cut,
+
+    pub const Reset = struct { as: As, topic: []const u8, position: Position };
 
     pub const Bytes = struct {
         as: As,
@@ -117,6 +122,10 @@ pub const Reader = struct {
             else
                 0,
         };
+    }
+
+    fn resetAt(reader: *const Reader, at: Position) Read.Reset {
+        return .{ .as = reader.wish.as, .topic = reader.topic.name, .position = at };
     }
 };
 
@@ -455,7 +464,7 @@ pub const Readers = struct {
                     .{ .epoch = log.epoch, .mark = log.markAt(cursor.offset) }
                 else
                     log.now();
-                return .{ .reset = .{ .topic = reader.topic.name, .position = at } };
+                return .{ .reset = reader.resetAt(at) };
             },
             .reads => |*cursor| switch (try log.next(cursor, reader.want(), readers.framer)) {
                 .nothing => return .nothing,
@@ -471,11 +480,21 @@ pub const Readers = struct {
                         .frames = hold.frames,
                     } };
                 },
-                .skipped => return .{ .reset = .{ .topic = reader.topic.name, .position = log.now() } },
-                .reset => |at| return .{ .reset = .{ .topic = reader.topic.name, .position = at } },
+                .skipped => return .{ .reset = reader.resetAt(log.now()) },
+                .reset => |at| return .{ .reset = reader.resetAt(at) },
                 .cut => return .cut,
             },
         }
+    }
+
+    /// The position of the only entry that `read` gave.
+    pub fn positionOf(readers: *const Readers, mailbox_id: u64) Position {
+        const mailbox = readers.mailboxes.getPtr(mailbox_id).?; // it has read
+        const reader = mailbox.readers.items[mailbox.turn];
+        assert(reader.wish.as == .text or reader.wish.as == .binary);
+        const hold = reader.state.reads.hold.?;
+        const offset = hold.segment.before.offset + hold.frames.entriesBefore(hold.at) + 1;
+        return .{ .epoch = reader.topic.log.?.epoch, .mark = hold.segment.mark(offset) };
     }
 
     /// The bytes that `read` gave were sent, all of them. The number of entries in them.

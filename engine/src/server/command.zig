@@ -49,6 +49,9 @@ pub const Command = union(enum) {
     hand_over,
     /// Reads a topic, or ends that. The worker knows no topics: the engine's end of the ring pair does it.
     topic: Topic,
+    /// Gives the response and leaves it to the engine, which holds it open for topics, in a form that the
+    /// worker does not look into.
+    hold: []const u8,
 
     pub const Body = struct {
         bytes: []const u8 = "",

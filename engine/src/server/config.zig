@@ -127,6 +127,9 @@ pub const Config = struct {
     /// Bytes of such messages from which the peer is not read any more until the host has taken some: far
     /// more than a healthy application has waiting, and 1,000 small messages reach the limit above first.
     queue_bytes_max: u32 = 1024 * 1024,
+    /// Responses that the engine holds open for topics after their application has given them: each costs a
+    /// connection's memory, and none of an interpreter's time.
+    held_max: u32 = 10_000,
     /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better
     /// way to find dead peers. The host, which knows what is a stream, sets it (setIdleLimit).
     stream_idle_ms: u32 = 0,
@@ -448,6 +451,11 @@ pub const Config = struct {
             .unit = .milliseconds,
             .summary = "A WebSocket on which nothing moves; 0: no limit",
         },
+        .held_max = Rule{
+            .max = 10_000_000,
+            .unit = .count,
+            .summary = "Responses that are held open for topics; more are refused (503)",
+        },
         .queue_messages_max = Rule{
             .min = 1,
             .max = 10_000_000,
@@ -759,6 +767,13 @@ pub const api_limits = struct {
     /// that it reads from the hub: the others have their turn between them.
     pub const subscribers_per_round_max: u32 = 1024;
     pub const hub_bytes_per_round_max: usize = 256 * 1024;
+    /// Content of a response that waits for topics, in bytes: the beginning of a stream, or the answer when
+    /// nothing came, and no download.
+    pub const held_start_bytes_max: usize = 64 * 1024;
+    /// Such responses together: as many as wait while the hub is away for a moment.
+    pub const held_bytes_max: usize = 64 * 1024 * 1024;
+    /// Bytes that keep a held stream alive, from 1: a comment, or an empty message of some other form.
+    pub const held_keepalive_bytes_max: usize = 1024;
     /// An offer goes to another interpreter after this time in which its interpreter did not move: some
     /// switches between processes, and less than a client notices.
     pub const offer_still_ms: u64 = 2;

@@ -128,6 +128,7 @@ pub const Counters = extern struct {
     connections_max: u64,
     requests_open: [count(RequestState)]u64,
     streams_open: u64,
+    responses_held: u64,
     interpreters: [count(InterpreterState)]u64,
     memory_bytes: u64,
 
@@ -265,6 +266,11 @@ pub const Counters = extern struct {
         put(&counters.streams_open, now.streams);
         put(&counters.connections_max, connections_max);
         put(&counters.memory_bytes, memory_bytes);
+    }
+
+    /// Replaces the number of responses that the host holds open, at once.
+    pub fn publishHeld(counters: *Counters, held: u32) void {
+        put(&counters.responses_held, held);
     }
 
     /// Replaces the numbers of interpreters in each state.
@@ -415,6 +421,11 @@ const families = [_]Family{
         .summary = "Requests that are not over.",
     },
     .{ .field = "streams_open", .kind = .gauge, .summary = "HTTP/2 streams that are open." },
+    .{
+        .field = "responses_held",
+        .kind = .gauge,
+        .summary = "Responses that are held open for topics, without an interpreter.",
+    },
     .{
         .field = "interpreters",
         .label = "state",

@@ -197,6 +197,7 @@ fn headOf(command: *const Command) Head {
             .only => .{ .kind = kind },
         },
         .topic => |topic| .{ .kind = kind, .a = topic.number, .length = topic.wish.len },
+        .hold => |wish| .{ .kind = kind, .length = wish.len },
         .read, .flush, .abort, .hand_over => .{ .kind = kind },
     };
 }
@@ -255,6 +256,7 @@ fn commandOf(head: Head, reader: *Reader, space: []Field) DecodeError!Command {
         .abort => .abort,
         .hand_over => .hand_over,
         .topic => .{ .topic = .{ .number = head.a, .wish = try reader.run(head.length) } },
+        .hold => .{ .hold = try reader.run(head.length) },
     };
 }
 
@@ -266,6 +268,7 @@ fn fieldsOf(command: *const Command) []const Field {
         .accept => |accept| accept.fields,
         .body, .file, .read, .flush, .abort, .hand_over => &.{},
         .message, .close, .keepalive, .flow, .idle_limit, .keep_head, .repeat, .relay, .topic => &.{},
+        .hold => &.{},
     };
 }
 
@@ -277,6 +280,7 @@ fn bytesOf(command: *const Command) []const u8 {
         .close => |close| close.reason,
         .repeat => |repeat| repeat.bytes,
         .topic => |topic| topic.wish,
+        .hold => |wish| wish,
         .file, .end, .inform, .read, .flush, .abort, .accept, .keepalive, .flow, .idle_limit => "",
         .keep_head, .relay, .hand_over => "",
     };
@@ -380,6 +384,7 @@ const samples = [_]Command{
     .{ .relay = .only },
     .hand_over,
     .{ .topic = .{ .number = 9, .wish = "wish" } },
+    .{ .hold = "wish" },
 };
 
 test "every command comes back as it was" {

@@ -37,6 +37,11 @@ pub const Repeat = struct {
         return memory[@sizeOf(Repeat)..][0..repeat.len];
     }
 
+    /// Other bytes are sent now: the response has something to say.
+    pub fn postpone(repeat: *Repeat, now: u64) void {
+        repeat.due_at = now + repeat.interval_ms;
+    }
+
     /// The bytes are sent now: sets when they are due again.
     pub fn turn(repeat: *Repeat, now: u64) void {
         assert(now >= repeat.due_at);
@@ -51,4 +56,6 @@ test "a copy that comes due at its interval" {
     try std.testing.expectEqual(1050, repeat.due_at);
     repeat.turn(1060);
     try std.testing.expectEqual(2060, repeat.due_at);
+    repeat.postpone(1500);
+    try std.testing.expectEqual(2500, repeat.due_at);
 }

@@ -77,6 +77,7 @@ pub const Cause = enum {
     body_ms,
     queue_ms,
     queue_max,
+    held_max,
     frame_bytes_max,
     message_bytes_max,
 };

@@ -39,6 +39,7 @@ sub can_be_cloned   { return 0 }
 sub is_async        { return 1 }
 sub hosts           { return (undef) }
 sub groups          { return () }
+sub grips           { return () }
 sub shows_errors    { return ($ENV{PAGI_ENV} || '') eq 'development' }
 
 # The engine sends every request to this application, and its body in pieces: no route is needed.
@@ -157,7 +158,7 @@ Without C<app> in processes that only have to know its kind.
 
     $application->load($app);
 
-=head2 app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
+=head2 app, name, title, way_to_new_code, can_be_cloned, is_async, grips, shows_errors
 
 The application as it was given; the name that messages begin with; the name of the server in the line about
 each listener; the program that loads newer code into new interpreters, in words; whether clones of an

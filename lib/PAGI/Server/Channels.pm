@@ -189,6 +189,12 @@ history: who subscribes gets what is published later.
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
 Each line is tested by F<t/66-channels-ends.t> and F<t/66-redis.t>.
 
+=head2 Applications of PSGI
+
+They have no channels, as each is called once. They publish to both kinds of topics by
+L<Peregrine::Publisher>, and leave event streams and long polls to the engine with the option C<grip>, or a
+mount's setting C<grip=PREFIX>: L<Plack::Handler::Peregrine::Grip>.
+
 =head2 Redis
 
     pagi-server --channels redis://user:password@redis.example:6379/0 --workers 4 chat.pl

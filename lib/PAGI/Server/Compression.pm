@@ -23,9 +23,11 @@ my %SHRINKS = map { $_ => 1 } qw(
     image/vnd.microsoft.icon image/x-icon model/obj
 );
 
-# Header fields that forbid compression: the response is coded, is a part of a file, or is signed.
-my %FORBIDS = map { $_ => 1 }
-    qw(content-encoding content-range content-md5 digest content-digest repr-digest transfer-encoding);
+# Header fields that forbid compression: the response is coded, is a part of a file, or is signed, or others
+# will add to it.
+my %FORBIDS = map { $_ => 1 } qw(
+    content-encoding content-range content-md5 digest content-digest repr-digest transfer-encoding grip-hold
+);
 
 sub new {
     my ($class, %options) = @_;

@@ -376,6 +376,8 @@ sub _mounts {
     for my $mount (@mounts) {
         _locate_mount($mount);
         $mount->{kind} //= _kind_of(app => $mount->{name});
+        die \"option --mount: '$mount->{text}': setting 'grip' is for applications of PSGI"
+            if defined $mount->{grip} && $mount->{kind} ne 'psgi';
         $mount->{identity} = $self->_identity_of($mount);
     }
     $self->{mounts} = \@mounts;
@@ -609,6 +611,14 @@ sub _class_and_kind {
     return ('Plack::Handler::Peregrine::Mounted', 'psgi');
 }
 
+# Each mount says it for itself.
+sub _check_grip {
+    my ($self, $options) = @_;
+    die \'with --mount, --grip is a setting of a mount: --mount PATH=APPLICATION,grip=PREFIX'
+        if defined $options->{grip} && $self->{options}{mount};
+    return;
+}
+
 # Workers of one mount are a group of interpreters behind one engine.
 sub _check_groups {
     my ($self, $options) = @_;
@@ -648,6 +658,7 @@ sub _checked_app {
 sub _with_app {
     my ($self, $class, $configuration) = @_;
     $self->_check_groups($configuration->options);
+    $self->_check_grip($configuration->options);
     return $class->new(configuration => $configuration, app => $self->_checked_app)
         if $self->{options}{check};
     return $class->new(configuration => $configuration, app => $self->_prepared_app)

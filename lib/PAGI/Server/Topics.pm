@@ -177,6 +177,11 @@ C<topic.reset>, and decides what its client hears.
 An application of PSGI, a job of a queue or any other Perl program publishes with L<Peregrine::Publisher>, a
 shell with C<peregrine publish> (L<PAGI::Server::PublishCommand>).
 
+=head2 Applications of PSGI
+
+An application that blocks may read topics, too: with the option C<grip> it leaves a response to the engine,
+and its worker is free (L<Plack::Handler::Peregrine::Grip>).
+
 =head2 What is promised
 
 All readers of a topic get its entries in the same order. A client that reads too slowly has no queue of its

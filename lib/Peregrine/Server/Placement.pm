@@ -23,6 +23,10 @@ use constant INTERPRETERS_MAX => 64;
 # Limits that are meant for all engines together.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
+use constant ENGINE_OF_ALL =>
+    q{needs an engine that has the connections of all workers: option 'engine' is process, with workers}
+    . ' (or thread, with workers and a Perl that has threads)';
+
 use constant MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least};
 
 sub new {
@@ -89,6 +93,20 @@ sub check {
             . INTERPRETERS_MAX . ' ('
             . join(', ', @counts)
             . ')');
+}
+
+# Dies if responses cannot be held. `prefixes`: of topics for which they are to be.
+sub check_grip {
+    my ($self, @prefixes) = @_;
+    my $asked = $self->{options}{grip};
+    return if !defined $asked && !@prefixes;
+    my $is_engine = $self->has_engine_process || $self->has_clones;
+    my $problem =
+          !@prefixes                  ? 'is for applications of PSGI'
+        : !$self->{options}{channels} ? q{needs option 'channels'}
+        : !$is_engine                 ? ENGINE_OF_ALL
+        :                               return;
+    die PAGI::Server::Options::exception("option 'grip' $problem");
 }
 
 sub set_interpreters {
@@ -192,6 +210,12 @@ An engine has a number of places for interpreters, and each group (a mount with 
 all the others) needs one more than it has interpreters, for the one that replaces another. C<check> dies if
 there are too few; further ones are shared. C<places>: those of one group. C<most_interpreters>: the number of
 workers that the places allow; undef where each worker has an engine.
+
+=head2 check_grip
+
+    $placement->check_grip($application->grips($options->{grip}));
+
+Dies if the engine cannot hold responses, and somebody wants it.
 
 =head2 set_interpreters
 

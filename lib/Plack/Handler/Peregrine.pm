@@ -177,6 +177,11 @@ costs a system call.
 
 Microseconds for which the request has waited, complete, until the application was called.
 
+=item peregrine.grip
+
+With the option C<grip>: how names of topics begin for which the engine holds responses open, see
+L<Plack::Handler::Peregrine::Grip>.
+
 =item psgix.io
 
 With the request of a WebSocket handshake (HTTP/1.1): a stream socket for applications that answer it

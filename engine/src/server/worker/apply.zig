@@ -78,7 +78,7 @@ pub fn Apply(comptime W: type) type {
                     .offer => |fd| try w.offerRelay(exchange, fd),
                     .only => w.answerByRelay(exchange),
                 },
-                .hand_over, .topic => return error.OutOfOrder,
+                .hand_over, .topic, .hold => return error.OutOfOrder,
             }
             return .accepted;
         }

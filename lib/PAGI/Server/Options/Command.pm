@@ -13,7 +13,8 @@ my @SECTIONS = (
         'Application' => (
             { name => 'code', flag => 'e', type => 'string', arg => 'CODE' },
             { name => 'mount', type => 'string', many => 1,
-              arg => 'PATH=FILE|MODULE[,host=NAME][,workers=N[,OPTION=VALUE...]][,pagi|,psgi|,mojo]' },
+              arg => 'PATH=FILE|MODULE[,host=NAME][,workers=N[,OPTION=VALUE...]][,grip=PREFIX]'
+                  . '[,pagi|,psgi|,mojo]' },
             { name => 'module', flag => 'M', type => 'string', many => 1, arg => 'MODULE' },
             { name => 'lib', short => 'I', type => 'string', many => 1, arg => 'DIRECTORY' },
             { name => 'env', variable => 'PAGI_ENV', short => 'E', type => 'word', arg => 'MODE',

@@ -63,6 +63,7 @@ my @SECTIONS = (
               max => 64 << 20 },
             { name => 'topics_history_age', type => 'seconds', default => 300, min => 1, max => 2_592_000 },
             { name => 'channels_socket', type => 'string', arg => 'PATH', shown => 'none' },
+            { name => 'grip', type => 'topics', arg => 'PREFIX', shown => 'none' },
             { name => 'on_error', flag => '', type => 'code', optional => 1, live => 1, shown => 'none' },
         )
     ],
@@ -140,6 +141,7 @@ my @SECTIONS = (
             { name => 'max_body_size', type => 'bytes', engine => 'body_bytes_max',
               default_of => { mojo => 0 }, live => 1 },
             { name => 'queue_max', type => 'integer', engine => 'queue_max', live => 1 },
+            { name => 'max_held_responses', type => 'integer', engine => 'held_max', live => 1 },
             { name => 'max_concurrency', type => 'integer', default => 0, min => 0, max => 1_000_000 },
             { name => 'underscores_in_headers', type => 'boolean', default => 0 },
             { name => 'body_buffer_size', type => 'bytes', engine => 'body_memory_bytes_max', live => 1 },

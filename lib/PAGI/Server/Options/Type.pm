@@ -109,6 +109,10 @@ my %TYPES = (
         # A URL may have a password, in which some forget to escape a slash.
         shown => sub { $_[0] =~ s{//.*\@}{//...\@}sr },
     },
+    topics => {
+        words  => sub { 'the beginning of names of topics (letters, digits, and . - _ :)' },
+        allows => sub { _is_text($_[1]) && $_[1] =~ /\A[A-Za-z0-9._:-]{1,100}\z/ },
+    },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
         allows => \&_is_count,

@@ -31,6 +31,7 @@ sub way_to_new_code { return "peregrine with the file of the application, or pla
 sub is_async        { return 0 }
 sub hosts           { return (undef) }
 sub groups          { return () }
+sub grips           { return $_[1] // () }
 sub shows_errors    { return 0 }
 
 # Each request is one function call, in whichever interpreter.
@@ -53,6 +54,8 @@ sub abandon    { return }
 sub attach {
     my ($self, $worker, $instance, %place) = @_;
     my $options = $instance->options;
+    my $grip    = $place{grip} // $options->{grip};
+    require Plack::Handler::Peregrine::Grip if defined $grip;
     $worker->attach_psgi({
         %place,
         response_buffer => $options->{engine} eq 'inline' ? 0 : $options->{response_buffer},
@@ -60,6 +63,7 @@ sub attach {
         folder          => $options->{body_folder} // File::Spec->tmpdir,
         app             => $instance->around(psgi => $self->{app}),
         root_path       => $options->{root_path},
+        grip            => $grip,
         server          => $instance->reports,
         loop            => $instance->loop,
         multiprocess    => $options->{workers} && !$instance->is_clone,
@@ -86,7 +90,7 @@ The methods of L<PAGI::Server::Application> for an application of PSGI.
 
 =head1 METHODS
 
-=head2 new, load, app, name, title, way_to_new_code, can_be_cloned, is_async, shows_errors
+=head2 new, load, app, name, title, way_to_new_code, can_be_cloned, is_async, grips, shows_errors
 
 =head2 add_routes, start, stop_start, attach, end, abandon
 

@@ -67,6 +67,12 @@ sub groups {
     return sort { $a->{group} <=> $b->{group} } grep { $_->{group} } @{ $self->{mounts} };
 }
 
+# How names of topics begin for which responses may be held; `default`: where a mount does not say it.
+sub grips {
+    my ($self, $default) = @_;
+    return grep { defined } map { $_->{grip} // $default } grep { $_->{kind} eq 'psgi' } @{ $self->{mounts} };
+}
+
 # Mounts that are loaded here.
 sub _parts {
     my ($self) = @_;
@@ -114,8 +120,9 @@ sub attach {
     my ($self, $worker, $instance) = @_;
     my ($mounts, $parts) = @{$self}{qw(mounts parts)};
     for my $at (0 .. $#$mounts) {
-        if ($parts->[$at]) { $parts->[$at]->attach($worker, $instance, _place($mounts->[$at])) }
-        else               { _add_route($worker, $mounts->[$at]) }
+        my ($mount, $part) = ($mounts->[$at], $parts->[$at]);
+        if ($part) { $part->attach($worker, $instance, _place($mount), grip => $mount->{grip}) }
+        else       { _add_route($worker, $mount) }
     }
     # Else the applications do that. Without them, too, the engine tells that the last connection has gone.
     $worker->serve_for($instance->reports) if !$self->_parts;
@@ -168,6 +175,12 @@ The second way is for processes that have not loaded the applications: C<path>, 
     my @mounts = $application->groups;
 
 Those with interpreters of their own, in the order of their groups.
+
+=head2 grips
+
+    my @prefixes = $application->grips($default);
+
+How names of topics begin for which applications of PSGI may have their responses held.
 
 =head2 add_routes, start, stop_start, attach, end, abandon
 

@@ -13,7 +13,7 @@ use Peregrine::Nearest;
 
 # Options of PAGI::Server that are about applications of PAGI, and have no meaning here.
 my %NOT_OURS = map { $_ => 1 } qw(
-    app channels extensions lifespan_mode on_error max_receive_queue max_receive_queue_size pool_max_calls
+    app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size pool_max_calls
     pool_queue pool_timeout pool_workers sse_idle_timeout sync_workers validate_events worker_pool
 );
 

@@ -1,0 +1,351 @@
+# Responses of PSGI that the engine holds open for topics (GRIP): streams and long polls that hold no worker,
+# who may have them, and what becomes of them when something dies.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient qw(get);
+use TestHTTP2;
+use TestServer;
+use TestStream;
+use TestTools   qw(content wait_for);
+use TestWorkers qw(children directory is_gone write_file);
+
+plan skip_all => 'Linux only' if $^O ne 'linux';
+
+# Paths name what is wanted; the query has further header fields, a line each.
+my $app = write_file('grip.psgi', <<'PERL');
+use strict;
+use warnings;
+use Peregrine::Publisher;
+
+my $publisher;
+
+sub publisher { return $publisher ||= Peregrine::Publisher->of_server }
+
+sub fields {
+    my ($env) = @_;
+    my $text = $env->{QUERY_STRING} =~ s/%([0-9A-F]{2})/chr hex $1/ger;
+    return map { split /: /, $_, 2 } split /\n/, $text;
+}
+
+my %apps = (
+    stream => sub {
+        my ($env, $topic) = @_;
+        my $since = $env->{HTTP_LAST_EVENT_ID} ? "; prev-id=$env->{HTTP_LAST_EVENT_ID}" : '';
+        return [ 200, [ 'Content-Type' => 'text/event-stream', 'Grip-Hold' => 'stream',
+            'Grip-Channel' => "$topic$since", 'Content-Length' => 99, fields($env) ], [ ": by $$\n", "\n" ] ];
+    },
+    plain => sub {
+        my ($env, $topic) = @_;
+        return [ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic,
+            fields($env) ], ['begins;'] ];
+    },
+    poll => sub {
+        my ($env, $topic) = @_;
+        my $since = ($env->{HTTP_IF_NONE_MATCH} // '') =~ /"(.+)"/ ? "; prev-id=$1" : '';
+        return [ 203, [ 'Content-Type' => 'text/x-poll', 'Content-Length' => 7, ETag => '"own"',
+            'Grip-Hold' => 'response', 'Grip-Channel' => "$topic$since", fields($env) ], ['nothing'] ];
+    },
+    delayed => sub {
+        my ($env, $topic) = @_;
+        return sub {
+            my ($respond) = @_;
+            my $writer = $respond->([ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream',
+                'Grip-Channel' => $topic ] ]);
+            $writer->write($_) for qw(beg ins ;);
+            $writer->close;
+        };
+    },
+    handle => sub {
+        my ($env, $topic) = @_;
+        open my $handle, '<', $ENV{GRIP_FILE} or die "no file: $!\n";
+        return [ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic ],
+            $handle ];
+    },
+    long => sub {
+        my ($env, $topic) = @_;
+        my @body = ('x' x 40_000, 'y' x 40_000);
+        my @head = (200, [ 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic ]);
+        return [ @head, \@body ] if $topic ne 'app.written';
+        return sub {
+            my $writer = $_[0]->(\@head);
+            $writer->write($_) for @body;
+        };
+    },
+    publish => sub {
+        my ($env, $topic, $count, $size) = @_;
+        my @places = map { publisher()->publish($topic, $_ . 'x' x ($size // 0)) } 1 .. $count;
+        return [ 200, [], ["@places"] ];
+    },
+    dies    => sub { die "on purpose\n" },
+    error   => sub { return [ 404, [ 'Grip-Set-Meta' => 'a=b', 'Grip-Channel' => 'app.x' ], ['no'] ] },
+    ping    => sub { return [ 200, [], ["pong $$"] ] },
+    env     => sub {
+        my ($env) = @_;
+        my @keys = sort grep { /GRIP|META|CONNECTION_ID|grip/ } keys %$env;
+        return [ 200, [], [ join ' ', map { "$_=$env->{$_}" } @keys ] ];
+    },
+);
+
+sub {
+    my ($env) = @_;
+    my (undef, $what, @more) = split m{/}, $env->{PATH_INFO};
+    return $apps{$what}->($env, @more);
+};
+PERL
+
+my @process = qw(--engine process --workers 2 --channels --http2 --status 127.0.0.1:0 --grip app.);
+
+sub escaped {
+    return join '', map { sprintf '%%%02X', ord } split //, $_[0];
+}
+
+sub publish {
+    my ($server, $topic, $count, $size) = @_;
+    my $answer;
+    # A request may meet an interpreter that is killed, and the hub another one.
+    wait_for(sub {
+        $answer = eval { get($server->port, join '/', '/publish', $topic, $count // 1, $size // 0) };
+        return $answer && $answer->{status} == 200;
+    });
+    return split / /, $answer->{body};
+}
+
+# Whether the engine holds so many responses, soon.
+sub holds {
+    my ($server, $count) = @_;
+    my $port = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
+    return wait_for(
+        sub { get($port, '/metrics')->{body} =~ /^peregrine_responses_held (\d+)/m && $1 == $count });
+}
+
+# A stream that has begun, and the process of its application.
+sub stream {
+    my ($server, $target, %options) = @_;
+    my $stream = TestStream->open($server->port, $target, %options);
+    my ($pid) = ($stream->block // '') =~ /\A: by (\d+)/;
+    return ($stream, $pid);
+}
+
+subtest 'streams of events' => sub {
+    my $server  = TestServer->command_of("peregrine", @process, $app);
+    my @streams = map { [ stream($server, '/stream/app.news') ] } 1 .. 5;
+    my $head    = $streams[0][0]->head;
+    is $head->{status},                   200,   'streams begin, more than there are workers';
+    is $head->{header}{'content-length'}, undef, 'the length of the first part does not go out';
+    is join(' ', grep { /grip/ } sort keys %{ $head->{header} }), '', 'nor does a field of GRIP';
+    my $http2 = TestHTTP2->new($server->port);
+    my $id    = $http2->request('/stream/app.news');
+    my $text  = sub { return $http2->stream($id)->{body} // '' };
+    ok $http2->until(sub { $text->() =~ /\A: by/ }), 'one over HTTP/2';
+    my @places = publish($server, 'app.news', 3);
+
+    for my $stream (map { $_->[0] } @streams) {
+        is_deeply [ map { $stream->message->{id} } @places ], \@places, 'each entry once, in order';
+    }
+    ok $http2->until(sub { $text->() =~ /\Q$places[-1]\E/ }), 'over HTTP/2, too';
+    is_deeply [ $text->() =~ /^id: (\S+)/mg ], \@places, 'each once, in order';
+
+    for my $pid (keys %{ { map { $_->[1] => 1 } @streams } }) {
+        kill KILL => $pid;
+        ok wait_for(sub { is_gone($pid) }), 'the interpreter that gave them is killed';
+    }
+    my @more = publish($server, 'app.news', 1);
+    my ($pid) = get($server->port, '/ping')->{body} =~ /(\d+)/;
+    $server->signal('HUP');
+    ok wait_for(sub { is_gone($pid) }), 'a HUP replaces the others';
+    push @more, publish($server, 'app.news', 1);
+    is_deeply [ map { $streams[0][0]->message->{id} } @more ], \@more, 'streams go on, over both';
+
+    my ($back) = stream($server, '/stream/app.news', fields => ["Last-Event-ID: $places[0]"]);
+    is_deeply [ map { $back->message->{id} } 1 .. 4 ], [ @places[ 1, 2 ], @more ], 'prev-id: what was missed';
+    my ($lost) = stream($server, '/stream/app.news', fields => ['Last-Event-ID: never']);
+    is $lost->message->{event}, 'reset', 'a position that is none: a reset';
+    my $asked = TestClient->new($server->port);
+    my $only  = $asked->send(
+        "HEAD /stream/app.news HTTP/1.1\r\nHost: a\r\n\r\nGET /ping HTTP/1.1\r\nHost: a\r\n\r\n");
+    like $only->_until(qr/pong/), qr{\AHTTP/1.1 200 .*HTTP/1.1 200 .*pong\z}s, 'HEAD is answered at once';
+
+    is $server->stop,          0,            'the server stops';
+    is $streams[1][0]->ending, 'terminated', 'and ends its streams in an orderly way';
+    ok $http2->until(sub { $http2->stream($id)->{ended} }), 'that over HTTP/2, too';
+};
+
+subtest 'responses that wait' => sub {
+    my $server = TestServer->command_of('peregrine', @process, $app);
+    my $wait   = sub {
+        my ($path, @fields) = @_;
+        my $client = TestClient->new($server->port);
+        $client->send(join "\r\n", "GET $path HTTP/1.1", 'Host: a', @fields, '', '');
+        return $client;
+    };
+    my $before = publish($server, 'app.poll', 1);
+    my @waits  = map { $wait->('/poll/app.poll') } 1 .. 4;
+    like get($server->port, '/ping')->{body}, qr/pong/,
+        'more wait than there are workers, which serve others';
+    ok holds($server, 4), 'the engine holds all of them';
+    my ($place) = publish($server, 'app.poll', 1);
+    for my $client (@waits) {
+        my $answer = $client->response;
+        is $answer->{status},                   200,           'an entry is the answer';
+        is $answer->{body},                     '1',           'with its bytes';
+        is $answer->{header}{etag},             qq("$place"),  'and its position';
+        is $answer->{header}{'content-type'},   'text/x-poll', 'and the fields of the application';
+        is $answer->{header}{'content-length'}, 1,             'but its length';
+    }
+    ok holds($server, 0), 'then it holds none';
+    is $waits[0]->send("GET /ping HTTP/1.1\r\nHost: a\r\n\r\n")->response->{status}, 200,
+        'the connections go on';
+
+    my ($next) = publish($server, 'app.poll', 1);
+    my $answer = $wait->('/poll/app.poll', qq(If-None-Match: "$place"))->response;
+    is $answer->{header}{etag}, qq("$next"), 'prev-id: what was missed comes at once';
+    $answer = $wait->('/poll/app.poll', 'If-None-Match: "never"')->response;
+    is_deeply [ @$answer{qw(status body)} ], [ 203, 'nothing' ], 'a position that is none: the own response';
+    $answer = $wait->('/poll/app.poll?' . escaped('Grip-Timeout: 1'))->response;
+    is_deeply [ @$answer{qw(status body)} ], [ 203, 'nothing' ], 'the time is over: the own response';
+    is $answer->{header}{etag}, '"own"', 'as it is';
+
+    my $half = $wait->('/poll/app.poll');
+    holds($server, 1);
+    $half->half_close;
+    is $half->response->{body}, 'nothing', 'a client that has ended its side gets the own response';
+    my $gone = $wait->('/poll/app.poll');
+    holds($server, 1);
+    $gone->reset;
+    ok holds($server, 0), 'one that has gone waits no more';
+    my $last = $wait->('/poll/app.poll');
+    holds($server, 1);
+    is $server->stop,           0,         'the server stops';
+    is $last->response->{body}, 'nothing', 'who waits gets the own response';
+};
+
+subtest 'other bodies' => sub {
+    local $ENV{GRIP_FILE} = write_file('grip.txt', 'begins;');
+    my $server = TestServer->command_of('peregrine', @process, $app);
+    for my $path (qw(/plain/app.bytes /delayed/app.bytes /handle/app.bytes)) {
+        my $stream = TestStream->open($server->port, $path);
+        ok wait_for(sub { $stream->_more; $stream->{text} eq 'begins;' }), "$path: the own content";
+        publish($server, 'app.bytes', 2);
+        wait_for(sub { $stream->_more; $stream->{text} eq 'begins;12' });
+        is $stream->{text}, 'begins;12', 'and entries behind it, as they are';
+        $stream->close;
+    }
+    my $text  = escaped("Grip-Keep-Alive: \\x2e; format=cstring; timeout=1");
+    my $quiet = TestStream->open($server->port, "/plain/app.bytes?$text");
+    ok wait_for(sub { $quiet->_more; $quiet->{text} eq 'begins;..' }),
+        'a keep-alive each second without an entry';
+    my ($events) = stream($server, '/stream/app.bytes?' . escaped('Grip-Channel: app.made;as=bytes'));
+    publish($server, 'app.made', 1);
+    ok wait_for(sub { $events->_more; $events->{text} eq '1' }), 'as=bytes: entries are events already';
+    ok holds($server, 2), 'responses whose clients are there are held, no other ones';
+    my $late =
+        TestStream->open($server->port, '/plain/app.bytes?' . escaped('Grip-Channel: app.two;prev-id=never'));
+    is $late->ending, 'cut', 'a stream of bytes has no place for a reset: it is cut';
+    is $server->stop, 0,     'the server stops';
+};
+
+subtest 'what cannot be held' => sub {
+    my $server = TestServer->command_of('peregrine', @process, '--max-held-responses', 2, $app);
+    for my $case (
+        [ '/stream/other.news', qr/Grip-Channel: 'other.news' does not begin with 'app.'/ ],
+        [ '/stream/app.%20x',   qr/Grip-Channel: 'app. x' is no name of a topic/ ],
+        [ '/stream/app.x?' . escaped('Content-Encoding: gzip'), qr/a response with Content-Encoding: gzip/ ],
+        [ '/stream/app.x?' . escaped('Grip-Link: <x>'),         qr/header grip-link: the server knows/ ],
+        [ '/plain/app.x?' . escaped('Grip-Keep-Alive: x;format=y'),  qr/format is raw, cstring or base64/ ],
+        [ '/plain/app.x?' . escaped('Grip-Keep-Alive: x;timeout=0'), qr/timeout is a number of seconds/ ],
+        [ '/poll/app.x?' . escaped('Grip-Timeout: soon'), qr/Grip-Timeout is a number of seconds/ ],
+        [ '/poll/app.x?' . escaped('Grip-Hold: stream'),  qr/header Grip-Hold came twice/ ],
+        [
+            '/stream/app.x?' . escaped('Grip-Channel: ' . join ',', map { "app.$_" } 1 .. 32),
+            qr/for 32 channels/
+        ],
+        [ '/long/app.x',       qr/at most 64 KiB/ ],
+        [ '/long/app.written', qr/at most 64 KiB/ ],
+        )
+    {
+        my ($path, $reason) = @$case;
+        is get($server->port, $path)->{status}, 500, "$path is refused";
+        ok $server->wait_for_log($reason), 'the log says why';
+    }
+    is get($server->port, '/dies')->{status}, 500, 'an application that dies';
+    my $error = get($server->port, '/error');
+    is $error->{status},                                      404, 'an error of the application';
+    is join(' ', grep { /grip/ } keys %{ $error->{header} }), '',  'has no field of GRIP';
+    my $client = TestClient->new($server->port);
+    $client->send(
+        join "\r\n",
+        'GET /env HTTP/1.1',
+        'Host: a',
+        'Grip-Sig: x',
+        'Grip-Last: y',
+        'Connection-Id: 1',
+        'Meta-User: me',
+        'X-Meta-Own: 2',
+        '',
+        ''
+    );
+    is $client->response->{body}, 'HTTP_X_META_OWN=2 peregrine.grip=app.',
+        'nor have requests those of a proxy';
+
+    my @held = map { (stream($server, '/stream/app.x'))[0] } 1, 2;
+    is get($server->port, '/stream/app.x')->{status}, 503, 'one more than may be held';
+    ok $server->wait_for_log(qr/too many responses are held, see max_held_responses/), 'the log says why';
+    $held[0]->reset;
+    ok holds($server, 1), 'a client leaves';
+    my ($again) = stream($server, '/stream/app.x');
+    ok $again, 'then there is room for another one';
+    is $server->stop, 0, 'the server stops';
+};
+
+subtest 'off' => sub {
+    my @without = grep { !/grip|app\./ } @process;
+    my $server  = TestServer->command_of('peregrine', @without, $app);
+    my $answer  = get($server->port, '/plain/app.x');
+    is $answer->{status},              200,      'a response';
+    is $answer->{header}{'grip-hold'}, 'stream', 'passes as it is, a proxy may be in front';
+    my $client = TestClient->new($server->port);
+    $client->send(join "\r\n", 'GET /env HTTP/1.1', 'Host: a', 'Grip-Sig: x', '', '');
+    is $client->response->{body}, 'HTTP_GRIP_SIG=x', 'and so do fields of requests';
+    is $server->stop,             0,                 'the server stops';
+
+    for my $case (
+        [ [ '--engine',   'process', '--workers', 2, '--grip', 'app.', $app ], qr/needs option 'channels'/ ],
+        [ [ '--channels', '--grip',  'app.', $app ], qr/needs an engine that has the connections/ ],
+        [
+            [ '--channels', '--workers', 2, '--grip', 'app.', $app ],
+            qr/needs an engine that has the connections/
+        ],
+        [ [ @process, '--mount', "/=$app" ],          qr/--grip is a setting of a mount/ ],
+        [ [ @without, '--mount', "/=$app,grip=a b" ], qr/setting 'grip' must be the beginning/ ],
+        )
+    {
+        my ($words, $reason) = @$case;
+        my $said = qx{$^X -Mblib=. bin/peregrine --port 0 @{[ map { "'$_'" } @$words ]} 2>&1};
+        like $said, $reason, 'refused at the start';
+    }
+};
+
+subtest 'mounts' => sub {
+    my $server = TestServer->command_of(
+        'peregrine', qw(--engine process --workers 2 --channels),
+        '--mount',   "/one=$app,grip=app.",
+        '--mount',   "/two=$app,workers=1,grip=other.",
+        '--mount',   "/off=$app"
+    );
+    for my $case ([ '/one', 'app.x', 'other.x' ], [ '/two', 'other.x', 'app.x' ]) {
+        my ($mount, $own, $others) = @$case;
+        my ($stream) = stream($server, "$mount/stream/$own");
+        get($server->port, "$mount/publish/$own/1");
+        is $stream->message->{data},                              '1', "$mount has its topics";
+        is get($server->port, "$mount/stream/$others")->{status}, 500, 'and no others';
+    }
+    is get($server->port, '/off/plain/app.x')->{header}{'grip-hold'}, 'stream',
+        'where it is off, fields pass';
+    is $server->stop, 0, 'the server stops';
+};
+
+done_testing;
