@@ -314,10 +314,10 @@ subtest 'off' => sub {
 
     for my $case (
         [ [ '--engine',   'process', '--workers', 2, '--grip', 'app.', $app ], qr/needs option 'channels'/ ],
-        [ [ '--channels', '--grip',  'app.', $app ], qr/needs an engine that has the connections/ ],
+        [ [ '--channels', '--grip',  'app.', $app ], qr/needs an engine apart from the application/ ],
         [
             [ '--channels', '--workers', 2, '--grip', 'app.', $app ],
-            qr/needs an engine that has the connections/
+            qr/needs an engine apart from the application/
         ],
         [ [ @process, '--mount', "/=$app" ],          qr/--grip is a setting of a mount/ ],
         [ [ @without, '--mount', "/=$app,grip=a b" ], qr/setting 'grip' must be the beginning/ ],

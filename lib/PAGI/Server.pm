@@ -357,9 +357,9 @@ C<channels> there is none. B<--channels-socket>
 
 Applications of PSGI may leave responses to the engine, which holds them open for topics whose names
 begin with this: event streams and long polls that need no worker, with the header fields of GRIP,
-see L<Plack::Handler::Peregrine::Grip>. Needs C<channels>, and an engine that has the connections:
-C<--engine process>, or clones with C<--engine thread> and C<workers>. With C<--mount> each mount
-says it for itself. B<--grip>
+see L<Plack::Handler::Peregrine::Grip>. Needs C<channels>, and an engine apart from the application:
+C<--engine process> with C<workers>, or C<--engine thread>. With C<--mount> each mount says it for
+itself. B<--grip>
 
 =item on_error => none
 

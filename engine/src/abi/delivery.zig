@@ -495,7 +495,7 @@ pub const Delivery = struct {
     /// Sends entries to the exchanges that take some now. True: there is more to do.
     pub fn serve(delivery: *Delivery) bool {
         if (delivery.subscribers == 0) return false;
-        if (delivery.orphans > 0 and delivery.worker.endsWebSockets()) delivery.endOrphans();
+        if (delivery.orphans > 0 and delivery.worker.stopping != .no) delivery.endOrphans();
         delivery.takeEvents();
         delivery.expire();
         for (0..served_max) |_| {
@@ -621,12 +621,15 @@ pub const Delivery = struct {
         _ = delivery.worker.end(exchange, &.{}) catch delivery.worker.abort(exchange);
     }
 
-    /// The server stops: streams without interpreter end. (The worker ends WebSockets.)
+    /// The server stops: streams without interpreter end. (The worker ends WebSockets.) Where another engine
+    /// takes over, held responses end, so that their clients come to that one.
     fn endOrphans(delivery: *Delivery) void {
+        const ends_all = delivery.worker.endsWebSockets();
+        if (!ends_all and delivery.held == 0) return;
         var it = delivery.worker.exchanges.iterator();
         while (it.next()) |exchange| switch (Claim.of(exchange)) {
             .subscribed => |subscriber| if (subscriber.host == null and !exchange.isEnded() and
-                exchange.openWebSocket() == null)
+                (subscriber.held != .no or ends_all and exchange.openWebSocket() == null))
             {
                 const is_unsent = subscriber.held.unsent() != null;
                 if (is_unsent) delivery.sendAsItIs(exchange) else delivery.end(exchange);
@@ -651,7 +654,7 @@ pub const Delivery = struct {
         };
         assert(exchange.isHeard() and exchange.status == 0);
         // A client that has ended its side may have gone, and nobody could tell.
-        if (delivery.worker.endsWebSockets() or exchange.half_closed) {
+        if (delivery.worker.stopping != .no or exchange.half_closed) {
             return delivery.sendWhole(exchange, start);
         }
         if (delivery.held >= delivery.worker.config.held_max or

@@ -662,6 +662,14 @@ pub const EngineEnd = struct {
             const topic = &said.command.topic;
             return delivery.obey(end.host, exchange, topic.number, topic.wish);
         }
+        if (said.command == .hold) {
+            trace.said(.engine_ring, said.ticket, &said.command, 0);
+            const exchange = end.worker.exchanges.get(ticket) orelse return;
+            // The engine has answered it meanwhile.
+            if (!exchange.isHeard() or exchange.status != 0) return;
+            try delivery.hold(end.host, exchange, said.command.hold);
+            return end.link.slots.end(said.ticket);
+        }
         end.apply(said);
         if (end.worker.exchanges.get(ticket)) |same| _ = delivery.letEnd(same);
     }

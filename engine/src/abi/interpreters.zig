@@ -1,6 +1,7 @@
 //! The C API of several interpreters behind one engine: the functions of peregrine.h about them.
 const std = @import("std");
 const peregrine = @import("peregrine");
+const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Depot = @import("depot.zig").Depot;
 const hub = @import("hub");
 const errors = @import("errors.zig");
@@ -168,12 +169,7 @@ pub export fn peregrine_topic_heard(handle: *Handle, ticket: types.Ticket) callc
 }
 
 fn wish(handle: *Handle, ticket: types.Ticket, number: u32, wanted: TopicWish) c_int {
-    const end = switch (handle.place()) {
-        .joined => |interpreter| &interpreter.end,
-        .thread => |pair| if (pair.local.lone == null) return Code.out_of_order else &pair.application,
-        .here => return Code.out_of_order,
-        .gone => return Code.gone,
-    };
+    const end = deliveredEnd(handle) catch |err| return errors.code(err);
     var buffer: [TopicWish.bytes_max]u8 = undefined;
     const bytes = wanted.encode(&buffer);
     return end.answer(ticket, &.{ .topic = .{ .number = number, .wish = bytes } }, 0);
@@ -185,11 +181,7 @@ pub export fn peregrine_hold(
     given: *const sized.Header,
     how: *const sized.Header,
 ) callconv(.c) c_int {
-    const interpreter = switch (handle.place()) {
-        .joined => |interpreter| interpreter,
-        .here, .thread => return Code.out_of_order,
-        .gone => return Code.gone,
-    };
+    const end = deliveredEnd(handle) catch |err| return errors.code(err);
     const response = sized.read(types.Response, given);
     const ask = sized.read(types.HeldAsk, how);
     const kind = heldKind(ask.kind) orelse return Code.range;
@@ -206,11 +198,11 @@ pub export fn peregrine_hold(
     if (ask.keepalive_len > types.HeldMost.keepalive_bytes) return Code.range;
     var topics: [types.HeldMost.topics]Hold.Topic = undefined;
     const list = heldTopics(&ask, &topics) orelse return Code.range;
-    const holding = interpreter.end.ledger.judgeHeld(ticket, &start) catch |err| return errors.code(err);
+    const holding = end.ledger.judgeHeld(ticket, &start) catch |err| return errors.code(err);
     if (holding == .answers) {
         var whole = command;
         whole.start.end = true;
-        return interpreter.end.answer(ticket, &whole, response.flags);
+        return end.answer(ticket, &whole, response.flags);
     }
     const bytes = Hold.encode(gpa, &.{
         .kind = kind,
@@ -221,8 +213,18 @@ pub export fn peregrine_hold(
         .start = &command,
     }) catch return Code.memory;
     defer gpa.free(bytes);
-    const code = interpreter.end.answer(ticket, &.{ .hold = bytes }, 0);
+    const code = end.answer(ticket, &.{ .hold = bytes }, 0);
     return if (code == Code.ok) Code.done else code;
+}
+
+/// The application's end of a ring pair whose engine may deliver topics.
+fn deliveredEnd(handle: *Handle) error{ OutOfOrder, Gone }!*ApplicationEnd {
+    return switch (handle.place()) {
+        .joined => |interpreter| &interpreter.end,
+        .thread => |pair| if (pair.local.lone == null) error.OutOfOrder else &pair.application,
+        .here => error.OutOfOrder,
+        .gone => error.Gone,
+    };
 }
 
 fn heldKind(kind: u32) ?Hold.Kind {

@@ -99,11 +99,19 @@ pub const Lone = struct {
     /// The application dies with its engine: what it owes its clients keeps no exchange from going on.
     fn asked(_: *const Exchange) void {}
 
-    fn unheard(_: *Exchange) void {
-        unreachable; // see `hearerOf`
+    /// A client that has ended its side waits for a response that the engine holds.
+    fn unheard(exchange: *Exchange) void {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| subscriber.delivery.unheard(exchange),
+            else => {},
+        }
     }
 
-    fn hearerOf(several: *Interpreters, _: *const Exchange) Hearer {
+    fn hearerOf(several: *Interpreters, exchange: *const Exchange) Hearer {
+        switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| if (subscriber.host == null) return .nobody,
+            else => {},
+        }
         return .{ .host = of(several).host };
     }
 

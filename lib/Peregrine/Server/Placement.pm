@@ -23,9 +23,8 @@ use constant INTERPRETERS_MAX => 64;
 # Limits that are meant for all engines together.
 use constant SHARED => qw(max_connections_per_address max_connection_rate_per_address);
 
-use constant ENGINE_OF_ALL =>
-    q{needs an engine that has the connections of all workers: option 'engine' is process, with workers}
-    . ' (or thread, with workers and a Perl that has threads)';
+use constant ENGINE_APART =>
+    q{needs an engine apart from the application: option 'engine' is process, with workers, or thread};
 
 use constant MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least};
 
@@ -100,11 +99,11 @@ sub check_grip {
     my ($self, @prefixes) = @_;
     my $asked = $self->{options}{grip};
     return if !defined $asked && !@prefixes;
-    my $is_engine = $self->has_engine_process || $self->has_clones;
+    my $is_engine = $self->has_engine_process || $self->{options}{engine} eq 'thread';
     my $problem =
           !@prefixes                  ? 'is for applications of PSGI'
         : !$self->{options}{channels} ? q{needs option 'channels'}
-        : !$is_engine                 ? ENGINE_OF_ALL
+        : !$is_engine                 ? ENGINE_APART
         :                               return;
     die PAGI::Server::Options::exception("option 'grip' $problem");
 }
