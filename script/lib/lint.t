@@ -4,7 +4,9 @@ use v5.36;
 use lib 'script/lib';
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
+use File::Path qw(make_path);
 use File::Temp ();
+use Lint::C;
 use Lint::Lines;
 use Lint::Perl;
 use Lint::Text;
@@ -56,6 +58,25 @@ subtest 'functions of Zig' => sub {
         'parameters on lines of their own count';
     is $length->("extern fn f(\n    a: u8,\n) void;\n", 90, "}\n"), '', 'what has no body has no length';
     is $length->("fn F(\n    T: type,\n) type {\n",     90, "}\n"), '', '... nor has a container';
+};
+
+subtest 'variables of C' => sub {
+    my $home = getcwd;
+    my $tell = sub ($path, $text) {
+        open my $out, '>', $path or die "$path: $!";
+        print {$out} $text;
+        close $out or die "$path: $!";
+        return join ' | ', Lint::C::findings(Lint::Text->read($path));
+    };
+    chdir $folder or die "$folder: $!";
+    make_path('xs/bridge', 'xs/pagi');
+    is $tell->($_, "static int one, other[2];\n"), '', $_ for 'xs/bridge/a.c', 'xs/pagi/c.c';
+    is $tell->('xs/bridge/b.c', $_),
+        q(xs/bridge/b.c:1: static 'other' is in xs/bridge/a.c, too: one variable), $_
+        for "static const char *other;\n", "static int other = 1;\n", "static T third, other[3] = {0};\n";
+    is $tell->('xs/bridge/b.c', $_), '', $_
+        for "static int third;\n", "static int third(int other);\n", "int other;\n";
+    chdir $home or die "$home: $!";
 };
 
 subtest 'calls that share @_' => sub {

@@ -219,7 +219,7 @@ sub compiling (@files) {
     return Tap::run({ seconds => $ZIG_MAX }, map { "script/lib/$_.t" } @files);
 }
 
-sub c_example (@) { return counted(compiling(qw(c_example shared frozen development))) }
+sub c_example (@) { return counted(compiling(qw(c_example shared frozen development openssl))) }
 
 sub install (@) { return counted(compiling(qw(install dist))) }
 

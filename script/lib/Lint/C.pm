@@ -60,7 +60,7 @@ sub _names ($source) {
 sub _statics (@sources) {
     my %files;
     for my $path (map { glob "xs/$_/*.c" } sort keys %MAY) {
-        for my $names (_slurp($path) =~ /^static\s+([^(={;]+);/mg) {
+        for my $names (_slurp($path) =~ /^static\s+([^(={;]+)[=;]/mg) {
             push @{ $files{ _folder_of($path) }{$_} }, $path
                 for map { /(\w+)\s*(?:\[.*)?\z/s } split /,/, $names;
         }

@@ -1,0 +1,62 @@
+# What the engine declares of OpenSSL is what the headers of this machine say, and script/openssl would find a
+# number or a parameter that is not.
+use v5.36;
+use Cwd        qw(getcwd);
+use File::Temp ();
+use Test::More;
+
+my $ZIG = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
+$ENV{ZIG_GLOBAL_CACHE_DIR} //= getcwd . '/.peregrine/zig-cache';
+plan skip_all => 'no OpenSSL is installed' if !-e '/usr/include/openssl/ssl.h';
+
+my ($status, $said) = output('script/openssl');
+is $status, 0, 'the headers of this machine agree' or diag $said;
+like $said, qr/^OpenSSL 3\.[0-9]+\.[0-9]+\n[1-9][0-9]* functions and [1-9][0-9]* numbers, 0 differences\n/m,
+    '... in functions and numbers';
+
+my $text   = slurp('engine/src/tls/libssl.zig');
+my $folder = File::Temp->newdir;
+for my $wrong (
+    [ 'SSL_CTRL_MODE'    => '= \K33(?=;)',   '34',               '34 here, 33 there' ],
+    [ 'SSL_set_shutdown' => 'mode: \Kc_int', 'c_long',           '(pointer, i64) void here, (pointer, i32)' ],
+    [ 'SSL_set_shutdown' => 'SSL_set_shutdown\(\K[^)]+', '',     '() void here, (pointer, i32)' ],
+    [ 'SSL_gone'         => 'fn SSL_\K\w+',              'gone', 'OpenSSL does not have it' ],
+    )
+{
+    my ($name, $pattern, $new, $words) = @$wrong;
+    my $line     = $name eq 'SSL_gone' ? 'SSL_set_shutdown' : $name;
+    my ($before) = $text   =~ /^(pub (?:const|extern fn) \Q$line\E\b.*\n)/m or die "no $line";
+    my $after    = $before =~ s/$pattern/$new/r;
+    my $changed  = $text   =~ s/\Q$before\E/$after/r;
+    isnt $changed, $text, "another $name";
+    spew("$folder/libssl.zig", $changed);
+    ($status, $said) =
+        output($ZIG, qw(run -fstrip --dep libssl --dep headers -Mroot=engine/test/tls/headers.zig),
+        "-Mlibssl=$folder/libssl.zig", '-Mheaders=.peregrine/openssl/headers.zig');
+    isnt $status, 0, '... is found';
+    like $said, qr/^\Q$name: $words\E.*\n.* 1 differences$/m, '... and named';
+}
+done_testing;
+
+# Status and output of a command.
+sub output (@command) {
+    open my $out, '-|', 'sh', '-c', 'exec "$@" 2>&1 </dev/null', 'sh', 'timeout', '-k', 5, 300, @command
+        or die "@command: $!";
+    local $/;
+    my $output = <$out> // '';
+    close $out;
+    return ($?, $output);
+}
+
+sub slurp ($path) {
+    open my $in, '<', $path or die "$path: $!";
+    local $/;
+    return readline $in;
+}
+
+sub spew ($path, $text) {
+    open my $out, '>', $path or die "$path: $!";
+    print {$out} $text;
+    close $out or die "$path: $!";
+    return;
+}
