@@ -5,17 +5,13 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec ();
 use PAGI::Server::CommandLine;
-use PAGI::Server::ConfigFile;
+use PAGI::Server::Subcommand;
 use POSIX       qw(strftime);
 use Time::HiRes qw(sleep);
 
 # Seconds between two looks whether a server has done what it was asked for.
 use constant ASKS_S => 0.25;
-
-# Options that may be typed behind the command; configuration files have others as well.
-my %OPTIONS = map { $_ => 1 } qw(acme_folder chdir config);
 
 my %COMMANDS = (certificates => \&_list, renew => \&_renew);
 
@@ -29,9 +25,7 @@ sub is_meant {
 sub command {
     my ($class, $command, @words) = @_;
     my ($given, @names) = PAGI::Server::CommandLine->parse(@words);
-    my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
-    die \("$command takes --acme-folder, --config and --chdir, not --" . $other =~ tr/_/-/r)
-        if defined $other;
+    PAGI::Server::Subcommand::refuse_others($command, 'acme_folder', $given);
     require Peregrine::Server::Certificates;
     my $missing = Peregrine::Server::Certificates::missing();
     die \"$command $missing" if defined $missing;
@@ -41,11 +35,8 @@ sub command {
 
 sub _folder {
     my ($given) = @_;
-    my $typed   = PAGI::Server::CommandLine->values_of($given);
-    my $file    = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, []) : {};
-    my %options = (%$file, %$typed);
-    my $folder  = $options{acme_folder} // Peregrine::Server::Certificates::default_folder();
-    return File::Spec->rel2abs($folder, defined $options{chdir} ? File::Spec->rel2abs($options{chdir}) : ());
+    return PAGI::Server::Subcommand::path($given, 'acme_folder',
+        \&Peregrine::Server::Certificates::default_folder);
 }
 
 # ---- What the folder knows ----------------------------------------------------------------------

@@ -5,13 +5,9 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec ();
 use PAGI::Server::CommandLine;
-use PAGI::Server::ConfigFile;
+use PAGI::Server::Subcommand;
 use Time::HiRes qw(CLOCK_MONOTONIC clock_gettime);
-
-# Options that may be typed behind the command; configuration files have others as well.
-my %OPTIONS = map { $_ => 1 } qw(chdir config pid);
 
 # The most words behind a command that are no process id.
 my %COMMANDS = (reload => 1, status => 0);
@@ -30,8 +26,7 @@ sub command {
     my ($class, $command, @words) = @_;
     my ($given, @rest) = PAGI::Server::CommandLine->parse(@words);
     return if $given->{help};
-    my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
-    die \("$command takes --pid, --config and --chdir, not --" . $other =~ tr/_/-/r) if defined $other;
+    PAGI::Server::Subcommand::refuse_others($command, 'pid', $given);
     my @pids  = grep { /\A[1-9][0-9]*\z/ } @rest;
     my @names = grep { !/\A[1-9][0-9]*\z/ } @rest;
     die \"$command: unexpected argument '$names[-1]'" if @names > $COMMANDS{$command};
@@ -46,11 +41,8 @@ sub command {
 # The process in a pid file.
 sub _pid_of {
     my ($command, $given) = @_;
-    my $typed   = PAGI::Server::CommandLine->values_of($given);
-    my $file    = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, []) : {};
-    my %options = (%$file, %$typed);
-    my $path    = $options{pid} // die \"$command: $typed->{config} names no pid file";
-    $path = File::Spec->rel2abs($path, defined $options{chdir} ? File::Spec->rel2abs($options{chdir}) : ());
+    my $path = PAGI::Server::Subcommand::path($given, 'pid')
+        // die \"$command: $given->{config} names no pid file";
     open my $in, '<', $path or die "no server has the pid file $path: $!\n";
     my ($pid) = (readline($in) // '') =~ /\A([1-9][0-9]*)\n\z/;
     return $pid // die "the pid file $path has no process id\n";

@@ -5,13 +5,9 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use File::Spec ();
 use PAGI::Server::CommandLine;
-use PAGI::Server::ConfigFile;
+use PAGI::Server::Subcommand;
 use Peregrine::Publisher;
-
-# Options that may be typed behind the command; configuration files have others as well.
-my %OPTIONS = map { $_ => 1 } qw(channels_socket chdir config);
 
 # Whether words of a command line mean to publish, and no application of that name.
 sub is_meant {
@@ -23,12 +19,12 @@ sub is_meant {
 sub command {
     my ($class, @words) = @_;
     my ($given, @rest)  = PAGI::Server::CommandLine->parse(@words);
-    my ($other) = grep { !$OPTIONS{$_} } sort keys %$given;
-    die \('publish takes --channels-socket, --config and --chdir, not --' . $other =~ tr/_/-/r)
-        if defined $other;
+    PAGI::Server::Subcommand::refuse_others('publish', 'channels_socket', $given);
     die \'publish needs a topic, and perhaps a text' if !@rest || @rest > 2;
     my ($topic, $text) = @rest;
-    my $publisher = Peregrine::Publisher->new(socket => _socket($given));
+    my $socket = PAGI::Server::Subcommand::path($given, 'channels_socket')
+        // die \'publish needs --channels-socket, or --config with one';
+    my $publisher = Peregrine::Publisher->new(socket => $socket);
     return _publish($publisher, $topic, $text) if defined $text;
 
     while (defined(my $line = readline STDIN)) {
@@ -38,15 +34,6 @@ sub command {
         return $status if $status;
     }
     return 0;
-}
-
-sub _socket {
-    my ($given) = @_;
-    my $typed   = PAGI::Server::CommandLine->values_of($given);
-    my $file    = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, []) : {};
-    my %options = (%$file, %$typed);
-    my $socket  = $options{channels_socket} // die \'publish needs --channels-socket, or --config with one';
-    return File::Spec->rel2abs($socket, defined $options{chdir} ? File::Spec->rel2abs($options{chdir}) : ());
 }
 
 sub _publish {
