@@ -39,8 +39,8 @@ PAGI::Server::Subcommand - options of the commands for a server that runs
 
 =head1 DESCRIPTION
 
-C<peregrine certificates>, C<renew>, C<publish>, C<reload> and C<status> take one option of the server, a path,
-and beside it C<--config> and C<--chdir>, by which they find the same path as the server.
+C<peregrine certificates>, C<renew>, C<publish>, C<reload> and C<status> take one option of the server, a
+path, and beside it C<--config> and C<--chdir>, by which they find the same path as the server.
 
 =head1 FUNCTIONS
 
