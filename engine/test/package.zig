@@ -17,6 +17,7 @@ test {
     _ = @import("memory_test.zig");
     _ = @import("metrics_test.zig");
     _ = @import("native_test.zig");
+    _ = @import("pipeline_test.zig");
     _ = @import("repeat_test.zig");
     _ = @import("static_test.zig");
     _ = @import("streams_test.zig");

@@ -151,6 +151,11 @@ pub const Host = struct {
         return host.link == null or !host.isLinkFull();
     }
 
+    /// Whether all events go to other threads or processes.
+    pub fn isElsewhere(host: *const Host) bool {
+        return host.link != null or host.interpreters != null;
+    }
+
     /// Whether the application of an exchange has events to fetch, or is about to get some.
     pub fn waitingOf(host: *Host, exchange: *const Exchange) bool {
         const several = host.interpreters orelse return host.waiting();

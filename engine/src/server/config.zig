@@ -777,6 +777,9 @@ pub const api_limits = struct {
     /// An offer goes to another interpreter after this time in which its interpreter did not move: some
     /// switches between processes, and less than a client notices.
     pub const offer_still_ms: u64 = 2;
+    /// An answer waits for this time for that of the request behind it in the same pipeline: an interpreter
+    /// gives many short answers in it, and no client notices.
+    pub const withhold_ms: u64 = 2;
     /// An interpreter counts as stuck after this time at one event. PAGI::Server::Status waits for a process
     /// for the same time.
     pub const stuck_ms: u64 = 10_000;

@@ -47,6 +47,8 @@ pub const Lane = struct {
     /// In the worker's list of lanes that go on in the next round: nothing of the lane is read or parsed
     /// before.
     yielded: bool = false,
+    /// In the worker's list of lanes whose answers wait for the next one.
+    withheld: bool = false,
     /// All of the input was parsed, and nothing follows from it: only further bytes, or the peer's end, do.
     needs_more: bool = false,
     /// Requests that have come, refused ones included.
@@ -171,6 +173,14 @@ pub const Lane = struct {
         if (lane.yielded or !lane.wantsInput()) return false;
         if (!lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd())) return true;
         return lane.holdsMessage();
+    }
+
+    /// Whether answers are queued in front of a whole request that its host has not begun to answer.
+    pub fn mayWithhold(lane: *const Lane) bool {
+        const exchange = lane.current() orelse return false;
+        if (exchange.status != 0 or exchange.response != .open or !exchange.inputComplete()) return false;
+        if (lane.isStream() or lane.out.state != .open) return false;
+        return !lane.out.queue.isEmpty() and lane.out.queue.bytes < Output.together_bytes;
     }
 
     fn holdsEnd(lane: *const Lane) bool {

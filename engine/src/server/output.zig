@@ -5,6 +5,9 @@ const Outbox = @import("outbox.zig").Outbox;
 
 /// Queued output, and since when it does not leave.
 pub const Output = struct {
+    /// Queued output that is worth a system call before the round ends.
+    pub const together_bytes = 16 * 1024;
+
     queue: Outbox = .{},
     /// `blocked`: the kernel took less than it was given, and will say when there is room; or content of a
     /// stream has waited since then.

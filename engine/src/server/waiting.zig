@@ -13,20 +13,27 @@ pub const Waiting = struct {
     backlog: List = .empty,
     /// WebSockets that wait for a host which is behind.
     parked: List = .empty,
+    /// Lanes whose answers wait for a moment, because the answer of the request behind them may come.
+    withheld: List = .empty,
+    /// The time of the first of these; null: there is none.
+    withheld_at: ?u64 = null,
     /// The list that is gone through at the moment.
     spare: List = .empty,
 
     const List = std.ArrayList(Ticket);
+    const lists = .{ "corked", "backlog", "parked", "spare" };
 
     pub fn deinit(waiting: *Waiting, gpa: std.mem.Allocator) void {
-        inline for (.{ "corked", "backlog", "parked", "spare" }) |name| @field(waiting, name).deinit(gpa);
+        inline for (lists) |name| @field(waiting, name).deinit(gpa);
+        waiting.withheld.deinit(gpa);
     }
 
     /// Makes room for one more lane beside `lanes` that there are, so that no lane has to be turned away
     /// later.
     pub fn reserve(waiting: *Waiting, gpa: std.mem.Allocator, lanes: usize) error{OutOfMemory}!void {
-        const listed = @max(waiting.corked.items.len, waiting.backlog.items.len, waiting.parked.items.len);
-        inline for (.{ "corked", "backlog", "parked", "spare" }) |name| {
+        var listed: usize = 0;
+        inline for (lists) |name| listed = @max(listed, @field(waiting, name).items.len);
+        inline for (lists) |name| {
             try @field(waiting, name).ensureTotalCapacity(gpa, listed + lanes + 1);
         }
     }
@@ -62,6 +69,22 @@ pub const Waiting = struct {
         if (incoming.parked) return;
         incoming.parked = true;
         waiting.parked.appendAssumeCapacity(lane.ticket);
+    }
+
+    /// An answer is to leave together with the next one of its lane, if that comes soon. False: there is no
+    /// memory to remember it, so it leaves now.
+    pub fn withhold(waiting: *Waiting, gpa: std.mem.Allocator, lane: *Lane, now: u64) bool {
+        if (lane.withheld) return true;
+        waiting.withheld.append(gpa, lane.ticket) catch return false;
+        lane.withheld = true;
+        if (waiting.withheld_at == null) waiting.withheld_at = now;
+        return true;
+    }
+
+    /// The withheld answers were sent.
+    pub fn endWithheld(waiting: *Waiting) void {
+        waiting.withheld.clearRetainingCapacity();
+        waiting.withheld_at = null;
     }
 
     // ---- Going through a list
@@ -109,6 +132,7 @@ pub const Waiting = struct {
         // Each list has room for what any other one has.
         assert(waiting.spare.capacity >= waiting.corked.items.len);
         assert(waiting.spare.capacity >= waiting.backlog.items.len);
+        assert((waiting.withheld_at == null) == (waiting.withheld.items.len == 0));
     }
 };
 

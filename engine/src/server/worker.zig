@@ -393,6 +393,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
+        pub const withhold = turns.withhold;
         pub const yieldAccepting = accepting_part.yieldAccepting;
         pub const pauseAccepting = accepting_part.pauseAccepting;
         pub const takeUpAccepting = accepting_part.takeUpAccepting;
@@ -459,6 +460,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             live.advance(w);
             shaking.advance(w);
             w.expire();
+            turns.release(w);
             access_part.settleAccessLog(w);
             w.relieve();
             counters_part.lookWhenDue(w);
@@ -541,6 +543,11 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (@hasDecl(Host, "waitingOf")) w.host.waitingOf(exchange) else w.host.waiting();
         }
 
+        /// Whether applications answer in other threads or processes, so that answers come in later rounds.
+        pub inline fn answersElsewhere(w: *const Self) bool {
+            return if (@hasDecl(Host, "isElsewhere")) w.host.isElsewhere() else false;
+        }
+
         /// Whether the host of an exchange has too many events to read to be given more messages now.
         pub inline fn isHostBehind(w: *const Self, exchange: *const Exchange) bool {
             return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
@@ -552,6 +559,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 next = @min(next, at);
             };
             if (w.accepting.lookAt()) |at| next = @min(next, at);
+            if (w.waiting.withheld_at) |at| next = @min(next, at + turns.withhold_ms);
             return if (next == timer.Timer.never) null else next;
         }
 

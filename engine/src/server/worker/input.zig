@@ -76,7 +76,7 @@ pub fn Input(comptime W: type) type {
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.clock.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; its answer goes out together with queued output.
-                    if (!lane.out.queue.isEmpty()) w.waiting.cork(lane);
+                    if (!lane.out.queue.isEmpty() and !w.withhold(lane)) w.waiting.cork(lane);
                     return w.arm(lane);
                 }
             } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {

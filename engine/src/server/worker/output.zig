@@ -11,6 +11,7 @@ const exchange_file = @import("../exchange.zig");
 const Exchange = exchange_file.Exchange;
 const FileRange = @import("../outbox.zig").FileRange;
 const Outbox = @import("../outbox.zig").Outbox;
+const Place = @import("../output.zig").Output;
 const Reason = @import("../types.zig").Reason;
 const Ticket = @import("../slab.zig").Ticket;
 const trace = @import("../trace.zig");
@@ -214,7 +215,7 @@ pub fn Output(comptime W: type) type {
             const lane = exchange.lane;
             exchange.active_at = w.clock.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
-            const much = lane.out.queue.bytes >= flush_bytes;
+            const much = lane.out.queue.bytes >= Place.together_bytes;
             if (lane.out.state == .open and much) {
                 if (!w.send(lane)) return .accepted; // the peer is gone, which the host was told
             }
@@ -236,9 +237,6 @@ pub fn Output(comptime W: type) type {
             exchange.above_high = true;
             return .blocked;
         }
-
-        /// Queued output that is worth a system call before the round ends.
-        const flush_bytes = 16 * 1024;
 
         /// The response is complete: the connection goes on to the next request, or closes.
         pub fn complete(w: *W, lane: *Lane, exchange: *Exchange) void {

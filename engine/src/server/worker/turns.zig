@@ -2,6 +2,7 @@
 //! find no room in it come first in the next round (../waiting.zig).
 const std = @import("std");
 const assert = std.debug.assert;
+const api_limits = @import("../config.zig").api_limits;
 const Lane = @import("../lane.zig").Lane;
 
 /// The methods of a worker that share out a round.
@@ -57,7 +58,32 @@ pub fn Turns(comptime W: type) type {
         inline fn go(w: *W, lane: *Lane, reads: bool) void {
             if (reads) {
                 w.pump(lane, null);
-            } else if (w.send(lane)) w.settle(lane);
+            } else if (!withhold(w, lane) and w.send(lane)) w.settle(lane);
         }
+
+        /// An answer in front of a request that an application elsewhere has to answer waits for that answer:
+        /// the answers of a pipeline would leave one by one. True: it waits.
+        pub fn withhold(w: *W, lane: *Lane) bool {
+            if (!w.answersElsewhere() or !lane.mayWithhold()) return false;
+            return w.waiting.withhold(w.gpa, lane, w.clock.now);
+        }
+
+        /// Sends the answers that have waited for `withhold_ms`.
+        pub fn release(w: *W) void {
+            const since = w.waiting.withheld_at orelse return;
+            if (w.clock.now -| since < withhold_ms) return;
+            const count = w.waiting.withheld.items.len;
+            for (w.waiting.withheld.items) |ticket| {
+                const lane = w.laneOf(ticket) orelse continue;
+                assert(lane.withheld);
+                lane.withheld = false;
+                if (lane.mayWithhold() and w.send(lane)) w.settle(lane);
+            }
+            // To send an answer begins no request.
+            assert(w.waiting.withheld.items.len == count);
+            w.waiting.endWithheld();
+        }
+
+        pub const withhold_ms = api_limits.withhold_ms;
     };
 }

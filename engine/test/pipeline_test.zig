@@ -1,0 +1,123 @@
+//! Answers of a pipeline whose application is elsewhere, over the simulated network: they leave together, but
+//! none waits long for the next one.
+const std = @import("std");
+const per = @import("peregrine");
+const testing = std.testing;
+const gpa = testing.allocator;
+
+const SimWorker = per.Worker(per.io.Sim, Host);
+
+/// Keeps the ticket of the last request, which another thread is to answer.
+const Host = struct {
+    pub const demand: per.Demand = .pull;
+
+    ticket: ?per.Ticket = null,
+
+    pub fn isElsewhere(_: *const Host) bool {
+        return true;
+    }
+    pub fn waiting(_: *const Host) bool {
+        return false;
+    }
+    pub fn waitingOf(_: *Host, _: *const per.Exchange) bool {
+        return true;
+    }
+    pub fn request(host: *Host, _: *SimWorker, exchange: *per.Exchange, _: *const per.Head) void {
+        host.ticket = exchange.ticket;
+    }
+    pub fn finished(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn aborted(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.Reason) void {}
+    pub fn body(_: *Host, _: *SimWorker, _: *per.Exchange, _: []const u8) void {}
+    pub fn trailers(_: *Host, _: *SimWorker, _: *per.Exchange, _: *const per.Head) void {}
+    pub fn bodyEnd(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn drained(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn message(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketKind, _: []const u8) void {}
+    pub fn closed(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {}
+    pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
+    pub fn stopped(_: *Host, _: *SimWorker) void {}
+    pub fn notice(_: *Host, _: *SimWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
+};
+
+const Bench = struct {
+    host: Host = .{},
+    worker: SimWorker,
+    peer: per.io.SimPeer,
+
+    /// A worker with a connection that has sent these bytes.
+    fn open(text: []const u8) !*Bench {
+        const bench = try gpa.create(Bench);
+        bench.* = .{ .worker = undefined, .peer = undefined };
+        bench.worker = try .init(gpa, .{}, &bench.host, .{ .seed = 1, .window_bytes = 100_000 });
+        const listener = try bench.worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+        bench.peer = try bench.worker.io.connect(listener);
+        var sent: usize = 0;
+        while (sent < text.len) sent += try bench.peer.write(text[sent..]);
+        return bench;
+    }
+
+    fn deinit(bench: *Bench) void {
+        bench.worker.deinit();
+        gpa.destroy(bench);
+    }
+
+    /// Answers the request that the host hears of next.
+    fn answer(bench: *Bench, text: []const u8) !void {
+        try bench.await();
+        const exchange = bench.worker.find(bench.host.ticket.?).?;
+        bench.host.ticket = null;
+        const response: per.Start = .{ .status = 200, .body = text, .end = true };
+        try testing.expectEqual(.done, bench.worker.start(exchange, response));
+    }
+
+    fn await(bench: *Bench) !void {
+        while (bench.host.ticket == null) try bench.worker.poll(0);
+    }
+
+    fn rounds(bench: *Bench) !void {
+        for (0..5) |_| try bench.worker.poll(0);
+    }
+};
+
+const request = "GET / HTTP/1.1\r\nHost: sim\r\n\r\n";
+
+test "answers of a pipeline leave together with the last one" {
+    const bench: *Bench = try .open(request ++ request ++ request);
+    defer bench.deinit();
+    for ([_][]const u8{ "one", "two" }) |text| {
+        try bench.answer(text);
+        try bench.await();
+        try bench.rounds();
+        try testing.expectEqualStrings("", bench.peer.read());
+    }
+    try bench.answer("three");
+    try bench.rounds();
+    const got = bench.peer.read();
+    try testing.expectEqual(3, std.mem.count(u8, got, "HTTP/1.1 200"));
+    try testing.expect(std.mem.find(u8, got, "one").? < std.mem.find(u8, got, "two").?);
+    try testing.expect(std.mem.endsWith(u8, got, "three"));
+}
+
+test "an answer does not wait longer than withhold_ms for the next one" {
+    const bench: *Bench = try .open(request ++ request);
+    defer bench.deinit();
+    try bench.answer("one");
+    try bench.await();
+    bench.worker.io.advance(per.api_limits.withhold_ms);
+    try bench.rounds();
+    try testing.expect(std.mem.endsWith(u8, bench.peer.read(), "one"));
+    try bench.answer("two");
+    try bench.rounds();
+    try testing.expect(std.mem.endsWith(u8, bench.peer.read(), "two"));
+}
+
+test "an answer does not wait for a request that has not come, or has not come whole" {
+    const half = "POST / HTTP/1.1\r\nHost: sim\r\nContent-Length: 5\r\n\r\nab";
+    for ([_][]const u8{ "", request[0..20], half }) |rest| {
+        var buffer: [200]u8 = undefined;
+        const bench: *Bench = try .open(try std.fmt.bufPrint(&buffer, "{s}{s}", .{ request, rest }));
+        defer bench.deinit();
+        try bench.answer("one");
+        try bench.rounds();
+        try testing.expect(std.mem.endsWith(u8, bench.peer.read(), "one"));
+    }
+}
