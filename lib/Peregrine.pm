@@ -479,6 +479,8 @@ each topic, as in the hub. Returns a negative code if that cannot be.
 After C<use_interpreters>: another group of interpreters, which join at the other end of this socket and get
 the requests of routes with its number as C<group>. Limits: C<exchanges> of one interpreter at the same time,
 C<seats> for interpreters, and in place of the engine's C<queue_max>, C<queue_ms> and C<request_idle_ms>.
+C<name> is for logs. With C<words>, a C<Peregrine::Words>, the engine adds 1 to the word C<refused> of it for
+each request that it refuses because these interpreters are busy; all groups have one memory.
 Returns the number, from 1 on, or a negative code.
 
 =head2 take_turns
@@ -494,9 +496,10 @@ little to do get them in turns, until the last one that wants that takes it back
 
 From now on the worker counts in the words from there on: requests that it has got, answers that have begun,
 those with a status of 500 and more, requests that the application, or its silence, has ended without an
-answer, and in sixteen words answers by their time: the first of these words has those within a millisecond,
-and each further one those that took up to twice as long as those of the word before, less a millisecond. A
-request that goes to another interpreter is counted there. WebSockets are not counted.
+answer, answers that are over, and in sixteen words answers by the time until they began: the first of these
+words has those within a millisecond, and each further one those that took up to twice as long as those of the
+word before, less a millisecond; and likewise in sixteen words answers by the time until they were over, but
+event streams. A request that goes to another interpreter is counted there. WebSockets are not counted.
 
 =head2 end_streams
 
@@ -581,6 +584,12 @@ read and written whole.
     my $words = Peregrine::Words->new($count);
 
 All of them are 0.
+
+=head2 leave
+
+    $words->leave;
+
+This process has none of them from then on, and cannot get them back.
 
 =head2 get
 

@@ -166,6 +166,10 @@ async sub {
         answer($send, "$@") if !$ok;
         return;
     }
+    if ($name eq 'stats') {
+        my $stats = $pool->stats;
+        return await answer($send, join ' ', map { "$_ $stats->{$_}" } sort keys %$stats);
+    }
     if ($name eq 'named') {
         my $got = eval { await $pool->call('echo', args => [7]) };
         return await answer($send, $got ? "got $got->[0]" : "$@");
@@ -378,6 +382,13 @@ subtest 'an application that is marked as a whole' => sub {
     write_file('sync-whole.pl', whole(1));
     $server->signal('HUP');
     ok wait_for(sub { said(get($port, '/')) eq '200 1 there' }), 'newer code is marked again';
+    is $server->stop, 0, 'the server stops';
+};
+
+subtest 'stats' => sub {
+    my $server = server(2, '--pool-queue', 7);
+    is said(get($server->port, '/stats')), '200 busy 0 idle 2 queue_depth 0 queue_limit 7 workers 2',
+        'without a worker pool they tell of the processes for handlers, and that more requests may wait';
     is $server->stop, 0, 'the server stops';
 };
 

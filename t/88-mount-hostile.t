@@ -134,6 +134,41 @@ subtest 'warm-up' => sub {
     app('site', 1);
 };
 
+subtest 'warm-up of one mount' => sub {
+    app('shop', 1, q{$main::warm{$path}++; return [ 200, [], [ "shop 1 @main::warm{qw(/a /b)}" ] ]});
+    app('site', 1, q{return [ 200, [], [ "site 1 " . ++$main::asked ] ]});
+    my $server = started(',warm_up=/shop/a,warm_up=/shop/b', '--warm-up', '/none');
+    my $port   = $server->port;
+    ok serves($port, '/shop', 1), 'it is ready';
+    is join(' ', asked($port, '/shop')), 'shop 1 1 1',
+        '... when its workers have answered each path, and no other';
+    app('shop', 2, q{return [ 500, [], ['cold'] ] if $path eq '/b'});
+    my ($status, undef, $error) = reload('/shop', $server->pid);
+    is $status, 1, 'a warm-up that fails gives the reload up';
+    like $error, qr{GET /shop/b}, '... and says which path has failed';
+    ok serves($port, '/shop', 1), '... the old code goes on';
+    is $server->stop, 0, 'the end';
+    app('site', 1);
+};
+
+# New code of one mount that is slow to warm up, beside a canary of it, and a reload of another one.
+subtest 'canary and warm-up of one mount' => sub {
+    app('shop', 1);
+    my $server = started(',canary=2,warm_up=/shop/warm');
+    my $port   = $server->port;
+    serves($port, '/shop', 1);
+    my @clients = load($port);
+    app('shop', 2, q{return [ 500, [], ['cold'] ] if $path eq '/warm'});
+    my ($status, undef, $error) = reload('/shop', $server->pid);
+    is $status, 1, 'a canary that does not get warm';
+    like $error, qr{the old workers go on: /shop: .*GET /shop/warm}, '... is told as such';
+    app('shop', 3);
+    is((reload('/shop', $server->pid))[0], 0, 'a canary that gets warm and answers');
+    ok serves($port, '/shop', 3), '... is followed by the others';
+    no_failure('canary and warm-up', @clients);
+    is $server->stop, 0, 'the end';
+};
+
 subtest 'a hot upgrade beside a mount that cannot start' => sub {
     app('shop', 1);
     my $server = started('', '--pid', "$dir/up.pid");

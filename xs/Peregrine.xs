@@ -142,6 +142,42 @@ static void own_limit(pTHX_ HV *given, const char *name, uint32_t *limit, uint32
     *own |= flag;
 }
 
+static uint32_t limit_or_none(pTHX_ HV *given, const char *name) {
+    SV *value = px_setting(aTHX_ given, name);
+    return value ? (uint32_t)SvUV(value) : 0;
+}
+
+/* A word in which the engine counts while the worker lives. Those of all groups are in one memory. */
+static uint64_t *refused_word(pTHX_ px_worker *worker, HV *given) {
+    SV *words = px_setting(aTHX_ given, "words");
+    SV *at = px_setting(aTHX_ given, "refused");
+    uint64_t *word;
+    if (!words || !at) return NULL;
+    word = px_words_at(aTHX_ words_of(aTHX_ words), SvUV(at), 1);
+    if (worker->refused_words && worker->refused_words != SvRV(words))
+        croak("Peregrine::Worker: the words of all groups are those of one memory");
+    if (!worker->refused_words) worker->refused_words = SvREFCNT_inc_NN(SvRV(words));
+    return word;
+}
+
+/* The settings of a group of interpreters. */
+static peregrine_interpreters group_of(pTHX_ px_worker *worker, int join_socket, SV *settings) {
+    HV *given = hash_argument(aTHX_ settings, "settings");
+    SV *name = px_setting(aTHX_ given, "name");
+    peregrine_interpreters wanted = {.size = sizeof(wanted)};
+    wanted.join_socket = join_socket;
+    wanted.exchanges = limit_or_none(aTHX_ given, "exchanges");
+    wanted.handed = limit_or_none(aTHX_ given, "handed");
+    wanted.seats = limit_or_none(aTHX_ given, "seats");
+    own_limit(aTHX_ given, "queue_max", &wanted.queue_max, &wanted.own, PEREGRINE_OWN_QUEUE_MAX);
+    own_limit(aTHX_ given, "queue_ms", &wanted.queue_ms, &wanted.own, PEREGRINE_OWN_QUEUE_MS);
+    own_limit(aTHX_ given, "request_idle_ms", &wanted.request_idle_ms, &wanted.own,
+              PEREGRINE_OWN_REQUEST_IDLE_MS);
+    wanted.name = name ? SvPV_nolen(name) : NULL;
+    wanted.refused = refused_word(aTHX_ worker, given);
+    return wanted;
+}
+
 static SV *worker_object(pTHX_ const char *class, px_worker *worker) {
     SV *object = newSV_type(SVt_PVMG);
     MAGIC *mg = sv_magicext(object, NULL, PERL_MAGIC_ext, &worker_vtbl, (const char *)worker, 0);
@@ -617,20 +653,17 @@ OUTPUT:
     RETVAL
 
 int
-use_interpreters(self, join_socket, exchanges, handed, seats)
+use_interpreters(self, join_socket, settings)
     SV *self
     int join_socket
-    U32 exchanges
-    U32 handed
-    U32 seats
+    SV *settings
 PREINIT:
-    peregrine_interpreters wanted = {.size = sizeof(wanted)};
+    px_worker *worker;
+    peregrine_interpreters wanted;
 CODE:
-    wanted.join_socket = join_socket;
-    wanted.exchanges = exchanges;
-    wanted.handed = handed;
-    wanted.seats = seats;
-    RETVAL = peregrine_use_interpreters(open_worker(aTHX_ self)->engine, &wanted);
+    worker = open_worker(aTHX_ self);
+    wanted = group_of(aTHX_ worker, join_socket, settings);
+    RETVAL = peregrine_use_interpreters(worker->engine, &wanted);
 OUTPUT:
     RETVAL
 
@@ -654,23 +687,17 @@ OUTPUT:
     RETVAL
 
 int
-add_group(self, join_socket, limits)
+add_group(self, join_socket, settings)
     SV *self
     int join_socket
-    SV *limits
+    SV *settings
 PREINIT:
-    peregrine_interpreters wanted = {.size = sizeof(wanted)};
-    HV *given;
+    px_worker *worker;
+    peregrine_interpreters wanted;
 CODE:
-    given = hash_argument(aTHX_ limits, "limits");
-    wanted.join_socket = join_socket;
-    if (px_setting(aTHX_ given, "exchanges")) wanted.exchanges = SvUV(px_setting(aTHX_ given, "exchanges"));
-    if (px_setting(aTHX_ given, "seats")) wanted.seats = SvUV(px_setting(aTHX_ given, "seats"));
-    own_limit(aTHX_ given, "queue_max", &wanted.queue_max, &wanted.own, PEREGRINE_OWN_QUEUE_MAX);
-    own_limit(aTHX_ given, "queue_ms", &wanted.queue_ms, &wanted.own, PEREGRINE_OWN_QUEUE_MS);
-    own_limit(aTHX_ given, "request_idle_ms", &wanted.request_idle_ms, &wanted.own,
-              PEREGRINE_OWN_REQUEST_IDLE_MS);
-    RETVAL = peregrine_add_group(open_worker(aTHX_ self)->engine, &wanted);
+    worker = open_worker(aTHX_ self);
+    wanted = group_of(aTHX_ worker, join_socket, settings);
+    RETVAL = peregrine_add_group(worker->engine, &wanted);
 OUTPUT:
     RETVAL
 
@@ -1138,6 +1165,12 @@ CODE:
     RETVAL = sv_bless(newRV_noinc(object), gv_stashpv(class, GV_ADD));
 OUTPUT:
     RETVAL
+
+void
+leave(self)
+    SV *self
+CODE:
+    px_words_leave(words_of(aTHX_ self));
 
 void
 get(self, from, count = 1)

@@ -79,6 +79,7 @@ pub const Start = server.Start;
 /// Commands for an exchange, as values for `Worker.apply`, and their form without pointers.
 pub const Command = server.Command;
 pub const RefusalCause = server.RefusalCause;
+pub const Refused = server.Refused;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
 /// Records of what happens to exchanges, for a reader in another process.

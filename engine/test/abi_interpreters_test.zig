@@ -771,8 +771,10 @@ test "requests wait for an interpreter in order, and are refused when they are t
 
 test "a group has limits of its own, and takes no places of others" {
     const Own = types.Own;
+    var refusals: u64 = 0;
     const engine: Engine = try .start(.{ .shop = true, .own = .{
         .size = @sizeOf(types.Interpreters),
+        .refused = &refusals,
         .seats = 1,
         .own = Own.queue_max | Own.queue_ms | Own.request_idle_ms,
         .queue_max = 2,
@@ -787,6 +789,7 @@ test "a group has limits of its own, and takes no places of others" {
     for (clients[0..3]) |*client| try client.get("/shop");
     try engine.expectWaiting(2);
     for (clients[0..3]) |*client| try client.expect("503", "busy.\n");
+    try testing.expectEqual(3, @atomicLoad(u64, &refusals, .monotonic));
     // A request at the site waits longer: the engine's limits hold for it.
     try clients[3].get("/");
     sleep(600);

@@ -1390,7 +1390,7 @@ C<access_log_format> is one of
     combined      %h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"
     tiny          %m %U%q %s %{ms}Tms
     json          an object with time, id, pid, client, request, method, path, query, protocol, status, bytes,
-                  duration_us, ttfb_us, queue_us, referer, user_agent, request_id (X-Request-ID),
+                  duration_us, ttfb_us, queue_us, mount, referer, user_agent, request_id (X-Request-ID),
                   traceparent, tls_protocol, tls_cipher and tls_client
 
 or made of these atoms:
@@ -1410,6 +1410,8 @@ or made of these atoms:
     %^FB  microseconds until the response began, also %{us}^FB; %{ms}^FB milliseconds; %{s}^FB whole seconds
     %Q  microseconds for which the request waited for the application when it was complete (under PSGI
         with its body), also %{us}Q; %{ms}Q milliseconds; %{s}Q whole seconds; "-" if that never got it
+    %M  the mount with workers of its own whose request it is (peregrine --mount), "example.org/shop" if that
+        has a host; "*": that of no such mount; "-": no mount has workers of its own
 
 and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> without TLS:
 

@@ -74,6 +74,12 @@ sub note_restart {
     return;
 }
 
+# In a process that neither counts nor reads.
+sub leave {
+    my ($self) = @_;
+    return $self->{memory}->leave;
+}
+
 sub _offset {
     my ($column) = @_;
     return HEAD + $column * WIDTH;
@@ -208,6 +214,12 @@ Descriptions of the counts, as hash references, see L<Peregrine/counters>.
 Why processes are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop
 was blocked for too long), C<failed_start>, C<request> (a request was stuck), C<max_requests>,
 C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
+
+=head2 leave
+
+    $counters->leave;
+
+In a process that neither counts nor reads, and is not to write there.
 
 =head2 claim
 

@@ -48,12 +48,21 @@ sub child {
             $SIG{$name} = 'DEFAULT';
         }
         $before->emptyset;
+        _leave_loop();
         # Lets EV make a new epoll instance: in a shared one, parent and child would get each other's events.
         EV::default_loop()->loop_fork if defined &EV::default_loop;
     }
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     $! = $reason;
     return $pid;
+}
+
+# Closes the copy of the parent's epoll descriptor, by which the child could end the parent's watches. A loop
+# makes another one where it is used.
+sub _leave_loop {
+    my $loop = $IO::Async::Loop::ONE_TRUE_LOOP;
+    delete $loop->{epoll} if $loop && $loop->isa('IO::Async::Loop::Epoll');
+    return;
 }
 
 # A process that cannot give its rights up must not go on with them.

@@ -104,6 +104,13 @@ sub replaced { return $_[0]{replaced} }
 sub busy_words { return $_[0]{busy_words} }
 sub tally      { return $_[0]{tally} }
 
+# In a child of another master: it can write none of what this one looks at.
+sub leave_words {
+    my ($self) = @_;
+    $_->leave for grep { defined } @{$self}{qw(busy_words tally)};
+    return;
+}
+
 sub is_running { return $_[0]{phase} eq 'running' && $_[0]{pid} == $$ ? 1 : 0 }
 sub wanted     { return $_[0]{wanted} }
 
@@ -1217,6 +1224,10 @@ In the order of their numbers. While a child is replaced, two children have its 
 
 With C<busy_timeout>: the memory in which a child's engine writes since when the application is at one event
 (L<Peregrine/show_busy_in>).
+
+=head2 leave_words
+
+    $other_master->leave_words;    # in a child
 
 =head2 tally
 

@@ -9,10 +9,10 @@ use Peregrine;
 
 # Interpreters that may run at the same time, old and new ones.
 use constant MOST => 2048;
-# Words of an interpreter: requests, answers, failed answers, requests that have ended without an answer, and
-# answers by their time.
-use constant { TIMES => 16, WIDTH => 4 + 16 };
-my @COUNTS = qw(asked answered failed unanswered);
+# Words of an interpreter: requests, answers, failed answers, requests that have ended without an answer,
+# answers that are over, answers by the time until they began, and by the time until they were over.
+use constant { TIMES => 16, WIDTH => 5 + 2 * 16 };
+my @COUNTS = qw(asked answered failed unanswered ended);
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -50,6 +50,12 @@ sub release {
     return;
 }
 
+# In a process that neither counts nor reads.
+sub leave {
+    my ($self) = @_;
+    return $self->{words}->leave;
+}
+
 sub count {
     my ($self, $worker, $place) = @_;
     $worker->tally_in($self->{words}, $place * WIDTH);
@@ -65,7 +71,7 @@ sub _figures {
     my (@words) = @_;
     my %figures;
     @figures{@COUNTS} = splice @words, 0, scalar @COUNTS;
-    return { %figures, times => \@words };
+    return { %figures, times => [ splice @words, 0, TIMES ], lengths => \@words };
 }
 
 # Of all interpreters, also of those that have gone. Reads again if the master has moved figures meanwhile.
@@ -86,14 +92,16 @@ sub sum {
 }
 
 sub nothing {
-    return { (map { $_ => 0 } @COUNTS), times => [ (0) x TIMES ] };
+    return { (map { $_ => 0 } @COUNTS), map { $_ => [ (0) x TIMES ] } qw(times lengths) };
 }
 
 # `sign`: 1 or -1.
 sub add {
     my ($sum, $figures, $sign) = @_;
     $sum->{$_} += $sign * $figures->{$_} for @COUNTS;
-    $sum->{times}[$_] += $sign * $figures->{times}[$_] for 0 .. TIMES - 1;
+    for my $at (0 .. TIMES - 1) {
+        $sum->{$_}[$at] += $sign * $figures->{$_}[$at] for qw(times lengths);
+    }
     return $sum;
 }
 
@@ -127,6 +135,10 @@ engine. Here each has words of its own, which its bridge writes (L<Peregrine/tal
     my $tally = Peregrine::Tally->new(most => 64);    # interpreters at the same time
 
 See above. C<claim> returns undef when there is no place.
+
+=head2 leave
+
+    $tally->leave;    # in a process that has no part in it, and is not to write there
 
 =head2 figures
 

@@ -202,6 +202,7 @@ struct px_worker {
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* the memory that the engine counts in; NULL: it does not count */
     SV *places;     /* the table of workers at the same sockets; NULL: it is the only one there */
+    SV *refused_words; /* the memory in which the engine counts refused requests of groups; NULL: none */
     SV *busy_words; /* the memory that `busy` points into */
     uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
     SV *tally_words; /* the memory that `tally` points into */
@@ -242,6 +243,7 @@ struct px_exchange {
     bool waits_for_turn;
     bool parked; /* see px_exchange_note_parked */
     bool owes_answer; /* tally.c has counted the request, and neither its answer nor its end */
+    bool owes_end;    /* tally.c has counted the answer, and not its end */
     px_exchange *next_in_turn;
     AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
 };
@@ -400,6 +402,7 @@ const char *px_exit_place(void);
 px_words *px_words_new(pTHX_ size_t count);
 px_words *px_words_share(px_words *words);
 void px_words_free(pTHX_ px_words *words);
+void px_words_leave(px_words *words);
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count);
 
 /* descriptors.c */
@@ -420,6 +423,8 @@ void px_tally_use(pTHX_ px_worker *worker, SV *words, uint64_t *place);
 void px_tally_forget(pTHX_ px_worker *worker);
 void px_tally_note_asked(px_exchange *exchange);
 void px_tally_note_answer(px_exchange *exchange, uint16_t status);
+void px_tally_note_end(px_exchange *exchange);
+void px_tally_note_stream(px_exchange *exchange);
 void px_tally_note_unanswered(px_exchange *exchange);
 void px_tally_note_left(px_exchange *exchange);
 void px_tally_note_cut(const px_exchange *exchange);
@@ -447,6 +452,16 @@ static inline void px_note_unanswered(px_exchange *exchange) {
 /* The request goes to another interpreter, or its client has left. */
 static inline void px_note_left(px_exchange *exchange) {
     if (px_owes_counted_answer(exchange)) px_tally_note_left(exchange);
+}
+
+/* An event stream has begun. */
+static inline void px_note_stream(px_exchange *exchange) {
+    if (UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_end) px_tally_note_stream(exchange);
+}
+
+/* The exchange is over. */
+static inline void px_note_end(px_exchange *exchange) {
+    if (UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_end) px_tally_note_end(exchange);
 }
 
 /* The application has failed behind the beginning of its response. */

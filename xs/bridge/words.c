@@ -32,8 +32,15 @@ px_words *px_words_share(px_words *words) {
 void px_words_free(pTHX_ px_words *words) {
     PERL_UNUSED_CONTEXT;
     if (__atomic_sub_fetch(&words->owners, 1, __ATOMIC_ACQ_REL) > 0) return;
-    munmap(words->list, words->count * sizeof(uint64_t));
+    px_words_leave(words);
     Safefree(words);
+}
+
+/* Gives the words up in this process, which has none of them from then on. */
+void px_words_leave(px_words *words) {
+    if (words->count > 0) munmap(words->list, words->count * sizeof(uint64_t));
+    words->list = NULL;
+    words->count = 0;
 }
 
 /* Finds `count` words from a number on; dies if the memory does not have them. */

@@ -194,6 +194,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     peregrine_worker_free(engine);
     px_clear(aTHX_ & worker->words);
     px_clear(aTHX_ & worker->places);
+    px_clear(aTHX_ & worker->refused_words);
     px_busy_forget(aTHX_ worker);
     px_tally_forget(aTHX_ worker);
     px_loan_end_all(aTHX_ worker);

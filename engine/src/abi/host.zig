@@ -42,6 +42,8 @@ pub const Interpreters = struct {
         patience: *const fn (several: *Interpreters, wanted_ms: i32) i32,
         waited: *const fn (several: *Interpreters) void,
         countStates: *const fn (several: *Interpreters) [3]u32,
+        /// The name of the group that an exchange is for.
+        groupOf: *const fn (several: *const Interpreters, exchange: *const Exchange) []const u8,
     };
 };
 
@@ -221,6 +223,11 @@ pub const Host = struct {
     /// The numbers of interpreters that are idle, busy and stuck.
     pub fn countInterpreters(host: *const Host) [3]u32 {
         return if (host.interpreters) |several| several.calls.countStates(several) else @splat(0);
+    }
+
+    /// The name of the group of interpreters that an exchange is for; empty: there is none.
+    pub fn groupOf(host: *const Host, exchange: *const Exchange) []const u8 {
+        return if (host.interpreters) |several| several.calls.groupOf(several, exchange) else "";
     }
 
     /// The kernel has taken output of an exchange, or has refused to.

@@ -29,6 +29,7 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &engine.worker, .{
         .join_socket = join_socket,
         .limits = .of(&wanted),
+        .account = .of(&wanted),
         .handed_max = wanted.handed,
     }) catch |err| blk: {
         errors.setErrnoOf(err);
@@ -55,7 +56,7 @@ pub export fn peregrine_add_group(handle: *Handle, given: *const sized.Header) c
     // Applications of a group of their own may be other users': no interpreter reads bodies of others.
     pool.depot = null;
     engine.closeDepot();
-    return pool.addGroup(join_socket, .of(&wanted)) catch |err| {
+    return pool.addGroup(join_socket, .of(&wanted), .of(&wanted)) catch |err| {
         peregrine.io.file.close(join_socket);
         if (err == error.TooManyGroups) return Code.range;
         errors.setErrnoOf(err);

@@ -62,6 +62,7 @@ pub const Lone = struct {
         .patience = patience,
         .waited = waited,
         .countStates = countStates,
+        .groupOf = groupOf,
     };
 
     fn of(several: *Interpreters) *Lone {
@@ -127,5 +128,9 @@ pub const Lone = struct {
 
     fn countStates(_: *Interpreters) [3]u32 {
         return @splat(0);
+    }
+
+    fn groupOf(_: *const Interpreters, _: *const Exchange) []const u8 {
+        return "";
     }
 };

@@ -19,6 +19,7 @@ const Depot = @import("depot.zig").Depot;
 const Delivery = @import("delivery.zig").Delivery;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const host_file = @import("host.zig");
+const GroupName = @import("group_name.zig").GroupName;
 const Hearer = host_file.Hearer;
 const Host = host_file.Host;
 const Interpreters = host_file.Interpreters;
@@ -41,6 +42,7 @@ pub const Manner = struct {
     /// Interpreters of the first group.
     join_socket: i32,
     limits: Limits,
+    account: Account,
     /// Requests that may wait after interpreters have handed them over; 0: interpreters may hand over none.
     handed_max: u32,
 };
@@ -67,11 +69,32 @@ pub const Limits = struct {
     }
 };
 
+/// How the engine tells of one group.
+pub const Account = struct {
+    name: GroupName = .{},
+    /// The number of requests that were refused, in memory that other processes may read. The engine alone
+    /// writes it.
+    refused: ?*u64 = null,
+    /// Refusals, for one line a second of each group and cause.
+    told: peregrine.Refused = .initFill(.{}),
+
+    pub fn of(wanted: *const types.Interpreters) Account {
+        const name = if (wanted.name) |text| std.mem.span(text) else "";
+        return .{ .name = .init(name), .refused = wanted.refused };
+    }
+
+    fn countRefusal(account: *const Account) void {
+        const word = account.refused orelse return;
+        @atomicStore(u64, word, @atomicLoad(u64, word, .monotonic) +% 1, .monotonic);
+    }
+};
+
 /// Interpreters that get the requests of some routes, and no others.
 const Group = struct {
     /// The socket through which they introduce themselves. The pool closes it.
     join_socket: i32,
     limits: Limits,
+    account: Account,
     /// Requests that wait.
     queue: Offers = .{},
     /// How many they are.
@@ -127,16 +150,20 @@ pub const Pool = struct {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
         pool.* = .{ .gpa = gpa, .worker = worker, .group_count = 0, .handed_max = manner.handed_max };
-        const first = try pool.addGroup(manner.join_socket, manner.limits);
+        const first = try pool.addGroup(manner.join_socket, manner.limits, manner.account);
         assert(first == 0);
         return pool;
     }
 
     /// Before the engine's thread runs. `join_socket` is the pool's from now on. Returns the group's number.
-    pub fn addGroup(pool: *Pool, join_socket: i32, limits: Limits) !u8 {
+    pub fn addGroup(pool: *Pool, join_socket: i32, limits: Limits, account: Account) !u8 {
         if (pool.group_count == groups_max) return error.TooManyGroups;
         try pool.worker.io.watchForeign(join_socket);
-        pool.groups[pool.group_count] = .{ .join_socket = join_socket, .limits = limits };
+        pool.groups[pool.group_count] = .{
+            .join_socket = join_socket,
+            .limits = limits,
+            .account = account,
+        };
         defer pool.group_count += 1;
         return @intCast(pool.group_count);
     }
@@ -735,9 +762,17 @@ pub const Pool = struct {
     fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
         assert(offer.work == null);
         const exchange = pool.exchangeOf(offer);
+        const account = &pool.groups[offer.group].account;
         pool.release(exchange);
-        const detail = "all of the application's interpreters are busy";
-        pool.worker.tellRefusal(exchange.lane, cause, 503, detail);
+        account.countRefusal();
+        const name = account.name.slice();
+        var buffer: [peregrine.api_limits.group_name_bytes_max + 64]u8 = undefined;
+        const text = "all interpreters of the mount {s} are busy";
+        const detail = if (name.len == 0)
+            "all of the application's interpreters are busy"
+        else
+            std.fmt.bufPrint(&buffer, text, .{name}) catch unreachable; // the buffer has room for any name
+        pool.worker.tellRefusalBy(&account.told, exchange.lane, cause, 503, detail);
         unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
     }
 
@@ -783,6 +818,7 @@ pub const Pool = struct {
         .patience = patienceOf,
         .waited = waitedOf,
         .countStates = countStatesOf,
+        .groupOf = groupNameOf,
     };
 
     fn of(several: *Interpreters) *Pool {
@@ -811,6 +847,11 @@ pub const Pool = struct {
 
     fn countStatesOf(several: *Interpreters) [3]u32 {
         return of(several).countStates();
+    }
+
+    fn groupNameOf(several: *const Interpreters, exchange: *const Exchange) []const u8 {
+        const pool: *const Pool = @alignCast(@fieldParentPtr("interpreters", several));
+        return pool.groups[pool.groupOf(exchange)].account.name.slice();
     }
 
     fn hearerOf(_: *Interpreters, exchange: *const Exchange) Hearer {

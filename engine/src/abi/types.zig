@@ -545,6 +545,8 @@ pub const Interpreters = extern struct {
     queue_max: u32 = 0,
     queue_ms: u32 = 0,
     request_idle_ms: u32 = 0,
+    name: ?[*:0]const u8 = null,
+    refused: ?*u64 = null,
 };
 
 /// The limits of `Interpreters` that are not the engine's.

@@ -96,6 +96,9 @@ pub const Outcome = struct {
     /// The time that it waited for the application; null: the application never had it, or the format has no
     /// use for it.
     queue_us: ?u64 = null,
+    /// The name of the group of interpreters that it was for, of harmless bytes; empty: there is none, or the
+    /// format has no use for the name.
+    group: []const u8 = "",
 };
 
 /// A log that is open.
@@ -255,6 +258,7 @@ pub const AccessLog = struct {
                 durationText(waited, unit, buffer)
             else
                 absent(entry),
+            .group => if (outcome.group.len > 0) outcome.group else if (entry.format().json) "" else "-",
             .connection => switch (outcome.end) {
                 .cut_short => "X",
                 .goes_on => "+",

@@ -758,6 +758,8 @@ pub const api_limits = struct {
     pub const interpreters_max: u32 = 64;
     /// Groups of interpreters of one engine, from 1: each has a queue, which every round looks at.
     pub const groups_max: u32 = 16;
+    /// Bytes of the name of a group that logs show: a host and a path in use are shorter.
+    pub const group_name_bytes_max = 128;
     /// Requests that one interpreter may be offered ahead, from 1. At one, a hello costs twice as much as at
     /// 64, for two switches between processes; an interpreter that is slow is offered fewer (`Seat.ahead`).
     pub const offers_ahead_max: u32 = 64;

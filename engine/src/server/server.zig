@@ -39,6 +39,7 @@ pub const Content = @import("content.zig").Content;
 /// A command to an exchange, as a value, and as bytes without pointers.
 pub const Command = @import("command.zig").Command;
 pub const RefusalCause = @import("tally.zig").Cause;
+pub const Refused = @import("tally.zig").Refused;
 pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;

@@ -51,7 +51,7 @@ pub const Troubles = struct {
     /// Requests that were refused or cut for want of memory.
     shed: Tally = .{},
     /// Requests and messages that were refused, by the limit that they exceed.
-    refused: std.EnumArray(Cause, Tally) = .initFill(.{}),
+    refused: Refused = .initFill(.{}),
     /// Want of memory for which no request was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
     /// Interpreters that could not join.
@@ -62,6 +62,9 @@ pub const Troubles = struct {
     /// with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
 };
+
+/// Refused requests and messages, by the limit that they exceed.
+pub const Refused = std.EnumArray(Cause, Tally);
 
 /// The limit that a refused request or message exceeds, by its name (config.zig), or the rules of HTTP.
 pub const Cause = enum {

@@ -407,6 +407,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const tellRefused = refusing.tellRefused;
         pub const tellOf = refusing.tellOf;
         pub const tellRefusal = refusing.tellOf;
+        pub const tellRefusalBy = refusing.tellBy;
         pub const sayRefusal = input.sayRefusal;
         pub const refusedBytes = input.refusedBytes;
         pub const attendMemory = shedding.attend;

@@ -17,7 +17,7 @@ my %SETTINGS = (host => 1, workers => 1, grip => 1, pagi => 0, psgi => 0, mojo =
 # Options of the server that a mount with workers of its own may have for these, and short words for some.
 my @OPTIONS = qw(
     env_file chdir lib user group preload_app
-    max_worker_rss max_worker_age max_requests canary heartbeat_timeout request_kill_timeout
+    max_worker_rss max_worker_age max_requests canary warm_up heartbeat_timeout request_kill_timeout
     request_timeout queue_max queue_timeout max_concurrency
 );
 my %SHORT   = (env => 'env_file', preload => 'preload_app', memory => 'max_worker_rss');
@@ -115,7 +115,10 @@ sub _take_option {
     die "'$text': setting '$key' $problem\n" if defined $problem;
     $value = PAGI::Server::Options::Type::number($option, $value);
     return push @{ $options->{$name} }, $value if $option->{many};
-    die "'$text': setting '$key' comes after another one of its kind\n" if exists $options->{$name};
+    # A comma ends the setting, so each path is one of its own.
+    $value = "$options->{$name},$value" if $name eq 'warm_up' && exists $options->{$name};
+    die "'$text': setting '$key' comes after another one of its kind\n"
+        if exists $options->{$name} && $name ne 'warm_up';
     $options->{$name} = $value;
     return;
 }

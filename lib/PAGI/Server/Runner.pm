@@ -639,19 +639,28 @@ sub _check_groups {
 
 sub _check_by_process {
     my ($self, $mount, $code) = @_;
+    my $what = defined $mount->{text} ? "--mount '$mount->{text}'" : 'the application';
     defined $self->_said_by_process($mount, sub { $code->(); return '' })
-        or die "--mount '$mount->{text}': the process that checks it ${\Peregrine::Fork::how_it_ended($?)}\n";
+        or die "$what: the process that checks it ${\Peregrine::Fork::how_it_ended($?)}\n";
     return;
 }
 
-# Applications whose workers have a user, an environment and folders of their own are loaded with these.
+# Applications are loaded with the user, the environment and the folders of the workers that will run them: in
+# processes, but for the application of workers that are of the user who checks.
+sub _check_app {
+    my ($self, $own) = @_;
+    return $self->_check_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}) });
+}
+
+# What the server is made with: the application, or how it would be loaded.
 sub _checked_app {
-    my ($self) = @_;
-    for my $own (grep { $_->{group} } $self->_mounts) {
-        $self->_check_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}) });
-    }
+    my ($self, $workers) = @_;
+    $self->_check_app($_) for grep { $_->{group} } $self->_mounts;
     $self->{group} = 0;
-    return $self->_prepared_app;
+    return (app => $self->_prepared_app)
+        if !$workers || !Peregrine::Daemon->identity(@{ $self->{options} }{qw(user group)});
+    $self->_check_app({ group => 0 });
+    return (load_app => sub { return $self->_load_in_interpreter(@_) }, mounts => [ $self->_mounts ]);
 }
 
 # The master of interpreters has nothing of the application, so that those it starts later get newer code.
@@ -659,8 +668,10 @@ sub _with_app {
     my ($self, $class, $configuration) = @_;
     $self->_check_groups($configuration->options);
     $self->_check_grip($configuration->options);
-    return $class->new(configuration => $configuration, app => $self->_checked_app)
-        if $self->{options}{check};
+    if ($self->{options}{check}) {
+        my @app = $self->_checked_app($configuration->options->{workers});
+        return $class->new(configuration => $configuration, @app);
+    }
     return $class->new(configuration => $configuration, app => $self->_prepared_app)
         if !$configuration->options->{workers};
     my $server = $class->new(

@@ -13,10 +13,10 @@ use PAGI::Sync;
 sub CLONE_SKIP { return 1 }
 
 # `here`: handlers run in this process. `calls`: the PAGI::Server::WorkerPool for calls by name, if any.
-# `worker_pool`: the option.
+# `worker_pool`: the option. `workers`: processes for handlers; `queue`: requests that may wait for them.
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(here calls worker_pool)} }, $class;
+    return bless { %args{qw(here calls worker_pool workers queue)} }, $class;
 }
 
 sub takes_sync { return 1 }
@@ -66,7 +66,9 @@ sub call_forget {
 sub stats {
     my ($self) = @_;
     return $self->{calls}->stats if $self->{calls};
-    return { map { $_ => 0 } qw(workers busy idle queue_depth queue_limit) };
+    # The engine has the queue of requests that are handed over, and refuses them by itself.
+    my ($workers, $queue) = @{$self}{qw(workers queue)};
+    return { workers => $workers, busy => 0, idle => $workers, queue_depth => 0, queue_limit => $queue };
 }
 
 sub _failed {

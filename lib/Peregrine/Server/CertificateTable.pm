@@ -27,6 +27,12 @@ sub new {
     return bless { orders => $orders, memory => Peregrine::Words->new(WIDTH * @$orders) }, $class;
 }
 
+# In a process that neither writes nor reads.
+sub leave {
+    my ($self) = @_;
+    return $self->{memory}->leave;
+}
+
 sub _offset {
     my ($self, $name) = @_;
     my $orders = $self->{orders};
@@ -128,6 +134,10 @@ By the first name: seconds since 1970, and how many attempts in a row have faile
     $table->count('example.org', 'renewals');
 
 C<renewals>: certificates that have come; C<failed>: attempts that have failed.
+
+=head2 leave
+
+    $table->leave;    # in a process that neither writes nor reads
 
 =head2 all
 

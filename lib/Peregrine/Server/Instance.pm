@@ -119,6 +119,8 @@ sub _make_calls {
         here        => $self->is_sync,
         calls       => $calls,
         worker_pool => $self->options->{worker_pool},
+        workers     => $self->{placement}->sync_interpreters,
+        queue       => $self->options->{pool_queue} || 1,
     );
 }
 
@@ -279,20 +281,29 @@ sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self->{reports});
     $self->{application}->add_routes($worker);
-    my $options   = $self->options;
-    my $handed    = $self->{placement}->sync_interpreters ? $options->{pool_queue} || 1 : 0;
-    my $placement = $self->{placement};
-    my $seats     = @{ $self->{mount_pools} || [] } ? $placement->places : 0;
-    $worker->use_interpreters(fileno $self->{engine_socket}, $options->{max_concurrency}, $handed, $seats) >=
-        0
+    my ($options, $placement) = ($self->options, $self->{placement});
+    my @pools    = @{ $self->{mount_pools} || [] };
+    my %settings = (
+        exchanges => $options->{max_concurrency},
+        handed => $placement->sync_interpreters ? $options->{pool_queue} || 1 : 0,
+        @pools ? (seats => $placement->places, $self->_account_of(0, '*')) : (),
+    );
+    $worker->use_interpreters(fileno $self->{engine_socket}, \%settings) >= 0
         or die "the engine cannot serve interpreters: $!\n";
 
-    for my $pool (@{ $self->{mount_pools} || [] }) {
-        my %limits = (%{ $pool->limits($options) }, seats => $placement->places($pool->workers));
-        my $group  = $worker->add_group(fileno $pool->engine_socket, \%limits);
+    for my $pool (@pools) {
+        my %own   = (%{ $pool->limits($options) }, $self->_account_of($pool->group, $pool->name));
+        my $group = $worker->add_group(fileno $pool->engine_socket,
+            { %own, seats => $placement->places($pool->workers) });
         die "the engine cannot serve a group of interpreters: $!\n" if $group != $pool->group;
     }
     return;
+}
+
+# How the engine tells of a group: in logs, and where the status is shown.
+sub _account_of {
+    my ($self, $group, $name) = @_;
+    return (name => $name, $self->{figures} ? $self->{figures}->for_engine($group) : ());
 }
 
 # An application whose responses may name a file, and are compressed.
@@ -567,7 +578,8 @@ C<workers> has one; otherwise each process makes its own.
 Further arguments: C<number> of the child, C<monitor> (L<Peregrine::Server::Monitor>), C<reopens> (functions
 for C<reopen_logs>), C<server> (told what happens by its methods C<serves>, C<closes> and C<ended>), C<link>
 to the master, C<join_socket>, C<engine_socket>, C<clones> (L<Peregrine::Server::Clones>), C<accepts_later>,
-C<mount_pools> (L<Peregrine::Server::MountPool>s, in an engine), C<busy>, C<spread> and C<tally> (words in
+C<mount_pools> (L<Peregrine::Server::MountPool>s, in an engine) and C<figures>
+(L<Peregrine::Server::MountFigures>), C<busy>, C<spread> and C<tally> (words in
 shared memory).
 
 =head2 use_loop, open, bind, begin, listen, start

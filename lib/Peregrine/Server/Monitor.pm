@@ -86,6 +86,16 @@ sub count_mounts {
     return $self->{mounts} = Peregrine::Server::MountFigures->new(@names);
 }
 
+# In a process of the interpreters of a group, whose engine is elsewhere and counts: it has only the figures
+# of these.
+sub leave_counting {
+    my ($self, $group) = @_;
+    $self->{counters}->leave              if $self->{counters};
+    $self->{certificates}->leave          if $self->{certificates};
+    $self->{mounts}->leave_others($group) if $self->{mounts};
+    return;
+}
+
 # ---- Showing ------------------------------------------------------------------------------------
 
 sub _configuration {
@@ -274,6 +284,13 @@ The function is called in the new process, and closes what that must not have.
 
     $monitor->start_counting($worker, $loop, $number);
     $monitor->stop_counting($loop);
+
+=head2 leave_counting
+
+    $monitor->leave_counting($group);
+
+In a process that has no engine: of all memory in which processes count it keeps the figures of the
+interpreters of that group. undef: nothing.
 
 =head1 LICENSE
 

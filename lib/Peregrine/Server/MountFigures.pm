@@ -31,7 +31,23 @@ sub new {
         rows    => [ '*', @names ],
         tallies => [ map { Peregrine::Tally->new(most => PLACES) } 0 .. @names ],
         words   => Peregrine::Words->new(@NOTED * (1 + @names)),
+        refused => Peregrine::Words->new(1 + @names),
     }, $class;
+}
+
+# In a process of the interpreters of a group, or undef: it can write no figures but theirs.
+sub leave_others {
+    my ($self, $group) = @_;
+    my $tallies = $self->{tallies};
+    my @others  = grep { !defined $group || $_ != $group } 0 .. $#$tallies;
+    $_->leave for @{$self}{qw(words refused)}, @{$tallies}[@others];
+    return;
+}
+
+# Where the engine counts requests of a group that it refuses: settings of Peregrine/add_group.
+sub for_engine {
+    my ($self, $group) = @_;
+    return (words => $self->{refused}, refused => $group);
 }
 
 # The place at which the interpreters of a group count; 0: those of all mounts without workers of their own.
@@ -66,6 +82,7 @@ sub facts {
     for my $row (0 .. $#{ $self->{rows} }) {
         my %facts = (mount => $self->{rows}[$row], %{ $self->{tallies}[$row]->sum });
         @facts{@NOTED} = $self->{words}->get($row * @NOTED, scalar @NOTED);
+        ($facts{refused}) = $self->{refused}->get($row);
         push @facts, \%facts;
     }
     return @facts;
@@ -84,8 +101,9 @@ Peregrine::Server::MountFigures - what the workers of each mount do, in memory t
 =head1 DESCRIPTION
 
 With the option C<status>, and mounts that have workers of their own: interpreters count in a
-L<Peregrine::Tally> of their mount, the master notes how many there are, and the process of the status reads.
-The engine's counters are those of all requests together.
+L<Peregrine::Tally> of their mount, the engine counts the requests that it refuses for them, the master notes
+how many workers there are, and the process of the status reads. The engine's other counters are those of all
+requests together.
 
 =head1 METHODS
 
@@ -97,6 +115,14 @@ The engine's counters are those of all requests together.
 
     my $tally = $figures->tally($group);
 
+=head2 leave_others
+
+    $figures->leave_others($group);    # in a process of its interpreters
+
+=head2 for_engine
+
+    $worker->add_group($socket, { %limits, $figures->for_engine($group) });
+
 =head2 note, stop
 
     $figures->note($loop, $supervisor);
@@ -106,8 +132,9 @@ The engine's counters are those of all requests together.
     my @facts = $figures->facts;
 
 A hash reference for the mounts without workers of their own (C<mount> is C<*>), and one for each other:
-C<generation>, C<wanted>, C<serving>, C<replaced>, and what L<Peregrine::Tally> counts: C<asked>, C<answered>,
-C<failed>, C<unanswered> and C<times>.
+C<generation>, C<wanted>, C<serving>, C<replaced>, C<refused> (requests that the engine has refused because
+all workers were busy, or none served), and what L<Peregrine::Tally> counts: C<asked>, C<answered>, C<failed>,
+C<unanswered>, C<ended>, C<times> and C<lengths>.
 
 =head1 LICENSE
 

@@ -172,7 +172,18 @@ sub _leave_others {
     my ($self, $pool) = @_;
     $self->_leave_joins;
     $self->_leave_hub;
+    $self->_leave_words($pool ? ($pool->group, $pool->master) : (0, $self->{master}));
     Peregrine::Server::Tracing->leave if $pool && $pool->identity;
+    return;
+}
+
+# Memory in which other processes count, and from which masters read that an interpreter is busy.
+sub _leave_words {
+    my ($self, $group, $own) = @_;
+    return if !$self->{placement}->has_engine_process;
+    $self->{monitor}->leave_counting($group);
+    $_->leave_words
+        for grep { defined && (!$own || $_ != $own) } $self->{master}, map { $_->master } $self->pools;
     return;
 }
 
@@ -205,7 +216,7 @@ sub _start_pool {
     weaken(my $weak = $self);
     return $pool->start(
         $self->{loop},
-        leave        => sub { $leave->(); $weak->_leave_engine; $weak->_leave_hub },
+        leave        => sub { $leave->(); $weak->_leave_engine; $weak->_leave_hub; $weak->_leave_words },
         has_template => $options->{preload_app} && !$self->{reload} && !ref $options->{worker_pool},
     );
 }
@@ -655,6 +666,7 @@ sub _serve_as_engine {
         number        => 1,
         engine_socket => $self->{engine_socket},
         mount_pools   => $self->{mount_pools},
+        figures       => $self->{figures},
         accepts_later => !$self->{running},
     );
     return $child->serve;

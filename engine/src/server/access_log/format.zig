@@ -16,6 +16,7 @@
 //!     %^FB  microseconds until the answer began          %{ms}^FB %{us}^FB %{s}^FB  the same in that unit
 //!     %Q  microseconds for which the request, complete,  %{ms}Q %{us}Q %{s}Q  the same in that unit
 //!       waited for the application; "-": it got none
+//!     %M  the group of interpreters that the request is for; "-": it has no name
 //!
 //! and of the connection's TLS, under the names of Apache's mod_ssl; all are "-" without TLS:
 //!
@@ -72,14 +73,18 @@ pub const Late = union(enum) {
     first_byte: Unit,
     /// and until the application took the request, from when it was complete.
     queue: Unit,
+    /// The group of interpreters that the request is for.
+    group,
     connection,
 };
 
 /// The unit of a time. `seconds` have six places, `milliseconds` three.
 pub const Unit = enum { seconds, milliseconds, microseconds, whole_seconds };
 
-/// "[21/Nov/2026:07:09:37 +0000]" has 28.
+/// "[21/Nov/2026:07:09:37 +0000]" has 28. The name of a group may be longer.
 pub const late_bytes_max = 32;
+
+const group_bytes_max = @import("../config.zig").api_limits.group_name_bytes_max;
 
 /// A step of writing a line.
 pub const Op = union(enum) {
@@ -102,7 +107,7 @@ const common = "%h %l %u %t \"%r\" %s %b";
 const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\"," ++
     "\"request\":\"%r\",\"method\":\"%m\",\"path\":\"%U\",\"query\":\"%q\"," ++
     "\"protocol\":\"%H\",\"status\":%s,\"bytes\":%B,\"duration_us\":%D,\"ttfb_us\":%^FB," ++
-    "\"queue_us\":%Q," ++
+    "\"queue_us\":%Q,\"mount\":\"%M\"," ++
     "\"referer\":\"%{Referer}i\",\"user_agent\":\"%{User-Agent}i\"," ++
     "\"request_id\":\"%{X-Request-ID}i\",\"traceparent\":\"%{traceparent}i\"," ++
     "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\"," ++
@@ -130,6 +135,8 @@ pub const Format = struct {
     first_byte: bool,
     /// Whether an atom tells when the application took the request.
     queued: bool,
+    /// Whether an atom names the group of interpreters that a request is for.
+    grouped: bool,
     /// Bytes that `ops` add to the kept runs at most.
     rest_bytes_max: usize,
 
@@ -164,6 +171,7 @@ pub const Format = struct {
             .timed = compiler.timed,
             .first_byte = compiler.first_byte,
             .queued = compiler.queued,
+            .grouped = compiler.grouped,
             .rest_bytes_max = compiler.rest_bytes_max,
             .arena = arena,
         };
@@ -187,6 +195,7 @@ const Compiler = struct {
     timed: bool = false,
     first_byte: bool = false,
     queued: bool = false,
+    grouped: bool = false,
     /// The number of atoms that stand for a value.
     atoms: usize = 0,
     rest_bytes_max: usize = 0,
@@ -279,12 +288,13 @@ const Compiler = struct {
             'D' => try c.late(.{ .duration = .microseconds }),
             'T' => try c.late(.{ .duration = .whole_seconds }),
             'Q' => try c.late(.{ .queue = .microseconds }),
+            'M' => try c.late(.group),
             'X' => try c.late(.connection),
             else => return bad(
                 fault,
                 at,
                 whole,
-                "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %Q %X %L %P %^FB " ++
+                "is none of %h %l %u %t %r %m %U %q %H %p %s %b %B %d %D %T %Q %M %X %L %P %^FB " ++
                     "%{Name}i %{Name}x %%",
             ),
         }
@@ -353,7 +363,7 @@ const Compiler = struct {
     fn late(c: *Compiler, what: Late) Format.Error!void {
         try c.endRun();
         try c.ops.append(c.arena, .{ .late = what });
-        c.rest_bytes_max += late_bytes_max;
+        c.rest_bytes_max += if (what == .group) group_bytes_max else late_bytes_max;
         switch (what) {
             .duration => c.timed = true,
             .first_byte => {
@@ -361,6 +371,7 @@ const Compiler = struct {
                 c.first_byte = true;
             },
             .queue => c.queued = true,
+            .group => c.grouped = true,
             .time, .time_iso, .status, .bytes, .bytes_or_dash, .connection => {},
         }
     }

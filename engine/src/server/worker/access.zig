@@ -75,7 +75,12 @@ pub fn Access(comptime W: type) type {
                     w.queueTime(exchange)
                 else
                     null,
+                .group = if (entry.format().grouped) groupOf(w, exchange) else "",
             });
+        }
+
+        fn groupOf(w: *W, exchange: *const Exchange) []const u8 {
+            return if (@hasDecl(W.HostType, "groupOf")) w.host.groupOf(exchange) else "";
         }
 
         /// A request is refused before it became an exchange; `raw`: its bytes that have come, from the

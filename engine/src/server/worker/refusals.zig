@@ -3,7 +3,8 @@
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const Lane = @import("../lane.zig").Lane;
-const Cause = @import("../tally.zig").Cause;
+const tally = @import("../tally.zig");
+const Cause = tally.Cause;
 const trace = @import("../trace.zig");
 
 /// The methods of a worker that tell of refusals.
@@ -40,8 +41,20 @@ pub fn Refusals(comptime W: type) type {
             status: u16,
             detail: []const u8,
         ) void {
-            const others = w.troubles.refused.getPtr(cause).add(w.clock.now) orelse return;
-            var buffer: [256]u8 = undefined;
+            tellBy(w, &w.troubles.refused, lane, cause, status, detail);
+        }
+
+        /// Like `tellOf`, a line a second for each cause of these refusals, whatever others there are.
+        pub fn tellBy(
+            w: *W,
+            refused: *tally.Refused,
+            lane: *const Lane,
+            cause: Cause,
+            status: u16,
+            detail: []const u8,
+        ) void {
+            const others = refused.getPtr(cause).add(w.clock.now) orelse return;
+            var buffer: [384]u8 = undefined;
             const limit, const see = if (cause == .request) .{ "", "" } else .{ @tagName(cause), ", see " };
             w.say(.info, &buffer, "Refused with {d} (connection {d}, {s}): {s}{s}{s}{f}", .{
                 status, lane.transport.number, lane.transport.peerName(), detail, see, limit, others,
