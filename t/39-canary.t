@@ -24,6 +24,7 @@ sub figures {
     return {
         asked        => $all + ($more{unanswered} // 0) + ($more{at_work} // 0),
         answered     => $all,
+        ended        => $all,
         unanswered   => $more{unanswered}   // 0,
         failed       => $more{failed}       // 0,
         crashes      => $more{crashes}      // 0,

@@ -17,8 +17,8 @@ use constant { TIMES_LEAST => 20, MOST => 0.95 };
 use constant { CLASSES_ABOVE => 2, CLASS_LEAST => 5 };
 # The part of a crash by each of the others from which on a crash says nothing about the new code.
 use constant CRASHES_OF_OTHERS => 0.5;
-# Code in which no request ends is stuck after this many seconds, and after this many times the longest answer
-# of the old code, if meanwhile 20 requests have ended in each of the other interpreters.
+# Code in which no request ends is stuck after this many seconds, and after this many times the longest
+# response of the old code, if meanwhile 20 requests have ended in each of the other interpreters.
 use constant { STALL_S => 5, STALL_FACTOR => 4, ENDED_EACH => 20 };
 
 sub worse {
@@ -52,7 +52,7 @@ sub _stuck {
     my $meanwhile = $old->{ended_meanwhile} || 0;
     return if $meanwhile < ENDED_EACH * max(1, $old->{interpreters});
     return sprintf 'no request has ended for %d s: at work %d, ended in the others meanwhile %d',
-        $stalled, $new->{asked} - $new->{answered} - $new->{unanswered}, $meanwhile;
+        $stalled, $new->{asked} - $new->{ended} - $new->{unanswered}, $meanwhile;
 }
 
 # Events, and of how many.
@@ -133,12 +133,13 @@ Peregrine::Canary - whether an interpreter with new code is clearly worse than t
 Functions of figures, without state. Figures are a hash reference with C<asked> (requests), C<answered>,
 C<failed> (answers with a status of 500 and more), C<unanswered> (requests that the application, or its
 silence for C<request_timeout>, has ended without an answer; neither requests that it still works on, nor
-requests whose client has left), C<times> (answers by time: the first number has those within a millisecond,
+requests whose client has left), C<ended> (answers that are over; an event stream from its beginning on),
+C<times> (answers by time: the first number has those within a millisecond,
 each further one those that took up to twice as long as those of the number before), C<crashes> and
 C<interpreters>. The new code's may have C<stalled>, the seconds for which requests have been at work of which
-none has ended (a request has ended when its response begins), and the old code's C<ended_meanwhile>, the
-requests that have ended in that time, and C<ever>, all its answers by time since its interpreters have
-started.
+none has ended, and the old code's C<ended_meanwhile>, the
+requests that have ended in that time, and C<ever>, all its answers since its interpreters have started, by
+the time until they were over.
 
 =head1 FUNCTIONS
 

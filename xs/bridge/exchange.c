@@ -57,6 +57,7 @@ px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrin
     exchange->named = false;
     exchange->spent = 0;
     exchange->owes_answer = false;
+    exchange->owes_end = false;
     exchange->previous = NULL;
     exchange->next = worker->live;
     if (worker->live) worker->live->previous = exchange;
@@ -202,6 +203,7 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     }
     exchange->state = PX_TICKET_OVER;
     px_note_left(exchange);
+    px_note_end(exchange);
     px_exchange_note_parked(exchange);
     px_exchange_unhold(aTHX_ exchange);
 }

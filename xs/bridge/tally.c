@@ -2,9 +2,10 @@
  * code are compared by them. The engine's counters do not tell one interpreter from another. */
 #include "bridge/bridge.h"
 
-enum { ASKED, ANSWERED, FAILED, UNANSWERED, TIMES, TIMES_COUNT = 16 };
+/* TIMES: answers by the time until they began; LENGTHS: by the time until they were over. */
+enum { ASKED, ANSWERED, FAILED, UNANSWERED, ENDED, TIMES, TIMES_COUNT = 16, LENGTHS = TIMES + TIMES_COUNT };
 
-const size_t px_tally_words = TIMES + TIMES_COUNT;
+const size_t px_tally_words = LENGTHS + TIMES_COUNT;
 
 static void bump(uint64_t *word) {
     __atomic_store_n(word, *word + 1, __ATOMIC_RELAXED);
@@ -46,15 +47,34 @@ void px_tally_note_cut(const px_exchange *exchange) {
     bump(&exchange->worker->tally[FAILED]);
 }
 
-/* Times are counted by the number of binary digits of their milliseconds. */
-void px_tally_note_answer(px_exchange *exchange, uint16_t status) {
-    uint64_t *tally = exchange->worker->tally;
-    bump(&tally[ANSWERED]);
-    exchange->owes_answer = false;
-    if (status >= 500) bump(&tally[FAILED]);
+/* Counts the time since the request came by the number of binary digits of its milliseconds. */
+static void note_time(const px_exchange *exchange, uint64_t *times) {
     if (!exchange->since) return;
     const uint64_t ms = px_busy_now() - exchange->since;
     int digits = 0;
     while (digits < TIMES_COUNT - 1 && ms >> digits > 0) digits++;
-    bump(&tally[TIMES + digits]);
+    bump(&times[digits]);
+}
+
+void px_tally_note_answer(px_exchange *exchange, uint16_t status) {
+    uint64_t *tally = exchange->worker->tally;
+    bump(&tally[ANSWERED]);
+    exchange->owes_answer = false;
+    exchange->owes_end = true;
+    if (status >= 500) bump(&tally[FAILED]);
+    note_time(exchange, &tally[TIMES]);
+}
+
+/* The response is over, or its client has left. */
+void px_tally_note_end(px_exchange *exchange) {
+    uint64_t *tally = exchange->worker->tally;
+    exchange->owes_end = false;
+    bump(&tally[ENDED]);
+    note_time(exchange, &tally[LENGTHS]);
+}
+
+/* A response that goes on for as long as its client likes does not count as one that is under way. */
+void px_tally_note_stream(px_exchange *exchange) {
+    exchange->owes_end = false;
+    bump(&exchange->worker->tally[ENDED]);
 }

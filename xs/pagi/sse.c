@@ -168,7 +168,10 @@ static SV *send_sse_start(pTHX_ pagi_exchange *exchange, HV *event) {
         .field_count = fields.count,
     };
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
-    if (code >= 0) px_note_answer(&exchange->base, response.status);
+    if (code >= 0) {
+        px_note_answer(&exchange->base, response.status);
+        px_note_stream(&exchange->base);
+    }
     if (code >= 0) stream_started(aTHX_ exchange);
     exchange->stream.encoded = encoded;
     SV *future = pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);

@@ -81,12 +81,12 @@ sub figures {
     my $old = Peregrine::Tally::add(Peregrine::Tally::nothing(), $ever, 1);
     Peregrine::Tally::add($old, $before->{$_}, -1) for grep { $before->{$_} } keys %all;
     return ({ %$new, interpreters => 1, crashes => 0 },
-        { %$old, interpreters => scalar @others, crashes => $self->{crashes}, ever => $ever->{times} });
+        { %$old, interpreters => scalar @others, crashes => $self->{crashes}, ever => $ever->{lengths} });
 }
 
 sub _ended {
     my ($figures) = @_;
-    return $figures->{answered} + $figures->{unanswered};
+    return $figures->{ended} + $figures->{unanswered};
 }
 
 # For how long requests are at work here of which none has ended, and how many have ended elsewhere.
