@@ -7,9 +7,10 @@ import check
 
 from .beside import beside
 from .cost import cost
+from .mounts import crash, reloads
 from .sync import sync
 
-CHECKS = {function.__name__: function for function in (cost, sync, beside)}
+CHECKS = {function.__name__: function for function in (cost, sync, beside, crash, reloads)}
 
 if __name__ == "__main__":
     sys.exit(check.main("script/bench-pool", __doc__, CHECKS))
