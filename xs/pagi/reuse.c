@@ -208,8 +208,9 @@ static bool keepable(pTHX_ const pagi_exchange *exchange) {
     for (int i = 0; i < PAGI_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
     const SV *pagi = slots[PAGI_SLOT_PAGI];
-    return (exchange->app->pool ? plain_with_pool(aTHX_ exchange->app, pagi)
-                                : plain_versions(exchange->app->cx, pagi)) &&
+    /* The pool comes second: a server without one does not look for it. */
+    return (plain_versions(exchange->app->cx, pagi) ||
+            (exchange->app->pool && plain_with_pool(aTHX_ exchange->app, pagi))) &&
            plain_headers(slots[PAGI_SLOT_HEADERS]) &&
            (!slots[PAGI_SLOT_CLIENT] || plain_address(slots[PAGI_SLOT_CLIENT])) &&
            plain_address(slots[PAGI_SLOT_SERVER]) &&
