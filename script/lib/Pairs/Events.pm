@@ -123,7 +123,7 @@ sub _nothing ($self) {
 sub before ($self) {
     my $row = $self->{row};
     return         if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
-    $self->_held   if $self->{placement} eq 'process' && !Pairs::Table::is_psgi($row);
+    $self->_held   if $self->{placement} eq 'process' && !Pairs::Table::blocks($row);
     $self->_spread if $self->{placement} eq 'prefork' && $row->{workers} == 2 && $row->{place} ne 'unix';
     $self->_status if $row->{status} eq 'on';
     $self->_labels;

@@ -11,6 +11,7 @@ use constant {
     SPOOL       => '6m',
     KILL_S      => 14,     # request_kill_timeout where an interpreter is stuck: /readyz says so first
     SHUTDOWN_S  => 4,
+    CANARY_S    => 1,
 };
 
 # `tree`: what was built; `dir`: the row's own folder; `certificates`: a Certificates, with `server`.
@@ -48,6 +49,9 @@ sub options ($self) {
     push @options, [ proxy_protocol   => '127.0.0.1/32' ]                   if $row->{place} eq 'proxy';
     push @options, [ status           => "127.0.0.1:$self->{status_port}" ] if $self->{status_port};
     push @options, [ channels         => undef ]                            if $row->{channels} eq 'on';
+    push @options, [ sync_workers     => 2 ]                                if $row->{app} eq 'sync';
+    push @options, [ canary           => CANARY_S ]                         if $row->{restart} eq 'canary';
+    push @options, [ warm_up          => '/hello,/one/hello' ]              if $row->{restart} eq 'warm';
     push @options, [ shutdown_timeout => SHUTDOWN_S ];
     push @options, [ access_log           => "$self->{dir}/access.log" ]       if $row->{log} eq 'on';
     push @options, [ request_kill_timeout => KILL_S ]                          if $row->{event} eq 'stuck';
@@ -91,6 +95,7 @@ sub app_files ($self) {
     my %file = (
         pagi       => 'pagi.pl',
         middleware => 'middleware.pl',
+        sync       => 'sync.pl',
         blocking   => 'blocking.psgi',
         delayed    => 'delayed.psgi',
         mounts     => 'mounts.psgi',

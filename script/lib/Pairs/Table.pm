@@ -6,7 +6,7 @@ use v5.36;
 
 my @PLACKUP = ('plackup-Peregrine', 'plackup-EVHTP');
 my @PSGI    = qw(blocking delayed);
-my @PAGI    = qw(pagi middleware);
+my @PAGI    = qw(pagi middleware sync);
 
 my @FACTORS = (
     [ program  => [ qw(pagi-server peregrine), @PLACKUP ] ],
@@ -21,6 +21,7 @@ my @FACTORS = (
     [ log      => [qw(on off)] ],
     [ status   => [qw(on off)] ],
     [ channels => [qw(off on)] ],
+    [ restart  => [qw(plain canary warm)] ],
     [ app      => [ @PAGI, @PSGI, 'mounts', 'pools' ] ],
     [
         event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
@@ -76,6 +77,17 @@ my @NONE = (
         'mounts have workers of their own with C<--engine process> only'
     ],
     [ { program => \@PLACKUP, app => ['pools'] }, 'C<plackup> has no mounts with workers of their own' ],
+    [
+        { app => ['sync'], engine => [qw(inline thread)] },
+        'handlers that block have processes of their own with C<--engine process> only'
+    ],
+    [ { app     => ['sync'],   event => ['stuck'] },  'a handler that may block is not stuck' ],
+    [ { app     => ['sync'],   event => ['memory'] }, 'a slow upload has a process for handlers to itself' ],
+    [ { restart => ['canary'], workers => ['0'] },    'nobody replaces a server without workers' ],
+    [
+        { restart => ['canary'], engine => ['thread'], program => \@PLACKUP },
+        'workers of C<plackup> with C<--engine thread> are clones, which have no canary'
+    ],
 );
 
 # Combinations that the start refuses: what is refused, the sentence of the manual, what the server says.
@@ -84,6 +96,11 @@ my @REFUSED = (
         { engine => ['process'], workers => ['0'] },
         'C<--engine process> without C<--workers> does not start, for no process would run the application',
         qr/process needs workers, which join it/,
+    ],
+    [
+        { restart => ['canary'], engine => ['thread'], app => \@PSGI },
+        'C<--canary> with clones does not start, for they are replaced together',
+        qr/interpreters that are threads are replaced together/,
     ],
 );
 
@@ -169,6 +186,9 @@ sub holds ($when, $row) {
 sub is_psgi ($row) {
     return $row->{app} =~ /\A(?:blocking|delayed)\z/ || $row->{program} =~ /\Aplackup/ ? 1 : 0;
 }
+
+# Whether an interpreter works on one request at a time.
+sub blocks ($row) { return is_psgi($row) || $row->{app} eq 'sync' ? 1 : 0 }
 
 sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }
 
