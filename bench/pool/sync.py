@@ -12,29 +12,34 @@ from instructions import Client
 REQUESTS = 20_000
 ROUNDS = 3
 RATIO = 1.2
-APPS = {"whole": "pool/sync_whole.pl", "handler": "pool/sync.pl"}
+HANDLERS = {"whole": "pool/sync_whole.pl", "handler": "pool/sync.pl"}
+APPS = HANDLERS | {"asynchronous": "pool/hello.pl"}
 GET = b"GET /sync HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-ARGUMENTS = ("--port", "@PORT@", "--engine", "process", "--workers", "1", "--sync-workers", "1")
+PROCESS = ("--port", "@PORT@", "--engine", "process", "--workers", "1")
+ARGUMENTS = {name: (*PROCESS, *(("--sync-workers", "1") if name in HANDLERS else ())) for name in APPS}
 
 
 def sync(settings):
     """The processor time of a hello in a process for handlers, of all processes of the server, is at most 1.2
     times that of PSGI with the engine in a process: of an application that is marked as a whole, and of a
-    handler behind an asynchronous application."""
+    handler behind an asynchronous application. An asynchronous hello beside them shows what PAGI itself
+    costs."""
     psgi = replace(servers.PSGI_PROCESS, command=_any_path(servers.PSGI_PROCESS.command))
     findings = []
     for connections in (1, 16):
-        spent = {"whole": 0.0, "handler": 0.0, "psgi": 0.0}
+        spent = dict.fromkeys((*APPS, "psgi"), 0.0)
         requests = settings.seconds(REQUESTS, REQUESTS // 20)
         for _ in range(ROUNDS):
             for name, app in APPS.items():
-                with check.serving(settings, app, "/", ARGUMENTS) as process:
+                with check.serving(settings, app, "/", ARGUMENTS[name]) as process:
                     spent[name] += _measured(process, connections, requests)
             with start.started(psgi, settings.cores.server) as process:
                 spent["psgi"] += _measured(process, connections, requests)
-        for name in APPS:
+        for name in HANDLERS:
             said = f"a sync hello, {name}, connections: {connections}"
             findings.append(at_most(said, spent[name] / spent["psgi"], RATIO, "× PSGI", ".2f"))
+        ratio = spent["asynchronous"] / spent["psgi"]
+        findings.append(note(f"an asynchronous hello, connections: {connections}", f"{ratio:.2f} × PSGI"))
         each = ", ".join(f"{name} {1e6 * all_s / ROUNDS / requests:.0f} µs" for name, all_s in spent.items())
         findings.append(note("processor time of a request", each))
     return findings

@@ -11,6 +11,7 @@ our $FOLDER = 'docs/conformance';
 our $PAGE   = 'lib/PAGI/Server/Compliance.pod';
 our $README = 'README.md';
 
+my $FIGURES        = qr/^(?:(?:crash|reloads|cost|sync|beside): .*|  \S.*| {10}\S.*|all met|\d+ missed)/;
 my $AUTOBAHN_LINES = qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/;
 
 # In the order of the page. `what`: in POD; `lines`: what of the judge's output is the result; `by`: whose
@@ -108,6 +109,23 @@ my @JUDGES = (
             return join ', ', 'script/channels',
                 map { $_->[1] ? "$_->[0] $_->[1]" : () } [ redis => $redis ], [ HAProxy => $proxy ];
         },
+    },
+    mounts => {
+        title => 'Mounts with workers of their own',
+        what  => 'Clients ask mounts for ten minutes while the workers of another mount end at each of its'
+            . ' requests, and while C<peregrine reload> replaces the workers of one mount a hundred times. Each'
+            . ' figure is followed by its goal.',
+        lines => $FIGURES,
+        by    => sub { 'script/bench-pool crash reloads' },
+    },
+    pool => {
+        title => 'Blocking work beside asynchronous work',
+        what  =>
+            'What an empty call of a worker pool and a C<sync> hello cost, and how long echoes of a thousand'
+            . ' WebSockets take while one request of five blocks for 50 ms in a pool. Each figure is followed by'
+            . ' its goal.',
+        lines => $FIGURES,
+        by    => sub { 'script/bench-pool cost sync beside' },
     },
     slow => {
         title => 'Slow clients',
