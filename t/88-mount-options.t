@@ -329,7 +329,7 @@ PERL
     is $status, 1, 'an application that exits';
     like $text, qr/the process that checks it has exited with status 7/, '... is told';
 SKIP: {
-        skip 'only root can become another user', 3 if $> != 0 || grep { !defined } values %uid;
+        skip 'only root can become another user', 7 if $> != 0 || grep { !defined } values %uid;
         chown $uid{$other}, -1, glob("$dir/shop $dir/shop/* $dir/shop/lib/*");
         chmod 0755, "$dir/shop";
         local $ENV{MUST_BE} = $uid{$other};
@@ -339,6 +339,19 @@ SKIP: {
         is $status, 0, '... or of the server' or diag $text;
         ($status, $text) = outcome(@START, '--check', '--mount', "$shop,lib=lib");
         like $text, qr/as root/, '... or as the user who checks';
+        my $site = write_file('as_user.psgi', <<'PERL');
+die "as user $<\n" if $< != $ENV{MUST_BE};
+sub { [ 200, [], [] ] };
+PERL
+
+        for my $more ([], ['--preload-app']) {
+            ($status, $text) = outcome(@START, '--check', '--user', $other, '--mount', "/=$site", @$more);
+            is $status, 0, "an application without workers of its own is loaded as that user: @$more"
+                or diag $text;
+        }
+        ($status, $text) = outcome(@START, '--check', '--user', $third, '--mount', "/=$site");
+        is $status, 1, '... as no other one';
+        like $text, qr/as user $uid{$third}/, '... as it says';
     }
 };
 
