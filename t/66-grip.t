@@ -5,13 +5,16 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use PAGI::Server;
+use Peregrine::Threads;
+use Certificates;
 use Test::More;
 use TestClient qw(get);
 use TestHTTP2;
 use TestServer;
 use TestStream;
 use TestTools   qw(content wait_for);
-use TestWorkers qw(children directory is_gone write_file);
+use TestWorkers qw(children directory is_gone pid_in stop_master write_file);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
@@ -345,6 +348,90 @@ subtest 'mounts' => sub {
     }
     is get($server->port, '/off/plain/app.x')->{header}{'grip-hold'}, 'stream',
         'where it is off, fields pass';
+    is $server->stop, 0, 'the server stops';
+};
+
+# One server for each placement, and what a stream and a long poll are over TLS.
+my $files = Certificates->new;
+my @tls;
+if (PAGI::Server->has_tls) {
+    $files->authority('ca')->issue('localhost', subject => '/CN=localhost');
+    my %pair = $files->pair('localhost');
+    @tls = ('--ssl-cert', $pair{cert_file}, '--ssl-key', $pair{key_file});
+}
+for my $how (
+    [ 'plackup -s EVHTP',              qw(--max-workers 2) ],
+    [ 'plackup -s EVHTP, processes',   qw(--max-workers 2 --engine process) ],
+    [ 'plackup -s EVHTP, one process', qw(--max-workers 0) ],
+    @tls ? [ 'plackup -s EVHTP, TLS', qw(--max-workers 2), @tls ] : (),
+    )
+{
+    my ($title, @words) = @$how;
+    subtest $title => sub {
+        plan skip_all => 'this Perl has no threads'
+            if !grep({ $_ eq 'process' } @words) && !Peregrine::Threads::are_possible();
+        my $server = TestServer->spawn(
+            $^X,
+            (map { "-I$_" } @INC),
+            qw(-S plackup -s EVHTP -E deployment --listen 127.0.0.1:0),
+            qw(--channels=1 --grip app. --status 127.0.0.1:0),
+            @words, $app
+        );
+        $server->{port} = $server->wait_for_log(qr{listening on https?://127\.0\.0\.1:(\d+)/});
+        my %tls      = $title =~ /TLS/ ? (tls => {}) : ();
+        my ($stream) = stream($server, '/stream/app.news', %tls);
+        my $poll     = TestClient->new($server->port, %tls);
+        $poll->send("GET /poll/app.news HTTP/1.1\r\nHost: a\r\n\r\n");
+        ok holds($server, 2), 'a stream and a long poll are held';
+        my $client = TestClient->new($server->port, %tls);
+        $client->send("GET /publish/app.news/2 HTTP/1.1\r\nHost: a\r\n\r\n");
+        my @places = split / /, $client->response->{body};
+        is_deeply [ map { $stream->message->{id} } 1, 2 ], \@places, 'both entries come';
+        is $poll->response->{body}, '1', 'the first one is the answer';
+        $stream->close;
+        ok holds($server, 0), 'a client leaves: nothing is held';
+        ($stream) = stream($server, '/stream/app.news', %tls);
+        is $server->stop,   0,            'the server stops';
+        is $stream->ending, 'terminated', 'and ends its stream in an orderly way';
+    };
+}
+
+subtest 'a hot upgrade' => sub {
+    my $pid_file = directory() . '/grip.pid';
+    my $server   = TestServer->command_of('peregrine', @process, '--pid', $pid_file, $app);
+    my ($stream) = stream($server, '/stream/app.news');
+    my ($place)  = publish($server, 'app.news', 1);
+    is $stream->message->{id}, $place, 'a stream';
+    my $old = $server->pid;
+    $server->signal('USR2');
+    is $stream->ending, 'terminated', 'its engine goes: it ends in an orderly way';
+    ok wait_for(sub { my $new = pid_in('grip.pid'); return $new && $new != $old }), 'there is a new program';
+    my ($back) = stream($server, '/stream/app.news', fields => ["Last-Event-ID: $place"]);
+    my ($next) = publish($server, 'app.news', 1);
+    is $back->message->{id}, $next, 'the client goes on there';
+    ok stop_master('grip.pid'), 'which stops';
+};
+
+subtest 'the hub' => sub {
+    my $server   = TestServer->command_of('peregrine', @process, $app);
+    my ($stream) = stream($server, '/stream/app.news');
+    my $bytes    = TestStream->open($server->port, '/plain/app.bytes');
+    my $poll     = TestClient->new($server->port);
+    $poll->send("GET /poll/app.news HTTP/1.1\r\nHost: a\r\n\r\n");
+    ok holds($server, 3), 'all are held';
+    my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
+    kill STOP => $hub;
+    is get($server->port, '/ping')->{status}, 200, 'a hub that is stuck costs no other request anything';
+    my $late = get($server->port, '/plain/app.other');
+    is $late->{status}, 503, 'a response that the hub should know of is refused when its time is over';
+    kill KILL => $hub;
+    ok wait_for(sub { is_gone($hub) }), 'the hub dies';
+    publish($server, 'app.news', 1);
+    is $stream->message->{event}, 'reset',   'a stream of events gets a reset';
+    is $poll->response->{body},   'nothing', 'a long poll its own response';
+    publish($server, 'app.bytes', 1);
+    is $bytes->ending, 'cut', 'and a stream of bytes is cut';
+    ok holds($server, 1), 'nothing else is held';
     is $server->stop, 0, 'the server stops';
 };
 
