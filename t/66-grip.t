@@ -37,9 +37,9 @@ sub fields {
 my %apps = (
     stream => sub {
         my ($env, $topic) = @_;
-        my $since = $env->{HTTP_LAST_EVENT_ID} ? "; prev-id=$env->{HTTP_LAST_EVENT_ID}" : '';
         return [ 200, [ 'Content-Type' => 'text/event-stream', 'Grip-Hold' => 'stream',
-            'Grip-Channel' => "$topic$since", 'Content-Length' => 99, fields($env) ], [ ": by $$\n", "\n" ] ];
+            'Grip-Channel' => "$topic; prev-id=client", 'Content-Length' => 99,
+            fields($env) ], [ ": by $$\n", "\n" ] ];
     },
     plain => sub {
         my ($env, $topic) = @_;
@@ -48,9 +48,9 @@ my %apps = (
     },
     poll => sub {
         my ($env, $topic) = @_;
-        my $since = ($env->{HTTP_IF_NONE_MATCH} // '') =~ /"(.+)"/ ? "; prev-id=$1" : '';
         return [ 203, [ 'Content-Type' => 'text/x-poll', 'Content-Length' => 7, ETag => '"own"',
-            'Grip-Hold' => 'response', 'Grip-Channel' => "$topic$since", fields($env) ], ['nothing'] ];
+            'Grip-Hold' => 'response', 'Grip-Channel' => "$topic; prev-id=client", fields($env) ],
+            ['nothing'] ];
     },
     delayed => sub {
         my ($env, $topic) = @_;

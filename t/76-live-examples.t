@@ -42,6 +42,24 @@ subtest 'sse-ticker' => sub {
     unlike($server->log, qr/application died|ended/, 'nothing died') or diag $server->log;
 };
 
+subtest 'progress, of PSGI' => sub {
+    my $server = TestServer->command_of(
+        'peregrine',
+        qw(--engine process --workers 2 --channels --grip app.),
+        'examples/psgi/progress/app.psgi'
+    );
+    my $port = $server->port;
+    like(get($port, '/')->{body}, qr/<progress max="100"/, 'the page');
+    my @streams = map { TestStream->open($port, '/progress', timeout => 30) } 1 .. 8;
+    is($_->message->{event},                           'open', 'a stream begins') for @streams;
+    is(TestClient::post($port, '/work', '')->{status}, 202,    'work begins');
+    is(get($port, '/')->{status},                      200,    'another worker serves meanwhile');
+    for my $stream (@streams) {
+        is_deeply([ map { $stream->message->{data} } 1 .. 100 ], [ 1 .. 100 ], 'each one sees all of it');
+    }
+    is($server->stop, 0, 'the server ends well');
+};
+
 sub lines {
     my ($body)  = @_;
     my @numbers = $body =~ /^(\d+) x+$/mg;

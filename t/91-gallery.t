@@ -52,8 +52,9 @@ my $index = get($port, '/')->{body};
 my @names = $index =~ m{href="/about/([\w-]+)"}g;
 is_deeply([ sort @names ], [ sort keys %SHOWN ], 'the index has every example') or diag $index;
 my %shown = map { { psgi => 'hello', mojolicious => 'live' }->{$_} // $_ => 1 } @names;
-$shown{grpc} = 1;                           # browsers do not speak it
-$shown{live} = 1 if !$SHOWN{mojolicious};
+$shown{grpc}     = 1;                           # browsers do not speak it
+$shown{progress} = 1;                           # it needs an engine apart from its application
+$shown{live}     = 1 if !$SHOWN{mojolicious};
 my @missing = grep { !$shown{$_} }
     map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/ examples/mojolicious/*/';
 is("@missing", '', '... that there is');

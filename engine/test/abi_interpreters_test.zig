@@ -353,6 +353,9 @@ const Application = struct {
         } else if (std.mem.eql(u8, path, "/wish")) {
             application.say(event.ticket, .{ .topic = .{ .number = 1, .wish = "no wish" } });
             return;
+        } else if (std.mem.eql(u8, path, "/hold")) {
+            application.say(event.ticket, .{ .hold = "no wish" });
+            return;
         } else if (std.mem.eql(u8, path, "/outside")) {
             application.sayOutside(event.ticket);
             return;
@@ -817,7 +820,7 @@ test "a group has limits of its own, and takes no places of others" {
 test "an interpreter that does not keep to the rules is shut out alone" {
     const engine: Engine = try .start(.{ .topics = true });
     defer engine.stop();
-    for ([_][]const u8{ "/garbage", "/steal", "/outside", "/wish" }) |path| {
+    for ([_][]const u8{ "/garbage", "/steal", "/outside", "/wish", "/hold" }) |path| {
         const honest: Process = try .start(&engine, -1);
         try engine.expectInterpreters(1);
         var other = try engine.connect();

@@ -35,8 +35,10 @@ bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response) {
     SV *headers = AvARRAY((AV *)SvRV(response))[1];
     CV *read = get_cv("Plack::Handler::Peregrine::Grip::instruction", GV_ADD);
     SV *function = sv_2mortal(newRV_inc((SV *)read));
+    HV *env = exchange->base.given;
+    AV *request = px_pair(aTHX_ newSVsv(exchange->app->grip), env ? newRV_inc((SV *)env) : newSV(0));
     SV *error = NULL;
-    SV *instruction = px_call(aTHX_ function, NULL, headers, exchange->app->grip, &error);
+    SV *instruction = px_call(aTHX_ function, NULL, headers, sv_2mortal(newRV_noinc((SV *)request)), &error);
     if (instruction) sv_2mortal(instruction);
     if (!psgi_delivers(exchange)) return false;
     if (error) {

@@ -667,6 +667,12 @@ pub const Delivery = struct {
         delivery.send();
     }
 
+    /// Whether the engine holds the response of an exchange.
+    pub fn holds(delivery: *Delivery, exchange: *const Exchange) bool {
+        const subscriber = delivery.subscriberOf(exchange.ticket) orelse return false;
+        return subscriber.held != .no;
+    }
+
     const held_bytes_max = peregrine.api_limits.held_bytes_max;
 
     fn tryToHold(

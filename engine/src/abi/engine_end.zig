@@ -844,6 +844,7 @@ pub const EngineEnd = struct {
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {
             if (!exchange.isHeard() or exchange.isEnded()) continue;
+            if (end.delivery) |delivery| if (delivery.holds(exchange)) continue;
             assert(end.link.slots.look(@backingInt(exchange.ticket)) != null);
         }
     }

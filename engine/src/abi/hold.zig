@@ -161,6 +161,7 @@ pub const Hold = struct {
         const rest = bytes[@sizeOf(Head)..];
         const start_at = @as(u64, head.topics_len) + head.keepalive_len;
         if (head.reserved != 0 or head.keepalive_len > keepalive_bytes_max) return error.Malformed;
+        if ((head.keepalive_ms == 0) != (head.keepalive_len == 0)) return error.Malformed;
         if (start_at > rest.len or rest.len - start_at > start_bytes_max) return error.Malformed;
         return .{
             .kind = std.enums.fromInt(Kind, head.kind) orelse return error.Malformed,
@@ -249,6 +250,7 @@ test "no other command, no topic twice, none without a name" {
         .{ @offsetOf(Hold.Head, "topic_count"), 1 },
         .{ @offsetOf(Hold.Head, "topic_count"), 3 },
         .{ @offsetOf(Hold.Head, "reserved"), 1 },
+        .{ @offsetOf(Hold.Head, "keepalive_len"), 0 },
         .{ @offsetOf(Hold.Head, "keepalive_len") + 3, 1 },
         .{ @offsetOf(Hold.Head, "topics_len") + 3, 1 },
         .{ first + @offsetOf(Hold.TopicHead, "as"), 2 },

@@ -197,6 +197,7 @@ pub export fn peregrine_hold(
     const start = command.start;
     if (start.body.len > types.HeldMost.content_bytes) return Code.range;
     if (ask.keepalive_len > types.HeldMost.keepalive_bytes) return Code.range;
+    if ((ask.keepalive_len == 0) != (ask.keepalive_ms == 0)) return Code.range;
     var topics: [types.HeldMost.topics]Hold.Topic = undefined;
     const list = heldTopics(&ask, &topics) orelse return Code.range;
     const holding = end.ledger.judgeHeld(ticket, &start) catch |err| return errors.code(err);

@@ -30,9 +30,9 @@ sub is_prefix {
 }
 
 # [ kind, timeout in ms, keep-alive in ms, its bytes, then name, position and form of each topic ]. Dies if
-# the response cannot be held.
+# the response cannot be held. `request`: the prefix of topics, and the environment.
 sub instruction {
-    my ($headers, $prefix) = @_;
+    my ($headers, $request) = @_;
     my %values = _values($headers);
     my ($unknown) = grep { /\Agrip-/ && !$KNOWN{$_} } sort keys %values;
     die "header $unknown: the server knows " . join(', ', sort keys %KNOWN) . "\n" if defined $unknown;
@@ -41,7 +41,7 @@ sub instruction {
     _check_content(\%values);
     my ($type)  = @{ $values{'content-type'} || [] };
     my $default = ($type // '') =~ m{\A\s*text/event-stream\s*(?:;|\z)}i ? 'events' : 'bytes';
-    my @topics  = _topics($values{'grip-channel'}, $prefix, $default);
+    my @topics  = _topics($values{'grip-channel'}, $request, $default);
     # GRIP's libraries send each of both, whatever the kind.
     my $timeout =
         $kind == RESPONSE ? _seconds('Grip-Timeout', _one('Grip-Timeout', $values{'grip-timeout'})) : 0;
@@ -79,7 +79,8 @@ sub _check_content {
 }
 
 sub _topics {
-    my ($values, $prefix, $default) = @_;
+    my ($values, $request, $default) = @_;
+    my ($prefix, $env) = @$request;
     my (@topics, %seen);
     for my $text (map { split /,/ } @{ $values || [] }) {
         my ($name, @parameters) = map { s/\A\s+|\s+\z//gr } split /;/, $text, -1;
@@ -89,11 +90,21 @@ sub _topics {
         my %given = _parameters('Grip-Channel', 'prev-id, as', @parameters);
         my $as    = $AS{ $given{as} // $default };
         die "Grip-Channel: as is events or bytes, not '$given{as}'\n" if !defined $as;
-        push @topics, $name, $given{'prev-id'} // '', $as if !$seen{$name}++;
+        my $since = $given{'prev-id'} // '';
+        $since = _since($env) if $since eq 'client';
+        push @topics, $name, $since, $as if !$seen{$name}++;
     }
     die "Grip-Hold needs a Grip-Channel\n"                                             if !@topics;
     die "a response may wait for ${\TOPICS} channels, not for ${\scalar keys %seen}\n" if keys %seen > TOPICS;
     return @topics;
+}
+
+# The position that the client has seen last; '': it begins.
+sub _since {
+    my ($env) = @_;
+    my ($id, $tag) = @{ $env || {} }{qw(HTTP_LAST_EVENT_ID HTTP_IF_NONE_MATCH)};
+    return $id if defined $id && length $id;
+    return ($tag // '') =~ m{\A(?:W/)?"([^"]*)"\z} ? $1 : '';
 }
 
 sub _parameters {
@@ -210,12 +221,13 @@ application's response as it is.
 =item Grip-Channel: app.news
 
 A topic whose name begins with the option's prefix; several in fields of their own, or with commas between
-them, 32 at most. Parameters: C<prev-id=POSITION>, entries behind that position come first (what
-C<Last-Event-ID> or C<If-None-Match> has brought, or what C<position> of L<Peregrine::Publisher> has told
-before the page was made); C<as=bytes> in an event stream: the entries are events already, as GRIP's own
-libraries make them.
+them, 32 at most. Parameters: C<prev-id=POSITION>, entries behind that position come first (C<position> of
+L<Peregrine::Publisher> tells one, before a page is made); C<prev-id=client>, the position that the client has
+seen last, by C<Last-Event-ID> or C<If-None-Match>; C<as=bytes> in an event stream: the entries are events
+already, as GRIP's own libraries make them. A client's own text does not belong into this field: with a comma
+it would name further topics.
 
-    'Grip-Channel' => 'app.news; prev-id=' . ($env->{HTTP_LAST_EVENT_ID} // 'now')
+    'Grip-Channel' => 'app.news; prev-id=client'
 
 =item Grip-Keep-Alive: TEXT; format=cstring; timeout=20
 
