@@ -55,6 +55,7 @@ engine() {
     changed "$ENGINE" engine/src lib/Peregrine.pm "$SELF" || return 0
     say 'building the engine'
     compile_engine >"$log" 2>&1 </dev/null || { cat "$log" >&2 && die 'the engine does not compile'; }
+    mv "$ENGINE.new" "$ENGINE"
 }
 
 # Each layer may import each other one here: which may do so in earnest is engine/build.zig's to say.
@@ -72,11 +73,10 @@ compile_engine() {
         esac
         modules+=("${flags[@]}" "${uses[@]}" "-M$layer=$root")
     done
-    rm -f "$ENGINE"
     "$(zig_path)" build-lib "${flags[@]}" "${uses[@]}" -Mroot=engine/src/abi/abi.zig "${modules[@]}" \
         "-Mpackage_options=$PLACE/engine/package.zig" "-Mtls_options=$PLACE/engine/tls.zig" -lc \
         --name peregrine -static -fno-compiler-rt --cache-dir "$PLACE/engine/cache" \
-        "-femit-bin=$ENGINE"
+        "-femit-bin=$ENGINE.new"
 }
 
 options() { printf '%s\n' "$2" >"$PLACE/engine/$1.zig"; }
