@@ -140,7 +140,7 @@ def head(command, settings):
         f"Peregrine {settings['revision']}. `{command}`: {settings['rounds']} rounds of"
         f" {settings['seconds']} s each; servers on core {settings['cores'].server}, the load on core"
         f" {settings['cores'].load}. The servers of a scenario are alive together and loaded in turns of"
-        f" {settings['turn']:g} s, which are its rounds, those that no goal names in every"
+        f" {settings['turn']:g} s, which are its rounds, those that no goal needs in every"
         f" {settings['sparse']}th turn only; for memory they run one at a time.",
         "",
         "Figures are medians over the rounds, in brackets the lowest and the highest; errors are summed."
