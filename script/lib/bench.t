@@ -6,7 +6,7 @@ use Test::More;
 $ENV{PEREGRINE_CHECKS} = 1;    # other tests run beside this one, on the build that has assertions
 
 my $BRIEF  = '--rounds 1 --seconds 1';
-my $SPREAD = qr/[\d.,]+ \([\d.,]+ to [\d.,]+\)/;    # a median of two turns, with both
+my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or the one that a busy machine left
 
 sub output_of ($command) {
     my $output = `$command 2>&1`;
