@@ -1077,7 +1077,8 @@ int peregrine_hub_file(void);
 uint32_t peregrine_hub_beats(const peregrine_hub *hub);
 /* Why the hub does not reach its Redis, in words; NULL: the hub does, or has none. */
 const char *peregrine_hub_trouble(const peregrine_hub *hub);
-/* The fault of a URL of a Redis, in words; NULL: there is none. */
+/* The fault of a URL of a Redis, in words that are valid until this thread's next call; NULL: there is none.
+ * Files for TLS that the URL names are read. */
 const char *peregrine_redis_problem(const char *url, size_t len);
 
 /* A node, one thread's. PEREGRINE_OK, PEREGRINE_E_MEMORY. */

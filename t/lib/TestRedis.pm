@@ -77,11 +77,11 @@ sub ask {
     return $answer;
 }
 
-# A port that leads to the server; a process that stops is a link that is silent.
+# A port that leads to one of the server's; a process that stops is a link that is silent.
 sub relay {
-    my ($self)   = @_;
+    my ($self, $port) = @_;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 20) or die "a relay: $@\n";
-    my $pid      = _spawn(sub { _relay($listener, $self->{port}) });
+    my $pid      = _spawn(sub { _relay($listener, $port // $self->{port}) });
     push @{ $self->{relays} }, $pid;
     return ($listener->sockport, $pid);
 }

@@ -8,6 +8,7 @@ const platform = @import("platform");
 const errors = @import("errors.zig");
 const history = @import("history.zig");
 const redis_line = @import("redis_line.zig");
+const redis_socket = @import("redis_socket.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
 const io = peregrine.io;
@@ -199,7 +200,7 @@ pub const Hub = struct {
     fn patience(self: *const Hub) i32 {
         var due: u64 = self.broker.rolls.deadline() orelse std.math.maxInt(u64);
         if (self.redis) |redis| {
-            for (&self.lines) |*line| if (line.isAsking()) return redis_line.Line.look_ms;
+            for (&self.lines) |*line| if (line.patience()) |ms| return ms;
             due = @min(due, redis.deadline());
         }
         return @intCast(@min(tick_ms, due -| io.micros() / 1000));
@@ -306,6 +307,9 @@ pub export fn peregrine_hub_trouble(own: *const Hub) callconv(.c) ?[*:0]const u8
     return own.trouble.load(.monotonic);
 }
 
+/// The words of the last answer of `peregrine_redis_problem` that are not the same for all addresses.
+threadlocal var problem_words: [peregrine.tls.Diagnostic.bytes_max + 1]u8 = undefined;
+
 pub export fn peregrine_redis_problem(text: [*]const u8, len: usize) callconv(.c) ?[*:0]const u8 {
     var memory: [hub.redis.Url.text_bytes_max]u8 = undefined;
     const url = hub.redis.Url.parse(text[0..len], &memory) catch |err| return switch (err) {
@@ -314,13 +318,23 @@ pub export fn peregrine_redis_problem(text: [*]const u8, len: usize) callconv(.c
         error.BadPort => "its port is none",
         error.BadEscape => "a percent sign is not followed by two hexadecimal digits",
         error.BadDatabase => "its database is no number",
-        error.UnknownParameter => "its parameters are db and prefix",
+        error.UnknownParameter => "its parameters are db, prefix, ca, cert and key",
+        error.NotTls => "ca, cert and key are for rediss:// alone",
+        error.KeyAlone => "a key needs a cert",
         error.TooLong => "it is too long",
     };
     return switch (url.place) {
-        .tcp => |place| if (place.tls) "Redis is not reached over TLS yet" else null,
+        .tcp => |place| problemOfTls(place.tls orelse return null),
         .unix => |path| if (path.len > io.Address.path_bytes_max) "its path is too long" else null,
     };
+}
+
+fn problemOfTls(files: hub.redis.Url.Tls) ?[*:0]const u8 {
+    var diagnostic: peregrine.tls.Diagnostic = .{};
+    const words = redis_socket.problem(files, &diagnostic) orelse return null;
+    @memcpy(problem_words[0..words.len], words);
+    problem_words[words.len] = 0;
+    return problem_words[0..words.len :0];
 }
 
 pub export fn peregrine_hub_free(hub_or_null: ?*Hub) callconv(.c) void {

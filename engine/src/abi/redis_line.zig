@@ -5,7 +5,10 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const hub = @import("hub");
 const platform = @import("platform");
+const redis_socket = @import("redis_socket.zig");
 const Question = @import("resolver.zig").Question;
+const Secure = redis_socket.Secure;
+const Socket = redis_socket.Socket;
 const io = peregrine.io;
 const polling = io.polling;
 const Broker = hub.Broker;
@@ -20,25 +23,31 @@ pub const Line = struct {
     input: [1 << 16]u8 = undefined,
     start: usize = 0,
     end: usize = 0,
+    /// Bytes that were received may wait, of which the descriptor does not tell.
+    has_more: bool = false,
 
     const State = union(enum) {
         closed,
         /// The addresses of the name are asked for.
         asks: *Question,
         connects: i32,
-        open: i32,
+        /// TLS is agreed on.
+        greets: Socket,
+        open: Socket,
     };
 
     /// Milliseconds between two looks at a question under way.
-    pub const look_ms = 20;
+    const look_ms = 20;
 
     pub fn close(line: *Line) void {
         switch (line.state) {
             .closed => {},
             .asks => |question| question.release(),
-            .connects, .open => |fd| io.file.close(fd),
+            .connects => |fd| io.file.close(fd),
+            .greets, .open => |socket| socket.close(),
         }
         line.state = .closed;
+        line.has_more = false;
         line.start = 0;
         line.end = 0;
     }
@@ -48,13 +57,18 @@ pub const Line = struct {
         return switch (line.state) {
             .closed, .asks => .read(-1),
             .connects => |fd| .readOrWrite(fd),
-            .open => |fd| if (redis.pending(line.name).len > 0) .readOrWrite(fd) else .read(fd),
+            .greets => |socket| if (socket.hasUnsent()) .readOrWrite(socket.fd()) else .read(socket.fd()),
+            .open => |socket| if (socket.hasUnsent() or redis.pending(line.name).len > 0)
+                .readOrWrite(socket.fd())
+            else
+                .read(socket.fd()),
         };
     }
 
-    /// Whether something is to be looked at that no descriptor tells of.
-    pub fn isAsking(line: *const Line) bool {
-        return line.state == .asks;
+    /// Milliseconds until something is to be looked at that no descriptor tells of.
+    pub fn patience(line: *const Line) ?i32 {
+        if (line.has_more) return 0;
+        return if (line.state == .asks) look_ms else null;
     }
 
     /// Does what there is to do. `is_ready`: the descriptor.
@@ -68,8 +82,9 @@ pub const Line = struct {
             .closed => {},
             .asks => |question| if (question.answer()) |found| line.choose(broker, redis, found),
             .connects => |fd| if (is_ready) line.finish(broker, redis, fd),
-            .open => |fd| {
-                if (is_ready) line.receive(broker, redis, fd);
+            .greets => |socket| if (is_ready) line.greet(broker, redis, socket),
+            .open => |socket| {
+                if (is_ready or line.has_more) line.receive(broker, redis, socket);
                 line.send(broker, redis);
             },
         }
@@ -114,28 +129,64 @@ pub const Line = struct {
     }
 
     fn finish(line: *Line, broker: *Broker, redis: *Redis, fd: i32) void {
-        if (!polling.isConnected(fd)) {
-            line.failures +%= 1;
-            return line.fail(broker, redis, .closed);
+        if (!polling.isConnected(fd)) return line.failGreeting(broker, redis, .closed);
+        const files, const host = switch (redis.url.place) {
+            .unix => return line.begin(broker, redis, .{ .plain = fd }),
+            .tcp => |place| .{
+                place.tls orelse return line.begin(broker, redis, .{ .plain = fd }),
+                place.host,
+            },
+        };
+        const secure = Secure.create(fd, host, files) catch |err| return switch (err) {
+            error.OutOfMemory => line.fail(broker, redis, .closed),
+            error.NoFiles => line.fail(broker, redis, .{ .insecure = .no_files }),
+        };
+        line.state = .{ .greets = .{ .secure = secure } };
+        line.greet(broker, redis, line.state.greets);
+    }
+
+    /// The next address has its turn.
+    fn failGreeting(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
+        line.failures +%= 1;
+        line.fail(broker, redis, why);
+    }
+
+    fn greet(line: *Line, broker: *Broker, redis: *Redis, socket: Socket) void {
+        assert(line.end == 0);
+        switch (socket.receive(&line.input)) {
+            // A server that has no room for us speaks first.
+            .done => |count| line.end = count,
+            .blocked => {},
+            .ended => return line.failGreeting(broker, redis, .closed),
+            .insecure => |why| return line.failGreeting(broker, redis, .{ .insecure = why }),
         }
+        if (!socket.isOpen()) return;
+        line.begin(broker, redis, socket);
+        if (line.state == .open and line.end > 0) _ = line.read(broker, redis);
+    }
+
+    fn begin(line: *Line, broker: *Broker, redis: *Redis, socket: Socket) void {
+        line.state = .{ .open = socket };
         redis.connected(line.name) catch return line.fail(broker, redis, .closed);
         line.failures = 0;
-        line.state = .{ .open = fd };
+        // TLS may have received more already.
+        line.has_more = true;
         line.send(broker, redis);
     }
 
     /// At most this much in a round, so that nodes have their turn.
     const received_max = 1 << 20;
 
-    fn receive(line: *Line, broker: *Broker, redis: *Redis, fd: i32) void {
+    fn receive(line: *Line, broker: *Broker, redis: *Redis, socket: Socket) void {
         var total: usize = 0;
+        line.has_more = false;
         while (total < received_max) {
             std.mem.copyForwards(u8, &line.input, line.input[line.start..line.end]);
             line.end -= line.start;
             line.start = 0;
             // A line of an answer has less.
             assert(line.end < line.input.len);
-            switch (polling.receive(fd, line.input[line.end..])) {
+            switch (socket.receive(line.input[line.end..])) {
                 .done => |count| {
                     line.end += count;
                     total += count;
@@ -143,8 +194,10 @@ pub const Line = struct {
                 },
                 .blocked => return,
                 .ended => return line.fail(broker, redis, .closed),
+                .insecure => |why| return line.fail(broker, redis, .{ .insecure = why }),
             }
         }
+        line.has_more = true;
     }
 
     /// False: the connection is gone.
@@ -161,9 +214,10 @@ pub const Line = struct {
 
     fn send(line: *Line, broker: *Broker, redis: *Redis) void {
         while (line.state == .open) {
+            const socket = line.state.open;
             const bytes = redis.pending(line.name);
-            if (bytes.len == 0) return;
-            switch (polling.send(line.state.open, bytes)) {
+            if (bytes.len == 0 and !socket.hasUnsent()) return;
+            switch (socket.send(bytes)) {
                 .done => |count| redis.written(&broker.topics, line.name, count),
                 .blocked => return,
                 .ended => return line.fail(broker, redis, .closed),

@@ -108,16 +108,21 @@ pub const Generation = struct {
         if (c.SSL_CTX_set_max_proto_version(context, @backingInt(config.max_version)) != 1) {
             return error.OutOfMemory;
         }
-        if (config.ca_file) |path| {
-            var chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
-            defer chain.deinit();
-            for (0..chain.count()) |i| {
-                if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), chain.at(i)) != 1) {
-                    return error.OutOfMemory;
+        switch (config.authorities) {
+            .unverified => {},
+            // A file that is missing makes an empty set, which trusts nobody.
+            .system => if (c.SSL_CTX_set_default_verify_paths(context) != 1) return error.OutOfMemory,
+            .file => |path| {
+                var chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
+                defer chain.deinit();
+                for (0..chain.count()) |i| {
+                    if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), chain.at(i)) != 1) {
+                        return error.OutOfMemory;
+                    }
                 }
-            }
-            c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, null);
+            },
         }
+        if (config.authorities != .unverified) c.SSL_CTX_set_verify(context, c.SSL_VERIFY_PEER, null);
         if (config.certificate) |files| {
             var pair = try certificate.Pair.load(files, diagnostic);
             defer pair.deinit();

@@ -127,6 +127,10 @@ pub const NID_commonName = 13;
 pub const NID_subject_alt_name = 85;
 pub const GEN_DNS = 2;
 pub const X509_V_OK = 0;
+pub const X509_V_ERR_CERT_NOT_YET_VALID = 9;
+pub const X509_V_ERR_CERT_HAS_EXPIRED = 10;
+pub const X509_V_ERR_HOSTNAME_MISMATCH = 62;
+pub const X509_V_ERR_IP_ADDRESS_MISMATCH = 64;
 pub const XN_FLAG_RFC2253: c_ulong = 0x111_0317;
 
 /// Asked for a password: fills the buffer and tells its length, or -1.
@@ -288,6 +292,7 @@ pub extern fn SSL_CTX_set_session_id_context(context: *SSL_CTX, id: [*]const u8,
 pub extern fn SSL_CTX_set_verify(context: *SSL_CTX, mode: c_int, callback: ?*const VerifyCallback) void;
 pub extern fn SSL_CTX_add_client_CA(context: *SSL_CTX, authority: *X509) c_int;
 pub extern fn SSL_CTX_get_cert_store(context: *SSL_CTX) *X509_STORE;
+pub extern fn SSL_CTX_set_default_verify_paths(context: *SSL_CTX) c_int;
 pub extern fn SSL_CTX_use_cert_and_key(
     context: *SSL_CTX,
     leaf: *X509,

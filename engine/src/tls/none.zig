@@ -185,6 +185,12 @@ pub const Session = struct {
     }
 
     /// Unreachable: there is no session.
+    pub fn distrust(session: *const Session) ?tls.Distrust {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
     pub fn takeResumption(session: *Session) ?Resumption {
         _ = session;
         unreachable;

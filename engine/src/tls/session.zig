@@ -315,6 +315,18 @@ pub const Session = struct {
         return .{ .arena = arena, .chain = chain, .subject = subject, .verify_error = verify_error };
     }
 
+    /// After a client's handshake has failed: the reason why it does not trust the server; null: another
+    /// reason has ended it.
+    pub fn distrust(session: *const Session) ?tls.Distrust {
+        assert(session.generation.role == .client and session.state == .failed);
+        return switch (c.SSL_get_verify_result(session.ssl)) {
+            c.X509_V_OK => null,
+            c.X509_V_ERR_HOSTNAME_MISMATCH, c.X509_V_ERR_IP_ADDRESS_MISMATCH => .other_name,
+            c.X509_V_ERR_CERT_NOT_YET_VALID, c.X509_V_ERR_CERT_HAS_EXPIRED => .dates,
+            else => .unknown_authority,
+        };
+    }
+
     /// The session ticket with which a client's next handshake is shorter, or null while the server has sent
     /// no ticket. The caller frees it. Under TLS 1.3 tickets arrive after the handshake: receive first.
     pub fn takeResumption(session: *Session) ?Resumption {

@@ -123,10 +123,22 @@ pub const Protocol = struct {
     needs_strong_cipher: bool = false,
 };
 
-/// A client's policy. There for tests and load generators.
+/// The authorities that a client trusts.
+pub const Authorities = union(enum) {
+    /// The server's certificate is not verified.
+    unverified,
+    /// The system's, or those of the files that SSL_CERT_FILE and SSL_CERT_DIR name.
+    system,
+    /// Those of a PEM file.
+    file: [:0]const u8,
+};
+
+/// The reason why a client does not trust a server's certificate.
+pub const Distrust = enum { other_name, dates, unknown_authority };
+
+/// A client's policy.
 pub const ClientConfig = struct {
-    /// PEM file with trusted authorities; null: the server's certificate is not verified.
-    ca_file: ?[:0]const u8 = null,
+    authorities: Authorities = .unverified,
     /// Shown to servers that ask.
     certificate: ?CertificateFiles = null,
     /// The oldest version that is accepted.

@@ -48,7 +48,7 @@ pub fn main(init: std.process.Init) !void {
         for ([_]tls.Version{ .tls1_2, .tls1_3 }) |version| {
             const client = try tls.Context.initClient(
                 gpa,
-                .{ .ca_file = ca_file, .max_version = version },
+                .{ .authorities = .{ .file = ca_file }, .max_version = version },
                 &diagnostic,
             );
             defer client.deinit();

@@ -119,7 +119,7 @@ const Talk = struct {
         const server: *tls.Context = try .init(gpa, .{ .certificates = &.{files("server")} }, &diagnostic);
         const client: *tls.Context = try .initClient(
             gpa,
-            .{ .ca_file = path("ca.pem"), .max_version = version },
+            .{ .authorities = .{ .file = path("ca.pem") }, .max_version = version },
             &diagnostic,
         );
         talk.* = .{

@@ -174,7 +174,7 @@ test "requests and answers of every size over many networks, with both versions"
         };
         var scene: Scene = try .init(
             secure(),
-            .{ .ca_file = path("ca.pem"), .alpn = trusting.alpn, .max_version = version },
+            .{ .authorities = .{ .file = path("ca.pem") }, .alpn = trusting.alpn, .max_version = version },
             options,
         );
         defer scene.deinit();

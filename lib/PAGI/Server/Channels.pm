@@ -205,8 +205,16 @@ there and comes back to all of them, in one order. Only the hub speaks to Redis,
 server. C<prefix> is before all keys and channels (C<peregrine:>), C<db> is the number of the database where
 the URL has no place for it. Special characters of user and password are written as percent signs with two
 hexadecimal digits. A password on the command line can be read by other users of the machine: the environment
-variable C<PAGI_CHANNELS_BACKEND> or a configuration file is the better place. TLS (C<rediss://>) is not there
-yet.
+variable C<PAGI_CHANNELS_BACKEND> or a configuration file is the better place.
+
+    pagi-server --channels 'rediss://:password@redis.example?ca=/etc/redis/ca.pem' --workers 4 chat.pl
+
+With C<rediss://> the connections are within TLS 1.2 or 1.3. The server's certificate is verified, for the
+name or address in the URL, by the authorities in the file C<ca>, or else those of the system (or of the files
+that the environment variables C<SSL_CERT_FILE> and C<SSL_CERT_DIR> name). C<cert> and C<key> are files with a
+certificate of ours and its key, for a Redis that wants one, as it does by default (C<tls-auth-clients>); both
+may be in the file C<cert>. All of them are PEM, are read by the user that the server runs as, and are read
+again for each connection, so that certificates may be renewed. Connection and handshake have five seconds.
 
 Whoever may publish under the prefix may send anything to every application, so Redis is to have a user for
 these servers. With the rights of this one they work:

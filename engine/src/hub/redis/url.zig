@@ -13,9 +13,23 @@ pub const Url = struct {
     prefix: []const u8 = "peregrine:",
 
     pub const Place = union(enum) {
-        tcp: struct { host: []const u8, port: u16, tls: bool },
+        tcp: struct { host: [:0]const u8, port: u16, tls: ?Tls = null },
         /// The path of a Unix socket.
         unix: []const u8,
+    };
+
+    /// The files for TLS.
+    pub const Tls = struct {
+        /// Trusted authorities; null: those of the system.
+        ca: ?[:0]const u8 = null,
+        /// Our certificate, and its key; null: there is none, and the key is in the same file.
+        cert: ?[:0]const u8 = null,
+        key: ?[:0]const u8 = null,
+
+        /// Whether any is named.
+        pub fn areNamed(files: *const Tls) bool {
+            return files.ca != null or files.cert != null;
+        }
     };
 
     pub const ParseError = error{
@@ -26,8 +40,12 @@ pub const Url = struct {
         /// A percent sign without two hexadecimal digits.
         BadEscape,
         BadDatabase,
-        /// Neither `prefix` nor `db`.
+        /// None of `prefix`, `db`, `ca`, `cert` and `key`.
         UnknownParameter,
+        /// A file for TLS where there is none.
+        NotTls,
+        /// A key without certificate.
+        KeyAlone,
         /// `memory` is shorter than the text, or the text is longer than a URL may be.
         TooLong,
     };
@@ -36,9 +54,9 @@ pub const Url = struct {
     pub const text_bytes_max = 2048;
     const default_port = 6379;
 
-    /// Reads `redis://[user[:password]@]host[:port][/database][?prefix=…]`, the same with `rediss:`, and
-    /// `unix:[//[user[:password]@]]/path[?db=…&prefix=…]`. Parts are unescaped into `memory`, which is as
-    /// long as the text and stays with the result.
+    /// Reads `redis://[user[:password]@]host[:port][/database][?prefix=…]`, the same with `rediss:`, perhaps
+    /// files for TLS, and `unix:[//[user[:password]@]]/path[?db=…&prefix=…]`. Parts are unescaped into
+    /// `memory`, which is as long as the text and stays with the result.
     pub fn parse(text: []const u8, memory: []u8) ParseError!Url {
         if (text.len > text_bytes_max or memory.len < text.len) return error.TooLong;
         var room: Room = .{ .memory = memory };
@@ -81,7 +99,7 @@ pub const Url = struct {
         if (end < text.len) url.password = try room.unescape(text[end + 1 ..]);
     }
 
-    fn readHost(text: []const u8, tls: bool, room: *Room) ParseError!Place {
+    fn readHost(text: []const u8, is_tls: bool, room: *Room) ParseError!Place {
         var host = text;
         var port: ?[]const u8 = null;
         if (std.mem.startsWith(u8, text, "[")) {
@@ -101,7 +119,11 @@ pub const Url = struct {
         else
             default_port;
         if (number == 0) return error.BadPort;
-        return .{ .tcp = .{ .host = try room.unescape(host), .port = number, .tls = tls } };
+        return .{ .tcp = .{
+            .host = try room.unescapeZ(host),
+            .port = number,
+            .tls = if (is_tls) .{} else null,
+        } };
     }
 
     fn readDatabase(text: []const u8) ParseError!u16 {
@@ -113,17 +135,39 @@ pub const Url = struct {
         while (pairs.next()) |pair| {
             const end = std.mem.findScalar(u8, pair, '=') orelse return error.UnknownParameter;
             const value = pair[end + 1 ..];
-            const Name = enum { db, prefix };
+            const Name = enum { db, prefix, ca, cert, key };
             switch (std.meta.stringToEnum(Name, pair[0..end]) orelse return error.UnknownParameter) {
                 .db => url.database = try readDatabase(value),
                 .prefix => url.prefix = try room.unescape(value),
+                .ca => (try url.filesOfTls()).ca = try room.unescapeZ(value),
+                .cert => (try url.filesOfTls()).cert = try room.unescapeZ(value),
+                .key => (try url.filesOfTls()).key = try room.unescapeZ(value),
             }
         }
+        const files = url.filesOfTls() catch return;
+        if (files.key != null and files.cert == null) return error.KeyAlone;
     }
 
+    fn filesOfTls(url: *Url) error{NotTls}!*Tls {
+        return switch (url.place) {
+            .tcp => |*place| if (place.tls) |*files| files else error.NotTls,
+            .unix => error.NotTls,
+        };
+    }
+
+    /// Memory as long as the text. Each part has a delimiter in the text, whose place a zero behind it takes.
     const Room = struct {
         memory: []u8,
         len: usize = 0,
+
+        /// With a zero behind it, and none within.
+        fn unescapeZ(room: *Room, text: []const u8) ParseError![:0]const u8 {
+            const part = try room.unescape(text);
+            if (std.mem.findScalar(u8, part, 0) != null) return error.BadEscape;
+            room.memory[room.len] = 0;
+            room.len += 1;
+            return part.ptr[0..part.len :0];
+        }
 
         fn unescape(room: *Room, text: []const u8) ParseError![]const u8 {
             const start = room.len;
@@ -151,19 +195,27 @@ test "URLs of servers" {
     var memory: [Url.text_bytes_max]u8 = undefined;
     const plain = try Url.parse("redis://localhost", &memory);
     try testing.expectEqualDeep(Url{
-        .place = .{ .tcp = .{ .host = "localhost", .port = 6379, .tls = false } },
+        .place = .{ .tcp = .{ .host = "localhost", .port = 6379 } },
     }, plain);
     try testing.expectEqualDeep(Url{
-        .place = .{ .tcp = .{ .host = "::1", .port = 7000, .tls = true } },
+        .place = .{ .tcp = .{ .host = "::1", .port = 7000, .tls = .{} } },
         .user = "ann",
         .password = "s@c:et",
         .database = 3,
         .prefix = "my app:",
     }, try Url.parse("rediss://ann:s%40c:et@[::1]:7000/3?prefix=my%20app:", &memory));
     try testing.expectEqualDeep(Url{
-        .place = .{ .tcp = .{ .host = "h", .port = 6379, .tls = false } },
+        .place = .{ .tcp = .{ .host = "h", .port = 6379 } },
         .password = "p",
     }, try Url.parse("redis://:p@h/", &memory));
+    try testing.expectEqualDeep(Url{
+        .place = .{ .tcp = .{ .host = "h", .port = 6379, .tls = .{
+            .ca = "/a b.pem",
+            .cert = "c",
+            .key = "k",
+        } } },
+        .prefix = "p",
+    }, try Url.parse("rediss://h?ca=/a%20b.pem&cert=c&key=k&prefix=p", &memory));
     try testing.expectEqualDeep(
         Url{ .place = .{ .unix = "/run/redis.sock" } },
         try Url.parse("unix:/run/redis.sock", &memory),
@@ -194,6 +246,11 @@ test "texts that are no URL of a server" {
         .{ "redis://u:%zz@h", error.BadEscape },
         .{ "redis://h?timeout=1", error.UnknownParameter },
         .{ "redis://h?prefix", error.UnknownParameter },
+        .{ "redis://h?ca=/ca.pem", error.NotTls },
+        .{ "unix:/run/redis.sock?cert=c", error.NotTls },
+        .{ "rediss://h?key=k", error.KeyAlone },
+        .{ "rediss://h?ca=a%00b", error.BadEscape },
+        .{ "redis://h%00", error.BadEscape },
         .{ "unix:", error.NoHost },
         .{ "unix://host/path", error.NoHost },
         .{ &long, error.TooLong },

@@ -1,0 +1,216 @@
+//! The socket of a connection to Redis, plain or within TLS. Does not know: what goes through it.
+const std = @import("std");
+const assert = std.debug.assert;
+const peregrine = @import("peregrine");
+const hub = @import("hub");
+const platform = @import("platform");
+const io = peregrine.io;
+const polling = io.polling;
+const tls = peregrine.tls;
+const Insecure = hub.redis.joined.Insecure;
+const Files = hub.redis.Url.Tls;
+const gpa = platform.gpa;
+
+/// The result of a receipt.
+pub const Received = union(enum) {
+    done: usize,
+    blocked,
+    /// The other end is gone.
+    ended,
+    /// There is no TLS with it.
+    insecure: Insecure,
+};
+
+/// Owns the descriptor.
+pub const Socket = union(enum) {
+    plain: i32,
+    secure: *Secure,
+
+    pub fn fd(socket: Socket) i32 {
+        return switch (socket) {
+            .plain => |own| own,
+            .secure => |secure| secure.fd,
+        };
+    }
+
+    pub fn close(socket: Socket) void {
+        switch (socket) {
+            .plain => {},
+            .secure => |secure| secure.destroy(),
+        }
+        io.file.close(socket.fd());
+    }
+
+    /// Whether bytes may be sent that are none of TLS itself.
+    pub fn isOpen(socket: Socket) bool {
+        return switch (socket) {
+            .plain => true,
+            .secure => |secure| secure.session.isHandshakeDone(),
+        };
+    }
+
+    /// Whether bytes that were given to `send` wait until the kernel takes more.
+    pub fn hasUnsent(socket: Socket) bool {
+        return switch (socket) {
+            .plain => false,
+            .secure => |secure| secure.unsent().len > 0,
+        };
+    }
+
+    /// To be called until it is blocked. In a handshake it takes the next step of that.
+    pub fn receive(socket: Socket, buffer: []u8) Received {
+        return switch (socket) {
+            .plain => |own| switch (polling.receive(own, buffer)) {
+                .done => |count| .{ .done = count },
+                .blocked => .blocked,
+                .ended => .ended,
+            },
+            .secure => |secure| secure.receive(buffer),
+        };
+    }
+
+    /// Takes some of the bytes; without any it sends what waits.
+    pub fn send(socket: Socket, bytes: []const u8) polling.Outcome {
+        return switch (socket) {
+            .plain => |own| polling.send(own, bytes),
+            .secure => |secure| secure.send(bytes),
+        };
+    }
+};
+
+/// A session of TLS over a socket.
+pub const Secure = struct {
+    fd: i32,
+    session: tls.Session,
+    input: [input_bytes]u8 = undefined,
+    /// The part of `input` that the session has yet to read.
+    start: usize = 0,
+    end: usize = 0,
+    output: std.ArrayList(u8) = .empty,
+    /// Bytes of `output` that the kernel has taken.
+    sent: usize = 0,
+
+    const input_bytes = 32 << 10;
+    /// At most this much is encrypted at once.
+    const sent_max = 64 << 10;
+    /// A server that makes the session answer, and does not read that.
+    const unsent_max = 256 << 10;
+
+    /// Owns the descriptor when it has succeeded.
+    pub fn create(fd: i32, host: [:0]const u8, files: Files) error{ OutOfMemory, NoFiles }!*Secure {
+        var diagnostic: tls.Diagnostic = .{};
+        // Files may have changed since the last connection.
+        const context = try contextOf(files, &diagnostic);
+        defer context.deinit();
+        const secure = try gpa.create(Secure);
+        errdefer gpa.destroy(secure);
+        secure.* = .{ .fd = fd, .session = try .initClient(context, host, null) };
+        return secure;
+    }
+
+    fn destroy(secure: *Secure) void {
+        if (secure.session.isHandshakeDone()) {
+            // Expected: the server has gone, and hears nothing any more.
+            secure.session.shutdown(secure.sink()) catch {};
+            _ = secure.flush();
+        }
+        secure.session.deinit();
+        secure.output.deinit(gpa);
+        gpa.destroy(secure);
+    }
+
+    fn sink(secure: *Secure) tls.Sink {
+        return .{ .context = secure, .appendFn = append };
+    }
+
+    fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
+        const secure: *Secure = @ptrCast(@alignCast(context));
+        return secure.output.appendSlice(gpa, bytes);
+    }
+
+    fn unsent(secure: *const Secure) []const u8 {
+        assert(secure.sent <= secure.output.items.len);
+        return secure.output.items[secure.sent..];
+    }
+
+    fn receive(secure: *Secure, buffer: []u8) Received {
+        while (true) {
+            assert(secure.start <= secure.end);
+            const got = secure.session.receive(secure.input[secure.start..secure.end], buffer, secure.sink());
+            secure.start += got.consumed;
+            if (secure.flush() == .ended or secure.unsent().len > unsent_max) return .ended;
+            switch (got.event) {
+                .plaintext => |count| return .{ .done = count },
+                .want_more => {},
+                .closed => return .ended,
+                .plain_http => unreachable, // only a server hears that
+                .failed => return .{ .insecure = secure.fault() },
+            }
+            switch (polling.receive(secure.fd, &secure.input)) {
+                .done => |count| {
+                    secure.start = 0;
+                    secure.end = count;
+                },
+                .blocked => return .blocked,
+                .ended => return .ended,
+            }
+        }
+    }
+
+    fn fault(secure: *const Secure) Insecure {
+        return switch (secure.session.distrust() orelse return .no_agreement) {
+            .other_name => .other_name,
+            .dates => .dates,
+            .unknown_authority => .unknown_authority,
+        };
+    }
+
+    /// `done`: nothing waits any more.
+    fn flush(secure: *Secure) polling.Outcome {
+        while (secure.unsent().len > 0) switch (polling.send(secure.fd, secure.unsent())) {
+            .done => |count| secure.sent += count,
+            .blocked => return .blocked,
+            .ended => return .ended,
+        };
+        secure.output.clearRetainingCapacity();
+        secure.sent = 0;
+        return .{ .done = 0 };
+    }
+
+    fn send(secure: *Secure, bytes: []const u8) polling.Outcome {
+        switch (secure.flush()) {
+            .done => {},
+            .blocked => return .blocked,
+            .ended => return .ended,
+        }
+        const part = bytes[0..@min(bytes.len, sent_max)];
+        secure.session.write(part, secure.sink()) catch return .ended;
+        return if (secure.flush() == .ended) .ended else .{ .done = part.len };
+    }
+};
+
+/// A client that trusts the authorities of the files, or of the system, and shows its certificate.
+fn contextOf(files: Files, diagnostic: *tls.Diagnostic) error{ OutOfMemory, NoFiles }!*tls.Context {
+    return tls.Context.initClient(gpa, .{
+        .authorities = if (files.ca) |path| .{ .file = path } else .system,
+        .certificate = if (files.cert) |path|
+            .{ .cert_file = path, .key_file = files.key orelse path }
+        else
+            null,
+    }, diagnostic) catch |err| switch (err) {
+        error.OutOfMemory => error.OutOfMemory,
+        else => error.NoFiles,
+    };
+}
+
+/// The fault of the files of an address, in words; null: there is none.
+pub fn problem(files: Files, diagnostic: *tls.Diagnostic) ?[]const u8 {
+    if (!tls.enabled) return "this engine was built without OpenSSL";
+    if (!files.areNamed()) return null;
+    const context = contextOf(files, diagnostic) catch |err| return switch (err) {
+        error.OutOfMemory => "no memory for its files",
+        error.NoFiles => diagnostic.text(),
+    };
+    context.deinit();
+    return null;
+}
