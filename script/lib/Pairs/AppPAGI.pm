@@ -12,8 +12,8 @@ sub app ($class, %given) {
         my ($scope, $receive, $send) = @_;
         die "no $scope->{type}\n" if $scope->{type} eq 'lifespan';
         my $path = $scope->{path} =~ s{\A\Q$scope->{root_path}\E}{}r =~ s{\A/(?:one|two|mounted)(?=/)}{}r;
-        return await _websocket($receive, $send) if $scope->{type} eq 'websocket';
-        return await _events($scope, $send)      if $scope->{type} eq 'sse';
+        return await _websocket($scope, $receive, $send) if $scope->{type} eq 'websocket';
+        return await _events($scope, $send)              if $scope->{type} eq 'sse';
         my $body = await _body($receive);
         await _hear_itself($scope, $receive);
         return await _stream($send) if $path eq '/stream';
@@ -87,13 +87,42 @@ async sub _events ($scope, $send) {
     }
 }
 
-async sub _websocket ($receive, $send) {
+async sub _websocket ($scope, $receive, $send) {
+    my $topic = $scope->{'pagi.topics'} && { topics => $scope->{'pagi.topics'}, send => $send };
     await $receive->();
     await $send->({ type => 'websocket.accept' });
-    while ((my $event = await $receive->())->{type} eq 'websocket.receive') {
+    while ((my $event = await $receive->())->{type} =~ /\A(?:websocket\.receive|topic\.reset)\z/) {
+        next if $topic && await _topic($topic, $event);
         my $kind = defined $event->{text} ? 'text' : 'bytes';
         await $send->({ type => 'websocket.send', $kind => $event->{$kind} });
     }
+}
+
+# With channels `reads POSITION`, `publishes TEXT` and `place` are about a topic. A client that reads gets the
+# entries, so nothing else is answered there, but for `place`. False: it is none of these.
+async sub _topic ($topic, $event) {
+    my ($topics, $send) = @$topic{qw(topics send)};
+    my $text = $event->{type} eq 'topic.reset' ? 'reset' : $event->{text} // '';
+    my ($verb, $words) = $text =~ /\A(reads|publishes|place|reset)\b ?(.*)\z/s or return 0;
+    my $answer = $verb;
+    if ($verb eq 'reads') {
+        $topic->{reads} = 1;
+        await $send->({ type => 'topic.subscribe', topic => 'pairs', since => $words || undef });
+        return 1 if $words;
+    }
+    elsif ($verb eq 'publishes') {
+        # Expected: for a moment there may be no hub.
+        my $place = eval { await $topics->publish(pairs => $words) };
+        return 1 if $topic->{reads};
+        $answer = $place ? "at $place" : 'failed';
+    }
+    elsif ($verb eq 'place') {
+        # Expected: likewise.
+        my $place = eval { await $topics->position('pairs') };
+        $answer = $place ? "at $place" : 'failed';
+    }
+    await $send->({ type => 'websocket.send', text => $answer });
+    return 1;
 }
 
 async sub _wait_for ($name) {

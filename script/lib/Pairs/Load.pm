@@ -11,10 +11,11 @@ use constant {
     PAUSE_S   => 0.01,
     FAILURES  => 20,
     REQUEST_S => 40,
+    ENTRY_S   => 10,
 };
 
 # `kind`: `kept`, on a connection as long as that lasts; `fresh`, each on one of its own; `websocket`, a
-# handshake and a message each.
+# handshake and a message each; `topic`, an entry each, which a reader with the position before gets.
 sub start ($class, $kind, $place, $prefix) {
     pipe my $told, my $tell or die "pipe: $!\n";
     pipe my $over, my $end  or die "pipe: $!\n";
@@ -46,7 +47,8 @@ sub finish ($self) {
 
 sub _ask_until ($over, $kind, $place, $prefix) {
     my ($asked, $client, @lost, $process) = (0);
-    my $bits = '';
+    my $topic = { place => $place, prefix => $prefix };
+    my $bits  = '';
     vec($bits, fileno $over, 1) = 1;
     until (select(my $ready = $bits, undef, undef, PAUSE_S) || @lost >= FAILURES) {
         undef $client if $kind ne 'kept' || $client && !$client->goes_on;
@@ -55,11 +57,14 @@ sub _ask_until ($over, $kind, $place, $prefix) {
         $asked++;
         # Expected: nobody listens, or the connection was closed before all was sent.
         my $told = eval {
+            return _read_on($topic, $asked) if $kind eq 'topic';
             $client //= Pairs::Client->new($place, timeout => REQUEST_S);
             $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
         };
         my $why = $told // "$@";
-        next if $why eq '';
+        # Whether connections are lost is for the others to tell.
+        $why = $topic->{at} = '' if $kind eq 'topic' && !defined $told;
+        next                     if $why eq '';
         push @lost,
             {
             kind       => $kind,
@@ -67,7 +72,7 @@ sub _ask_until ($over, $kind, $place, $prefix) {
             failed     => time,
             process    => $process || 0,
             why        => $why,
-            is_unheard => !defined $told || $client->wire->{ended} && $why =~ /\Astatus 0/ ? 1 : 0,
+            is_unheard => !defined $told || $client && $client->wire->{ended} && $why =~ /\Astatus 0/ ? 1 : 0,
             };
         undef $client;
     }
@@ -83,6 +88,25 @@ sub _asked ($client, $prefix, $process) {
     return "not whole: $answer->{body}" if !$answer->{complete} || $answer->{body} !~ /\A\d+ \d+ \d+ \S+\n\z/;
     ($$process) = split ' ', $answer->{body};
     return '';
+}
+
+# Publishes an entry, and reads it from the position of the one before.
+sub _read_on ($topic, $number) {
+    my $before = delete $topic->{at} || _told($topic, 'place');
+    my $at     = _told($topic, "publishes $number");
+    # An entry that may be there, or not, is not looked for.
+    return '' if $before !~ s/\Atext at // || $at !~ s/\Atext at //;
+    my $got = _told($topic, "reads $before");
+    # A server that leaves closes what it has.
+    return ''                              if $got !~ /\Atext /;
+    return "an entry: '$got', not $number" if $got ne "text $number";
+    $topic->{at} = "text at $at";
+    return '';
+}
+
+sub _told ($topic, $text) {
+    my $client = Pairs::Client->new($topic->{place}, timeout => ENTRY_S);
+    return ($client->converse("$topic->{prefix}/ws", [ 1, $text ]))[1] // '';
 }
 
 sub _greeted ($client, $prefix) {

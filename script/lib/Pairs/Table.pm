@@ -190,6 +190,14 @@ sub is_psgi ($row) {
 # Whether an interpreter works on one request at a time.
 sub blocks ($row) { return is_psgi($row) || $row->{app} eq 'sync' ? 1 : 0 }
 
+# Applications of PAGI that publish to topics and read them.
+sub has_topics ($row) { return $row->{channels} eq 'on' && !is_psgi($row) ? 1 : 0 }
+
+# Whether topics outlive all that happens to a row: there is always a hub to take over from.
+sub keeps_topics ($row) {
+    return has_topics($row) && $row->{workers} && $row->{under} eq 'shell' ? 1 : 0;
+}
+
 sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }
 
 # The placement of the application, which decides how many requests the loss of an interpreter costs.

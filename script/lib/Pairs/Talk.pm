@@ -67,6 +67,7 @@ sub hold ($self) {
     $self->_says("$_ in two pieces", '/echo',   'first, second',   two => [ 'first, ', 'second' ]) for 1 .. 3;
     $self->events;
     $self->websocket;
+    $self->topics if Pairs::Table::has_topics($row);
     $self->names;
     $self->_says('a program', '/child', "SIGPIPE ends it\n");
     $self->_says('alarm',     '/alarm', "alarm\n") if $row->{app} eq 'blocking';
@@ -117,6 +118,27 @@ sub websocket ($self) {
         return $run->found("WebSocket: '$got' in place of '$instead'");
     }
     return;
+}
+
+# A client reads a topic while others publish, and another one reads on from its position.
+sub topics ($self) {
+    my $run     = $self->{run};
+    my @said    = $self->_words('reads', 'publishes one', 'place', 'publishes two');
+    my ($place) = ($said[3] // '') =~ /\Atext at (\S+)\z/
+        or return $run->found('a topic: its position is ' . _shown($said[3] // 'nothing'));
+    my @again  = $self->_words("reads $place");
+    my @got    = (@said[ 0 .. 2, 4 ], @again);
+    my @wanted = ('open', 'text reads', 'text one', 'text two', 'open', 'text two');
+    for my $at (0 .. $#wanted) {
+        next if ($got[$at] // '') eq $wanted[$at];
+        my ($got, $instead) = map { _shown($_ // 'nothing') } $got[$at], $wanted[$at];
+        return $run->found("a topic: '$got' in place of '$instead'");
+    }
+    return;
+}
+
+sub _words ($self, @texts) {
+    return $self->connect->converse($self->{run}->prefix . '/ws', map { [ TestWebSocket::TEXT, $_ ] } @texts);
 }
 
 # Each mount answers with its own functions and variables.
