@@ -239,6 +239,63 @@ event. Values are strings, of bytes or of characters, numbers, C<undef>, true an
 module for JSON), lists and hashes, at most 64 within each other. With all its keys a message has at most
 1 MiB.
 
+=head1 COMING FROM
+
+The words of others, and those of this server. C<$channels> is C<< $scope->{'pagi.channels'} >>, C<$topics> is
+C<< $scope->{'pagi.topics'} >> (L<PAGI::Server::Topics>).
+
+    Django Channels
+
+    channel_layer                     $channels
+    self.channel_name                 $scope->{'pagi.channel'}
+    group_add, group_discard          the same, or subscribe and unsubscribe
+    group_send                        the same, or publish, which may exclude channels
+    channel_layer.send                $channels->send
+    a method for each type            the type of an event that $receive gives
+    capacity, expiry                  channels_capacity, channels_expiry
+    ChannelFull                       the same, as a failed Future
+    channels_redis                    --channels redis://..., rediss://... or unix:...
+    in-memory layer, one process      --channels, all processes of the machine
+    (messages that were missed)       $topics
+
+    Socket.IO
+
+    socket.join, socket.leave         subscribe, unsubscribe; or topic.subscribe
+    io.to(room).emit                  $channels->publish, $topics->publish
+    socket.to(room).emit              publish with exclude
+    socket.id                         $scope->{'pagi.channel'}
+    fetchSockets                      presence: a count, and 100 names
+    connection state recovery         topics, with since
+    adapters for Redis                --channels redis://...
+    sticky sessions                   none are needed
+    acknowledgements of clients       an event of the application's own
+    long polling, its protocol        not there: event streams are plain HTTP
+
+    ActionCable
+
+    stream_from, stream_for           topic.subscribe
+    stop_stream_from                  topic.unsubscribe
+    ActionCable.server.broadcast      $topics->publish
+    broadcast from a job              Peregrine::Publisher, peregrine publish
+    a channel's subscribed, reject    the application decides before topic.subscribe
+    identified_by                     the application's own variables
+    adapter: redis                    --channels redis://...
+    AnyCable's streams history        topics: since, reset
+
+    Nchan
+
+    nchan_subscriber                  topic.subscribe; the application decides who may
+    nchan_publisher                   $topics->publish, peregrine publish: never a client
+    nchan_authorize_request           the application, before topic.subscribe
+    nchan_message_buffer_length       topics_history_entries, topics_history_size
+    nchan_message_timeout             topics_history_age
+    Last-Event-ID, Etag               positions
+    nchan_redis_url                   --channels redis://...
+    nchan_stub_status                 the option status: page, status.json, metrics
+    subscribers of a channel          presence
+    several channels in one request   a topic for each topic.subscribe, 32 at most
+    multipart, raw chunks             not there
+
 =head1 METHODS
 
 Each returns a L<Future>. Names are made of letters, digits, and C<.>, C<->, C<_>, C<:>, of at most 100
