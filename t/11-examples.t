@@ -4,9 +4,11 @@ use warnings;
 
 use lib 't/lib';
 use Test::More;
-use TestClient qw(get exchange);
+use TestClient qw(get exchange post);
 use TestServer;
-use TestTools qw(content);
+use TestStream;
+use TestTools   qw(content wait_for);
+use TestWorkers qw(is_gone);
 use TestWebSocket;
 
 subtest 'streaming' => sub {
@@ -67,6 +69,38 @@ subtest 'websocket-echo' => sub {
     is($websocket->close_frame(1000)->next,    'close 1000',        'the close is answered');
     is(get($server->port, '/')->{status},      500,                 'an http request is declined');
     is($server->stop,                          0,                   'the server ends well');
+};
+
+subtest 'restart' => sub {
+    plan skip_all => 'Linux only' if $^O ne 'linux';
+    for my $engine (qw(inline process)) {
+        my @command = ('--channels', '--workers', 1, '--engine', $engine, 'examples/pagi/restart/app.pl');
+        my $server  = TestServer->command(@command);
+        my $port    = $server->port;
+        my ($since) = get($port, '/')->{body} =~ /since=([0-9a-f.]+)/;
+        my $stream  = TestStream->open($port, "/?since=$since");
+        is(post($port, $_, '')->{status}, 200, "$engine: POST $_") for '/', '/restart';
+        my $first = $stream->message;
+        my ($pid) = $first->{data} =~ /\A(\d+) is here\z/;
+        my $end   = $stream->message;
+        is($end->{data}, "$pid ends", 'the stream tells of the end of its process');
+        ok(wait_for(sub { is_gone($pid) }), 'which ends');
+        my $serves = sub {
+            # Expected: the next one does not listen yet.
+            my $answer = eval { post($port, '/', '') } or return 0;
+            return ($answer->{status} // 0) == 200;
+        };
+        ok(wait_for($serves), 'another one serves');
+        $stream = TestStream->open($port, '/', fields => ["Last-Event-ID: $end->{id}"])
+            if $engine eq 'inline';
+        my $next = $stream->message->{data};
+        like($next, qr/\A\d+ is here\z/, 'a stream goes on behind it');
+        isnt($next, "$pid is here", 'with what another process says');
+        is($server->stop, 0, 'the server ends well');
+    }
+    my $alone = TestServer->command('--channels', 'examples/pagi/restart/app.pl');
+    is(post($alone->port, '/restart', '')->{status}, 409, 'a server without workers is not ended');
+    is($alone->stop,                                 0,   'but ends well');
 };
 
 subtest 'static files' => sub {

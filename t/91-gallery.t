@@ -23,6 +23,7 @@ my %SHOWN = (
     chat             => qr/^guest\d+: hello, everybody$/m,
     rooms            => qr/^other hello, guest\d+$/m,
     board            => qr/^notice \d+$/m,
+    restart          => qr/^(\d+) is here\n\1 ends\n(?!\1)\d+ is here$/,
     jobs             => qr/^job \d+ has started\n.*100 %\ndone$/s,
     lifespan         => qr/^request \d+ since \d+\nrequest \d+ since \d+$/,
     backpressure     => qr/^\d+\.\d MB came; the last line: sent \d+ of 500$/,

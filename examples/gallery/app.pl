@@ -62,6 +62,11 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         'Notices that reach browsers which were away: their streams go on where they were.'
     ],
     [
+        restart => 'pagi/restart/app.pl',
+        'Restart',
+        'A button ends the process that has a stream: another one goes on with it, and nothing is missed.'
+    ],
+    [
         jobs => 'pagi/jobs/app.pl',
         'Jobs',
         'Work in processes of its own, and its progress as an event stream.'
@@ -199,14 +204,15 @@ async sub site ($scope, $receive, $send) {
     return;
 }
 
-# The lifespan is for the example that is about it; the site itself has none.
+# The lifespan is for the example that is about it; the one that ends its process wants to know one thing.
 my %app = map { $_->{name} => load($_) } @EXAMPLES;
 
 builder {
     enable 'SecurityHeaders';
     mount "/run/$_" => $app{$_} for sort keys %app;
     async sub ($scope, $receive, $send) {
-        return await $app{lifespan}->($scope, $receive, $send) if $scope->{type} eq 'lifespan';
-        return await site($scope, $receive, $send);
+        return await site($scope, $receive, $send) if $scope->{type} ne 'lifespan';
+        $scope->{state}{is_worker} = $scope->{pagi}{is_worker};
+        return await $app{lifespan}->($scope, $receive, $send);
     };
 };

@@ -119,6 +119,36 @@ const examples = {
         });
     },
 
+    // The stream is the same all the time; its browser connects anew when the process has ended.
+    async restart() {
+        const since = (await text('/')).match(/since=([0-9a-f.]+)/)[1];
+        const source = new EventSource(run + '/?since=' + since);
+        let last = Number(since.split('.')[1]), news = [], told = () => {};
+        source.onmessage = event => {
+            const number = Number(event.lastEventId.split('.')[1]);
+            news.push(number === last + 1 ? event.data : 'something was missed');
+            last = number;
+            told();
+        };
+        const say = async path => {
+            while (!await fetch(run + path, { method: 'POST' }).then(answer => answer.ok, () => false)) {
+                await new Promise(resolve => setTimeout(resolve, 100));
+            }
+        };
+        const heard = async () => {
+            while (!news.length) await new Promise(resolve => { told = resolve; });
+            show(news.shift());
+        };
+        await say('/');
+        await heard();
+        await say('/restart');
+        await heard();
+        await new Promise(resolve => setTimeout(resolve, 500));
+        await say('/');
+        await heard();
+        source.close();
+    },
+
     async jobs() {
         const job = await (await fetch(run + '/jobs', { method: 'POST' })).json();
         show(`job ${job.number} has started`);
