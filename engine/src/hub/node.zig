@@ -649,6 +649,7 @@ pub const Node = struct {
         defer node.invariants();
         if (node.state == .lost) return;
         node.state = .lost;
+        node.told_now = .{};
         node.readers.lose();
         node.reader.deinit(node.gpa);
         node.output.clearAndFree(node.gpa);
@@ -732,7 +733,6 @@ pub const Node = struct {
         if (frame.kind != .welcome or frame.number != wire.version) return error.Malformed;
         const again = node.state == .greeting_again;
         node.state = .met;
-        node.told_now = .{};
         if (!again) return;
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| try node.say(&.{ .kind = .subscribe, .name = topic.*.name });
@@ -890,8 +890,9 @@ pub const Node = struct {
 
     /// Whether there is anything that `tick` may end.
     pub fn hasDeadlines(node: *const Node) bool {
-        return node.requests.count() > 0 or node.bytes > 0 or node.hasTally() or
-            node.readers.hasDeadlines();
+        return node.requests.count() > 0 or node.bytes > 0 or node.readers.hasDeadlines() or
+            // The hub is to hear that there are no readers any more.
+            node.hasTally() or !std.meta.eql(node.told_now, .{});
     }
 
     /// The next event, in the order in which events happened.

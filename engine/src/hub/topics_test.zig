@@ -329,9 +329,11 @@ test "the hub counts entries and bytes, readers, the lag of the slowest, resets 
     // Nothing is new: nothing is told.
     try testing.expect(!node.tick(2000));
     try testing.expectEqual(0, node.toSend().len);
-    node.close(slow);
     node.tally.now.orphans = 0;
-    try testing.expect(node.hasDeadlines() and !node.tick(3000));
+    try testing.expect(!node.tick(3000));
+    exchange(&broker, connection, &node);
+    node.close(slow);
+    try testing.expect(node.hasDeadlines() and !node.tick(4000));
     exchange(&broker, connection, &node);
     try testing.expectEqualDeep(tally.Now{}, broker.nodes.items[0].now);
     try testing.expect(!node.hasDeadlines());
