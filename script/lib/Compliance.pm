@@ -11,7 +11,7 @@ our $FOLDER = 'docs/conformance';
 our $PAGE   = 'lib/PAGI/Server/Compliance.pod';
 our $README = 'README.md';
 
-my $FIGURES        = qr/^(?:(?:crash|reloads|cost|sync|beside): .*|  \S.*| {10}\S.*|all met|\d+ missed)/;
+my $FIGURES        = qr/^(?:(?:crash|reloads|cost|sync|beside):|  \S.*| {10}\S.*|all met|\d+ missed)/;
 my $AUTOBAHN_LINES = qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/;
 
 # In the order of the page. `what`: in POD; `lines`: what of the judge's output is the result; `by`: whose
