@@ -393,4 +393,4 @@ GOALS = (
 )
 # Rows that ratios are made of: each needs every turn.
 COMPARED = {row for goal in GOALS for row in (goal.row, goal.to)}
-COMPARED |= {f"{scenario.name}/{s.YARDSTICK.name}" for scenario in SCENARIOS}
+COMPARED |= {f"{scenario.name}/{anchor.name}" for scenario in SCENARIOS for anchor in (s.YARDSTICK, s.UWS)}
