@@ -28,6 +28,8 @@ SERVERS = {
     "pagi-drop": next(server for server in s.DROPS if server.name == "pagi"),
     "psgi": s.PSGI,
     "psgi-process": s.PSGI_PROCESS,
+    "pagi-channels": s.PAGI_CHANNELS,
+    "psgi-process-channels": s.PSGI_PROCESS_CHANNELS,
 }
 # As in bench/requests.lua.
 BROWSER = {

@@ -4,6 +4,7 @@ name.
 Does not know which server it is, and how the numbers are printed.
 """
 
+import http.client
 import time
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ LOAD = 0.7  # of a core: the load under which latency is measured
 BUSY = 0.95  # of a core: a server that uses less is not what is slow
 ASIDE_PERMILLE_MAX = 250  # of the responses: more says that this machine cannot show latencies now
 SPARE_DESCRIPTORS = 100  # of the server's own
+TAIL_S = 1  # for the last messages to arrive
+SUBSCRIBERS = 10_000
+DELIVERIES_A_SECOND = 40_000  # which each server can make
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,80 @@ def echo(process, cores, seconds, path="/ws", connections=64, size=64):
         "cpu_us": cpu_s * 1e6 / result["messages"],
         "load_cpu": result["cpu_seconds"] / result["seconds"],
         "rss": process.rss_bytes(),
+    }
+
+
+class Publisher:
+    """Posts messages to a server on one connection, as a context."""
+
+    def __init__(self, port, path):
+        self.path = path
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def publish(self, message):
+        """One message; the server has taken it."""
+        self.connection.request("POST", self.path, message, {"Content-Type": "text/plain"})
+        answer = self.connection.getresponse()
+        words = answer.read()
+        if answer.status not in (200, 201, 202):
+            raise CannotRun(f"takes no message: {answer.status} {words[:60]!r}")
+
+    def publish_for(self, seconds, rate, message):
+        """At a steady pace; how many."""
+        begun = time.monotonic()
+        count = round(seconds * rate)
+        for number in range(count):
+            time.sleep(max(begun + number / rate - time.monotonic(), 0))
+            self.publish(message)
+        time.sleep(max(begun + seconds - time.monotonic(), 0))
+        return count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+
+def text_of(size):
+    """Some numbers and words in JSON, as they are published."""
+    text, number = "", 0
+    while len(text) < size:
+        number += 1
+        price, word = number * 7919 % 10007 / 100, f"{number * 104729:x}"
+        text += f'{{"number":{number},"price":{price},"word":"{word}"}},'
+    return text[:size]
+
+
+def broadcast(process, cores, seconds, kind, path, publish="/publish", size=100, **load):
+    """What a server takes to deliver messages of one publisher to many subscribers, all of whom get each one;
+    and the memory of subscribers that wait. `load`: options of the load generator's `kind`."""
+    subscribers = min(load.pop("connections", SUBSCRIBERS), descriptors_max() - SPARE_DESCRIPTORS)
+    rss = process.rss_bytes()
+    load |= {"port": process.port, "path": path, "connections": subscribers, "alike": "yes"}
+    with Generator(kind, cores.load, **load) as readers:
+        time.sleep(SETTLE_S)
+        each = (process.rss_bytes() - rss) / subscribers
+        with Publisher(process.port, publish) as publisher:
+            message = text_of(size)
+            publisher.publish(message)
+            time.sleep(SETTLE_S)
+            before = process.cpu_seconds()
+            readers.begin(seconds + TAIL_S)
+            count = publisher.publish_for(seconds, DELIVERIES_A_SECOND / subscribers, message)
+            result = readers.end(seconds + TAIL_S)
+            cpu_s = process.cpu_seconds() - before
+    if not process.alive():
+        raise CannotRun("died")
+    if result["fewest"] != count or result["most"] != count:
+        raise CannotRun(f"{result['fewest']:.0f} to {result['most']:.0f} of {count} messages came")
+    return {
+        "connections": subscribers,
+        "messages": count,
+        "rss_each": each,
+        "cpu_us": cpu_s * 1e6 / (count * subscribers),
+        "load_cpu": result["cpu_seconds"] / result["seconds"],
+        "compressed": result.get("compressed", 0) / (count * subscribers),
     }
 
 

@@ -46,6 +46,18 @@ _UPLOAD = (_RATE, _P50, _P99, _ERRORS, _RSS, _CPU)
 
 _MEAN = Column("mean_us", "mean ms", ".2f", 1000)
 _STREAMS = {"connections": 16, "streams": 32}
+
+_PUBLISH = (
+    "40,000 deliveries a second: every subscriber gets each message, or the row has no numbers. Memory is that"
+    " of a subscriber before the first message. `load` is the load generator's own use of its core."
+)
+_PUBLISHED = (
+    Column("connections", "subscribers"),
+    Column("messages", "messages"),
+    Column("cpu_us", "CPU µs/delivery", ".2f", spread=True),
+    Column("rss_each", "RSS bytes each", spread=True),
+    Column("load_cpu", "load %", ".0f", 0.01),
+)
 _UPLOADS = {"connections": 8, "body": s.UPLOAD_BYTES}
 _WEBSOCKETS = {"path": "/ws", "connections": 5_000, "opened": measure.websockets}
 _ENGINE_TELLS = {"zig": {"memory_path": "/memory"}}
@@ -261,6 +273,41 @@ SCENARIOS = (
         ),
     ),
     Scenario(
+        "publish-websocket",
+        "One publisher, 10,000 WebSockets, messages of 100 bytes",
+        _PUBLISH,
+        s.PUBLISHERS,
+        measure.broadcast,
+        _PUBLISHED,
+        {"kind": "listen", "path": "/ws"},
+        by_server={"socket.io": {"path": "/socket.io/?EIO=4&transport=websocket", "says": "40"}},
+        in_turns=False,
+        rounds_max=3,
+    ),
+    Scenario(
+        "publish-deflated",
+        "One publisher, 10,000 WebSockets that take compressed messages, 4,000 bytes of JSON",
+        _PUBLISH,
+        s.PUBLISHERS_TO_EVENTS,
+        measure.broadcast,
+        (*_PUBLISHED, Column("compressed", "compressed %", ".0f", 0.01)),
+        {"kind": "listen", "path": "/ws", "offer": "deflate", "size": 4000},
+        by_server={"nchan": {"publish": "/publish-deflated"}},
+        in_turns=False,
+        rounds_max=3,
+    ),
+    Scenario(
+        "publish-events",
+        "One publisher, 10,000 event streams, messages of 100 bytes",
+        _PUBLISH,
+        s.PUBLISHERS_TO_EVENTS,
+        measure.broadcast,
+        _PUBLISHED,
+        {"kind": "subscribe", "path": "/events"},
+        in_turns=False,
+        rounds_max=3,
+    ),
+    Scenario(
         "mojolicious",
         "Mojolicious::Lite: hello, 64 keep-alive connections",
         "`render(text => ...)`, by this server natively and by PSGI, and by Mojolicious' own.",
@@ -388,6 +435,13 @@ GOALS = (
     Goal("websocket/mojo", "cpu_us", 0.5, "websocket/mojo-daemon"),
     Goal("mojolicious/mojo", "cpu_us", 0.7, "mojolicious/mojo-daemon"),
     Goal("websocket/pagi", "cpu_us", 0.8, "websocket/uvicorn"),
+    Goal("publish-websocket/topics", "cpu_us", 0.8, "publish-websocket/nchan"),
+    Goal("publish-websocket/topics", "cpu_us", 0.8, "publish-websocket/bun"),
+    Goal("publish-websocket/topics", "cpu_us", 0.8, "publish-websocket/socket.io"),
+    Goal("publish-websocket/topics", "rss_each", 1.0, "publish-websocket/nchan"),
+    Goal("publish-deflated/topics", "cpu_us", 0.8, "publish-deflated/nchan"),
+    Goal("publish-events/topics", "cpu_us", 0.8, "publish-events/nchan"),
+    Goal("publish-events/topics", "rss_each", 1.0, "publish-events/nchan"),
     # A tenth of a byte for each request: pages that are touched late, not what a request leaves behind.
     Goal("growth/pagi", "growth", 100, unit="KiB", scale=1024),
 )

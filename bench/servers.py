@@ -325,6 +325,55 @@ MOJO_HELLOS = _MOJO_ALL
 MOJO_JSONS = tuple(_asked_for(server, "/json", b"ello") for server in _MOJO_ALL)
 MOJO_TEMPLATES = tuple(_asked_for(server, "/template", b"ello") for server in _MOJO_ALL)
 
+# The same with channels, which a hello does not use.
+PAGI_CHANNELS = replace(
+    PAGI,
+    title=f"{PAGI.title}, with --channels",
+    command=(*PAGI.command[:-1], "--channels", PAGI.command[-1]),
+)
+PSGI_PROCESS_CHANNELS = replace(
+    PSGI_PROCESS,
+    title=f"{PSGI_PROCESS.title}, with --channels",
+    command=(*PSGI_PROCESS.command, "--channels"),
+)
+
+# One publisher: the engine delivers with a process of its own, with `inline` an interpreter does.
+TOPICS = replace(
+    PAGI,
+    name="topics",
+    title="Peregrine, topics, engine in a process",
+    command=(*PAGI_COMMAND, "--engine", "process", "--workers", "1", "--channels")
+    + ("--port", "@PORT@", "@WORK@/topics.pagi.pl"),
+    files=("topics.pagi.pl",),
+)
+TOPICS_INLINE = replace(
+    TOPICS,
+    name="topics-inline",
+    title="Peregrine, topics, engine inline",
+    command=(*PAGI_COMMAND, "--channels", "--port", "@PORT@", "@WORK@/topics.pagi.pl"),
+)
+NCHAN = replace(
+    NGINX,
+    name="nchan",
+    title="nginx with nchan",
+    command=("nginx", "-p", "@WORK@", "-c", "@WORK@/nchan.conf"),
+    files=("nchan.conf",),
+)
+BUN_TOPICS = replace(
+    BUN,
+    command=("@STATE@/npm/node_modules/.bin/bun", "@WORK@/bun_topics.js", "@PORT@"),
+    files=("bun_topics.js",),
+)
+SOCKET_IO = Server(
+    "socket.io",
+    "Socket.IO (Node)",
+    ("node", "@WORK@/socketio.js", "@STATE@/npm/node_modules", "@PORT@"),
+    files=("socketio.js",),
+    version=("node", "-p", "require('@STATE@/npm/node_modules/socket.io/package.json').version"),
+)
+PUBLISHERS_TO_EVENTS = (TOPICS, TOPICS_INLINE, NCHAN)
+PUBLISHERS = (*PUBLISHERS_TO_EVENTS, BUN_TOPICS, SOCKET_IO)
+
 # HTTP/2 in the clear, by prior knowledge.
 _ZIG_HTTP2 = replace(ZIG, http2=True)
 _PAGI_HTTP2 = replace(

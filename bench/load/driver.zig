@@ -3,9 +3,10 @@
 //! are sent, and their meaning. A load is a type with
 //!
 //!     const Options, State                                the command line's, a connection's
+//!     const reader (optional)                             an http.Reader, as it is for each connection
 //!     init(arena, *const Options) !Load
 //!     opening(*Load) Opening                              what makes a connection ready
-//!     prepare(*Load, *Peer) !void                         a connection is ready
+//!     prepare(*Load, *Driver, *Peer) !void                a connection is ready
 //!     begin(*Load, *Driver, now, until) !void             `run` was commanded
 //!     received(*Load, *Driver, *Peer, bytes, now) !void   also between runs; an error ends it and counts
 //!     lost(*Load, *Peer) void                             a connection that was ready has ended
@@ -41,7 +42,7 @@ pub fn Driver(comptime Load: type) type {
             /// load.
             unsent: []const u8 = "",
             queued: []const u8 = "",
-            http: http.Reader = .{},
+            http: http.Reader = if (@hasDecl(Load, "reader")) Load.reader else .{},
             state: Load.State = .{},
         };
 
@@ -146,7 +147,7 @@ pub fn Driver(comptime Load: type) type {
         fn ready(driver: *Self, peer: *Peer) !void {
             peer.phase = .open;
             driver.opened += 1;
-            try driver.load.prepare(peer);
+            try driver.load.prepare(driver, peer);
         }
 
         /// Sends bytes that stay where they are until they are sent; at most one piece may

@@ -41,7 +41,11 @@ pub const Echo = struct {
 
     pub fn init(arena: std.mem.Allocator, options: *const Options) !Echo {
         if (options.bytes < 1) return error.MessageTooShort;
-        return .{ .arena = arena, .options = options, .handshake = try request.upgrade(arena, options.path) };
+        return .{
+            .arena = arena,
+            .options = options,
+            .handshake = try request.upgrade(arena, options.path, ""),
+        };
     }
 
     pub fn opening(load: *Echo) Opening {
@@ -49,7 +53,7 @@ pub const Echo = struct {
     }
 
     /// Each connection has a message of its own, so that an echo that goes astray is noticed.
-    pub fn prepare(load: *Echo, peer: *Driver.Peer) !void {
+    pub fn prepare(load: *Echo, _: *Driver, peer: *Driver.Peer) !void {
         const message = try load.arena.alloc(u8, load.options.bytes);
         for (message, 0..) |*byte, i| byte.* = 'a' + @as(u8, @intCast((i + peer.number) % 26));
         var digits: [20]u8 = undefined;

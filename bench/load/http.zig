@@ -11,6 +11,8 @@ pub const Reader = struct {
     length: ?u64 = null,
     chunked: bool = false,
     remaining: u64 = 0,
+    /// A body that only the connection's end ends is one, too: of a connection for one response.
+    ends_with_connection: bool = false,
     /// A line that has not ended yet. Longer lines are cut: those that matter are short.
     line: [96]u8 = undefined,
     line_length: u8 = 0,
@@ -101,7 +103,8 @@ pub const Reader = struct {
         } else if (r.chunked) {
             r.state = .chunk_size;
         } else {
-            r.remaining = r.length orelse return error.Malformed;
+            r.remaining = r.length orelse
+                if (r.ends_with_connection) std.math.maxInt(u64) else return error.Malformed;
             r.state = if (r.remaining == 0) .complete else .counted;
         }
     }
@@ -135,6 +138,13 @@ test "responses are found wherever reads end" {
         try std.testing.expectEqualStrings("helloabcd", total.body[0..total.body_length]);
         try std.testing.expectEqual(204, reader.status);
     }
+}
+
+test "a body lasts as long as its connection, where that is allowed" {
+    var reader: Reader = .{ .ends_with_connection = true };
+    const total = try feedAll(&reader, &.{ "HTTP/1.1 200 OK\r\n\r\nhe", "llo" });
+    try std.testing.expectEqualStrings("hello", total.body[0..total.body_length]);
+    try std.testing.expect(reader.inBody());
 }
 
 test "bytes that are no response are malformed" {

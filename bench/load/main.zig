@@ -1,4 +1,5 @@
-//! The load generator: `load KIND option=value...`, where KIND is churn, echo, rate, streams or subscribe.
+//! The load generator: `load KIND option=value...`, where KIND is churn, echo, listen, rate, streams or
+//! subscribe.
 //! Opens its connections to 127.0.0.1, prints READY, and does `run SECONDS` for each such line on standard
 //! input, answered by a line `RESULT name=number...`. It ends when the input does, so the connections are
 //! open (and idle) for as long as the caller wants.
@@ -9,6 +10,7 @@ const Driver = @import("driver.zig").Driver;
 const kinds = .{
     .churn = @import("churn.zig"),
     .echo = @import("echo.zig").Echo,
+    .listen = @import("listen.zig").Listen,
     .rate = @import("rate.zig").Rate,
     .streams = @import("streams.zig").Streams,
     .subscribe = @import("subscribe.zig").Subscribe,
@@ -66,8 +68,9 @@ fn number(comptime T: type, text: []const u8) ?T {
 fn misused(comptime format: []const u8, args: anytype) noreturn {
     std.debug.print(
         "load: " ++ format ++
-            "\nusage: load churn|echo|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
-            "[bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS]\n",
+            "\nusage: load churn|echo|listen|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
+            "[bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS] " ++
+            "[says=TEXT] [offer=nothing|deflate] [alike=no|yes]\n",
         args,
     );
     std.process.exit(2);
@@ -76,6 +79,7 @@ fn misused(comptime format: []const u8, args: anytype) noreturn {
 test {
     _ = @import("histogram.zig");
     _ = @import("http.zig");
+    _ = @import("shares.zig");
     _ = @import("watch.zig");
     _ = @import("websocket.zig");
     inline for (@typeInfo(@TypeOf(kinds)).@"struct".field_names) |name| _ = @field(kinds, name);

@@ -78,7 +78,7 @@ pub const Rate = struct {
         return .{ .request = .{ .bytes = load.get, .status = 200, .until = .end } };
     }
 
-    pub fn prepare(load: *Rate, peer: *Driver.Peer) !void {
+    pub fn prepare(load: *Rate, _: *Driver, peer: *Driver.Peer) !void {
         load.free.push(peer) catch unreachable;
     }
 

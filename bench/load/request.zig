@@ -9,12 +9,13 @@ pub fn get(arena: std.mem.Allocator, path: []const u8, fields: []const u8) ![]co
     return std.fmt.allocPrint(arena, "GET {s} HTTP/1.1\r\n" ++ host ++ "{s}\r\n", .{ path, fields });
 }
 
-/// The opening handshake of a WebSocket (RFC 6455 section 4.1).
-pub fn upgrade(arena: std.mem.Allocator, path: []const u8) ![]const u8 {
-    return get(
+/// The opening handshake of a WebSocket (RFC 6455 section 4.1); `fields` are whole lines.
+pub fn upgrade(arena: std.mem.Allocator, path: []const u8, fields: []const u8) ![]const u8 {
+    const all = try std.fmt.allocPrint(
         arena,
-        path,
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " ++
-            websocket.key ++ "\r\n",
+            websocket.key ++ "\r\n{s}",
+        .{fields},
     );
+    return get(arena, path, all);
 }

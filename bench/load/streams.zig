@@ -45,7 +45,7 @@ pub const Streams = struct {
         return .nothing;
     }
 
-    pub fn prepare(_: *Streams, _: *Driver.Peer) !void {}
+    pub fn prepare(_: *Streams, _: *Driver, _: *Driver.Peer) !void {}
 
     pub fn begin(load: *Streams, driver: *Driver, now: u64, until: u64) !void {
         load.* = .{ .options = load.options, .get = load.get, .until = until };

@@ -1,7 +1,9 @@
 //! `load subscribe`: each connection is a subscriber of an event stream (HTML standard, "Server-sent
 //! events"); a run counts the events that come. Does not know: sockets, and what the events say.
 const std = @import("std");
+const http = @import("http.zig");
 const request = @import("request.zig");
+const Shares = @import("shares.zig").Shares;
 const Driver = @import("driver.zig").Driver(Subscribe);
 const Opening = @import("driver.zig").Opening;
 
@@ -11,6 +13,8 @@ pub const Subscribe = struct {
         path: []const u8 = "/",
         connections: usize = 64,
         ramp: usize = 64,
+        /// Whether all connections get the same: then a run goes on for those that have got less.
+        alike: enum { no, yes } = .no,
     };
 
     pub const State = struct { stream: Stream = .{}, events: u64 = 0 };
@@ -18,19 +22,25 @@ pub const Subscribe = struct {
     /// `fewest` and `most`: events of a single subscriber.
     pub const Result = struct { events: u64, rate: f64, fewest: u64, most: u64 };
 
+    pub const reader: http.Reader = .{ .ends_with_connection = true };
+
+    options: *const Options,
     get: []const u8,
     until: u64 = 0,
     peers: []const Driver.Peer = &.{},
 
     pub fn init(arena: std.mem.Allocator, options: *const Options) !Subscribe {
-        return .{ .get = try request.get(arena, options.path, "Accept: text/event-stream\r\n") };
+        return .{
+            .options = options,
+            .get = try request.get(arena, options.path, "Accept: text/event-stream\r\n"),
+        };
     }
 
     pub fn opening(load: *Subscribe) Opening {
         return .{ .request = .{ .bytes = load.get, .status = 200, .until = .head } };
     }
 
-    pub fn prepare(_: *Subscribe, _: *Driver.Peer) !void {}
+    pub fn prepare(_: *Subscribe, _: *Driver, _: *Driver.Peer) !void {}
 
     pub fn begin(load: *Subscribe, driver: *Driver, _: u64, until: u64) !void {
         load.until = until;
@@ -51,18 +61,18 @@ pub const Subscribe = struct {
     pub fn lost(_: *Subscribe, _: *Driver.Peer) void {}
 
     pub fn tick(load: *Subscribe, _: *Driver, now: u64) !?u64 {
+        if (load.options.alike == .yes) return Shares.goesOn(load.peers, "events", now, load.until);
         return if (now < load.until) load.until else null;
     }
 
     pub fn result(load: *Subscribe, seconds: f64) Result {
-        var total: Result = .{ .events = 0, .rate = 0, .fewest = std.math.maxInt(u64), .most = 0 };
-        for (load.peers) |*peer| {
-            total.events += peer.state.events;
-            total.fewest = @min(total.fewest, peer.state.events);
-            total.most = @max(total.most, peer.state.events);
-        }
-        total.rate = @as(f64, @floatFromInt(total.events)) / seconds;
-        return total;
+        const shares: Shares = .of(load.peers, "events");
+        return .{
+            .events = shares.total,
+            .rate = @as(f64, @floatFromInt(shares.total)) / seconds,
+            .fewest = shares.fewest,
+            .most = shares.most,
+        };
     }
 };
 

@@ -1,4 +1,5 @@
-//! The client's side of RFC 6455, as much as an echo needs: masked frames out, frames in, no extension.
+//! The client's side of RFC 6455, as much as an echo needs: masked frames out, frames in. Compressed messages
+//! (RFC 7692) stay compressed.
 //! Does not know: sockets and the handshake's response beyond its status.
 const std = @import("std");
 
@@ -39,6 +40,8 @@ pub const Reader = struct {
     head: [10]u8 = undefined,
     head_length: u8 = 0,
     in_payload: bool = false,
+    /// Compression was offered.
+    allows_compressed: bool = false,
     remaining: u64 = 0,
 
     pub const Step = struct {
@@ -70,7 +73,8 @@ pub const Reader = struct {
             127 => std.mem.readInt(u64, r.head[2..10], .big),
             else => return error.Malformed, // a server must not mask
         };
-        if (r.head[0] & 0x70 != 0) return error.Malformed; // no extension was offered
+        const reserved: u8 = if (r.allows_compressed) 0x30 else 0x70;
+        if (r.head[0] & reserved != 0) return error.Malformed; // no such extension was offered
         r.in_payload = true;
         return r.stepOf(part.len, "");
     }
@@ -89,6 +93,11 @@ pub const Reader = struct {
             .complete = complete,
             .last = last,
         };
+    }
+
+    /// Whether the frame that was fed last begins a compressed message.
+    pub fn isCompressed(r: *const Reader) bool {
+        return r.head[0] & 0x40 != 0;
     }
 
     /// Bytes of the frame's head, as far as it is known.
@@ -145,4 +154,8 @@ test "a masked or extended frame from a server is malformed" {
     try std.testing.expectError(error.Malformed, reader.feed("\x81\x85"));
     reader = .{};
     try std.testing.expectError(error.Malformed, reader.feed("\xc1\x05"));
+    reader = .{ .allows_compressed = true };
+    _ = try reader.feed("\xc1\x00");
+    try std.testing.expect(reader.isCompressed());
+    try std.testing.expectError(error.Malformed, reader.feed("\xa1\x00"));
 }

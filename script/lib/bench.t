@@ -108,4 +108,13 @@ subtest 'a worker pool' => sub {
     is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
 };
 
+subtest 'topics' => sub {
+    my ($status, $output) = output_of('script/bench-channels --short');
+    is(() = $output =~ /^  (?:met|MISSED) +(?:memory of a message|p99 beside)/mg, 2, 'figures beside goals')
+        or diag $output;
+    like $output, qr/^  met +messages that a subscriber got, $_: 50/m, "each subscriber got all, $_"
+        for 'at least', 'at most';
+    is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
+};
+
 done_testing;

@@ -140,6 +140,8 @@ pub const Delivery = struct {
     const look_ms = 250;
     const received_max = peregrine.api_limits.hub_bytes_per_round_max;
     const served_max = peregrine.api_limits.subscribers_per_round_max;
+    /// Output of so many exchanges leaves while what is known of them lies in the processor's caches.
+    const sent_together = 32;
 
     /// `join_socket` stays the caller's after an error.
     pub fn create(
@@ -503,6 +505,7 @@ pub const Delivery = struct {
             const subscriber: *Subscriber = @fieldParentPtr("node", first);
             subscriber.is_ready = false;
             delivery.serveOne(subscriber.ticket);
+            if (delivery.worker.waiting.corked.items.len >= sent_together) delivery.worker.sendCorked();
         }
         return delivery.ready.first != null;
     }
