@@ -125,10 +125,11 @@ pub export fn peregrine_deliver_topics(
     if (engine.pool) |pool| if (pool.delivery != null) return Code.out_of_order;
     const socket = peregrine.io.file.duplicate(join_socket) catch |err| return errors.code(err);
     const config = history.limited(&sized.read(types.History, given));
-    if (engine.pool) |pool| pool.deliverTopics(socket, &config) catch {
-        peregrine.io.file.close(socket);
-        return Code.memory;
-    } else pair.deliverTopics(socket, &config) catch {
+    const delivered = if (engine.pool) |pool|
+        pool.deliverTopics(socket, &config)
+    else
+        pair.deliverTopics(socket, &config);
+    delivered catch {
         peregrine.io.file.close(socket);
         return Code.memory;
     };
