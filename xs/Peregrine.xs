@@ -173,6 +173,7 @@ static peregrine_interpreters group_of(pTHX_ px_worker *worker, int join_socket,
     own_limit(aTHX_ given, "queue_ms", &wanted.queue_ms, &wanted.own, PEREGRINE_OWN_QUEUE_MS);
     own_limit(aTHX_ given, "request_idle_ms", &wanted.request_idle_ms, &wanted.own,
               PEREGRINE_OWN_REQUEST_IDLE_MS);
+    wanted.no_topics = limit_or_none(aTHX_ given, "no_topics");
     wanted.name = name ? SvPV_nolen(name) : NULL;
     wanted.refused = refused_word(aTHX_ worker, given);
     return wanted;

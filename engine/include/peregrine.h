@@ -402,6 +402,7 @@ typedef struct peregrine_interpreters {
     uint32_t queue_ms;   /* how long they may */
     uint32_t request_idle_ms; /* how long nothing may move on a request, from the time on when it may be
                                * offered; 0: no limit */
+    uint32_t no_topics;  /* 1: the engine delivers no topics to exchanges of these interpreters */
     const char *name;    /* for logs: %M of the access log, and refusals; copied; default: NULL, none */
     uint64_t *refused;   /* the engine adds 1 for each request that finds no room in the queue, or has waited
                           * there for too long; memory that outlives the worker; default: NULL */

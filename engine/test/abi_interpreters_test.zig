@@ -292,6 +292,11 @@ const Application = struct {
                 const handle = application.handle;
                 _ = abi.peregrine_send_message(handle, event.ticket, event.bytes, event.len, 0);
             },
+            .topic => {
+                var text: [32]u8 = undefined;
+                const told = std.fmt.bufPrint(&text, "told {d}", .{event.code}) catch unreachable;
+                _ = abi.peregrine_write(application.handle, event.ticket, told.ptr, told.len, 0);
+            },
             .stopped => application.stopped = true,
             .aborted => application.aborted += 1,
             else => {},
@@ -351,11 +356,12 @@ const Application = struct {
             application.forge(event.ticket);
             return;
         } else if (std.mem.eql(u8, path, "/wish")) {
-            application.say(event.ticket, .{ .topic = .{ .number = 1, .wish = "no wish" } });
-            return;
+            return application.say(event.ticket, .{ .topic = .{ .number = 1, .wish = "no wish" } });
         } else if (std.mem.eql(u8, path, "/hold")) {
             application.say(event.ticket, .{ .hold = "no wish" });
             return;
+        } else if (std.mem.eql(u8, path, "/follow")) {
+            return application.follow(event.ticket);
         } else if (std.mem.eql(u8, path, "/outside")) {
             application.sayOutside(event.ticket);
             return;
@@ -475,6 +481,22 @@ const Application = struct {
         var text: [96]u8 = undefined;
         const answer = std.fmt.bufPrint(&text, "{d} {d}", .{ application.read, application.sum });
         _ = application.respond(event.ticket, answer catch unreachable, types.RespondFlag.end);
+    }
+
+    /// Begins an event stream that reads a topic.
+    fn follow(application: *Application, ticket: types.Ticket) void {
+        var node: ?*abi.node.Node = null;
+        if (abi.node.peregrine_node_new(&node) != Code.ok) return;
+        defer abi.node.peregrine_node_free(node);
+        const ask: types.NodeFollowAsk = .{
+            .size = @sizeOf(types.NodeFollowAsk),
+            .as = types.NodeAs.as_events,
+            .mailbox = 1,
+            .name = "news",
+            .name_len = 4,
+        };
+        _ = application.respond(ticket, "begun ", 0);
+        _ = abi.interpreters.peregrine_follow(application.handle, ticket, 1, node.?, @ptrCast(&ask));
     }
 
     fn respond(application: *Application, ticket: types.Ticket, text: []const u8, flags: u16) c_int {
@@ -648,6 +670,38 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     try client.expect("200", of_site);
     try site.kill();
     try again.kill();
+}
+
+test "a group without topics has no delivery, whatever its interpreters say" {
+    const engine: Engine = try .start(.{ .shop = true, .topics = true, .own = .{
+        .size = @sizeOf(types.Interpreters),
+        .no_topics = 1,
+    } });
+    defer engine.stop();
+    const site: Process = try .start(&engine, -1);
+    const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    try engine.expectInterpreters(2);
+    const delivery = engine.handle.home.thread.local.pool.?.delivery.?;
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/shop/follow");
+    var text: [32]u8 = undefined;
+    const told = try std.fmt.bufPrint(&text, "told {d}", .{types.NodeResult.unavailable});
+    while (std.mem.find(u8, client.bytes[0..client.len], told) == null) {
+        const len = c.read(client.fd, client.bytes[client.len..].ptr, client.bytes.len - client.len);
+        if (len <= 0) return error.NothingCame;
+        client.len += @intCast(len);
+    }
+    try testing.expectEqual(0, @atomicLoad(u64, &delivery.node.generation, .monotonic));
+    var reader = try engine.connect();
+    defer reader.close();
+    try reader.get("/follow");
+    for (0..3000) |_| {
+        if (@atomicLoad(u64, &delivery.node.generation, .monotonic) == 1) break;
+        sleep(10);
+    } else return error.NoDelivery;
+    try site.kill();
+    try shop.kill();
 }
 
 /// Which of two processes answers how many of requests that come one after another.

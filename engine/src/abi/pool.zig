@@ -56,6 +56,8 @@ pub const Limits = struct {
     queue_max: ?u32 = null,
     queue_ms: ?u32 = null,
     request_idle_ms: ?u32 = null,
+    /// The engine delivers topics to exchanges of the group, if it delivers any.
+    topics: bool = true,
 
     pub fn of(wanted: *const types.Interpreters) Limits {
         const own = wanted.own;
@@ -65,6 +67,7 @@ pub const Limits = struct {
             .queue_max = if (own & types.Own.queue_max != 0) wanted.queue_max else null,
             .queue_ms = if (own & types.Own.queue_ms != 0) wanted.queue_ms else null,
             .request_idle_ms = if (own & types.Own.request_idle_ms != 0) wanted.request_idle_ms else null,
+            .topics = wanted.no_topics == 0,
         };
     }
 };
@@ -438,7 +441,7 @@ pub const Pool = struct {
             asked.takers,
             hands,
             pool.depot,
-            pool.delivery,
+            if (group.limits.topics) pool.delivery else null,
         );
         if (asked.takers == .first) seat.group = index;
         pool.seats[place] = seat;

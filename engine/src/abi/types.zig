@@ -545,6 +545,7 @@ pub const Interpreters = extern struct {
     queue_max: u32 = 0,
     queue_ms: u32 = 0,
     request_idle_ms: u32 = 0,
+    no_topics: u32 = 0,
     name: ?[*:0]const u8 = null,
     refused: ?*u64 = null,
 };

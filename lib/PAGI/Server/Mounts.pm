@@ -18,7 +18,7 @@ my %SETTINGS = (host => 1, workers => 1, grip => 1, pagi => 0, psgi => 0, mojo =
 my @OPTIONS = qw(
     env_file chdir lib user group preload_app
     max_worker_rss max_worker_age max_requests canary warm_up heartbeat_timeout request_kill_timeout
-    request_timeout queue_max queue_timeout max_concurrency
+    request_timeout queue_max queue_timeout max_concurrency channels
 );
 my %SHORT   = (env => 'env_file', preload => 'preload_app', memory => 'max_worker_rss');
 my %OPTIONS = ((map { $_ => $_ } @OPTIONS), %SHORT);
@@ -100,6 +100,7 @@ sub _known {
 
 sub _argument {
     my ($option) = @_;
+    return 'off' if $option->{name} eq 'channels';
     my %argument = (boolean => 'on|off', bytes => 'BYTES', seconds => 'SECONDS', integer => 'NUMBER');
     return $option->{arg} // $argument{ $option->{type} };
 }
@@ -114,6 +115,8 @@ sub _take_option {
     my $problem = PAGI::Server::Options::Type::problem($option, $value);
     die "'$text': setting '$key' $problem\n" if defined $problem;
     $value = PAGI::Server::Options::Type::number($option, $value);
+    die "'$text': setting 'channels' can only be off: the server has one hub for all mounts\n"
+        if $name eq 'channels' && $value;
     return push @{ $options->{$name} }, $value if $option->{many};
     # A comma ends the setting, so each path is one of its own.
     $value = "$options->{$name},$value" if $name eq 'warm_up' && exists $options->{$name};

@@ -136,6 +136,15 @@ sub leave {
     return;
 }
 
+# In a process that is to have no way to the hub.
+sub shut {
+    my ($self) = @_;
+    $self->leave;
+    delete $self->{hub_join};
+    Peregrine::Publisher::_serve(undef);
+    return;
+}
+
 # The node of an interpreter, in its loop.
 sub node {
     my ($self, $loop) = @_;
@@ -343,6 +352,12 @@ The worker's engine, which is not on this thread, or has interpreters that join 
     $hub->leave;
 
 In a process that is not the hub: closes what the hub alone needs.
+
+=head2 shut
+
+    $hub->shut;
+
+In a process that must not reach the hub, either: closes that way, too.
 
 =head2 listen
 

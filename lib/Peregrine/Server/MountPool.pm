@@ -39,11 +39,15 @@ sub options {
     return { map { $_ => $given->{$_} } grep { PAGI::Server::Options::is_known($_) } keys %$given };
 }
 
+# Whether these workers may reach the hub, if the server has one.
+sub has_channels { return $_[0]->options->{channels} // 1 }
+
 # Limits of the group in the engine.
 sub limits {
     my ($self, $options) = @_;
     my ($all,  $own)     = ({ %$options, %{ $self->options } }, $self->options);
     my %engines = %{ PAGI::Server::Options::engine_limits($own) };
+    $engines{no_topics} = 1 if !$self->has_channels;
     return { exchanges => $all->{max_concurrency}, %engines };
 }
 

@@ -173,6 +173,7 @@ sub _leave_others {
     $self->_leave_joins;
     $self->_leave_hub;
     $self->_leave_words($pool ? ($pool->group, $pool->master) : (0, $self->{master}));
+    (delete $self->{hub})->shut if $self->{hub} && $pool && !$pool->has_channels;
     Peregrine::Server::Tracing->leave if $pool && $pool->identity;
     return;
 }
