@@ -1,6 +1,6 @@
 /* hello.c - the engine from C: one worker, one loop, no thread, no callback.
  *
-  * With an installed library (`make install`, `zig build library`, Debian's libperegrine-dev):
+ * With an installed library (`make install`, `zig build library`, Debian's libperegrine-dev):
  *
  *     cc hello.c -o hello $(pkg-config --cflags --libs peregrine)
  *
@@ -36,7 +36,7 @@ static volatile sig_atomic_t stop_asked;
 static void on_signal(int number) {
     (void)number;
     stop_asked = 1;
-    peregrine_wake(worker); /* the only function that may be called from elsewhere */
+    peregrine_wake(worker); /* poll() returns; any thread may call this, and a signal's handler */
 }
 
 static peregrine_field field(const char *name, const char *value) {

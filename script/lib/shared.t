@@ -1,5 +1,5 @@
-# `make install` installs a shared library with a version for C programs. The commands in examples/c/hello.c
-# make a program from it, and Python serves with it by ctypes.
+# `make install` and `zig build library` install a shared library with a version for C programs. The commands
+# in examples/c/hello.c make a program from it, and Python serves with it by ctypes.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp qw(tempdir);
@@ -11,6 +11,7 @@ use TestTools qw(free_port wait_for);
 use TestWebSocket;
 
 plan skip_all => 'the shared library is for Linux' if $^O ne 'linux';
+alarm 0;    # a compiler takes its time; script/lib/Tap.pm ends what hangs
 
 my $root   = getcwd();
 my $target = tempdir(CLEANUP => 1);
@@ -25,7 +26,7 @@ ok -e "$target/usr/$_", "$_ is installed"
 subtest 'the library' => sub {
     like qx(readelf -dW $library), qr/\(SONAME\).*\[libperegrine\.so\.2\]/, 'has a soname';
     is qx(ldd -r $library 2>&1) =~ /undefined symbol.*/ ? $& : '', '', 'misses nothing';
-    my @symbols = map { (split)[-1] } grep { !/ A / } split /\n/, qx(nm -D --defined-only $library);
+    my @symbols = symbols($library);
     is_deeply [ grep { !/\Aperegrine_\w+\@\@PEREGRINE_2(?:\.\d+)?\z/ } @symbols ], [],
         'exports its functions alone';
     cmp_ok scalar @symbols, '>', 90, '... all of them';
@@ -42,6 +43,24 @@ delete local $ENV{PKG_CONFIG_LIBDIR};
 my ($installed, $clone) = slurp('examples/c/hello.c') =~ /^ \*\h+(cc .*)$/mg;
 serves('the line for what is installed', $installed, 'examples/c', "$target/usr/lib");
 serves('the line for a clone',           $clone,     '.',          '');
+
+# What `zig build library` installs works where it lies, in any folder.
+subtest 'zig build library' => sub {
+    my $zig   = $ENV{PEREGRINE_ZIG} // "$root/.peregrine/zig/zig";
+    my $place = "$target/zig";
+    # With the flags of Makefile.PL, whose engine lies in Zig's cache.
+    my ($flags) = slurp('Makefile') =~ /^ZIG_FLAGS = (.*)$/m;
+    my $command = "'$zig' build library --release=safe $flags --prefix $place";
+    is system("cd engine && $command >$log 2>&1 </dev/null"), 0, 'builds'
+        or diag slurp($log);
+    like qx(readelf -dW $place/lib/libperegrine.so.2), qr/\(SONAME\).*\[libperegrine\.so\.2\]/,
+        'the same soname';
+    is_deeply [ symbols("$place/lib/libperegrine.so.2") ], [ symbols($library) ],
+        '... and the same functions';
+    delete local $ENV{PKG_CONFIG_SYSROOT_DIR};
+    local $ENV{PKG_CONFIG_PATH} = "$place/lib/pkgconfig";
+    serves('the line for what is installed', $installed, 'examples/c', "$place/lib");
+};
 
 subtest 'Python' => sub {
     my $port = free_port();
@@ -63,6 +82,10 @@ subtest 'Python' => sub {
     is $server->stop, 0, 'ends with status 0 on TERM' or diag $server->log;
 };
 done_testing;
+
+sub symbols ($file) {
+    return sort map { (split)[-1] } grep { !/ A / } split /\n/, qx(nm -D --defined-only $file);
+}
 
 # Types a line in a folder; the program that it makes serves.
 sub serves ($title, $line, $folder, $libraries) {
