@@ -208,6 +208,44 @@ for (
     $JUDGES{$judge} = $about;
 }
 
+# Parts of script/test-packages.
+for (
+    [
+        cpan => 'The tarball',
+        'The tarball of F<script/dist> in clean Debians 12 and 13 without Zig and without network: built and'
+            . ' tested by an ordinary user, installed, and asked for pages; and its library for musl.'
+    ],
+    [
+        deb => 'The packages of Debian',
+        'The packages of F<script/deb> in clean Debians 12 and 13, which take their folder as a repository:'
+            . ' installed, asked for pages, and removed.'
+    ],
+    [
+        arm64 => 'The packages of Debian for arm64',
+        'The same in a Debian 13 for arm64, which is emulated by qemu-user.'
+    ],
+    [
+        container => 'The container',
+        'The image of F<examples/container>, built by buildah, and run with a system that cannot be written.'
+    ],
+    [ zig  => 'The package of Zig', 'The package, fetched from an archive, in a program of its own.' ],
+    [ same => 'Equal bytes',        'The tarball, made in two folders with caches of their own.' ],
+    )
+{
+    my ($part, $title, $what) = @$_;
+    push @JUDGES,
+        my ($judge, $about) = (
+        "packages-$part" => {
+            title   => $title,
+            what    => $what,
+            command => "script/test-packages $part",
+            lines   => qr/^(?:ok - .*|   \d+ (?:s|MB))$/,
+            by      => sub { 'script/test-packages' },
+        },
+        );
+    $JUDGES{$judge} = $about;
+}
+
 # The revision of this tree.
 sub revision () {
     chomp(my $revision = qx(git rev-parse --short=10 HEAD));
@@ -312,8 +350,9 @@ sub _row ($judge) {
     my @lines    = @{ $record->{result} };
     my ($system) = map { /^System: (.*Perl.*)/ ? $1 : () } @lines;
     my @runs     = map { /^Files=(\d+), Tests=(\d+)/ ? [ $1, $2 ] : () } @lines;
-    my $tests    = @runs             ? "$runs[0][1] in $runs[0][0] files" : "the engine's";
-    my $result   = $record->{passed} ? 'passed'                           : 'did not pass';
+    my $engine   = grep { /^Engine:/ } @lines;
+    my $tests = join ', and ', @runs ? "$runs[0][1] in $runs[0][0] files" : (), $engine ? "the engine's" : ();
+    my $result = $record->{passed} ? 'passed' : 'did not pass';
     $result .= @runs > 1 ? "; $runs[1][0] files when run again alone" : '';
     return '| ' . join(' | ', $system // $JUDGES{$judge}{title}, $tests, $record->{date}, $result) . " |\n";
 }

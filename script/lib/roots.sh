@@ -1,18 +1,30 @@
 # Clean roots of Debian, in which packages are built and installed: a suite's minimal system, fetched once into
 # .peregrine/packages, and copied for each use. Sourced by scripts that have sourced common.sh; as root.
 # Does not know what is built or tested there.
+. "$ROOT/script/lib/emulation.sh"
 
 BED="$STATE/packages"
 MIRROR=http://deb.debian.org
 ROOTS=()
 
-# To be called first: roots go when the script ends.
+# To be called first: roots go when the script ends. They are for this machine's processor.
 use_roots() {
     is_debian && [ "$(id -u)" = 0 ] || die 'needs root on Debian'
     mapfile -t missing < <(missing_packages $(package_names "$ROOT/script/deb.packages"))
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
     mkdir -p "$BED"
     trap remove_roots EXIT
+    use_roots_of "$(dpkg --print-architecture)"
+}
+
+# Roots are for this processor from here on: this machine's, or arm64, which is emulated.
+use_roots_of() {
+    ARCHITECTURE="$1"
+    case "$1" in
+    "$(dpkg --print-architecture)") ;;
+    arm64) run_foreign_programs ;;
+    *) die "programs for $1 do not run here" ;;
+    esac
 }
 
 remove_roots() {
@@ -22,11 +34,12 @@ remove_roots() {
 
 # Makes a clean root of a suite, with the packages that are named, and leaves its path in $NEW.
 make_root() {
-    local suite="$1" base="$BED/$1.tar"
+    local suite="$1" base="$BED/$1-$ARCHITECTURE.tar"
     shift
     if [ ! -e "$base" ]; then
-        say "fetching Debian's $suite"
-        step mmdebstrap --variant=minbase --format=tar "$suite" "$base.new" "$MIRROR/debian"
+        say "fetching Debian's $suite for $ARCHITECTURE"
+        step mmdebstrap --architectures="$ARCHITECTURE" --variant=minbase --format=tar "$suite" "$base.new" \
+            "$MIRROR/debian"
         mv "$base.new" "$base"
     fi
     NEW="$(mktemp -d "$BED/root.XXXXXXXX")"
