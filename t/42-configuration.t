@@ -298,7 +298,8 @@ subtest 'completion' => sub {
         close $bash or die 'bash failed';
         return @offers;
     };
-    is_deeply([ $complete->('pagi-server', '--max-h') ], [qw(--max-header-size --max-header-count)], 'flags');
+    is_deeply([ $complete->('pagi-server', '--max-header') ],
+        [qw(--max-header-size --max-header-count)], 'flags');
     is_deeply([ $complete->('pagi-server', '--lifespan',  '') ], [qw(auto on off)], 'choices');
     is_deeply([ $complete->('pagi-server', '--log-level', '=') ], [qw(error warn info debug)],
         '... behind =');
