@@ -322,7 +322,11 @@ subtest 'off' => sub {
             [ '--channels', '--workers', 2, '--grip', 'app.', $app ],
             qr/needs an engine apart from the application/
         ],
-        [ [ @process, '--mount', "/=$app" ],          qr/--grip is a setting of a mount/ ],
+        [ [ @process, '--mount', "/=$app" ], qr/--grip is a setting of a mount/ ],
+        [
+            [ @without, '--mount', "/=$app,workers=1,grip=app.,channels=off" ],
+            qr/setting 'grip' needs topics/
+        ],
         [ [ @without, '--mount', "/=$app,grip=a b" ], qr/setting 'grip' must be the beginning/ ],
         )
     {

@@ -80,6 +80,8 @@ sub _parse {
         die "'$text': setting '$key' comes after another one of its kind\n" if exists $mount{$name_of_it};
         $mount{$name_of_it} = $content;
     }
+    die "'$text': setting 'grip' needs topics, which 'channels=off' keeps from the mount\n"
+        if defined $mount{grip} && exists $mount{options}{channels};
     return \%mount;
 }
 
