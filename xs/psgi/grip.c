@@ -4,7 +4,7 @@
 #include "psgi/psgi.h"
 
 /* The parts of psgi_exchange.held. */
-enum { HELD_RESPONSE, HELD_INSTRUCTION, HELD_CONTENT };
+enum { HELD_HEAD, HELD_INSTRUCTION, HELD_CONTENT };
 
 /* The parts of an instruction; behind them three for each topic. */
 enum { GRIP_KIND, GRIP_TIMEOUT, GRIP_EVERY, GRIP_KEEPALIVE, GRIP_TOPICS };
@@ -29,10 +29,21 @@ static SV *part(const psgi_exchange *exchange, SSize_t which) {
     return AvARRAY((AV *)SvRV(exchange->held))[which];
 }
 
+/* Status and header fields of a response, apart from the application's own, which it may change until the
+ * content is complete. */
+static SV *own_head(pTHX_ SV *response) {
+    SV *const *parts = AvARRAY((AV *)SvRV(response));
+    AV *given = (AV *)SvRV(parts[1]);
+    AV *headers = newAV();
+    for (SSize_t i = 0; i <= AvFILLp(given); i++) av_push(headers, newSVsv(AvARRAY(given)[i]));
+    return newRV_noinc((SV *)px_pair(aTHX_ newSVsv(parts[0]), newRV_noinc((SV *)headers)));
+}
+
 /* A response is to be held: from now on its content is collected. False: its instruction is wrong, which was
  * told. */
 bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response) {
-    SV *headers = AvARRAY((AV *)SvRV(response))[1];
+    SV *head = sv_2mortal(own_head(aTHX_ response));
+    SV *headers = AvARRAY((AV *)SvRV(head))[1];
     CV *read = get_cv("Plack::Handler::Peregrine::Grip::instruction", GV_ADD);
     SV *function = sv_2mortal(newRV_inc((SV *)read));
     HV *env = exchange->base.given;
@@ -46,7 +57,7 @@ bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response) {
         return false;
     }
     AV *held = newAV();
-    av_push(held, newSVsv(response));
+    av_push(held, SvREFCNT_inc_simple_NN(head));
     av_push(held, newSVsv(instruction));
     av_push(held, newSVpvs(""));
     exchange->held = newRV_noinc((SV *)held);
@@ -89,5 +100,5 @@ void psgi_grip_end(pTHX_ psgi_exchange *exchange) {
     };
     PX_ASSERT(how.topic_count > 0 && how.topic_count <= C_ARRAY_LENGTH(topics));
     read_instruction(aTHX_ instruction, &how, topics);
-    psgi_response_hold(aTHX_ exchange, part(exchange, HELD_RESPONSE), part(exchange, HELD_CONTENT), &how);
+    psgi_response_hold(aTHX_ exchange, part(exchange, HELD_HEAD), part(exchange, HELD_CONTENT), &how);
 }

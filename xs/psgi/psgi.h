@@ -267,7 +267,7 @@ void psgi_response_end(pTHX_ psgi_exchange *exchange);
 void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream);
 XS_EXTERNAL(psgi_xs_inform);
 
-void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *response, SV *content,
+void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *given_head, SV *content,
                         const peregrine_held_ask *how);
 
 /* grip.c */

@@ -272,10 +272,11 @@ static bool look_for_chunks(pTHX_ psgi_exchange *exchange, SV **piece, const cha
     return true;
 }
 
-/* Leaves a response to the engine, with its content. */
-void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *response, SV *content,
+/* Leaves a response to the engine, with its content. `given_head`: status and headers, which nothing has
+ * changed since psgi_grip_begin(). */
+void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *given_head, SV *content,
                         const peregrine_held_ask *how) {
-    SV *const *parts = AvARRAY((AV *)SvRV(response));
+    SV *const *parts = AvARRAY((AV *)SvRV(given_head));
     psgi_head head;
     SV *wrong = read_head(aTHX_ exchange->app, parts[0], (AV *)SvRV(parts[1]), &head);
     if (wrong) {
