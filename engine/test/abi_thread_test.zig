@@ -503,6 +503,9 @@ test "the ring pair of a program that writes garbage into it ends, and the engin
     try testing.expectEqual(Code.gone, abi.peregrine_abort(server.handle, ticket +% (1 << 30)));
     _ = commands.publish();
     server.handle.ownEngine().?.worker.io.wake();
+    const notice = try server.wait(.notice);
+    const said = notice.bytes[0..notice.len];
+    try testing.expect(std.mem.endsWith(u8, said, "a command of its application cannot be read (Malformed)"));
     try testing.expectEqual(ticket, (try server.wait(.aborted)).ticket);
     _ = try server.wait(.stopped);
     try testing.expectEqual(Code.gone, respond(&server, ticket, "", types.RespondFlag.end));

@@ -538,9 +538,9 @@ pub const EngineEnd = struct {
         var more = false;
         end.worker.clock.goOn(end.worker.io.now());
         while (true) {
-            const record = end.commands.next() catch return end.refuse();
-            const message = end.joiner.add(record orelse break) catch return end.refuse();
-            end.hear(message orelse continue, record.?.part == .whole) catch return end.refuse();
+            const record = end.commands.next() catch |err| return end.refuse(err);
+            const message = end.joiner.add(record orelse break) catch |err| return end.refuse(err);
+            end.hear(message orelse continue, record.?.part == .whole) catch |err| return end.refuse(err);
             if (end.worker.hasGrown()) end.worker.attendMemory();
             end.joiner.clear();
             end.pauses = 0;
@@ -557,7 +557,13 @@ pub const EngineEnd = struct {
         return more;
     }
 
-    fn refuse(end: *EngineEnd) bool {
+    fn refuse(end: *EngineEnd, err: error{ Malformed, OutOfMemory }) bool {
+        // The pool tells of another process.
+        if (end.other == .thread) {
+            var buffer: [160]u8 = undefined;
+            const text = "The engine cuts its connections: a command of its application cannot be read ({t})";
+            end.worker.say(.err, &buffer, text, .{err});
+        }
         end.breakOff();
         return false;
     }

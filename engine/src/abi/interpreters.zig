@@ -207,6 +207,8 @@ pub export fn peregrine_hold(
         whole.start.end = true;
         return end.answer(ticket, &whole, response.flags);
     }
+    // A wish counts more bytes for each field than HTTP does.
+    if (peregrine.encoded.size(&command) > Hold.start_bytes_max) return errors.code(error.HeadTooLarge);
     const bytes = Hold.encode(gpa, &.{
         .kind = kind,
         .timeout_ms = ask.timeout_ms,
