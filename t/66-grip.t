@@ -34,7 +34,8 @@ sub fields {
     return map { split /: /, $_, 2 } split /\n/, $text;
 }
 
-my %apps = (
+my %apps;
+%apps = (
     stream => sub {
         my ($env, $topic) = @_;
         return [ 200, [ 'Content-Type' => 'text/event-stream', 'Grip-Hold' => 'stream',
@@ -45,6 +46,14 @@ my %apps = (
         my ($env, $topic) = @_;
         return [ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic,
             fields($env) ], ['begins;'] ];
+    },
+    wide => sub {
+        my ($env, $what, $topic) = @_;
+        $env->{$_} = qq("\x{263a}") for qw(HTTP_LAST_EVENT_ID HTTP_IF_NONE_MATCH);
+        delete $env->{HTTP_LAST_EVENT_ID} if $what eq 'poll';
+        my $response = $apps{$what}->($env, $topic);
+        open my $handle, '<', \"begins\n\n" or die "no handle: $!\n";
+        return $what eq 'poll' ? $response : [ @$response[ 0, 1 ], $handle ];
     },
     poll => sub {
         my ($env, $topic) = @_;
@@ -59,6 +68,19 @@ my %apps = (
             my $writer = $respond->([ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream',
                 'Grip-Channel' => $topic ] ]);
             $writer->write($_) for qw(beg ins ;);
+            $writer->close;
+        };
+    },
+    changed => sub {
+        my ($env, $topic, $how) = @_;
+        return sub {
+            my $response = [ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream',
+                'Grip-Channel' => $topic, 'X-Own' => 'judged' ] ];
+            my $writer = $_[0]->($response);
+            $writer->write('begins;');
+            if    ($how eq 'emptied')   { @$response = () }
+            elsif ($how eq 'undefined') { $response->[1] = undef }
+            else                        { @{ $response->[1] } = ('X-Own' => 'changed') }
             $writer->close;
         };
     },
@@ -77,6 +99,11 @@ my %apps = (
             my $writer = $_[0]->(\@head);
             $writer->write($_) for @body;
         };
+    },
+    fields => sub {
+        my ($env, $topic) = @_;
+        return [ 200, [ 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic, map { (xy => 'ab') } 1 .. 30_000 ],
+            [] ];
     },
     publish => sub {
         my ($env, $topic, $count, $size) = @_;
@@ -167,6 +194,8 @@ subtest 'streams of events' => sub {
     is_deeply [ map { $back->message->{id} } 1 .. 4 ], [ @places[ 1, 2 ], @more ], 'prev-id: what was missed';
     my ($lost) = stream($server, '/stream/app.news', fields => ['Last-Event-ID: never']);
     is $lost->message->{event}, 'reset', 'a position that is none: a reset';
+    my ($wide) = stream($server, '/wide/stream/app.news');
+    is $wide->message->{event}, 'reset', 'a wide character in the environment is no position';
     my $asked = TestClient->new($server->port);
     my $only  = $asked->send(
         "HEAD /stream/app.news HTTP/1.1\r\nHost: a\r\n\r\nGET /ping HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -208,6 +237,7 @@ subtest 'responses that wait' => sub {
     is $answer->{header}{etag}, qq("$next"), 'prev-id: what was missed comes at once';
     $answer = $wait->('/poll/app.poll', 'If-None-Match: "never"')->response;
     is_deeply [ @$answer{qw(status body)} ], [ 203, 'nothing' ], 'a position that is none: the own response';
+    is $wait->('/wide/poll/app.poll')->response->{body}, 'nothing', 'nor is one that has a wide character';
     $answer = $wait->('/poll/app.poll?' . escaped('Grip-Timeout: 1'))->response;
     is_deeply [ @$answer{qw(status body)} ], [ 203, 'nothing' ], 'the time is over: the own response';
     is $answer->{header}{etag}, '"own"', 'as it is';
@@ -235,6 +265,12 @@ subtest 'other bodies' => sub {
         publish($server, 'app.bytes', 2);
         wait_for(sub { $stream->_more; $stream->{text} eq 'begins;12' });
         is $stream->{text}, 'begins;12', 'and entries behind it, as they are';
+        $stream->close;
+    }
+    for my $how (qw(emptied undefined replaced)) {
+        my $stream = TestStream->open($server->port, "/changed/app.bytes/$how");
+        ok wait_for(sub { $stream->_more; $stream->{text} eq 'begins;' }), "$how before its end: the content";
+        is $stream->head->{header}{'x-own'}, 'judged', 'and the fields that were judged';
         $stream->close;
     }
     my $text  = escaped("Grip-Keep-Alive: \\x2e; format=cstring; timeout=1");
@@ -268,6 +304,7 @@ subtest 'what cannot be held' => sub {
         ],
         [ '/long/app.x',       qr/at most 64 KiB/ ],
         [ '/long/app.written', qr/at most 64 KiB/ ],
+        [ '/fields/app.x',     qr/headers or trailers are longer than 256 KiB/ ],
         )
     {
         my ($path, $reason) = @$case;
@@ -394,6 +431,15 @@ for my $how (
         is $poll->response->{body}, '1', 'the first one is the answer';
         $stream->close;
         ok holds($server, 0), 'a client leaves: nothing is held';
+        my $many = TestClient->new($server->port, %tls);
+        $many->send("GET /fields/app.news HTTP/1.1\r\nHost: a\r\n\r\n");
+        is $many->response->{status}, 500, 'a response of too many fields is refused';
+
+        for my $how (qw(emptied undefined)) {
+            my $changed = TestStream->open($server->port, "/changed/app.news/$how", %tls);
+            is $changed->head->{header}{'x-own'}, 'judged', "a response that is $how before its end";
+            $changed->close;
+        }
         ($stream) = stream($server, '/stream/app.news', %tls);
         is $server->stop,   0,            'the server stops';
         is $stream->ending, 'terminated', 'and ends its stream in an orderly way';

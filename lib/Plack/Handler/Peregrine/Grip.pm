@@ -102,9 +102,10 @@ sub _topics {
 # The position that the client has seen last; '': it begins.
 sub _since {
     my ($env) = @_;
-    my ($id, $tag) = @{ $env || {} }{qw(HTTP_LAST_EVENT_ID HTTP_IF_NONE_MATCH)};
-    return $id if defined $id && length $id;
-    return ($tag // '') =~ m{\A(?:W/)?"([^"]*)"\z} ? $1 : '';
+    my ($id, $tag) = map { "${\($_ // '')}" } @{ $env || {} }{qw(HTTP_LAST_EVENT_ID HTTP_IF_NONE_MATCH)};
+    my $since = length $id ? $id : $tag =~ m{\A(?:W/)?"([^"]*)"\z} ? $1 : '';
+    # No position has a wide character, which an application may have put into its environment.
+    return utf8::downgrade($since, 1) ? $since : 'none';
 }
 
 sub _parameters {
