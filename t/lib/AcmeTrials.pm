@@ -513,7 +513,8 @@ sub rate_limit ($self) {
     return;
 }
 
-# A request for a renewal goes when the state tells how the attempt has ended: `peregrine renew` reads it then.
+# A request for a renewal goes when the state tells how the attempt has ended, which `peregrine renew` reads
+# then.
 sub asked ($self) {
     my $folder = $self->folder;
     my $store  = Peregrine::Acme::Store->new($folder);

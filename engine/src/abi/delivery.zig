@@ -336,8 +336,8 @@ pub const Delivery = struct {
                 else => {},
             },
             .heard => switch (Claim.of(exchange)) {
-                .subscribed => |subscriber| {
-                    if (subscriber.unheard == 0) return error.Malformed;
+                // The answer to a wish that failed before the exchange had a subscriber was not counted.
+                .subscribed => |subscriber| if (subscriber.unheard > 0) {
                     subscriber.unheard -= 1;
                     if (subscriber.unheard == 0) delivery.makeReady(subscriber);
                 },
