@@ -1,5 +1,6 @@
 # Channels and topics over a Redis within TLS: rediss:// with the authorities of a file or of the system, a
-# certificate of ours, a link that is cut and stalls; and servers that are not to be trusted, or speak no TLS.
+# certificate of ours, a link that is cut, stalls, or is broken into; and servers that are not to be trusted,
+# or speak no TLS.
 # Not repeated for each PEREGRINE_ENGINE: the hub is the same.
 use strict;
 use warnings;
@@ -7,11 +8,13 @@ use warnings;
 use lib 't/lib';
 use Certificates;
 use IO::Socket::INET;
+use Net::SSLeay;
+use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestRedis;
 use TestServer;
-use TestTools   qw(free_port wait_for);
+use TestTools   qw(free_port patience wait_for);
 use TestWorkers qw(write_file);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
@@ -113,6 +116,48 @@ subtest 'no TLS' => sub {
         '(?:it does not answer|the connection was refused|its answers are not)',
         'plain to a port with TLS'
     );
+};
+
+# A server that speaks first, and a link that is broken into: the end of the handshake, an error, and a record
+# that is none come at once. TLS 1.2, where the server ends the handshake.
+sub interrupted {
+    my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 20) or die "a server: $@\n";
+    defined(my $pid = fork)                                                        or die "fork: $!";
+    return ($listener->sockport, $pid) if $pid;
+    alarm patience(120);
+    local $SIG{PIPE} = 'IGNORE';
+    my $context = Net::SSLeay::CTX_new_with_method(Net::SSLeay::TLS_server_method());
+    Net::SSLeay::CTX_set_max_proto_version($context, Net::SSLeay::TLS1_2_VERSION());
+    Net::SSLeay::set_cert_and_key($context, $files->path('redis.pem'), $files->path('redis.key'));
+    while (my $socket = $listener->accept) { interrupt($socket, Net::SSLeay::new($context)) }
+    POSIX::_exit(1);
+}
+
+sub interrupt {
+    my ($socket, $session) = @_;
+    my ($in,     $out)     = map { Net::SSLeay::BIO_new(Net::SSLeay::BIO_s_mem()) } 1 .. 2;
+    Net::SSLeay::set_bio($session, $in, $out);
+    my $done;
+    while (!$done) {
+        $done = Net::SSLeay::accept($session) == 1;
+        Net::SSLeay::write($session, "-ERR max number of clients reached\r\n") if $done;
+        my $bytes = Net::SSLeay::BIO_read($out, 65_536) // '';
+        $bytes .= "\x17\x03\x03\x00\x20" . 'x' x 32 if $done;
+        syswrite $socket, $bytes if length $bytes;
+        return if !sysread $socket, my $answer, 65_536;
+        Net::SSLeay::BIO_write($in, $answer);
+    }
+    return;
+}
+
+subtest 'a broken record behind the first words' => sub {
+    my ($interrupted, $pid) = interrupted();
+    my $server = server("rediss://localhost:$interrupted?ca=$ca");
+    ok $server->wait_for_log(qr/hub: Redis is away: the connection was refused, or ended/), 'no connection';
+    is said($server, '/'), 'plain', 'requests are served';
+    is $server->stop,      0,       'the server stops';
+    kill KILL => $pid;
+    waitpid $pid, 0;
 };
 
 subtest 'a certificate of ours' => sub {

@@ -154,8 +154,12 @@ pub const Line = struct {
     fn greet(line: *Line, broker: *Broker, redis: *Redis, socket: Socket) void {
         assert(line.end == 0);
         switch (socket.receive(&line.input)) {
-            // A server that has no room for us speaks first.
-            .done => |count| line.end = count,
+            .done => |count| {
+                // The bytes in front of a broken record: the session is over.
+                if (!socket.isOpen()) return line.failGreeting(broker, redis, .closed);
+                // A server that has no room for us speaks first.
+                line.end = count;
+            },
             .blocked => {},
             .ended => return line.failGreeting(broker, redis, .closed),
             .insecure => |why| return line.failGreeting(broker, redis, .{ .insecure = why }),
