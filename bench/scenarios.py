@@ -69,7 +69,6 @@ _IDLE = (
 )
 
 
-
 def _bodies(does, words, servers):
     """Bodies of two lengths through each placement; those of 64 KiB and less, which go through the ring, have
     no goal."""

@@ -77,8 +77,10 @@ subtest 'restart' => sub {
         my @command = ('--channels', '--workers', 1, '--engine', $engine, 'examples/pagi/restart/app.pl');
         my $server  = TestServer->command(@command);
         my $port    = $server->port;
-        my ($since) = get($port, '/')->{body} =~ /since=([0-9a-f.]+)/;
-        my $stream  = TestStream->open($port, "/?since=$since");
+        my $page    = get($port, '/')->{body};
+        my ($since) = $page =~ /since=([0-9a-f.]+)/;
+        like($page, qr/Number\('\Q$since\E'/, 'the page counts from there');
+        my $stream = TestStream->open($port, "/?since=$since");
         is(post($port, $_, '')->{status}, 200, "$engine: POST $_") for '/', '/restart';
         my $first = $stream->message;
         my ($pid) = $first->{data} =~ /\A(\d+) is here\z/;

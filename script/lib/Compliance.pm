@@ -353,7 +353,8 @@ sub _row ($judge) {
     my $engine   = grep { /^Engine:/ } @lines;
     my $tests = join ', and ', @runs ? "$runs[0][1] in $runs[0][0] files" : (), $engine ? "the engine's" : ();
     my $result = $record->{passed} ? 'passed' : 'did not pass';
-    $result .= @runs > 1 ? "; $runs[1][0] files when run again alone" : '';
+    $result .=
+        @runs > 1 ? "; $runs[1][0] file" . ($runs[1][0] == 1 ? '' : 's') . ' when run again alone' : '';
     return '| ' . join(' | ', $system // $JUDGES{$judge}{title}, $tests, $record->{date}, $result) . " |\n";
 }
 

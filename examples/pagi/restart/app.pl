@@ -25,7 +25,7 @@ async sub app {
 
     # The page begins where the topic is now: its stream has all that is published from here on.
     my $position = await $scope->{'pagi.topics'}->position('restart');
-    return await answer($send, 200, 'text/html; charset=utf-8', $page =~ s/POSITION/$position/r);
+    return await answer($send, 200, 'text/html; charset=utf-8', $page =~ s/POSITION/$position/gr);
 }
 
 # Only a worker may end: the server starts another one.

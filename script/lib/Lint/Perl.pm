@@ -31,6 +31,7 @@ for my $path (@ARGV) {
     my $text = do { local $/; <$in> };
     my $pid  = fork // die "fork: $!\n";
     if (!$pid) {
+        alarm 60;
         open my $told, '>&', \*STDOUT or die "output: $!\n";
         open $_, '>', '/dev/null' or die "output: $!\n" for \*STDOUT, \*STDERR;
         compiles("package main; return 1;\n#line 1 \"$path\"\n$text")
