@@ -7,6 +7,7 @@ const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const hub = @import("hub");
 const Claim = @import("claim.zig").Claim;
+const Deadlines = @import("deadlines.zig").Deadlines;
 const Hold = @import("hold.zig").Hold;
 const resultOf = @import("node.zig").resultOf;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
@@ -65,16 +66,14 @@ const Held = union(enum) {
 
 /// A response that an interpreter has given to the engine.
 const Response = struct {
-    /// Among the responses that wait for an entry.
-    node: std.DoublyLinkedList.Node = .{},
     ticket: peregrine.Ticket,
     /// The wish as it came. Owned.
     bytes: []const u8,
     hold: Hold,
     /// Topics that are not there yet.
     missing: u8 = 0,
-    /// When it is sent as it is, if it waits for an entry.
-    due_at: u64 = 0,
+    /// When the response is sent as it is, if it waits for an entry.
+    due: Deadlines.Deadline = .{ .at = 0 },
 
     /// `wish` was decoded before.
     fn create(
@@ -123,9 +122,8 @@ pub const Delivery = struct {
     /// sent with these.
     held: u32 = 0,
     held_bytes: usize = 0,
-    /// Responses that wait for an entry, and when they were last looked at.
-    awaiting: std.DoublyLinkedList = .{},
-    looked_at: u64 = 0,
+    /// Of the responses that wait for an entry.
+    awaiting: Deadlines = .{},
     fields: std.ArrayList(peregrine.Field) = .empty,
 
     const Asked = struct { ticket: peregrine.Ticket, number: u32 };
@@ -136,8 +134,6 @@ pub const Delivery = struct {
     const tick_ms = 1000;
     /// Milliseconds until bytes are offered again to a hub that has not taken them all.
     const unsent_ms = 10;
-    /// Milliseconds between two looks at responses whose time may be over.
-    const look_ms = 250;
     const received_max = peregrine.api_limits.hub_bytes_per_round_max;
     const served_max = peregrine.api_limits.subscribers_per_round_max;
     /// Output of so many exchanges leaves while what is known of them lies in the processor's caches.
@@ -165,7 +161,7 @@ pub const Delivery = struct {
     /// To be called when no exchange reads topics any more.
     pub fn destroy(delivery: *Delivery) void {
         assert(delivery.subscribers == 0 and delivery.orphans == 0 and delivery.ready.first == null);
-        assert(delivery.held == 0 and delivery.held_bytes == 0 and delivery.awaiting.first == null);
+        assert(delivery.held == 0 and delivery.held_bytes == 0 and delivery.awaiting.list.first == null);
         delivery.leave();
         delivery.node.deinit();
         delivery.fields.deinit(delivery.gpa);
@@ -298,7 +294,7 @@ pub const Delivery = struct {
         const now = delivery.worker.io.now();
         var due: u64 = std.math.maxInt(u64);
         if (delivery.node.hasDeadlines()) due = delivery.ticked_at + tick_ms;
-        if (delivery.awaiting.first != null) due = @min(due, delivery.looked_at + look_ms);
+        if (delivery.awaiting.lookAt()) |at| due = @min(due, at);
         if (delivery.socket < 0) {
             due = @min(due, delivery.join_at);
         } else if (delivery.node.toSend().len > 0) due = @min(due, now + unsent_ms);
@@ -728,10 +724,8 @@ pub const Delivery = struct {
         switch (response.hold.kind) {
             .stream => delivery.begin(exchange, subscriber),
             .response => {
-                const now = delivery.worker.clock.now;
-                if (delivery.awaiting.first == null) delivery.looked_at = now;
-                response.due_at = now + response.hold.timeout_ms;
-                delivery.awaiting.append(&response.node);
+                response.due.at = delivery.worker.clock.now + response.hold.timeout_ms;
+                delivery.awaiting.add(&response.due);
                 subscriber.held = .{ .awaiting = response };
                 delivery.makeReady(subscriber);
             },
@@ -761,7 +755,7 @@ pub const Delivery = struct {
         const held = subscriber.held;
         subscriber.held = .no;
         if (held != .no) delivery.setHeld(delivery.held - 1);
-        if (held == .awaiting) delivery.awaiting.remove(&held.awaiting.node);
+        if (held == .awaiting) delivery.awaiting.remove(&held.awaiting.due);
         const response = held.unsent() orelse return null;
         delivery.held_bytes -= response.bytes.len;
         return response;
@@ -843,23 +837,15 @@ pub const Delivery = struct {
         return false;
     }
 
-    /// Sends the responses whose time is over.
+    /// Sends responses whose time is over. An exchange that ends may end others, which are on the same
+    /// connection.
     fn expire(delivery: *Delivery) void {
         const now = delivery.worker.clock.now;
-        if (delivery.awaiting.first == null or now -| delivery.looked_at < look_ms) return;
-        delivery.looked_at = now;
-        // An exchange that ends may end others, which are on the same connection.
-        while (delivery.nextDue(now)) |response| {
+        for (0..served_max) |_| {
+            const due = delivery.awaiting.next(now) orelse return;
+            if (now < due.at) continue;
+            const response: *Response = @fieldParentPtr("due", due);
             delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // it has the response
         }
-    }
-
-    fn nextDue(delivery: *const Delivery, now: u64) ?*Response {
-        var next = delivery.awaiting.first;
-        while (next) |node| : (next = node.next) {
-            const response: *Response = @fieldParentPtr("node", node);
-            if (now >= response.due_at) return response;
-        }
-        return null;
     }
 };
