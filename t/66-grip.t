@@ -144,12 +144,17 @@ sub publish {
     return split / /, $answer->{body};
 }
 
+# Whether a metric has a value, soon.
+sub shows {
+    my ($server, $name, $value) = @_;
+    my $port = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
+    return wait_for(sub { get($port, '/metrics')->{body} =~ /^peregrine_\Q$name\E (\d+)/m && $1 == $value });
+}
+
 # Whether the engine holds so many responses, soon.
 sub holds {
     my ($server, $count) = @_;
-    my $port = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
-    return wait_for(
-        sub { get($port, '/metrics')->{body} =~ /^peregrine_responses_held (\d+)/m && $1 == $count });
+    return shows($server, responses_held => $count);
 }
 
 # A stream that has begun, and the process of its application.
@@ -228,7 +233,8 @@ subtest 'responses that wait' => sub {
         is $answer->{header}{'content-type'},   'text/x-poll', 'and the fields of the application';
         is $answer->{header}{'content-length'}, 1,             'but its length';
     }
-    ok holds($server, 0), 'then it holds none';
+    ok holds($server, 0),                           'then it holds none';
+    ok shows($server, topics_delivered_total => 4), 'and has counted what it delivered';
     is $waits[0]->send("GET /ping HTTP/1.1\r\nHost: a\r\n\r\n")->response->{status}, 200,
         'the connections go on';
 

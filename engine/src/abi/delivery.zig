@@ -809,6 +809,7 @@ pub const Delivery = struct {
     ) void {
         var place: [Position.text_bytes_max]u8 = undefined;
         const id = delivery.node.readers.positionOf(subscriber.mailbox).print(&place);
+        delivery.node.noteRead(subscriber.mailbox, bytes.len);
         var buffer: [Position.text_bytes_max + 2]u8 = undefined;
         const tag = std.fmt.bufPrint(&buffer, "\"{s}\"", .{id}) catch unreachable; // the buffer has room
         const response = delivery.takeResponse(subscriber).?;
