@@ -7,6 +7,7 @@ use warnings;
 use lib 't/lib';
 use PAGI::Server;
 use Peregrine::Threads;
+use Plack::Handler::Peregrine::Grip;
 use Certificates;
 use Test::More;
 use TestClient qw(get);
@@ -291,6 +292,14 @@ subtest 'other bodies' => sub {
         TestStream->open($server->port, '/plain/app.bytes?' . escaped('Grip-Channel: app.two;prev-id=never'));
     is $late->ending, 'cut', 'a stream of bytes has no place for a reset: it is cut';
     is $server->stop, 0,     'the server stops';
+};
+
+subtest 'limits' => sub {
+    my $header = content('engine/include/peregrine.h');
+    for my $name (qw(KEEPALIVE_BYTES TOPICS)) {
+        my ($most) = $header =~ /\bPEREGRINE_HELD_$name = (\d+)/;
+        is(Plack::Handler::Peregrine::Grip->$name, $most, "$name is that of the header for C");
+    }
 };
 
 subtest 'what cannot be held' => sub {

@@ -32,7 +32,8 @@ pub const Subscriber = struct {
     ticket: peregrine.Ticket,
     /// In the delivery's node.
     mailbox: u64,
-    /// The host of the interpreter that hears of the exchange; null: that has gone, and none does.
+    /// The host of the interpreter that hears of the exchange; null: the interpreter has gone, and
+    /// no other one does.
     host: ?*Host,
     /// The work of that interpreter, where it is one of several. Written by claim.zig.
     work: ?*Work,
@@ -118,7 +119,7 @@ pub const Delivery = struct {
     subscribers: u32 = 0,
     /// Feeds without interpreter.
     orphans: u32 = 0,
-    /// Those among them whose responses interpreters have left to the engine, and the bytes that wait to be
+    /// Feeds among them whose responses interpreters have left to the engine, and the bytes that wait to be
     /// sent with these.
     held: u32 = 0,
     held_bytes: usize = 0,

@@ -94,7 +94,7 @@ pub const Hold = struct {
             }
         };
 
-        /// The topics at the front of `bytes`, of which each is another one.
+        /// The topics at the front of `bytes`, of which no two have the same name.
         fn check(count: u8, bytes: []const u8) error{Malformed}!Topics {
             if (count == 0 or count > topics_max) return error.Malformed;
             var names: [topics_max][]const u8 = undefined;
@@ -214,7 +214,7 @@ fn encodeTest() ![]u8 {
     });
 }
 
-test "a wish comes back as it was, and a part of it is none" {
+test "a wish comes back as it was, and a part of a wish is refused" {
     const bytes = try encodeTest();
     defer testing.allocator.free(bytes);
     const hold = try Hold.decode(bytes);
@@ -239,7 +239,7 @@ test "a wish comes back as it was, and a part of it is none" {
     }
 }
 
-test "no other command, no topic twice, none without a name" {
+test "another command, a topic twice and a topic without a name are refused" {
     const bytes = try encodeTest();
     defer testing.allocator.free(bytes);
     const first = @sizeOf(Hold.Head);
