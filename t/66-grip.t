@@ -390,9 +390,8 @@ subtest 'off' => sub {
 
 subtest 'mounts' => sub {
     my $server = TestServer->command_of(
-        'peregrine', qw(--engine process --workers 2 --channels),
-        '--mount',   "/one=$app,grip=app.",
-        '--mount',   "/two=$app,workers=1,grip=other.",
+        'peregrine', qw(--engine process --workers 2 --channels --max-held-responses 4 --status 127.0.0.1:0),
+        '--mount',   "/one=$app,grip=app.", '--mount', "/two=$app,workers=1,grip=other.",
         '--mount',   "/off=$app"
     );
     for my $case ([ '/one', 'app.x', 'other.x' ], [ '/two', 'other.x', 'app.x' ]) {
@@ -404,6 +403,20 @@ subtest 'mounts' => sub {
     }
     is get($server->port, '/off/plain/app.x')->{header}{'grip-hold'}, 'stream',
         'where it is off, fields pass';
+    ok holds($server, 0), 'both streams have ended';
+    my @held = map { (stream($server, '/two/stream/other.x'))[0] } 1, 2;
+    is get($server->port, '/two/stream/other.x')->{status}, 503, 'a mount has its share of what may be held';
+    ok $server->wait_for_log(qr{too many responses of the mount /two are held, see max_held_responses}),
+        'the log names it';
+    ok shows($server, 'mount_refused_total{mount="/two"}' => 1), 'a metric counts it';
+    push @held, map { (stream($server, '/one/stream/app.x'))[0] } 1, 2;
+    ok holds($server, 4), 'and takes no place of others';
+    is get($server->port, '/one/stream/app.x')->{status}, 503, 'which have a share of their own, too';
+    $held[0]->reset;
+    ok holds($server, 3), 'a client leaves';
+    is get($server->port, '/one/stream/app.x')->{status}, 503, 'its place is not for others';
+    my ($again) = stream($server, '/two/stream/other.x');
+    ok $again && holds($server, 4), 'but for its mount';
     is $server->stop, 0, 'the server stops';
 };
 

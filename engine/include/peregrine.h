@@ -1294,7 +1294,8 @@ typedef struct peregrine_held_ask {
  * response's flags PEREGRINE_CLOSE and PEREGRINE_KEEP_ALIVE count. Nothing is sent before the engine reads
  * all topics: what is published after a client has seen the beginning of its stream reaches that client. A
  * request for the head alone is answered at once. The engine refuses a response (503) if it holds `held_max`
- * already, or if the hub cannot be asked.
+ * already, if the share of its group is taken (each group with topics has an equal one), or if the hub cannot
+ * be asked.
  * PEREGRINE_DONE or PEREGRINE_BLOCKED as of a whole response; PEREGRINE_E_RANGE: a limit above, or a topic
  * that is none or comes twice; PEREGRINE_E_STATUS: also a stream without content; and what
  * peregrine_respond() says. */

@@ -652,8 +652,9 @@ are answered with 503 and C<Retry-After>. From 0 to 1000000. B<--queue-max>
 
 =item max_held_responses => 10000
 
-With C<grip>: responses that the engine holds open. Further ones are answered with 503. From 0 to
-10000000. B<--max-held-responses>
+With C<grip>: responses that the engine holds open. Further ones are answered with 503. Each mount
+with workers of its own has an equal share of these places, as all other mounts together have, so
+that no application takes the places of others. From 0 to 10000000. B<--max-held-responses>
 
 =item max_concurrency => 0
 

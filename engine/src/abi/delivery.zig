@@ -6,6 +6,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const hub = @import("hub");
+const Account = @import("account.zig").Account;
 const Claim = @import("claim.zig").Claim;
 const Deadlines = @import("deadlines.zig").Deadlines;
 const Hold = @import("hold.zig").Hold;
@@ -54,7 +55,16 @@ const Held = union(enum) {
     /// The response waits for its first entry, or its time.
     awaiting: *Response,
     /// The response has begun.
-    streaming,
+    streaming: *Account,
+
+    /// The account of the group that has given the response.
+    fn account(held: Held) ?*Account {
+        return switch (held) {
+            .no => null,
+            .streaming => |its| its,
+            .opening, .awaiting => |response| response.account,
+        };
+    }
 
     /// The response, while nothing of it was sent.
     fn unsent(held: Held) ?*Response {
@@ -68,6 +78,7 @@ const Held = union(enum) {
 /// A response that an interpreter has given to the engine.
 const Response = struct {
     ticket: peregrine.Ticket,
+    account: *Account,
     /// The wish as it came. Owned.
     bytes: []const u8,
     hold: Hold,
@@ -80,13 +91,14 @@ const Response = struct {
     fn create(
         gpa: std.mem.Allocator,
         ticket: peregrine.Ticket,
+        account: *Account,
         wish: []const u8,
     ) error{OutOfMemory}!*Response {
         const response = try gpa.create(Response);
         errdefer gpa.destroy(response);
         const bytes = try gpa.dupe(u8, wish);
         const hold = Hold.decode(bytes) catch unreachable; // see above
-        response.* = .{ .ticket = ticket, .bytes = bytes, .hold = hold };
+        response.* = .{ .ticket = ticket, .account = account, .bytes = bytes, .hold = hold };
         return response;
     }
 
@@ -123,6 +135,10 @@ pub const Delivery = struct {
     /// sent with these.
     held: u32 = 0,
     held_bytes: usize = 0,
+    /// The number of groups that may have responses held: each has a share of the places.
+    groups: u32 = 1,
+    /// Of an application that is the only one.
+    lone_account: Account = .{},
     /// Of the responses that wait for an entry.
     awaiting: Deadlines = .{},
     fields: std.ArrayList(peregrine.Field) = .empty,
@@ -644,6 +660,7 @@ pub const Delivery = struct {
     pub fn hold(
         delivery: *Delivery,
         host: *Host,
+        account: *Account,
         exchange: *Exchange,
         bytes: []const u8,
     ) error{Malformed}!void {
@@ -653,18 +670,37 @@ pub const Delivery = struct {
             error.OutOfMemory => return delivery.refuse(exchange),
         };
         assert(exchange.isHeard() and exchange.status == 0);
-        // A client that has ended its side may have gone, and nobody could tell.
+        // A client that has ended its side may have gone, and the engine could not tell.
         if (delivery.worker.stopping != .no or exchange.half_closed) {
             return delivery.sendWhole(exchange, start);
         }
-        if (delivery.held >= delivery.worker.config.held_max or
-            bytes.len > held_bytes_max -| delivery.held_bytes)
-        {
-            delivery.worker.tellRefusal(exchange.lane, .held_max, 503, "too many responses are held");
+        if (delivery.isFull(account, bytes.len)) {
+            delivery.tellFull(account, exchange);
             return delivery.refuse(exchange);
         }
-        delivery.tryToHold(host, exchange, bytes) catch delivery.refuse(exchange);
+        delivery.tryToHold(host, account, exchange, bytes) catch delivery.refuse(exchange);
         delivery.send();
+    }
+
+    /// Whether there is no place for a response, or none in the share of its group.
+    fn isFull(delivery: *const Delivery, account: *const Account, len: usize) bool {
+        const held_max = delivery.worker.config.held_max;
+        assert(account.held <= delivery.held and account.held_bytes <= delivery.held_bytes);
+        if (delivery.held >= held_max or len > held_bytes_max -| delivery.held_bytes) return true;
+        return account.held >= @max(1, held_max / delivery.groups) or
+            len > held_bytes_max / delivery.groups -| account.held_bytes;
+    }
+
+    fn tellFull(delivery: *Delivery, account: *Account, exchange: *Exchange) void {
+        account.countRefusal();
+        const name = account.name.slice();
+        var buffer: [peregrine.api_limits.group_name_bytes_max + 64]u8 = undefined;
+        const text = "too many responses of the mount {s} are held";
+        const detail = if (name.len == 0)
+            "too many responses are held"
+        else
+            std.fmt.bufPrint(&buffer, text, .{name}) catch unreachable; // the buffer has room for any name
+        delivery.worker.tellRefusalBy(&account.told, exchange.lane, .held_max, 503, detail);
     }
 
     /// Whether the engine holds the response of an exchange.
@@ -678,10 +714,11 @@ pub const Delivery = struct {
     fn tryToHold(
         delivery: *Delivery,
         host: *Host,
+        account: *Account,
         exchange: *Exchange,
         bytes: []const u8,
     ) error{ OutOfMemory, TooMany, Unavailable, Gone }!void {
-        const response: *Response = try .create(delivery.gpa, exchange.ticket, bytes);
+        const response: *Response = try .create(delivery.gpa, exchange.ticket, account, bytes);
         const subscriber = delivery.subscriberFor(host, exchange) catch |err| {
             response.destroy(delivery.gpa);
             return err;
@@ -690,8 +727,9 @@ pub const Delivery = struct {
         if (subscriber.work != null) Claim.orphan(exchange, subscriber);
         subscriber.host = null;
         delivery.orphans += 1;
-        delivery.setHeld(delivery.held + 1);
+        delivery.countHeld(account, .added);
         delivery.held_bytes += bytes.len;
+        account.held_bytes += bytes.len;
         delivery.worker.setIdleLimit(exchange, 0);
         const count = response.hold.topics.count;
         try delivery.asked.ensureUnusedCapacity(delivery.gpa, count);
@@ -739,8 +777,8 @@ pub const Delivery = struct {
         const ticket = exchange.ticket;
         const response = delivery.takeResponse(subscriber).?;
         defer response.destroy(delivery.gpa);
-        subscriber.held = .streaming;
-        delivery.setHeld(delivery.held + 1);
+        subscriber.held = .{ .streaming = response.account };
+        delivery.countHeld(response.account, .added);
         const start = response.hold.response(delivery.gpa, &delivery.fields) catch
             return delivery.refuse(exchange);
         _ = worker.start(exchange, start) catch return delivery.refuse(exchange);
@@ -755,16 +793,20 @@ pub const Delivery = struct {
     fn takeResponse(delivery: *Delivery, subscriber: *Subscriber) ?*Response {
         const held = subscriber.held;
         subscriber.held = .no;
-        if (held != .no) delivery.setHeld(delivery.held - 1);
+        delivery.countHeld(held.account() orelse return null, .removed);
         if (held == .awaiting) delivery.awaiting.remove(&held.awaiting.due);
         const response = held.unsent() orelse return null;
         delivery.held_bytes -= response.bytes.len;
+        response.account.held_bytes -= response.bytes.len;
         return response;
     }
 
-    fn setHeld(delivery: *Delivery, count: u32) void {
-        delivery.held = count;
-        if (delivery.worker.counting.counters) |counters| counters.publishHeld(count);
+    fn countHeld(delivery: *Delivery, account: *Account, change: enum { added, removed }) void {
+        for ([_]*u32{ &delivery.held, &account.held }) |count| switch (change) {
+            .added => count.* += 1,
+            .removed => count.* -= 1,
+        };
+        if (delivery.worker.counting.counters) |counters| counters.publishHeld(delivery.held);
     }
 
     /// The exchange reads no more, and no host hears of it.

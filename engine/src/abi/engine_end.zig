@@ -673,7 +673,7 @@ pub const EngineEnd = struct {
             const exchange = end.worker.exchanges.get(ticket) orelse return;
             // The engine has answered it meanwhile.
             if (!exchange.isHeard() or exchange.status != 0) return;
-            try delivery.hold(end.host, exchange, said.command.hold);
+            try delivery.hold(end.host, &delivery.lone_account, exchange, said.command.hold);
             return end.link.slots.end(said.ticket);
         }
         end.apply(said);

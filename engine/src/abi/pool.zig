@@ -14,12 +14,12 @@ const std = @import("std");
 const assert = std.debug.assert;
 const hub = @import("hub");
 const peregrine = @import("peregrine");
+const Account = @import("account.zig").Account;
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
 const Delivery = @import("delivery.zig").Delivery;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const host_file = @import("host.zig");
-const GroupName = @import("group_name.zig").GroupName;
 const Hearer = host_file.Hearer;
 const Host = host_file.Host;
 const Interpreters = host_file.Interpreters;
@@ -69,26 +69,6 @@ pub const Limits = struct {
             .request_idle_ms = if (own & types.Own.request_idle_ms != 0) wanted.request_idle_ms else null,
             .topics = wanted.no_topics == 0,
         };
-    }
-};
-
-/// How the engine tells of one group.
-pub const Account = struct {
-    name: GroupName = .{},
-    /// The number of requests that were refused, in memory that other processes may read. The engine alone
-    /// writes it.
-    refused: ?*u64 = null,
-    /// Refusals, for one line a second of each group and cause.
-    told: peregrine.Refused = .initFill(.{}),
-
-    pub fn of(wanted: *const types.Interpreters) Account {
-        const name = if (wanted.name) |text| std.mem.span(text) else "";
-        return .{ .name = .init(name), .refused = wanted.refused };
-    }
-
-    fn countRefusal(account: *const Account) void {
-        const word = account.refused orelse return;
-        @atomicStore(u64, word, @atomicLoad(u64, word, .monotonic) +% 1, .monotonic);
     }
 };
 
@@ -167,8 +147,9 @@ pub const Pool = struct {
             .limits = limits,
             .account = account,
         };
-        defer pool.group_count += 1;
-        return @intCast(pool.group_count);
+        pool.group_count += 1;
+        pool.shareOut();
+        return @intCast(pool.group_count - 1);
     }
 
     /// Before the engine's thread runs: the engine delivers topics. `join_socket` leads to the hub, and stays
@@ -177,6 +158,15 @@ pub const Pool = struct {
         assert(pool.delivery == null);
         pool.delivery = try .create(pool.gpa, pool.worker, join_socket, config);
         pool.interpreters.calls = &delivering_calls;
+        pool.shareOut();
+    }
+
+    /// Each group that may have topics has its share of the places for held responses.
+    fn shareOut(pool: *Pool) void {
+        const delivery = pool.delivery orelse return;
+        var with_topics: u32 = 0;
+        for (pool.ownGroups()) |*group| with_topics += @intFromBool(group.limits.topics);
+        delivery.groups = @max(1, with_topics);
     }
 
     /// To be called when the engine's thread has ended. No interpreter hears of the exchanges that are left.
@@ -442,6 +432,7 @@ pub const Pool = struct {
             hands,
             pool.depot,
             if (group.limits.topics) pool.delivery else null,
+            &group.account,
         );
         if (asked.takers == .first) seat.group = index;
         pool.seats[place] = seat;

@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
+const Account = @import("account.zig").Account;
 const Borrowed = @import("borrowed.zig").Borrowed;
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
@@ -44,6 +45,8 @@ pub const Seat = struct {
     hands: ?*Handed,
     /// The delivery of topics; null: the engine delivers none.
     delivery: ?*Delivery,
+    /// Of its group.
+    account: *Account,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
     /// The interpreter has closed its end of the waker.
@@ -91,6 +94,7 @@ pub const Seat = struct {
         hands: ?*Handed,
         depot: ?*Depot,
         delivery: ?*Delivery,
+        account: *Account,
     ) !*Seat {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
@@ -110,6 +114,7 @@ pub const Seat = struct {
             .takers = takers,
             .hands = hands,
             .delivery = delivery,
+            .account = account,
             .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
@@ -443,7 +448,7 @@ pub const Seat = struct {
         if (Claim.of(exchange) != .taken or exchange.status != 0) return error.Malformed;
         const ticket = @backingInt(exchange.ticket);
         if (seat.delivery) |delivery| {
-            try delivery.hold(&seat.host, exchange, bytes);
+            try delivery.hold(&seat.host, seat.account, exchange, bytes);
         } else {
             _ = Claim.release(exchange);
             unanswered.answer(seat.worker, exchange, 503, "The server delivers no topics.\n");

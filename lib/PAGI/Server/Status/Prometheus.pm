@@ -124,7 +124,7 @@ my @MOUNTS = (
     [ answered   => 'counter', 'mount_answers_total',    'Answers of workers of the mount.' ],
     [ failed     => 'counter', 'mount_failures_total',   'Answers with a status of 500 and more, or cut.' ],
     [ unanswered => 'counter', 'mount_unanswered_total', 'Requests that ended without an answer.' ],
-    [ refused    => 'counter', 'mount_refused_total',    'Requests refused as all its workers were busy.' ],
+    [ refused    => 'counter', 'mount_refused_total',    'Requests refused for want of a worker or place.' ],
 );
 
 sub _mounts {
