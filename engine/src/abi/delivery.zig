@@ -137,6 +137,8 @@ pub const Delivery = struct {
     held_bytes: usize = 0,
     /// The number of groups that may have responses held: each has a share of the places.
     groups: u32 = 1,
+    /// The feeds without interpreter that a stop has ended; no further ones come to be in a stop.
+    ended: enum { none, held, all } = .none,
     /// Of an application that is the only one.
     lone_account: Account = .{},
     /// Of the responses that wait for an entry.
@@ -641,7 +643,8 @@ pub const Delivery = struct {
     /// takes over, held responses end, so that their clients come to that one.
     fn endOrphans(delivery: *Delivery) void {
         const ends_all = delivery.worker.endsWebSockets();
-        if (!ends_all and delivery.held == 0) return;
+        if (delivery.ended == .all or delivery.ended == .held and !ends_all) return;
+        delivery.ended = if (ends_all) .all else .held;
         var it = delivery.worker.exchanges.iterator();
         while (it.next()) |exchange| switch (Claim.of(exchange)) {
             .subscribed => |subscriber| if (subscriber.host == null and !exchange.isEnded() and
