@@ -8,7 +8,7 @@ const platform = @import("platform");
 const errors = @import("errors.zig");
 const history = @import("history.zig");
 const redis_line = @import("redis_line.zig");
-const redis_socket = @import("redis_socket.zig");
+const redis_trust = @import("redis_trust.zig");
 const sized = @import("sized.zig");
 const types = @import("types.zig");
 const io = peregrine.io;
@@ -41,7 +41,8 @@ pub const Hub = struct {
     polls: std.ArrayList(polling.Poll) = .empty,
     /// Null: the hub is by itself.
     redis: ?*Redis,
-    lines: [2]redis_line.Line = .{ .{ .name = .publisher }, .{ .name = .hearer } },
+    trust: redis_trust.Trust = .{},
+    lines: [2]redis_line.Line,
     /// As `peregrine_hub_trouble` tells.
     trouble: std.atomic.Value(?[*:0]const u8) = .init(null),
 
@@ -56,6 +57,10 @@ pub const Hub = struct {
         errdefer if (redis) |own| own.destroy();
         self.* = .{
             .redis = redis,
+            .lines = .{
+                .{ .name = .publisher, .trust = &self.trust },
+                .{ .name = .hearer, .trust = &self.trust },
+            },
             .broker = .init(gpa, io.randomSeed() orelse io.micros() ^ @intFromPtr(self)),
             .join_socket = join_socket,
             .lock = lock,
@@ -91,6 +96,7 @@ pub const Hub = struct {
         self.sockets.deinit(gpa);
         self.polls.deinit(gpa);
         for (&self.lines) |*line| line.close();
+        self.trust.forget();
         self.broker.deinit();
         if (self.redis) |redis| redis.destroy();
         self.wakeup.deinit();
@@ -331,7 +337,7 @@ pub export fn peregrine_redis_problem(text: [*]const u8, len: usize) callconv(.c
 
 fn problemOfTls(files: hub.redis.Url.Tls) ?[*:0]const u8 {
     var diagnostic: peregrine.tls.Diagnostic = .{};
-    const words = redis_socket.problem(files, &diagnostic) orelse return null;
+    const words = redis_trust.problem(files, &diagnostic) orelse return null;
     @memcpy(problem_words[0..words.len], words);
     problem_words[words.len] = 0;
     return problem_words[0..words.len :0];

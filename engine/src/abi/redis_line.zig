@@ -6,6 +6,7 @@ const peregrine = @import("peregrine");
 const hub = @import("hub");
 const platform = @import("platform");
 const redis_socket = @import("redis_socket.zig");
+const Trust = @import("redis_trust.zig").Trust;
 const Question = @import("resolver.zig").Question;
 const Secure = redis_socket.Secure;
 const Socket = redis_socket.Socket;
@@ -17,6 +18,8 @@ const Name = hub.redis.joined.Line;
 
 pub const Line = struct {
     name: Name,
+    /// For all lines of the hub.
+    trust: *Trust,
     state: State = .closed,
     /// Addresses of the name that were tried in vain since the last success: the next one has its turn.
     failures: usize = 0,
@@ -109,6 +112,8 @@ pub const Line = struct {
     /// There is no connection.
     fn fail(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
         line.close();
+        // The files may be others by now, and look the same.
+        if (why == .insecure) line.trust.forget();
         redis.lost(&broker.topics, line.name, why);
     }
 
@@ -137,10 +142,11 @@ pub const Line = struct {
                 place.host,
             },
         };
-        const secure = Secure.create(fd, host, files) catch |err| return switch (err) {
+        const context = line.trust.of(files) catch |err| return switch (err) {
             error.OutOfMemory => line.fail(broker, redis, .closed),
             error.NoFiles => line.fail(broker, redis, .{ .insecure = .no_files }),
         };
+        const secure = Secure.create(fd, host, context) catch return line.fail(broker, redis, .closed);
         line.state = .{ .greets = .{ .secure = secure } };
         line.greet(broker, redis, line.state.greets);
     }

@@ -8,7 +8,6 @@ const io = peregrine.io;
 const polling = io.polling;
 const tls = peregrine.tls;
 const Insecure = hub.redis.joined.Insecure;
-const Files = hub.redis.Url.Tls;
 const gpa = platform.gpa;
 
 /// The result of a receipt.
@@ -96,12 +95,8 @@ pub const Secure = struct {
     /// A server that makes the session answer, and does not read that.
     const unsent_max = 256 << 10;
 
-    /// Owns the descriptor when it has succeeded.
-    pub fn create(fd: i32, host: [:0]const u8, files: Files) error{ OutOfMemory, NoFiles }!*Secure {
-        var diagnostic: tls.Diagnostic = .{};
-        // Files may have changed since the last connection.
-        const context = try contextOf(files, &diagnostic);
-        defer context.deinit();
+    /// Owns the descriptor when it has succeeded. The context stays the caller's.
+    pub fn create(fd: i32, host: [:0]const u8, context: *tls.Context) error{OutOfMemory}!*Secure {
         const secure = try gpa.create(Secure);
         errdefer gpa.destroy(secure);
         secure.* = .{ .fd = fd, .session = try .initClient(context, host, null) };
@@ -188,29 +183,3 @@ pub const Secure = struct {
         return if (secure.flush() == .ended) .ended else .{ .done = part.len };
     }
 };
-
-/// A client that trusts the authorities of the files, or of the system, and shows its certificate.
-fn contextOf(files: Files, diagnostic: *tls.Diagnostic) error{ OutOfMemory, NoFiles }!*tls.Context {
-    return tls.Context.initClient(gpa, .{
-        .authorities = if (files.ca) |path| .{ .file = path } else .system,
-        .certificate = if (files.cert) |path|
-            .{ .cert_file = path, .key_file = files.key orelse path }
-        else
-            null,
-    }, diagnostic) catch |err| switch (err) {
-        error.OutOfMemory => error.OutOfMemory,
-        else => error.NoFiles,
-    };
-}
-
-/// The fault of the files of an address, in words; null: there is none.
-pub fn problem(files: Files, diagnostic: *tls.Diagnostic) ?[]const u8 {
-    if (!tls.enabled) return "this engine was built without OpenSSL";
-    if (!files.areNamed()) return null;
-    const context = contextOf(files, diagnostic) catch |err| return switch (err) {
-        error.OutOfMemory => "no memory for its files",
-        error.NoFiles => diagnostic.text(),
-    };
-    context.deinit();
-    return null;
-}

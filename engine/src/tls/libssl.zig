@@ -293,6 +293,10 @@ pub extern fn SSL_CTX_set_verify(context: *SSL_CTX, mode: c_int, callback: ?*con
 pub extern fn SSL_CTX_add_client_CA(context: *SSL_CTX, authority: *X509) c_int;
 pub extern fn SSL_CTX_get_cert_store(context: *SSL_CTX) *X509_STORE;
 pub extern fn SSL_CTX_set_default_verify_paths(context: *SSL_CTX) c_int;
+pub extern fn X509_get_default_cert_file() [*:0]const u8;
+pub extern fn X509_get_default_cert_file_env() [*:0]const u8;
+pub extern fn X509_get_default_cert_dir() [*:0]const u8;
+pub extern fn X509_get_default_cert_dir_env() [*:0]const u8;
 pub extern fn SSL_CTX_use_cert_and_key(
     context: *SSL_CTX,
     leaf: *X509,

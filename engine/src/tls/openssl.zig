@@ -13,6 +13,8 @@ const ssl = @import("libssl.zig");
 
 /// See context.zig.
 pub const Context = @import("context.zig").Context;
+/// See retained.zig.
+pub const lookOf = @import("retained.zig").lookOf;
 /// See session.zig.
 pub const Session = @import("session.zig").Session;
 /// See session.zig.

@@ -1,7 +1,8 @@
 //! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and
-//! how the files looked. Does not know: what is in the files, clocks.
+//! how the files looked; and how those of a client look. Does not know: what is in the files, clocks.
 const std = @import("std");
 const builtin = @import("builtin");
+const c = @import("libssl.zig");
 const folders = @import("directory.zig");
 const staple = @import("staple.zig");
 const tls = @import("tls.zig");
@@ -69,6 +70,27 @@ pub const Retained = struct {
     }
 };
 
+/// How the files of a client's configuration look.
+pub fn lookOf(config: *const tls.ClientConfig) u64 {
+    var state: Look = .{ .hash = std.hash.Wyhash.init(0) };
+    switch (config.authorities) {
+        .unverified => {},
+        .file => |path| state.add(path),
+        .system => {
+            const file = c.X509_get_default_cert_file_env();
+            const folder = c.X509_get_default_cert_dir_env();
+            state.add(std.mem.span(std.c.getenv(file) orelse c.X509_get_default_cert_file()));
+            state.addList(std.c.getenv(folder) orelse c.X509_get_default_cert_dir());
+        },
+    }
+    if (config.certificate) |files| {
+        state.add(files.cert_file);
+        state.add(files.key_file);
+        if (files.chain_file) |path| state.add(path);
+    }
+    return state.number();
+}
+
 /// A hash over the system's facts about some files.
 pub const Look = struct {
     hash: std.hash.Wyhash,
@@ -96,6 +118,17 @@ pub const Look = struct {
         for (found) |one| {
             look.hash.update(one.files.cert_file);
             look.addFiles(arena, one.files);
+        }
+    }
+
+    /// OpenSSL takes several folders with colons between them.
+    fn addList(look: *Look, list: [*:0]const u8) void {
+        var paths = std.mem.tokenizeScalar(u8, std.mem.span(list), ':');
+        while (paths.next()) |path| {
+            var buffer: [std.fs.max_path_bytes]u8 = undefined;
+            look.hash.update(path);
+            // A longer path cannot be opened.
+            look.add(std.fmt.bufPrintSentinel(&buffer, "{s}", .{path}, 0) catch continue);
         }
     }
 

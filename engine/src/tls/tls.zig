@@ -26,6 +26,12 @@ pub fn library() [:0]const u8 {
     return implementation.library();
 }
 
+/// How the files of a client's configuration look: another number means that one of them, or a folder of the
+/// system's authorities, has changed.
+pub fn lookOf(config: *const ClientConfig) u64 {
+    return implementation.lookOf(config);
+}
+
 /// Length of `ServerConfig.ticket_keys`: a 16-byte name, a 32-byte HMAC key, a 32-byte AES key.
 pub const ticket_keys_bytes = 80;
 /// The largest plaintext of one record (RFC 8446 §5.1): the output buffer size that never splits a record.
