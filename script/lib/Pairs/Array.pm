@@ -16,7 +16,9 @@ sub new ($class, %given) {
         names    => [ map { $_->[0] } @factors ],
         settings => { map { $_->[0] => [ @{ $_->[1] } ] } @factors },
         never    => [ map { _compiled($_) } @{ $given{never} // [] } ],
+        about    => {},
     }, $class;
+    for my $rule (@{ $self->{never} }) { push @{ $self->{about}{$_} }, $rule for keys %$rule }
     return $self;
 }
 
@@ -29,23 +31,32 @@ sub _compiled ($rule) {
     };
 }
 
-# Whether no rule speaks against these settings, as far as they are known.
-sub is_allowed ($self, $row) {
-    for my $rule (@{ $self->{never} }) {
-        return 0 if !defined first { !defined $row->{$_} || !$rule->{$_}{ $row->{$_} } } keys %$rule;
+# Whether no rule speaks against these settings, as far as they are known; of the rules about one factor if
+# `name` is given.
+sub is_allowed ($self, $row, $name = undef) {
+    my $rules = defined $name ? $self->{about}{$name} // [] : $self->{never};
+RULE: for my $rule (@$rules) {
+        for my $factor (keys %$rule) {
+            my $setting = $row->{$factor} // next RULE;
+            next RULE if !$rule->{$factor}{$setting};
+        }
+        return 0;
     }
     return 1;
 }
 
 # A whole row with these settings; undef if there is none.
-sub completed ($self, $row, @order) {
-    return if !$self->is_allowed($row);
-    my $name = first { !defined $row->{$_} } @order, @{ $self->{names} };
+sub completed ($self, $row) { return $self->is_allowed($row) ? $self->_filled_in({%$row}) : undef }
+
+# Fills in a row that is allowed as it is.
+sub _filled_in ($self, $row) {
+    my $name = first { !defined $row->{$_} } @{ $self->{names} };
     return $row if !defined $name;
     for my $setting (@{ $self->{settings}{$name} }) {
-        my $found = $self->completed({ %$row, $name => $setting });
-        return $found if $found;
+        $row->{$name} = $setting;
+        return $row if $self->is_allowed($row, $name) && $self->_filled_in($row);
     }
+    delete $row->{$name};
     return;
 }
 
@@ -63,7 +74,9 @@ sub pairs_of ($self, $row, @only) {
 }
 
 # All pairs for which there is a row at all.
-sub all_pairs ($self) {
+sub all_pairs ($self) { return @{ $self->{all_pairs} //= [ $self->_possible_pairs ] } }
+
+sub _possible_pairs ($self) {
     my @names = @{ $self->{names} };
     my @pairs;
     for my $at (0 .. $#names) {
