@@ -33,11 +33,12 @@ pub const Socket = union(enum) {
     }
 
     pub fn close(socket: Socket) void {
+        const own = socket.fd();
         switch (socket) {
             .plain => {},
             .secure => |secure| secure.destroy(),
         }
-        io.file.close(socket.fd());
+        io.file.close(own);
     }
 
     /// Whether bytes may be sent that are none of TLS itself.
@@ -183,3 +184,16 @@ pub const Secure = struct {
         return if (secure.flush() == .ended) .ended else .{ .done = part.len };
     }
 };
+
+test "a socket within TLS is closed with its session" {
+    if (!tls.enabled) return error.SkipZigTest;
+    const both = try io.streams.pair();
+    defer io.file.close(both[0]);
+    var diagnostic: tls.Diagnostic = .{};
+    const context: *tls.Context = try .initClient(gpa, .{ .authorities = .system }, &diagnostic);
+    defer context.deinit();
+    const socket: Socket = .{ .secure = try .create(both[1], "localhost", context) };
+    socket.close();
+    var buffer: [1]u8 = undefined;
+    try std.testing.expect(polling.receive(both[0], &buffer) == .ended);
+}
