@@ -46,7 +46,11 @@ void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *folder = px_setting(aTHX_ settings, "folder");
     app->folder = folder ? newSVsv(folder) : newSVpvs("/tmp");
     SV *grip = px_setting(aTHX_ settings, "grip");
-    if (grip) app->grip = newSVpvn_share(SvPV_nolen(grip), (I32)SvCUR(grip), 0);
+    if (grip) {
+        STRLEN length;
+        const char *prefix = SvPV(grip, length);
+        app->grip = newSVpvn_share(prefix, (I32)length, 0);
+    }
     px_worker_attach(aTHX_ worker, route, &psgi_face, app, settings);
 }
 
