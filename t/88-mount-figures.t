@@ -1,4 +1,4 @@
-# What tells mounts with workers of their own apart: the access log, refusals in status, metrics and log, and
+# Mounts with workers of their own are told apart: by the access log, refusals in status, metrics and log, and
 # memory and descriptors that processes of one mount do not share with those of another.
 use strict;
 use warnings;

@@ -1252,7 +1252,7 @@ int peregrine_topic_heard(peregrine_worker *worker, peregrine_ticket ticket);
 
 /* ---- Responses that the engine holds open -------------------------------------------------------- */
 
-/* What becomes of a response that is left to the engine */
+/* The kinds of responses that the engine holds open */
 enum {
     PEREGRINE_HELD_STREAM = 0,  /* it begins, and entries of topics are its further content */
     PEREGRINE_HELD_RESPONSE = 1 /* the first entry becomes its content, with status 200 and the entry's

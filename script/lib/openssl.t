@@ -1,5 +1,5 @@
-# What the engine declares of OpenSSL is what the headers of this machine say, and script/openssl would find a
-# number or a parameter that is not.
+# The engine's declarations of OpenSSL agree with the headers of this machine, and script/openssl would find a
+# number or a parameter that does not.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp ();

@@ -337,7 +337,7 @@ pub const Ledger = struct {
         };
     }
 
-    /// What becomes of a response that the engine is to hold open.
+    /// The answer to the wish that the engine holds a response open.
     pub const Holding = enum {
         holds,
         /// A client that has asked for the head alone gets it at once.

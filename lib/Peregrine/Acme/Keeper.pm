@@ -233,7 +233,7 @@ sub _try {
     $due = eval { $came ? $self->_came($names, $state) : $self->_failed($names, $state, $problem) };
     my $trouble = $@;
     # `peregrine renew` reads the state when its request is gone, so the request goes after the state is kept.
-    # It goes, too, where the state cannot be kept: there would be an order at each look.
+    # The request goes even where the state cannot be kept: there would be an order at each look.
     $store->answer($name);
     die $trouble if !defined $due;
     undef $lock;

@@ -14,7 +14,7 @@ my $NOT_OURS      = qr{\Abench/peers/};                  # may need a peer's mod
 my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # asks our own engine
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
 
-# What compiles a file, or several tests.
+# Code that compiles a file, or several tests.
 my @INCLUDE  = qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib);
 my $COMPILES = <<'PERL';
 sub compiles { return eval $_[0] }    # where the text sees no variables of this code
