@@ -171,12 +171,19 @@ sub check_clones {
     return;
 }
 
+# Dies if the engine has no room for all interpreters, or cannot hold responses that are to be held.
+sub checked_placement {
+    my ($self) = @_;
+    my $placement = $self->_placement;
+    $placement->check;
+    $placement->check_grip($self->{application}->grips($self->options->{grip}));
+    return $placement;
+}
+
 sub _part {
     my ($self) = @_;
     return $self->{part} ||= do {
-        my $placement = $self->_placement;
-        $placement->check;
-        $placement->check_grip($self->{application}->grips($self->options->{grip}));
+        my $placement = $self->checked_placement;
         weaken(my $weak = $self);
         my $orders = $self->options->{acme};
         $self->{certificate_table} = $orders && _certificate_table($orders);
@@ -613,6 +620,13 @@ The options, as object and as hash reference.
 Before there is a loop: dies if the application is to be cloned and has made a loop, or has loaded a module
 that cannot be cloned (L<Peregrine::Threads/obstacle>), or if a loop that cannot be in several threads is
 asked for.
+
+=head2 checked_placement
+
+    my $placement = $server->checked_placement;
+
+The L<Peregrine::Server::Placement>, for the start and for C<--check>. Dies if its engine has no room for all
+interpreters, or cannot hold responses that are to be held (C<grip>).
 
 =head2 reload_on_change
 

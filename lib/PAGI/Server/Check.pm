@@ -18,17 +18,19 @@ sub new {
 }
 
 sub problems {
-    my ($self) = @_;
-    my @problems =
-        (_loop($self->{server}), map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} });
+    my ($self)   = @_;
+    my @problems = map { $self->_own($_) } qw(own_loop checked_placement);
+    push @problems, map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} };
     push @problems, map { "option 'status': " . _in_words($_->{problem}{message}) }
         grep { $_->{problem} } @{ $self->{status} };
     return (@problems, _files($self->{options}));
 }
 
-sub _loop {
-    my ($server) = @_;
-    return if !$server->can('own_loop') || eval { $server->own_loop };
+# The problem with which a method of the server dies.
+sub _own {
+    my ($self, $method) = @_;
+    my $server = $self->{server};
+    return if !$server->can($method) || eval { $server->$method };
     return _in_words(PAGI::Server::Options::problem_in($@) // $@);
 }
 

@@ -652,7 +652,7 @@ sub _check_app {
     return $self->_check_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}) });
 }
 
-# What the server is made with: the application, or how it would be loaded.
+# Arguments for the server that --check makes: the application, or code that would load it.
 sub _checked_app {
     my ($self, $workers) = @_;
     $self->_check_app($_) for grep { $_->{group} } $self->_mounts;
