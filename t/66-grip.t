@@ -43,6 +43,11 @@ my %apps;
             'Grip-Channel' => "$topic; prev-id=client", 'Content-Length' => 99,
             fields($env) ], [ ": by $$\n", "\n" ] ];
     },
+    events => sub {
+        my ($env, $topic) = @_;
+        return [ 200, [ 'Content-Type' => 'text/event-stream', 'Grip-Hold' => 'stream',
+            'Grip-Channel' => $topic, fields($env) ], [ ": by $$\n", "\n" ] ];
+    },
     plain => sub {
         my ($env, $topic) = @_;
         return [ 200, [ 'Content-Type' => 'text/plain', 'Grip-Hold' => 'stream', 'Grip-Channel' => $topic,
@@ -284,7 +289,7 @@ subtest 'other bodies' => sub {
     my $quiet = TestStream->open($server->port, "/plain/app.bytes?$text");
     ok wait_for(sub { $quiet->_more; $quiet->{text} =~ m{\Abegins;[.][.]+\z} }),
         'a keep-alive each second without an entry';
-    my ($events) = stream($server, '/stream/app.bytes?' . escaped('Grip-Channel: app.made;as=bytes'));
+    my ($events) = stream($server, '/events/app.bytes?' . escaped('Grip-Channel: app.made;as=bytes'));
     publish($server, 'app.made', 1);
     ok wait_for(sub { $events->_more; $events->{text} eq '1' }), 'as=bytes: entries are events already';
     ok holds($server, 2), 'responses whose clients are there are held, no other ones';
@@ -317,6 +322,10 @@ subtest 'what cannot be held' => sub {
             '/stream/app.x?' . escaped('Grip-Channel: ' . join ',', map { "app.$_" } 1 .. 32),
             qr/for 32 channels/
         ],
+        map({ [ $_, qr/prev-id=client names one topic, not 2/ ] }
+            '/stream/app.x?' . escaped('Grip-Channel: app.y'),
+            '/poll/app.x?' . escaped('Grip-Channel: app.y'),
+            '/events/app.x?' . escaped('Grip-Channel: app.y; prev-id=client')),
         [ '/long/app.x',       qr/at most 64 KiB/ ],
         [ '/long/app.written', qr/at most 64 KiB/ ],
         [ '/fields/app.x',     qr/headers or trailers are longer than 256 KiB/ ],
@@ -374,7 +383,9 @@ subtest 'off' => sub {
             [ '--channels', '--workers', 2, '--grip', 'app.', $app ],
             qr/needs an engine apart from the application/
         ],
-        [ [ @process, '--mount', "/=$app" ], qr/--grip is a setting of a mount/ ],
+        [ [ @process, '--mount', "/=$app" ],              qr/--grip is a setting of a mount/ ],
+        [ [ '--mount', "/=$app,grip=app." ],              qr/needs option 'channels'/ ],
+        [ [ @process, '-e', 'sub { my ($scope) = @_ }' ], qr/is for applications of PSGI/ ],
         [
             [ @without, '--mount', "/=$app,workers=1,grip=app.,channels=off" ],
             qr/setting 'grip' needs topics/
@@ -383,8 +394,11 @@ subtest 'off' => sub {
         )
     {
         my ($words, $reason) = @$case;
-        my $said = qx{$^X -Mblib=. bin/peregrine --port 0 @{[ map { "'$_'" } @$words ]} 2>&1};
-        like $said, $reason, 'refused at the start';
+        for my $check ('', '--check') {
+            my $said = qx{$^X -Mblib=. bin/peregrine --port 0 $check @{[ map { "'$_'" } @$words ]} 2>&1};
+            isnt $?, 0, $check ? 'refused by --check' : 'refused at the start';
+            like $said, $reason, 'and why';
+        }
     }
 };
 
@@ -473,6 +487,24 @@ for my $how (
         is $stream->ending, 'terminated', 'and ends its stream in an orderly way';
     };
 }
+
+subtest 'a prefix that is a number' => sub {
+    my $code = <<'PERL';
+my ($file) = @ARGV;
+my %options = (listen => ['127.0.0.1:0'], channels => 1, grip => 5, engine => 'process', max_workers => 1);
+Plack::Handler::EVHTP->new(%options)->run(Plack::Util::load_psgi($file));
+PERL
+    my @modules = qw(-MPlack::Handler::EVHTP -MPlack::Util);
+    my $server  = TestServer->spawn($^X, (map { "-I$_" } @INC), @modules, '-e', $code, $app);
+    $server->{port} = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/});
+    is get($server->port, '/env')->{body}, 'peregrine.grip=5', 'the application sees it';
+    my ($stream) = stream($server, '/stream/5.news');
+    publish($server, '5.news', 1);
+    is $stream->message->{data},                        '1', 'topics that begin so';
+    is get($server->port, '/plain/app.news')->{status}, 500, 'and no others';
+    ok $server->wait_for_log(qr/'app.news' does not begin with '5'/), 'the log says why';
+    is $server->stop, 0, 'the server stops';
+};
 
 subtest 'a hot upgrade' => sub {
     my $pid_file = directory() . '/grip.pid';

@@ -81,7 +81,7 @@ sub _check_content {
 sub _topics {
     my ($values, $request, $default) = @_;
     my ($prefix, $env) = @$request;
-    my (@topics, %seen);
+    my (@topics, %seen, $is_client);
     for my $text (map { split /,/ } @{ $values || [] }) {
         my ($name, @parameters) = map { s/\A\s+|\s+\z//gr } split /;/, $text, -1;
         next if !length($name // '') && !@parameters;
@@ -91,11 +91,14 @@ sub _topics {
         my $as    = $AS{ $given{as} // $default };
         die "Grip-Channel: as is events or bytes, not '$given{as}'\n" if !defined $as;
         my $since = $given{'prev-id'} // '';
-        $since = _since($env) if $since eq 'client';
+        ($is_client, $since) = (1, _since($env)) if $since eq 'client';
         push @topics, $name, $since, $as if !$seen{$name}++;
     }
     die "Grip-Hold needs a Grip-Channel\n"                                             if !@topics;
     die "a response may wait for ${\TOPICS} channels, not for ${\scalar keys %seen}\n" if keys %seen > TOPICS;
+    # Each topic has an epoch of its own, and the client tells one position without its topic's name.
+    die "Grip-Channel: a response with prev-id=client names one topic, not ${\scalar keys %seen}\n"
+        if $is_client && keys %seen > 1;
     return @topics;
 }
 
@@ -224,9 +227,10 @@ application's response as it is.
 A topic whose name begins with the option's prefix; several in fields of their own, or with commas between
 them, 32 at most. Parameters: C<prev-id=POSITION>, entries behind that position come first (C<position> of
 L<Peregrine::Publisher> tells one, before a page is made); C<prev-id=client>, the position that the client has
-seen last, by C<Last-Event-ID> or C<If-None-Match>; C<as=bytes> in an event stream: the entries are events
-already, as GRIP's own libraries make them. A client's own text does not belong into this field: with a comma
-it would name further topics.
+seen last, by C<Last-Event-ID> or C<If-None-Match>, in a response that names one topic, because the client
+does not say of which topic its position is; C<as=bytes> in an event stream: the entries are events already,
+as GRIP's own libraries make them. A client's own text does not belong into this field: with a comma it would
+name further topics.
 
     'Grip-Channel' => 'app.news; prev-id=client'
 
@@ -254,10 +258,10 @@ is.
 =head2 What is refused
 
 A response that cannot be held as it asks is answered with 500, and the log says why: a topic outside of the
-prefix, a word of GRIP that is not listed here, C<Content-Encoding> (entries are not compressed), a body of
-more than 64 KiB. One more than C<max_held_responses> is answered with 503, as are all while there is no hub;
-a mount with workers of its own has a share of that number, which no other mount takes.
-A request for the head alone is answered at once.
+prefix, C<prev-id=client> beside further topics, a word of GRIP that is not listed here, C<Content-Encoding>
+(entries are not compressed), a body of more than 64 KiB. One more than C<max_held_responses> is answered with
+503, as are all while there is no hub; a mount with workers of its own has a share of that number, which no
+other mount takes. A request for the head alone is answered at once.
 
 =head2 Who may say so
 
