@@ -1,5 +1,5 @@
 # Responses of PSGI that the engine holds open for topics (GRIP): streams and long polls that hold no worker,
-# who may have them, and what becomes of them when something dies.
+# the applications that may have them, and their ends when something dies.
 # Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
