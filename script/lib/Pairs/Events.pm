@@ -349,7 +349,8 @@ sub _stuck ($self) {
             if $missed;
     }
     push @stuck, $self->_ask_stuck for 2 .. $row->{workers};
-    if ($row->{workers} && $row->{status} eq 'on') {
+    # A mount whose own workers are stuck leaves the server ready for the others.
+    if ($row->{workers} && $row->{status} eq 'on' && $row->{app} ne 'pools') {
         if (wait_for(sub { $blocked->() >= $row->{workers} }, 3)) {
             wait_for(sub { $self->_asked_status('/readyz') ne '200' }, STUCK_S + STUCK_EXTRA_S)
                 || $self->found('all interpreters are stuck, and /readyz says that it is ready');
