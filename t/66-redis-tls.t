@@ -91,8 +91,7 @@ subtest 'trusted' => sub {
 
 subtest 'much of it, and a server with workers' => sub {
     my $server = TestServer->command('--workers', 2, '--channels', "rediss://localhost:$port?ca=$ca", $app);
-    like said($server, "/40/$_"), $place, "40 entries of $_ bytes" for 1, 16_384, 100_000;
-    like said($server, '/5/1048576'), $place, '5 entries of 1 MiB';
+    like said($server, "/40/$_"), $place, "40 entries of $_ bytes" for 1, 16_384, 100_000, 1_048_576;
     is $server->stop, 0, 'the server stops';
 };
 
