@@ -325,7 +325,7 @@ MOJO_HELLOS = _MOJO_ALL
 MOJO_JSONS = tuple(_asked_for(server, "/json", b"ello") for server in _MOJO_ALL)
 MOJO_TEMPLATES = tuple(_asked_for(server, "/template", b"ello") for server in _MOJO_ALL)
 
-# The same with channels, which a hello does not use.
+# Servers with channels, which a hello does not use.
 PAGI_CHANNELS = replace(
     PAGI,
     title=f"{PAGI.title}, with --channels",

@@ -434,7 +434,7 @@ subtest 'mounts' => sub {
     is $server->stop, 0, 'the server stops';
 };
 
-# One server for each placement, and what a stream and a long poll are over TLS.
+# A server for each placement; a stream and a long poll over TLS.
 my $files = Certificates->new;
 my @tls;
 if (PAGI::Server->has_tls) {

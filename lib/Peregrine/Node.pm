@@ -12,7 +12,7 @@ use Scalar::Util     qw(weaken);
 use Socket           qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
-use constant { CONNECTED => 1, DEADLINES => 4 };    # 2: WRITES, see is_behind
+use constant { CONNECTED => 1, DEADLINES => 4 };
 use constant {
     OK          => 0,
     GONE        => 1,
@@ -131,7 +131,7 @@ sub _poll {
     return if $self->{is_over};
     if ($flags & CONNECTED) {
         $self->{again} = AGAIN_S;
-        # What was told may have published more since.
+        # An application that was told may have published more since.
         $self->_watch_writing($self->{socket}, $self->{handle}->is_behind);
     }
     elsif ($self->{socket}) {

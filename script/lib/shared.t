@@ -44,7 +44,7 @@ my ($installed, $clone) = slurp('examples/c/hello.c') =~ /^ \*\h+(cc .*)$/mg;
 serves('the line for what is installed', $installed, 'examples/c', "$target/usr/lib");
 serves('the line for a clone',           $clone,     '.',          '');
 
-# What `zig build library` installs works where it lies, in any folder.
+# The library that `zig build library` installs works where it lies, in any folder.
 subtest 'zig build library' => sub {
     my $zig   = $ENV{PEREGRINE_ZIG} // "$root/.peregrine/zig/zig";
     my $place = "$target/zig";

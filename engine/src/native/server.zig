@@ -310,7 +310,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return all;
         }
 
-        /// The same of one worker; null if there is none of that number. From any thread.
+        /// Counters and sizes of one worker; null if no worker has that number. From any thread.
         pub fn workerStatistics(self: *const Self, number: usize) ?engine.Stats {
             if (number >= self.units.len) return null;
             var own: engine.Stats = .{};

@@ -90,7 +90,7 @@ pub const Context = struct {
     }
 };
 
-/// The same for all: there is no context that files are read for.
+/// A look without meaning: there is no context that files are read for.
 pub fn lookOf(config: *const tls.ClientConfig) u64 {
     _ = config;
     return 0;

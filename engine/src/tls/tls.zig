@@ -135,7 +135,7 @@ pub const Authorities = union(enum) {
     unverified,
     /// The system's, or those of the files that SSL_CERT_FILE and SSL_CERT_DIR name.
     system,
-    /// Those of a PEM file.
+    /// The authorities of a PEM file.
     file: [:0]const u8,
 };
 

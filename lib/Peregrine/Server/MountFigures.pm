@@ -44,7 +44,7 @@ sub leave_others {
     return;
 }
 
-# Where the engine counts requests of a group that it refuses: settings of Peregrine/add_group.
+# Settings of Peregrine/add_group: the word in which the engine counts refused requests of a group.
 sub for_engine {
     my ($self, $group) = @_;
     return (words => $self->{refused}, refused => $group);

@@ -14,7 +14,7 @@ use constant { EVENTS => 0, BYTES    => 1 };
 # Seconds that GRIP has where a header names none, and the most that is allowed.
 use constant { TIMEOUT_S => 55, TIMEOUT_MAX_S => 86_400 };
 
-# The same as in peregrine.h: bytes of a keep-alive, topics of a response.
+# Limits of peregrine.h: bytes of a keep-alive, topics of a response.
 use constant { KEEPALIVE_BYTES => 1024, TOPICS => 32 };
 
 my %KNOWN = map { $_ => 1 } qw(grip-hold grip-channel grip-timeout grip-keep-alive);
