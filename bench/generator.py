@@ -43,9 +43,11 @@ class Generator:
         return self.end(seconds)
 
     def begin(self, seconds):
-        """The first half of run, for those that have something to do meanwhile."""
+        """The first half of run, for callers that have something to do meanwhile. Counts that are of the run
+        only are zero when it returns."""
         self.child.stdin.write(f"run {seconds}\n".encode())
         self.child.stdin.flush()
+        self._answer("BEGUN", GRACE_S)
 
     def end(self, seconds):
         words = self._answer("RESULT", seconds + GRACE_S)

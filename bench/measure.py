@@ -210,7 +210,7 @@ def broadcast(process, cores, seconds, kind, path, publish="/publish", size=100,
     and the memory of subscribers that wait. `load`: options of the load generator's `kind`."""
     subscribers = min(load.pop("connections", SUBSCRIBERS), descriptors_max() - SPARE_DESCRIPTORS)
     rss = process.rss_bytes()
-    load |= {"port": process.port, "path": path, "connections": subscribers, "alike": "yes"}
+    load |= {"port": process.port, "path": path, "connections": subscribers, "alike": 1}
     with Generator(kind, cores.load, **load) as readers:
         time.sleep(SETTLE_S)
         each = (process.rss_bytes() - rss) / subscribers

@@ -200,6 +200,7 @@ pub fn drive(arena: std.mem.Allocator, options: *const Options) !void {
     const seconds = try driver.commanded() orelse std.process.exit(0);
     const before = net.now();
     const until = before + @as(u64, @trunc(seconds * std.time.ns_per_s));
+    driver.print("BEGUN\n", .{});
     for (slots) |*slot| slot.since = churn.rested(before);
     while (try churn.round(until)) {}
     for (slots) |slot| if (slot.fd) |fd| net.close(fd);

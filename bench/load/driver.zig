@@ -205,6 +205,7 @@ pub fn Driver(comptime Load: type) type {
             const cpu_before = net.cpuTime();
             const before = net.now();
             try driver.load.begin(driver, before, before + duration);
+            print("BEGUN\n", .{});
             while (try driver.load.tick(driver, net.now())) |again| {
                 if (driver.errors == driver.peers.len) break;
                 try driver.round(again);

@@ -13,8 +13,9 @@ pub const Listen = struct {
         path: []const u8 = "/",
         connections: usize = 64,
         ramp: usize = 64,
-        /// Whether all connections get the same: then a run goes on for those that have got less.
-        alike: enum { no, yes } = .no,
+        /// Messages that each connection gets at least, if all get the same ones: a run goes on until then.
+        /// 0: connections get different ones.
+        alike: usize = 0,
         /// The message that a connection begins with; none if it is empty.
         says: []const u8 = "",
         /// Whether compression is offered, as browsers do.
@@ -79,8 +80,7 @@ pub const Listen = struct {
     pub fn lost(_: *Listen, _: *Driver.Peer) void {}
 
     pub fn tick(load: *Listen, _: *Driver, now: u64) !?u64 {
-        if (load.options.alike == .yes) return Shares.goesOn(load.peers, "messages", now, load.until);
-        return if (now < load.until) load.until else null;
+        return Shares.goesOn(load.peers, "messages", load.options.alike, now, load.until);
     }
 
     pub fn result(load: *Listen, seconds: f64) Result {

@@ -1,8 +1,8 @@
 //! The load generator: `load KIND option=value...`, where KIND is churn, echo, listen, rate, streams or
 //! subscribe.
 //! Opens its connections to 127.0.0.1, prints READY, and does `run SECONDS` for each such line on standard
-//! input, answered by a line `RESULT name=number...`. It ends when the input does, so the connections are
-//! open (and idle) for as long as the caller wants.
+//! input, answered by a line BEGUN and, at the end, a line `RESULT name=number...`. It ends when the input
+//! does, so the connections are open (and idle) for as long as the caller wants.
 //! Does not know: which server it talks to, and what the numbers mean.
 const std = @import("std");
 const Driver = @import("driver.zig").Driver;
@@ -70,7 +70,7 @@ fn misused(comptime format: []const u8, args: anytype) noreturn {
         "load: " ++ format ++
             "\nusage: load churn|echo|listen|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
             "[bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS] " ++
-            "[says=TEXT] [offer=nothing|deflate] [alike=no|yes]\n",
+            "[says=TEXT] [offer=nothing|deflate] [alike=COUNT]\n",
         args,
     );
     std.process.exit(2);

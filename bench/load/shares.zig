@@ -24,21 +24,26 @@ pub const Shares = struct {
         return shares;
     }
 
-    /// When a run goes on that was to end at `until`; null: it ends, as all have the same.
-    pub fn goesOn(peers: anytype, comptime name: []const u8, now: u64, until: u64) ?u64 {
+    /// When a run is looked at again that was to end at `until`; null: it ends.
+    /// `alike`: the option of that name.
+    pub fn goesOn(peers: anytype, comptime name: []const u8, alike: usize, now: u64, until: u64) ?u64 {
         if (now < until) return until;
+        if (alike == 0) return null;
         const shares: Shares = .of(peers, name);
-        return if (shares.fewest == shares.most or now >= until + grace_ns) null else now + look_ns;
+        const all_have_them = shares.fewest == shares.most and shares.fewest >= alike;
+        return if (all_have_them or now >= until + grace_ns) null else now + look_ns;
     }
 };
 
-test "a run goes on for those that have got less, but not for ever" {
+test "a run goes on for connections that have got less, but not for ever" {
     const Peer = struct { state: struct { count: u64 } };
     var peers = [_]Peer{ .{ .state = .{ .count = 2 } }, .{ .state = .{ .count = 1 } } };
     try std.testing.expectEqual(Shares{ .total = 3, .fewest = 1, .most = 2 }, Shares.of(&peers, "count"));
-    try std.testing.expectEqual(5, Shares.goesOn(&peers, "count", 4, 5));
-    try std.testing.expectEqual(5 + look_ns, Shares.goesOn(&peers, "count", 5, 5));
-    try std.testing.expectEqual(null, Shares.goesOn(&peers, "count", 5 + grace_ns, 5));
+    try std.testing.expectEqual(5, Shares.goesOn(&peers, "count", 1, 4, 5));
+    try std.testing.expectEqual(5 + look_ns, Shares.goesOn(&peers, "count", 1, 5, 5));
+    try std.testing.expectEqual(null, Shares.goesOn(&peers, "count", 0, 5, 5));
+    try std.testing.expectEqual(null, Shares.goesOn(&peers, "count", 1, 5 + grace_ns, 5));
     peers[1].state.count = 2;
-    try std.testing.expectEqual(null, Shares.goesOn(&peers, "count", 5, 5));
+    try std.testing.expectEqual(null, Shares.goesOn(&peers, "count", 2, 5, 5));
+    try std.testing.expectEqual(5 + look_ns, Shares.goesOn(&peers, "count", 3, 5, 5));
 }

@@ -13,8 +13,9 @@ pub const Subscribe = struct {
         path: []const u8 = "/",
         connections: usize = 64,
         ramp: usize = 64,
-        /// Whether all connections get the same: then a run goes on for those that have got less.
-        alike: enum { no, yes } = .no,
+        /// Events that each connection gets at least, if all get the same ones: a run goes on until then.
+        /// 0: connections get different ones.
+        alike: usize = 0,
     };
 
     pub const State = struct { stream: Stream = .{}, events: u64 = 0 };
@@ -61,8 +62,7 @@ pub const Subscribe = struct {
     pub fn lost(_: *Subscribe, _: *Driver.Peer) void {}
 
     pub fn tick(load: *Subscribe, _: *Driver, now: u64) !?u64 {
-        if (load.options.alike == .yes) return Shares.goesOn(load.peers, "events", now, load.until);
-        return if (now < load.until) load.until else null;
+        return Shares.goesOn(load.peers, "events", load.options.alike, now, load.until);
     }
 
     pub fn result(load: *Subscribe, seconds: f64) Result {
