@@ -44,8 +44,13 @@ sub new {
     );
     $files->write('pebble.json', encode_json({ pebble => \%config }));
     my @names   = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
-    my $resolve = TestServer->spawn('pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', '-dns01',
-        "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
+    # Newer ones know the first, older ones the second.
+    my ($serve) = `pebble-challtestsrv -help 2>&1` =~ /^ +(-dnsserver|-dns01)\b/m
+        or die 'pebble-challtestsrv has no flag for the address of its name server';
+    my $resolve = TestServer->spawn(
+        'pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', $serve, "127.0.0.1:$port{dns}",
+        '-management', "127.0.0.1:$port{dns_manage}"
+    );
     # `sleep`: it takes up to this many seconds before it asks.
     local @ENV{qw(PEBBLE_VA_NOSLEEP PEBBLE_VA_SLEEPTIME)} =
         $args{sleep} ? (0, $args{sleep}) : (1, '');
