@@ -43,14 +43,12 @@ sub new {
         tlsPort => 0 + ($args{tls_port} // $port{tls}),
     );
     $files->write('pebble.json', encode_json({ pebble => \%config }));
-    my @names   = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
+    my @names = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
     # Newer ones know the first, older ones the second.
     my ($serve) = `pebble-challtestsrv -help 2>&1` =~ /^ +(-dnsserver|-dns01)\b/m
         or die 'pebble-challtestsrv has no flag for the address of its name server';
-    my $resolve = TestServer->spawn(
-        'pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', $serve, "127.0.0.1:$port{dns}",
-        '-management', "127.0.0.1:$port{dns_manage}"
-    );
+    my $resolve = TestServer->spawn('pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', $serve,
+        "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
     # `sleep`: it takes up to this many seconds before it asks.
     local @ENV{qw(PEBBLE_VA_NOSLEEP PEBBLE_VA_SLEEPTIME)} =
         $args{sleep} ? (0, $args{sleep}) : (1, '');
