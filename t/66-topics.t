@@ -251,6 +251,20 @@ subtest 'examples/pagi/board' => sub {
     is post($board->port, '/', 'x' x 501)->{status}, 422, 'a notice that is too long';
 };
 
+subtest 'examples whose hub does not answer tell it, and log why' => sub {
+    for my $name (qw(board restart)) {
+        my $server = TestServer->command('--workers', 1, '--channels', "examples/pagi/$name/app.pl");
+        is post($server->port, '/', 'one')->{status}, 200, "$name: a notice";
+        my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
+        kill STOP => $hub;
+        my $answer = post($server->port, '/', 'two');
+        kill CONT => $hub;
+        is $answer->{status}, 504, "$name: the next one may be there";
+        like $answer->{body}, qr/\AIt may be there/, "$name: as the answer tells";
+        ok $server->wait_for_log(qr/not published: Unknown/), "$name: the log has the failure";
+    }
+};
+
 subtest 'the hub dies' => sub {
     my $own      = TestServer->command('--workers', 2, '--channels', $app);
     my ($stream) = stream($own, 'news');

@@ -49,8 +49,19 @@ async sub post {
     return await answer($send, 422, 'text/plain', "A notice has 1 to $LONGEST bytes\n")
         if !length $notice || length $notice > $LONGEST;
     my $place = eval { await $scope->{'pagi.topics'}->publish(board => $notice) };
-    return await answer($send, 503, 'text/plain', "Try again\n") if !$place;
+    my $error = $@;
+    return await refuse($send, $error) if !$place;
     return await answer($send, 200, 'text/plain', "$place\n");
+}
+
+# The names of failures are those of PAGI::Server::Channels.
+async sub refuse {
+    my ($send, $error) = @_;
+    warn "not published: $error\n";
+    return await answer($send, 503, 'text/plain', "Try again\n") if $error =~ /\A(?:Unavailable|TooMany)\b/;
+    return await answer($send, 504, 'text/plain', "It may be there: look before you try again\n")
+        if $error =~ /\AUnknown\b/;
+    return await answer($send, 500, 'text/plain', "Not published\n");
 }
 
 async sub answer {

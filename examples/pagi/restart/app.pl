@@ -55,10 +55,21 @@ async sub post {
     return await answer($send, 409, 'text/plain', "Without --workers nobody starts another process\n")
         if $ends && !$scope->{state}{is_worker};
     my $place = eval { await $scope->{'pagi.topics'}->publish(restart => $ends ? "$$ ends" : "$$ is here") };
-    return await answer($send, 503, 'text/plain', "Try again\n") if !$place;
+    my $error = $@;
+    return await refuse($send, $error) if !$place;
     await answer($send, 200, 'text/plain', "$place\n");
     IO::Async::Loop->new->watch_time(after => 0.2, code => sub { kill KILL => $$ }) if $ends;
     return;
+}
+
+# The names of failures are those of PAGI::Server::Channels.
+async sub refuse {
+    my ($send, $error) = @_;
+    warn "not published: $error\n";
+    return await answer($send, 503, 'text/plain', "Try again\n") if $error =~ /\A(?:Unavailable|TooMany)\b/;
+    return await answer($send, 504, 'text/plain', "It may be there: look before you try again\n")
+        if $error =~ /\AUnknown\b/;
+    return await answer($send, 500, 'text/plain', "Not published\n");
 }
 
 async sub answer {
