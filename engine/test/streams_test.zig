@@ -108,6 +108,112 @@ test "an idle connection that a browser has asked for a page by takes no more th
     try testing.expect(each > 1024 and each <= 6 * 1024);
 }
 
+/// Memory of the worker for each of some connections that have asked, then said nothing for two seconds.
+fn restingBytes(block: *const Block) !usize {
+    var simulation = try open(1);
+    defer simulation.deinit();
+    const count = 256;
+    var held: [2]usize = undefined;
+    for (&held) |*bytes| {
+        for (0..count) |_| {
+            const client = try simulation.connect();
+            try client.send(hello);
+            try block.send(client, 1);
+            try simulation.settle();
+            try testing.expect(std.mem.find(u8, client.text(), "none") != null);
+        }
+        try simulation.advance(2000);
+        bytes.* = simulation.worker().statistics().memory_bytes;
+    }
+    return (held[1] - held[0]) / count;
+}
+
+test "a connection whose streams have ended for a while takes little, and its peer's fields a part of it" {
+    var block: Block = .begin();
+    const least = try restingBytes(&block);
+    try testing.expect(least > 512 and least <= 1700);
+    for (browser) |field| block.keep(field[0], field[1]);
+    const more = try restingBytes(&block);
+    try testing.expect(more > least + 1024 and more <= least + 3 * 1024);
+}
+
+test "after a pause fields go on as before: the peer's are known, and ours begin anew" {
+    var simulation = try open(1);
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    try client.send(hello);
+    var block: Block = .begin();
+    block.keep("x-value", "kept over the pause");
+    try block.send(client, 1);
+    try simulation.settle();
+    var again: Block = .begin();
+    again.put("\xbe");
+    var lengths: [4]usize = undefined;
+    for (&lengths, 1..) |*length, round| {
+        if (round % 2 == 1) try simulation.advance(2000);
+        const before = client.text().len;
+        try again.send(client, @intCast(2 * round + 1));
+        try simulation.settle();
+        try testing.expectEqual(1 + round, std.mem.count(u8, client.text(), "kept over the pause"));
+        length.* = client.text().len - before;
+    }
+    // The response behind a pause says its fields, the one behind that their numbers.
+    try testing.expect(lengths[0] > lengths[1] + 20);
+    try testing.expectEqual(lengths[0], lengths[2]);
+    try testing.expectEqual(lengths[1], lengths[3]);
+}
+
+test "a request that comes in pieces, with pauses between them, finds its place" {
+    var simulation = try open(1);
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    try client.send(hello);
+    const start = "\x82\x86\x84";
+    const end = "\x01\x01h";
+    for ([_][2][]const u8{
+        // One frame, and two of which the second is CONTINUATION.
+        .{ "\x00\x00\x06\x01\x05\x00\x00\x00\x01" ++ start, end },
+        .{
+            "\x00\x00\x03\x01\x01\x00\x00\x00\x03" ++ start,
+            "\x00\x00\x03\x09\x04\x00\x00\x00\x03" ++ end,
+        },
+    }, 1..) |pieces, answers| {
+        for (pieces) |piece| {
+            try client.send(piece);
+            try simulation.settle();
+            try simulation.advance(2000);
+        }
+        try testing.expectEqual(answers, std.mem.count(u8, client.text(), "none"));
+    }
+}
+
+test "a stream without memory for it is refused, and the next one has its answer" {
+    var simulation = try open(1);
+    defer simulation.deinit();
+    const client = try simulation.connect();
+    try client.send(hello);
+    try simulation.settle();
+    const pages = &simulation.worker().shared.?.desks.allocator;
+    const kept = pages.*;
+    for ([_]u8{ 1, 3 }) |stream| {
+        var failing: testing.FailingAllocator = .init(kept, .{ .fail_index = 0 });
+        pages.* = failing.allocator();
+        defer pages.* = kept;
+        const before = client.text().len;
+        try Block.begin().send(client, stream);
+        try simulation.settle();
+        try testing.expect(failing.has_induced_failure);
+        // RST_STREAM: REFUSED_STREAM
+        try testing.expectEqualStrings(
+            &.{ 0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 7 },
+            client.text()[before..],
+        );
+    }
+    try Block.begin().send(client, 5);
+    try simulation.settle();
+    try testing.expect(std.mem.endsWith(u8, client.text(), "none"));
+}
+
 test "content behind a request that the engine has answered is refused by nobody, however much comes" {
     var simulation: Simulation = try .init(gpa, .{ .limits = .{
         .http2 = .everywhere,
@@ -167,6 +273,7 @@ test "a connection ends whose peer's fields find no memory" {
     defer simulation.deinit();
     const client = try simulation.connect();
     try client.send(hello);
+    try Block.begin().send(client, 1);
     try simulation.settle();
     var failing: testing.FailingAllocator = .init(gpa, .{ .fail_index = 0 });
     const worker = simulation.worker();
@@ -174,7 +281,7 @@ test "a connection ends whose peer's fields find no memory" {
     defer worker.gpa = gpa;
     var block: Block = .begin();
     block.keep("x-value", "too much");
-    try block.send(client, 1);
+    try block.send(client, 3);
     try simulation.settle();
     try testing.expect(failing.has_induced_failure);
     try testing.expect(client.ended() != null);

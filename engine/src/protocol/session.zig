@@ -42,6 +42,8 @@ pub const Multiplexed = struct {
     pub const Config = http2.Config;
     /// Memory of one open stream.
     pub const Place = http2.Stream;
+    /// Memory for fields that responses repeat.
+    pub const SentFields = http2.SentFields;
     pub const Event = http2.Event;
     pub const Debt = http2.Debt;
     pub const Emission = http2.Emission;

@@ -674,6 +674,9 @@ pub const worker_limits = struct {
     /// Unsent bytes that the kernel holds of a connection with streams: content that matters more cannot
     /// overtake them. Enough for 100 us at 10 Gbit/s, in which this process looks at the socket again.
     pub const stream_unsent_bytes_max = 128 * 1024;
+    /// A connection that may carry many streams gives its memory for them back when none was open for this
+    /// time: a page's requests come closer together, and the next page takes an allocation or two more.
+    pub const stream_rest_ms: u64 = 1000;
     /// Bytes that a TLS connection may send before others get their turn, if its peer takes everything at
     /// once.
     pub const tls_turn_bytes_max = 1024 * 1024;

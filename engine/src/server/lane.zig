@@ -471,8 +471,10 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
     const allowed: Multiplexed.Config = .{};
     const room = try testing.allocator.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&allowed));
     defer testing.allocator.free(room);
+    var desks: Multiplex.Desks = .init(testing.allocator);
+    defer desks.deinit();
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 0);
-    defer multiplex.destroy(testing.allocator);
+    defer multiplex.destroy(testing.allocator, &desks);
     transport.leaveServing(.{ .multiplexed = multiplex });
     const session = &multiplex.session;
     const bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "\x00\x00\x00\x04\x00\x00\x00\x00\x00" ++
@@ -482,9 +484,14 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
     while (true) {
         const step = session.feed(bytes[used..], &head);
         used += step.consumed;
-        if (step.event == .request) break;
-        try testing.expectEqual(.control, std.meta.activeTag(step.event));
-        _ = session.emit(&scratch, 1).?;
+        switch (step.event) {
+            .request => break,
+            .places => try multiplex.grow(testing.allocator, &desks),
+            else => |event| {
+                try testing.expectEqual(.control, std.meta.activeTag(event));
+                _ = session.emit(&scratch, 1).?;
+            },
+        }
     }
     var stream: Stream = undefined;
     stream.init(.none, &transport, .ofStream(session, 1), 0);

@@ -1,18 +1,23 @@
-//! The state of a transport that carries many streams: the session, memory for its streams, the list of their
-//! lanes, and the peer's next duty with its deadline. Does not know: sockets, exchanges, and the consequences
-//! of a deadline that has passed (worker/streams.zig).
+//! The state of a transport that carries many streams: the session, memory for its streams while there are
+//! some, the list of their lanes, and the peer's next duty with its deadline. Does not know: sockets,
+//! exchanges, and the consequences of a deadline that has passed (worker/streams.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Multiplexed = @import("protocol").Multiplexed;
 const Config = @import("config.zig").Config;
+const Pages = @import("pages.zig").Pages;
 const Stream = @import("stream.zig").Stream;
 const Timer = @import("timer.zig").Timer;
 const Transport = @import("transport.zig").Transport;
+const rest_ms = @import("config.zig").worker_limits.stream_rest_ms;
 
 /// A transport's streams. Does not move: the lanes of the streams have pointers to its session.
 pub const Multiplex = struct {
     session: Multiplexed.Session,
-    places: []Multiplexed.Place,
+    /// The session's memory for streams; null: it rests.
+    desk: ?*Desk = null,
+    /// Those of the desk, or more.
+    places: []Multiplexed.Place = &.{},
     /// The session's memory for fields of its peer.
     table: []u64 = &.{},
     /// Streams that are open for the server: their responses have not been framed to their ends, or the
@@ -37,8 +42,13 @@ pub const Multiplex = struct {
     /// When the peer was asked to open no more streams; 0: never.
     announced_at: u64 = 0,
 
-    /// Places for streams that every connection has; more come when they are asked for.
-    pub const places_min = 4;
+    /// What a session works with while there are streams.
+    pub const Desk = struct {
+        sent_fields: Multiplexed.SentFields,
+        /// For the first streams; more come when they are asked for.
+        places: [4]Multiplexed.Place,
+    };
+    pub const Desks = Pages(Desk);
 
     /// For a connection that has sent, or is about to send, what such connections begin with. `limits`,
     /// `config` and `room` as in the session's init.
@@ -49,12 +59,9 @@ pub const Multiplex = struct {
         room: Multiplexed.Room,
         now: u64,
     ) error{OutOfMemory}!*Multiplex {
-        const places = try gpa.alloc(Multiplexed.Place, @min(places_min, config.streams_max));
-        errdefer gpa.free(places);
         const multiplex = try gpa.create(Multiplex);
         multiplex.* = .{
-            .session = .init(limits, config, places, room),
-            .places = places,
+            .session = .init(limits, config, &.{}, room),
             .idle_since = now,
             .debt_since = now,
         };
@@ -62,36 +69,71 @@ pub const Multiplex = struct {
     }
 
     /// Frees the multiplex, whose streams have all gone.
-    pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator) void {
+    pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) void {
         assert(multiplex.first == null);
-        gpa.free(multiplex.places);
+        multiplex.clearDesk(gpa, desks);
         gpa.free(multiplex.table);
         gpa.destroy(multiplex);
     }
 
+    fn clearDesk(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) void {
+        const desk = multiplex.desk orelse return;
+        if (multiplex.hasMorePlaces()) gpa.free(multiplex.places);
+        desks.give(desk);
+        multiplex.desk = null;
+        multiplex.places = &.{};
+    }
+
+    fn hasMorePlaces(multiplex: *const Multiplex) bool {
+        return multiplex.places.len > @as(Desk, undefined).places.len;
+    }
+
     /// Bytes of memory that the multiplex takes.
     pub fn memoryBytes(multiplex: *const Multiplex) usize {
-        return @sizeOf(Multiplex) + std.mem.sliceAsBytes(multiplex.places).len +
-            std.mem.sliceAsBytes(multiplex.table).len;
+        const desk_bytes: usize = if (multiplex.desk == null) 0 else @sizeOf(Desk);
+        const more = if (multiplex.hasMorePlaces()) std.mem.sliceAsBytes(multiplex.places).len else 0;
+        return @sizeOf(Multiplex) + desk_bytes + more + std.mem.sliceAsBytes(multiplex.table).len;
     }
 
     /// Makes room for more streams, if there may be more.
-    pub fn grow(multiplex: *Multiplex, gpa: std.mem.Allocator) error{OutOfMemory}!void {
-        const most = multiplex.session.config.streams_max;
+    pub fn grow(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) error{OutOfMemory}!void {
+        const session = &multiplex.session;
+        const most = session.config.streams_max;
+        if (multiplex.desk == null) {
+            const desk = try desks.take();
+            multiplex.desk = desk;
+            multiplex.places = desk.places[0..@min(desk.places.len, most)];
+            session.lendTable(&desk.sent_fields);
+            _ = session.rehouse(multiplex.places);
+            return;
+        }
         const wanted = @min(multiplex.places.len * 4, most);
         if (wanted <= multiplex.places.len) return;
         const places = try gpa.alloc(Multiplexed.Place, wanted);
-        gpa.free(multiplex.session.rehouse(places));
+        const until_now = session.rehouse(places);
+        if (multiplex.hasMorePlaces()) gpa.free(until_now);
         multiplex.places = places;
+    }
+
+    /// Whether there is memory that is not used in a pause.
+    fn isAwake(multiplex: *const Multiplex) bool {
+        return multiplex.desk != null and multiplex.count == 0 and multiplex.session.mayHandBack();
+    }
+
+    /// Gives back what the session works with, in a pause.
+    pub fn rest(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) void {
+        assert(multiplex.isAwake());
+        multiplex.session.handBack();
+        multiplex.clearDesk(gpa, desks);
     }
 
     /// Memory for the session's fields comes in steps of this number of u64s: a browser's first page takes
     /// one.
-    const table_step = 128;
+    const table_step = Multiplexed.table_units_max / 4;
 
     /// Gives the session what its peer's fields take.
     pub fn growTable(multiplex: *Multiplex, gpa: std.mem.Allocator) error{OutOfMemory}!void {
-        const wanted = std.mem.alignForward(usize, multiplex.session.tableUnits(), table_step);
+        const wanted = std.mem.alignForwardAnyAlign(usize, multiplex.session.tableUnits(), table_step);
         const table = try gpa.alloc(u64, wanted);
         multiplex.session.rehouseTable(table);
         gpa.free(multiplex.table);
@@ -138,6 +180,8 @@ pub const Multiplex = struct {
     pub const Due = enum {
         /// No stream is open: the connection ends in order.
         end,
+        /// No stream was open for a while: memory for streams may go.
+        rest,
         /// The peer has not done its duty.
         debt,
         /// Streams whose responses are out have had their time to end their requests.
@@ -157,6 +201,9 @@ pub const Multiplex = struct {
             multiplex.idle_since + config.linger_ms
         else
             Timer.after(multiplex.idle_since, config.idle_ms);
+        if (multiplex.isAwake()) {
+            first = earlier(first, .{ .at = multiplex.idle_since + rest_ms, .due = .rest });
+        }
         if (multiplex.announced_at != 0) {
             const at = multiplex.announced_at + config.linger_ms;
             first = earlier(first, .{ .at = at, .due = .last_streams });
@@ -203,14 +250,51 @@ pub const Multiplex = struct {
 
 const testing = std.testing;
 
+test "a connection of streams gives its memory back a while after the last one, and takes it again" {
+    const room = try testing.allocator.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&.{}));
+    defer testing.allocator.free(room);
+    var limits: @import("protocol").Limits = undefined;
+    const allowed: Multiplexed.Config = .{ .streams_max = 10 };
+    const config: Config = .{ .idle_ms = 60_000 };
+    var desks: Multiplex.Desks = .init(testing.allocator);
+    defer desks.deinit();
+    const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
+    defer multiplex.destroy(testing.allocator, &desks);
+    var transport: Transport = undefined;
+    transport.init(.none, .none, &limits, 1, 0, 0);
+    transport.leaveServing(.{ .multiplexed = multiplex });
+    multiplex.session.reading = .frame;
+    multiplex.debt = .nothing;
+    const resting = multiplex.memoryBytes();
+    try testing.expectEqual(61_000, transport.deadline(&config));
+    for (0..2) |_| {
+        for ([_]usize{ 4, 10, 10 }) |places| {
+            try multiplex.grow(testing.allocator, &desks);
+            try testing.expectEqual(places, multiplex.places.len);
+        }
+        try testing.expect(multiplex.memoryBytes() > resting + 10 * @sizeOf(Multiplexed.Place));
+        try testing.expectEqual(1000 + rest_ms, transport.deadline(&config));
+        try testing.expectEqual(.rest, multiplex.due(&transport, &config));
+        // Half a frame may be that of a stream which has asked for its place.
+        multiplex.session.reading = .{ .skip = 1 };
+        try testing.expectEqual(61_000, transport.deadline(&config));
+        multiplex.session.reading = .frame;
+        multiplex.rest(testing.allocator, &desks);
+        try testing.expectEqual(resting, multiplex.memoryBytes());
+        try testing.expectEqual(.end, multiplex.due(&transport, &config));
+    }
+}
+
 test "a connection of streams is due when it owes something, when nobody asks, and when it was asked to end" {
     const room = try testing.allocator.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&.{}));
     defer testing.allocator.free(room);
     var limits: @import("protocol").Limits = undefined;
     const allowed: Multiplexed.Config = .{};
     const config: Config = .{ .idle_ms = 500, .head_ms = 100, .linger_ms = 30, .body_ms = 700 };
+    var desks: Multiplex.Desks = .init(testing.allocator);
+    defer desks.deinit();
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
-    defer multiplex.destroy(testing.allocator);
+    defer multiplex.destroy(testing.allocator, &desks);
     var transport: Transport = undefined;
     transport.init(.none, .none, &limits, 1, 0, 0);
     transport.leaveServing(.{ .multiplexed = multiplex });

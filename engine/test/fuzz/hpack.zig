@@ -74,6 +74,7 @@ const Field = struct { name: []const u8, value: []const u8 };
 /// Our encoder, and a decoder behind it.
 const Again = struct {
     encoder: hpack.Encoder = .{},
+    memory: hpack.EncoderMemory = undefined,
     decoder: hpack.Decoder = .{},
     bench: hpack.Bench = undefined,
     block: [16 * 1024]u8 = undefined,
@@ -81,11 +82,13 @@ const Again = struct {
     hash: std.hash.Wyhash = .init(0),
 
     fn begin(again: *Again) void {
+        if (again.encoder.memory == null) again.encoder.lend(&again.memory);
+        const added = again.memory.table.added;
         // As a peer may change it at any time.
         const sizes = [_]u32{ 4096, 0, 64, 200, 4096, 1024 };
-        if (again.encoder.table.added % 3 == 2) {
-            again.encoder.setTableSize(sizes[again.encoder.table.added % sizes.len]);
-        }
+        if (added % 3 == 2) again.encoder.setTableSize(sizes[added % sizes.len]);
+        // As the owner may take it at any time.
+        if (added % 5 == 4) _ = again.encoder.takeBack();
         again.len = again.encoder.begin(&again.block);
         again.hash = .init(0);
     }

@@ -57,6 +57,7 @@ const Client = struct {
     choice: u8,
     heard: std.hash.Wyhash,
     sent: std.hash.Wyhash,
+    sent_fields: session_file.SentFields,
     /// The stream of the last piece of content.
     in_body: u32,
     done: usize,
@@ -77,6 +78,7 @@ const Client = struct {
         const config = if (choice & 1 == 0) &wide else &narrow;
         const places = if (choice & 8 == 0) config.streams_max else 1;
         client.session = .init(&limits, config, client.places[0..places], &client.room);
+        client.session.lendTable(&client.sent_fields);
         try client.send();
         // Most inputs are worth nothing without them.
         if (choice & 2 == 0) try client.hello();
@@ -109,8 +111,17 @@ const Client = struct {
             if (step.event == .need_more) return;
             try client.note(step, &head);
             // Not where bytes are missing: that depends on how they came.
-            if (step.event != .body) try client.send();
+            if (step.event == .body) continue;
+            try client.send();
+            if (client.choice & 32 != 0 and client.session.mayHandBack()) client.rest();
         }
+    }
+
+    /// As owners do in a pause; here each pause is one.
+    fn rest(client: *Client) void {
+        client.session.handBack();
+        client.session.invariants();
+        client.session.lendTable(&client.sent_fields);
     }
 
     /// No more than is asked for.
@@ -155,7 +166,7 @@ const Client = struct {
             .places => if (client.choice & 16 == 0) {
                 const config = client.session.config;
                 const places = client.session.rehouse(client.more_places[0..config.streams_max]);
-                try testing.expectEqual(1, places.len);
+                if (client.choice & 32 == 0) try testing.expectEqual(1, places.len);
             },
             .body, .need_more, .control => {},
         }

@@ -8,6 +8,7 @@ pub const hpack = struct {
     pub const Bench = decoder.Bench;
     pub const table_bytes_max = decoder.table_bytes_max;
     pub const Encoder = encoder.Encoder;
+    pub const EncoderMemory = encoder.Memory;
     pub const stateless = encoder.stateless;
     pub const field_overhead = encoder.field_overhead;
     pub const block_overhead = encoder.block_overhead;

@@ -62,6 +62,8 @@ pub const endSize = response_head.endSize;
 /// The state of an open stream. The session's owner gives memory for some of them, and for
 /// `Config.streams_max` when the session asks for it.
 pub const Stream = streams_file.Stream;
+/// The fields that the peer is not told again; see `lendTable`.
+pub const SentFields = encoder_file.Memory;
 
 /// The most that the peer's fields take, in u64s.
 pub const table_units_max = @sizeOf(decoder_file.Bench) / @sizeOf(u64);
@@ -201,8 +203,9 @@ pub const Session = struct {
 
     const Early = struct { stream: StreamId = 0, priority: Priority = .{} };
 
-    /// For a fresh connection. All arguments must outlive it. `room` has roomBytes(config), and may be that
-    /// of other sessions, too: it holds what the last `feed` of any of them has read.
+    /// For a fresh connection. All arguments must outlive it; there may be no places. `room` has
+    /// roomBytes(config), and may be that of other sessions, too: it holds what the last `feed` of any of
+    /// them has read.
     pub fn init(limits: *const Limits, config: *const Config, places: []Stream, room: Room) Session {
         assert(room.len >= roomBytes(config));
         assert(config.connection_window_bytes >= default_window);
@@ -235,6 +238,25 @@ pub const Session = struct {
     pub fn rehouse(s: *Session, places: []Stream) []Stream {
         s.places_wanted = false;
         return s.streams.rehouse(places);
+    }
+
+    /// Lends memory for fields that responses repeat: without any, each response says all of its fields.
+    /// Between two blocks; none was lent yet.
+    pub fn lendTable(s: *Session, memory: *SentFields) void {
+        s.encoder.lend(memory);
+    }
+
+    /// Whether nothing that the session does, or is reading, needs `places` or the memory of `lendTable`.
+    pub fn mayHandBack(s: *const Session) bool {
+        return s.streams.count == 0 and !s.streams.hasDoomed() and s.reading == .frame;
+    }
+
+    /// Gives the places, and the memory of `lendTable`, back, in a pause: `mayHandBack`. The next stream asks
+    /// for places.
+    pub fn handBack(s: *Session) void {
+        assert(s.mayHandBack());
+        _ = s.rehouse(&.{});
+        _ = s.encoder.takeBack();
     }
 
     /// Whether what the peer's fields are kept in has become too small: before the next `feed` of any session
@@ -669,6 +691,8 @@ pub const Session = struct {
         s.last_taken = h.stream;
         if (s.streams.count >= s.config.streams_max or !s.streams.hasPlace()) {
             try fields_file.skip(block, s.textRoom());
+            // The owner may have memory when the next one asks.
+            s.places_wanted = false;
             return s.refuseStream(h.stream, .refused_stream, consumed);
         }
         const outcome = try fields_file.request(block, s.bounds(), ends, s.textRoom(), head);

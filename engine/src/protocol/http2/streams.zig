@@ -115,11 +115,11 @@ pub const Streams = struct {
 
     /// An empty table in memory that is the caller's and outlives it.
     pub fn init(places: []Stream) Streams {
-        assert(places.len > 0 and places.len <= streams_max);
+        assert(places.len <= streams_max);
         for (places, 1..) |*place, following| {
             place.* = .{ .next = if (following == places.len) nowhere else @intCast(following) };
         }
-        return .{ .places = places, .free = 0 };
+        return .{ .places = places, .free = if (places.len == 0) nowhere else 0 };
     }
 
     /// Moves into other memory, which has places for all there are; the result is the memory until now.
@@ -159,6 +159,7 @@ pub const Streams = struct {
 
     /// The open stream with this number.
     pub fn find(streams: *const Streams, id: u32) ?*Stream {
+        if (streams.places.len == 0) return null;
         var at = streams.bucketOf(id).*;
         while (at != nowhere) {
             const stream = &streams.places[at];

@@ -36,18 +36,24 @@ pub fn Streams(comptime W: type) type {
             config: Multiplexed.Config,
             /// The fields of the last header block.
             room: Multiplexed.Room,
+            desks: Multiplex.Desks,
             /// Memory that connections hold for their streams, in bytes.
             held_bytes: usize = 0,
 
-            fn create(gpa: std.mem.Allocator, config: Multiplexed.Config) error{OutOfMemory}!*Shared {
+            fn create(
+                gpa: std.mem.Allocator,
+                pages: std.mem.Allocator,
+                config: Multiplexed.Config,
+            ) error{OutOfMemory}!*Shared {
                 const shared = try gpa.create(Shared);
                 errdefer gpa.destroy(shared);
                 const room = try gpa.alignedAlloc(u8, .of(u64), Multiplexed.roomBytes(&config));
-                shared.* = .{ .config = config, .room = room };
+                shared.* = .{ .config = config, .room = room, .desks = .init(pages) };
                 return shared;
             }
 
             pub fn destroy(shared: *Shared, gpa: std.mem.Allocator) void {
+                shared.desks.deinit();
                 gpa.free(shared.room);
                 gpa.destroy(shared);
             }
@@ -59,7 +65,7 @@ pub fn Streams(comptime W: type) type {
         pub fn beginStreams(w: *W, transport: *Transport) error{OutOfMemory}!void {
             assert(transport.phase == .serving and transport.lane.current() == null);
             if (w.counting.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
-            if (w.shared == null) w.shared = try .create(w.gpa, types.multiplexedOf(&w.config));
+            if (w.shared == null) w.shared = try .create(w.gpa, w.pages, types.multiplexedOf(&w.config));
             const shared = w.shared.?;
             const now = w.clock.now;
             const multiplex = try Multiplex.create(w.gpa, &w.limits, &shared.config, shared.room, now);
@@ -187,8 +193,14 @@ pub fn Streams(comptime W: type) type {
 
         fn grow(w: *W, multiplex: *Multiplex) error{OutOfMemory}!void {
             const before = multiplex.memoryBytes();
-            try multiplex.grow(w.gpa);
+            try multiplex.grow(w.gpa, &w.shared.?.desks);
             w.shared.?.held_bytes += multiplex.memoryBytes() - before;
+        }
+
+        fn rest(w: *W, multiplex: *Multiplex) void {
+            const before = multiplex.memoryBytes();
+            multiplex.rest(w.gpa, &w.shared.?.desks);
+            w.shared.?.held_bytes -= before - multiplex.memoryBytes();
         }
 
         fn growTable(w: *W, multiplex: *Multiplex) error{OutOfMemory}!void {
@@ -688,7 +700,7 @@ pub fn Streams(comptime W: type) type {
             counting_part.countEnding(w, multiplex);
             w.shared.?.held_bytes -= multiplex.memoryBytes();
             transport.lane.beginClosing();
-            multiplex.destroy(w.gpa);
+            multiplex.destroy(w.gpa, &w.shared.?.desks);
         }
 
         /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
@@ -750,6 +762,10 @@ pub fn Streams(comptime W: type) type {
                     // The second GOAWAY, if the peer has not answered the first one.
                     if (!multiplex.session.persists()) multiplex.session.drain();
                     w.waiting.cork(lane);
+                    return w.arm(lane);
+                },
+                .rest => {
+                    rest(w, multiplex);
                     return w.arm(lane);
                 },
                 .end => {

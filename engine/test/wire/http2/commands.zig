@@ -243,9 +243,9 @@ test "a command that is refused changes nothing" {
         .{ error.TooShort, 1, .{ .status = 200, .fields = &length, .end = true } },
         .{ error.TooLong, 1, .{ .status = 200, .fields = &length, .content = "abc" } },
     }) |case| {
-        const before = h.session.encoder;
+        const before = .{ h.session.encoder, h.sent_fields };
         try testing.expectError(case[0], start(&h, case[1], case[2]));
-        try testing.expectEqual(before, h.session.encoder);
+        try testing.expectEqual(before, .{ h.session.encoder, h.sent_fields });
     }
     try testing.expectError(error.InvalidStatus, h.session.informational(1, 101, &.{}, &h.room));
     try testing.expectError(error.OutOfOrder, body(&h, 1, "a", false));

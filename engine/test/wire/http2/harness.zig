@@ -43,6 +43,7 @@ pub const Harness = struct {
     requests: usize,
     /// Given when there are too few.
     more_places: []session_file.Stream,
+    sent_fields: session_file.SentFields,
     /// In place of `room`, for limits that need more.
     large_room: session_file.Room,
 
@@ -68,6 +69,7 @@ pub const Harness = struct {
             .requests = 0,
             .large_room = large_room,
             .more_places = &.{},
+            .sent_fields = undefined,
         };
         h.restart(with, with.streams_max);
         var out: [session_file.emission_bytes_max]u8 = undefined;
@@ -78,6 +80,7 @@ pub const Harness = struct {
     pub fn restart(h: *Harness, with: *const session_file.Config, places: usize) void {
         const room = if (h.large_room.len > 0) h.large_room else &h.room;
         h.session = .init(&limits, with, h.places[0..places], room);
+        h.session.lendTable(&h.sent_fields);
     }
 
     pub fn deinit(h: *Harness) void {

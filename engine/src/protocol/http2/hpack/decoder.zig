@@ -17,7 +17,7 @@ pub const table_bytes_max = 4096;
 const Table = table_file.Table(table_bytes_max, .lent);
 
 /// Memory for a table that has outgrown its own, while a block is read.
-pub const Bench = [Table.unit_count]u64;
+pub const Bench = [Table.overhead_units + Table.unit_count]u64;
 
 /// The block cannot be understood, and so none behind it: COMPRESSION_ERROR.
 pub const Error = error{Compression};
@@ -42,13 +42,13 @@ pub const Decoder = struct {
 
     /// Begins a whole block. While the table lodges, the bench is that of the block before.
     pub fn begin(decoder: *Decoder, bytes: []const u8, bench: *Bench) Block {
-        assert(!decoder.lodges or decoder.table.units.ptr == bench);
+        assert(!decoder.lodges or decoder.table.units.ptr == bench[Table.overhead_units..].ptr);
         return .{ .decoder = decoder, .bytes = bytes, .bench = bench };
     }
 
     /// The memory of the table now, in units of the bench.
     pub fn units(decoder: *const Decoder) usize {
-        return decoder.table.used;
+        return decoder.table.memoryUnits();
     }
 
     /// Moves the table into memory for as much as it takes, or more; the memory until now is free.
@@ -209,7 +209,7 @@ fn lines(memory: *Memory, decoder: *Decoder, block_bytes: []const u8, out: []u8)
 
 /// The memory that a decoder's owner gives: no more than the decoder asks for.
 const Memory = struct {
-    parts: [2][Table.unit_count]u64 = undefined,
+    parts: [2]Bench = undefined,
     given: usize = 0,
 
     fn more(memory: *Memory, units: usize) []u64 {
@@ -310,7 +310,7 @@ test "a table takes what its fields take, and lies on the bench only until its o
     try testing.expectEqual(0, memory.given);
     for (1..100) |round| {
         _ = try lines(&memory, &decoder, "\x40\x01a\x01b", &out);
-        try testing.expectEqual(2 * round, decoder.units());
+        try testing.expectEqual(Table.overhead_units + 2 * round, decoder.units());
         try testing.expectEqual(round, memory.given);
     }
     try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\xbe", &out));

@@ -3,6 +3,9 @@
 //!
 //! A block that was begun has to be sent, in the order of its begin: the peer's table follows ours. What may
 //! be held back, or sent by another way, is written without the table (`stateless`).
+//!
+//! The memory of our table is the owner's, who may take it back between two blocks and lend it again: our
+//! table is empty then, and whatever the peer's holds is older than all that comes into ours.
 const std = @import("std");
 const assert = std.debug.assert;
 const date = @import("../../http/date.zig");
@@ -30,12 +33,47 @@ pub const resizes_bytes_max = 2 * 3;
 
 const status_bytes_max = 5;
 
-/// The state of the fields that one peer is sent.
-pub const Encoder = struct {
+/// What the peer's table has of ours.
+pub const Memory = struct {
     table: Table = .{},
     /// Of each entry of the table, at its number modulo their count: so that a field is looked for in a few
     /// steps.
     hashes: [Table.entries_max]u16 = @splat(0),
+
+    fn find(memory: *const Memory, hash: u16, name: []const u8, value: []const u8) ?u32 {
+        const Hashes = @Vector(Table.entries_max, u16);
+        const hashes: Hashes = memory.hashes;
+        var mask: @Int(.unsigned, Table.entries_max) = @bitCast(hashes == @as(Hashes, @splat(hash)));
+        while (mask != 0) : (mask &= mask - 1) {
+            const number = (memory.table.added -% 1 -% @as(u32, @ctz(mask))) % Table.entries_max;
+            const entry = memory.table.at(number) orelse continue;
+            if (entry.name_len != name.len or entry.value_len != value.len) continue;
+            if (memory.table.equals(number, name, value)) return number;
+        }
+        return null;
+    }
+
+    fn findName(memory: *const Memory, name: []const u8) ?u32 {
+        for (0..memory.table.count) |number| {
+            const entry = memory.table.at(@intCast(number)).?;
+            if (entry.name_len == name.len and memory.table.hasName(@intCast(number), name)) {
+                return @intCast(number);
+            }
+        }
+        return null;
+    }
+
+    fn add(memory: *Memory, hash: u16, name: []const u8, value: []const u8) void {
+        if (!memory.table.admit(name.len + value.len)) return;
+        memory.table.add(name, value, .{}, 0);
+        memory.hashes[(memory.table.added -% 1) % Table.entries_max] = hash;
+    }
+};
+
+/// The state of the fields that one peer is sent.
+pub const Encoder = struct {
+    /// Null: the owner has lent none, and no field gets into the peer's table.
+    memory: ?*Memory = null,
     /// The size that the peer's table has as far as it knows, in bytes.
     told: u32 = default_table_bytes,
     /// The peer has changed what it allows: the smallest size since the last block, which it has to be told.
@@ -45,6 +83,20 @@ pub const Encoder = struct {
 
     /// Bytes of the table before the peer changes them (RFC 9113 section 6.5.2).
     const default_table_bytes = 4096;
+
+    /// Memory for a table, which is empty; between two blocks. It must outlive the encoder, or `takeBack`.
+    pub fn lend(encoder: *Encoder, memory: *Memory) void {
+        assert(encoder.memory == null);
+        memory.* = .{};
+        memory.table.resize(@min(encoder.told, table_bytes_max));
+        encoder.memory = memory;
+    }
+
+    /// The memory, if any was lent; between two blocks.
+    pub fn takeBack(encoder: *Encoder) ?*Memory {
+        defer encoder.memory = null;
+        return encoder.memory;
+    }
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn setTableSize(encoder: *Encoder, bytes: u32) void {
@@ -61,8 +113,10 @@ pub const Encoder = struct {
         var len: usize = 0;
         if (least < final) len += integer.write(out, 0x20, 5, least);
         len += integer.write(out[len..], 0x20, 5, final);
-        encoder.table.resize(@min(least, table_bytes_max));
-        encoder.table.resize(final);
+        if (encoder.memory) |memory| {
+            memory.table.resize(@min(least, table_bytes_max));
+            memory.table.resize(final);
+        }
         encoder.told = final;
         return len;
     }
@@ -88,59 +142,31 @@ pub const Encoder = struct {
     pub fn put(encoder: *Encoder, id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
         assert(name.len > 0);
         const index = static_table.ofName(id, name);
-        if (!mayRepeat(index, value)) return putLiteral(0x00, 4, index, name, value, out);
         var lower: [name_bytes_max]u8 = undefined;
-        if (name.len > lower.len) return putLiteral(0x00, 4, index, name, value, out);
+        const memory = encoder.memory orelse return putLiteral(0x00, 4, index, name, value, out);
+        if (!mayRepeat(index, value) or name.len > lower.len) {
+            return putLiteral(0x00, 4, index, name, value, out);
+        }
         const text = std.ascii.lowerString(&lower, name);
         const hash: u16 = @truncate(std.hash.Wyhash.hash(text.len, value) ^ text[0] ^ text[text.len - 1]);
-        if (encoder.find(hash, text, value)) |number| {
+        if (memory.find(hash, text, value)) |number| {
             return integer.write(out, 0x80, 7, static_table.last + 1 + number);
         }
-        var name_index: u32 = index;
-        if (index == 0) {
-            if (encoder.findName(text)) |number| {
-                // The field has another value each time, and would push fields out that do repeat.
-                return putLiteral(0x00, 4, static_table.last + 1 + number, name, value, out);
-            }
-            name_index = 0;
-        }
-        const len = putLiteral(0x40, 6, name_index, name, value, out);
-        if (encoder.table.admit(text.len + value.len)) {
-            encoder.table.add(text, value, .{}, 0);
-            encoder.hashes[(encoder.table.added -% 1) % Table.entries_max] = hash;
-        }
+        if (index == 0) if (memory.findName(text)) |number| {
+            // The field has another value each time, and would push fields out that do repeat.
+            return putLiteral(0x00, 4, static_table.last + 1 + number, name, value, out);
+        };
+        const len = putLiteral(0x40, 6, index, name, value, out);
+        memory.add(hash, text, value);
         return len;
     }
 
     /// Names that are longer than this do not get into the table.
     const name_bytes_max = 64;
 
-    fn find(encoder: *const Encoder, hash: u16, name: []const u8, value: []const u8) ?u32 {
-        const Hashes = @Vector(Table.entries_max, u16);
-        const hashes: Hashes = encoder.hashes;
-        var mask: @Int(.unsigned, Table.entries_max) = @bitCast(hashes == @as(Hashes, @splat(hash)));
-        while (mask != 0) : (mask &= mask - 1) {
-            const number = (encoder.table.added -% 1 -% @as(u32, @ctz(mask))) % Table.entries_max;
-            const entry = encoder.table.at(number) orelse continue;
-            if (entry.name_len != name.len or entry.value_len != value.len) continue;
-            if (encoder.table.equals(number, name, value)) return number;
-        }
-        return null;
-    }
-
-    fn findName(encoder: *const Encoder, name: []const u8) ?u32 {
-        for (0..encoder.table.count) |number| {
-            const entry = encoder.table.at(@intCast(number)).?;
-            if (entry.name_len == name.len and encoder.table.hasName(@intCast(number), name)) {
-                return @intCast(number);
-            }
-        }
-        return null;
-    }
-
     /// Asserts what always holds between calls.
     pub fn invariants(encoder: *const Encoder) void {
-        encoder.table.invariants();
+        if (encoder.memory) |memory| memory.table.invariants();
         if (encoder.least) |least| assert(least <= encoder.told);
     }
 };
@@ -222,7 +248,10 @@ const Pair = struct {
     block: [4096]u8 = undefined,
     len: usize = 0,
 
+    memory: Memory = undefined,
+
     fn start(pair: *Pair) void {
+        if (pair.encoder.memory == null) pair.encoder.lend(&pair.memory);
         pair.len = pair.encoder.begin(&pair.block);
     }
 
@@ -274,6 +303,31 @@ test "a value that changes each time does not push out what repeats" {
     }
 }
 
+test "a table whose memory was taken back begins anew, in front of what the peer still has" {
+    var pair: Pair = .{};
+    const fields = [_][2][]const u8{ .{ "server", "peregrine" }, .{ "x-a", "1" }, .{ "vary", "accept" } };
+    for (0..4) |round| {
+        for ([_]bool{ false, true }) |repeats| {
+            pair.start();
+            for (fields[0 .. fields.len - round % 2]) |field| {
+                try testing.expectEqual(repeats, pair.put(field[0], field[1]) == 1);
+            }
+            try pair.expect(if (round % 2 == 1)
+                "server=peregrine;x-a=1;"
+            else
+                "server=peregrine;x-a=1;vary=accept;");
+        }
+        try testing.expectEqual(&pair.memory, pair.encoder.takeBack());
+        // Without memory no field repeats, and sizes are told all the same.
+        pair.encoder.setTableSize(if (round == 2) 640 else 4096);
+        pair.len = pair.encoder.begin(&pair.block);
+        try testing.expectEqual(round == 2, pair.len > 0);
+        for (0..2) |_| try testing.expect(pair.put("server", "peregrine") > 1);
+        try pair.expect("server=peregrine;server=peregrine;");
+    }
+    try testing.expectEqual(null, (Encoder{}).memory);
+}
+
 test "the peer's table shrinks, goes and comes back" {
     var pair: Pair = .{};
     var prng: std.Random.DefaultPrng = .init(3);
@@ -283,6 +337,7 @@ test "the peer's table shrinks, goes and comes back" {
             const sizes = [_]u32{ 0, 1, 33, 64, 100, 1000, 1023, 1024, 1025, 4096, 65_536 };
             pair.encoder.setTableSize(sizes[random.uintLessThan(usize, sizes.len)]);
         }
+        if (random.uintLessThan(u8, 16) == 0) _ = pair.encoder.takeBack();
         pair.start();
         try testing.expect(pair.len <= resizes_bytes_max);
         var expected: [2048]u8 = undefined;

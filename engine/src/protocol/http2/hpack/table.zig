@@ -21,8 +21,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
         const T = @This();
 
         units: if (ring == .own) [unit_count]u64 else []u64 = if (ring == .own) undefined else &.{},
-        /// The place of each entry in `units`: a ring as well.
-        places: [entries_max]u16 = undefined,
+        /// The place of each entry in `units`: a ring as well. In lent memory it lies before the units.
+        places: if (ring == .own) [entries_max]u16 else *[entries_max]u16 = undefined,
         /// Entries that were ever added: the number of the next one.
         added: u32 = 0,
         count: u16 = 0,
@@ -36,6 +36,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
 
         pub const unit_count = bytes_max / 8;
         pub const entries_max = bytes_max / entry_overhead;
+        /// Units of lent memory that are no part of the ring.
+        pub const overhead_units = @divExact(@sizeOf([entries_max]u16), 8);
 
         comptime {
             assert(std.math.isPowerOfTwo(bytes_max) and unit_count <= std.math.maxInt(u16));
@@ -133,9 +135,24 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             return ring == .lent and table.used + unitsOf(len) > table.units.len;
         }
 
-        /// Moves the entries into another ring, which has room for all of them.
-        pub fn rehouse(table: *T, units: []u64) void {
+        /// The least memory for a table of these entries, in units: none if there are none.
+        pub fn memoryUnits(table: *const T) usize {
+            return if (table.used == 0) 0 else overhead_units + @as(usize, table.used);
+        }
+
+        /// Moves the entries into other memory, which has room for all of them.
+        pub fn rehouse(table: *T, memory: []u64) void {
+            if (memory.len == 0) {
+                assert(table.used == 0);
+                table.units = &.{};
+                table.next = 0;
+                return;
+            }
+            const units = memory[overhead_units..];
             assert(units.len >= table.used and units.len <= unit_count);
+            const places: *[entries_max]u16 = @ptrCast(memory[0..overhead_units]);
+            if (table.count > 0) places.* = table.places.*;
+            table.places = places;
             const from: usize = if (table.count == 0) 0 else table.placeOf(table.count - 1);
             const first = @min(table.used, table.units.len - from);
             @memcpy(units[0..first], table.units[from..][0..first]);
@@ -238,12 +255,14 @@ fn compareWithList(comptime ring: Ring) !void {
         const fits = name.len + value.len + entry_overhead <= table.size_max;
         try testing.expectEqual(fits, table.admit(name.len + value.len));
         if (fits and table.lacks(name.len + value.len)) {
-            table.rehouse(try gpa.alloc(u64, table.used + Table(256, ring).unitsOf(name.len + value.len)));
+            const T = Table(256, ring);
+            const units = table.used + T.unitsOf(name.len + value.len);
+            table.rehouse(try gpa.alloc(u64, T.overhead_units + units));
             moves += 1;
         }
         if (fits) table.add(name, value, .{}, @truncate(round));
         if (ring == .lent and random.uintLessThan(u8, 10) == 0) {
-            table.rehouse(try gpa.alloc(u64, table.used));
+            table.rehouse(try gpa.alloc(u64, table.memoryUnits()));
         }
         table.invariants();
         try list.append(gpa, .{ .name = name, .value = value });

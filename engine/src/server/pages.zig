@@ -1,0 +1,160 @@
+//! Items of one kind in pages of their own: a page whose items are all given back goes back to the kernel, as
+//! no item of longer life lies between them. Does not know: the items.
+const std = @import("std");
+const assert = std.debug.assert;
+
+/// Bytes of a page, and its alignment: an item's page is found by the item's address.
+const page_bytes = 32 * 1024;
+
+/// A set of `T` at stable addresses. `take` hands out uninitialised memory.
+pub fn Pages(comptime T: type) type {
+    return struct {
+        const Self = @This();
+
+        /// What lies in the place of an item that was given back.
+        const Link = struct { next: ?*Link };
+
+        const Page = struct {
+            /// Neighbours among the pages with room.
+            previous: ?*Page = null,
+            next: ?*Page = null,
+            /// Places of items that were given back, the last one first.
+            free: ?*Link = null,
+            /// Places that were never taken lie behind these, untouched.
+            begun: u32 = 0,
+            used: u32 = 0,
+            items: [item_count]T,
+
+            const item_count = (page_bytes - 4 * @sizeOf(usize)) / @sizeOf(T);
+
+            fn of(item: *T) *Page {
+                return @ptrFromInt(std.mem.alignBackward(usize, @intFromPtr(item), page_bytes));
+            }
+        };
+
+        /// Of pages, which are larger than what most allocators keep.
+        allocator: std.mem.Allocator,
+        /// Pages with room.
+        first: ?*Page = null,
+        /// Items in use.
+        count: usize = 0,
+
+        comptime {
+            assert(@sizeOf(Page) <= page_bytes and Page.item_count >= 8);
+            assert(@sizeOf(T) >= @sizeOf(Link) and @alignOf(T) >= @alignOf(Link));
+        }
+
+        pub fn init(allocator: std.mem.Allocator) Self {
+            return .{ .allocator = allocator };
+        }
+
+        /// All items have been given back.
+        pub fn deinit(self: *Self) void {
+            assert(self.count == 0);
+            if (self.first) |page| {
+                assert(page.used == 0 and page.next == null);
+                self.discard(page);
+            }
+            self.* = undefined;
+        }
+
+        /// An item, valid until `give`.
+        pub fn take(self: *Self) error{OutOfMemory}!*T {
+            if (self.first == null) try self.grow();
+            const page = self.first.?;
+            page.used += 1;
+            self.count += 1;
+            if (page.used == Page.item_count) self.unlink(page);
+            if (page.free) |link| {
+                page.free = link.next;
+                return @ptrCast(link);
+            }
+            page.begun += 1;
+            return &page.items[page.begun - 1];
+        }
+
+        /// Takes an item back. One page stays when all are empty, for the next item.
+        pub fn give(self: *Self, item: *T) void {
+            const page: *Page = .of(item);
+            assert(page.used > 0 and self.count > 0);
+            if (page.used == Page.item_count) self.enlist(page);
+            const link: *Link = @ptrCast(item);
+            link.next = page.free;
+            page.free = link;
+            page.used -= 1;
+            self.count -= 1;
+            const is_only = self.first == page and page.next == null;
+            if (page.used > 0 or is_only) return;
+            self.unlink(page);
+            self.discard(page);
+        }
+
+        fn enlist(self: *Self, page: *Page) void {
+            page.previous = null;
+            page.next = self.first;
+            if (page.next) |next| next.previous = page;
+            self.first = page;
+        }
+
+        fn unlink(self: *Self, page: *Page) void {
+            if (page.previous) |previous| previous.next = page.next else self.first = page.next;
+            if (page.next) |next| next.previous = page.previous;
+        }
+
+        noinline fn grow(self: *Self) error{OutOfMemory}!void {
+            @branchHint(.cold);
+            // Not `create`: in builds with checks it fills, and so touches, all of it.
+            const alignment: std.mem.Alignment = .fromByteUnits(page_bytes);
+            const memory = self.allocator.rawAlloc(page_bytes, alignment, @returnAddress()) orelse
+                return error.OutOfMemory;
+            const page: *Page = @ptrCast(@alignCast(memory));
+            page.previous = null;
+            page.next = null;
+            page.free = null;
+            page.begun = 0;
+            page.used = 0;
+            self.enlist(page);
+        }
+
+        noinline fn discard(self: *Self, page: *Page) void {
+            @branchHint(.cold);
+            const memory: *align(page_bytes) [page_bytes]u8 = @ptrCast(@alignCast(page));
+            self.allocator.rawFree(memory, .fromByteUnits(page_bytes), @returnAddress());
+        }
+    };
+}
+
+const testing = std.testing;
+
+test "items keep their places and their pages, which go when they are empty" {
+    const Item = [125]u64;
+    var pages: Pages(Item) = .init(testing.allocator);
+    defer pages.deinit();
+    var prng: std.Random.DefaultPrng = .init(1);
+    const random = prng.random();
+    var held: std.ArrayList(*Item) = .empty;
+    defer held.deinit(testing.allocator);
+    for (0..4000) |round| {
+        const grows = round / 1000 % 2 == 0;
+        if (random.uintLessThan(u8, 3) < @as(u8, if (grows) 2 else 1)) {
+            const item = try pages.take();
+            @memset(item, @intFromPtr(item));
+            try held.append(testing.allocator, item);
+        } else if (held.items.len > 0) {
+            const item = held.swapRemove(random.uintLessThan(usize, held.items.len));
+            for (item) |value| try testing.expectEqual(@intFromPtr(item), value);
+            pages.give(item);
+        }
+        try testing.expectEqual(held.items.len, pages.count);
+    }
+    for (held.items) |item| pages.give(item);
+    // All pages but one are gone: the allocator finds the others if they are not.
+    try testing.expect(pages.first.?.next == null and pages.first.?.used == 0);
+}
+
+test "a page that cannot be had costs nothing" {
+    var pages: Pages([250]u64) = .init(testing.failing_allocator);
+    defer pages.deinit();
+    try testing.expectError(error.OutOfMemory, pages.take());
+    try testing.expectEqual(0, pages.count);
+}
