@@ -343,6 +343,11 @@ SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send) {
     exchange->blocks |= exchange->app->sync == PAGI_SYNC_HERE && SvROK(receive) &&
                         SvRV(receive) == (SV *)exchange->receive && SvROK(send) &&
                         SvRV(send) == (SV *)exchange->send;
+    /* The functions of other exchanges ask nothing: servers without sync handlers do not pay for them. */
+    if (exchange->blocks) {
+        CvXSUB(exchange->receive) = pagi_xs_receive_sync;
+        CvXSUB(exchange->send) = pagi_xs_send_sync;
+    }
     return newSViv(exchange->blocks);
 }
 

@@ -472,6 +472,7 @@ SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, in
 
 /* receive.c */
 XS_EXTERNAL(pagi_xs_receive);
+XS_EXTERNAL(pagi_xs_receive_sync);
 bool pagi_receive_waits(pTHX_ pagi_exchange *exchange);
 bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event);
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange);
@@ -511,6 +512,7 @@ static inline void pagi_trace(pTHX_ pagi_exchange *exchange, uint32_t kind, HV *
 
 /* send.c */
 XS_EXTERNAL(pagi_xs_send);
+XS_EXTERNAL(pagi_xs_send_sync);
 
 /* response.c */
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead);

@@ -117,15 +117,21 @@ XS_EXTERNAL(pagi_xs_receive) {
     dXSARGS;
     PERL_UNUSED_VAR(items);
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
-    const bool blocks = exchange->blocks;
-    px_context *cx = exchange->base.worker->cx;
     const bool live = px_exchange_pin(&exchange->base);
     SV *future = sv_2mortal(next_event(aTHX_ exchange));
     px_exchange_note_parked(&exchange->base);
     px_exchange_unpin(aTHX_ & exchange->base, live);
-    if (blocks) px_future_wait(aTHX_ cx, future);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = future;
     XSRETURN(1);
+}
+
+/* $receive of an exchange that a sync handler has had (pagi_sync_way). */
+XS_EXTERNAL(pagi_xs_receive_sync) {
+    const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
+    const bool blocks = exchange->blocks;
+    px_context *cx = exchange->base.worker->cx;
+    pagi_xs_receive(aTHX_ cv);
+    if (blocks) px_future_wait(aTHX_ cx, *PL_stack_sp);
 }

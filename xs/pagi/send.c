@@ -119,14 +119,21 @@ static void empty_event(pTHX_ const px_worker *worker, SV *event) {
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
-    const bool blocks = exchange->blocks;
     px_worker *worker = exchange->base.worker;
     SV *event = items > 0 ? ST(0) : &PL_sv_undef;
     SV *future = sv_2mortal(answer_to(aTHX_ exchange, event));
     empty_event(aTHX_ worker, event);
-    if (blocks) px_future_wait(aTHX_ worker->cx, future);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = future;
     XSRETURN(1);
+}
+
+/* $send of an exchange that a sync handler has had (pagi_sync_way). */
+XS_EXTERNAL(pagi_xs_send_sync) {
+    const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
+    const bool blocks = exchange->blocks;
+    px_context *cx = exchange->base.worker->cx;
+    pagi_xs_send(aTHX_ cv);
+    if (blocks) px_future_wait(aTHX_ cx, *PL_stack_sp);
 }
