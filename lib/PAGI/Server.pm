@@ -824,7 +824,8 @@ How long an event stream may go without sending a byte; comments of C<sse.keepal
 =item shutdown_timeout => 30
 
 How long a stop may take. The last 5 seconds, or the last quarter where that is less, are kept for
-the application's lifespan shutdown; requests in flight have the time before. An interpreter that
+the application's lifespan shutdown; requests in flight have the time before. After it a request
+that still waits for an interpreter is answered with 503, and others are cut. An interpreter that
 has not ended by then is killed, as is a single process whose application has not returned since the
 signal (after 2 seconds at the earliest). From 0 to 86400. B<--shutdown-timeout>
 
@@ -977,6 +978,12 @@ and a process that is still at it is killed. 0: for ever. From 0 to 86400. B<--p
 
 Calls after which a process of the pool is replaced. For each process the number is one to ten
 percent lower, chosen by chance. 0: never. From 0 to 1000000000. B<--pool-max-calls>
+
+=item pool_idle_timeout => 0
+
+Seconds without a call after which a process of the pool ends. One process stays, and others start
+again, up to C<pool_workers>, as soon as none is idle; calls may wait for that. 0: all stay. From 0
+to 86400. B<--pool-idle-timeout>
 
 =item sync_workers => 0
 

@@ -35,9 +35,10 @@ use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
 
 sub new {
     my ($class, %args) = @_;
-    return bless { %args{qw(link log number socket words place counts calls_max handlers init cleanup)},
-        made => 0 },
-        $class;
+    return bless {
+        %args{qw(link log number socket words place counts calls_max idle_timeout handlers init cleanup)},
+        made => 0
+    }, $class;
 }
 
 # Returns the exit status of the process. Until the state is made TERM ends the process.
@@ -62,6 +63,7 @@ sub run {
 sub _serve {
     my ($self) = @_;
     my ($looked, $pauses) = (0, 1);
+    $self->{idle_since} = Peregrine::Deadline::now();
     while (1) {
         my $now = Peregrine::Deadline::now();
         if ($pauses || $now - $looked > LOOK_S) {
@@ -70,8 +72,27 @@ sub _serve {
             $looked = $now;
         }
         $pauses = !$self->_take(1);
+        $self->_tell_of_idleness if $pauses && $self->{idle_timeout};
     }
     return;
+}
+
+# The master lets a process go. It may be another one, so this one tells it again.
+sub _tell_of_idleness {
+    my ($self) = @_;
+    my $now = Peregrine::Deadline::now();
+    return if $now - $self->{idle_since} < $self->{idle_timeout};
+    $self->{idle_since} = $now;
+    return $self->{link}->say('idle');
+}
+
+# This process is about to make a call, and the next call would have to wait: the master starts another one.
+sub _tell_if_none_is_idle {
+    my ($self) = @_;
+    my $words  = $self->{words};
+    my $most   = $words->get(0);
+    return if grep { $_ == IDLE } $words->get(1, $most);
+    return $self->{link}->say('busy');
 }
 
 # `stop`, `retire`, or nothing.
@@ -99,13 +120,16 @@ sub _take {
     return 0 if !defined $end;
     my ($until, $now) = (unpack('Q', $bytes), Peregrine::Deadline::now());
     $words->set($place, $until || FOREVER);
+    $self->_tell_if_none_is_idle if $self->{idle_timeout};
+
     if (!$until || $now * 1000 < $until) {
         $self->_make($end);
         $self->{counts}->add(BUSY, 1_000_000 * (Peregrine::Deadline::now() - $now));
     }
     Peregrine::hide_from_forks($end, 0);
     POSIX::close($end);
-    $self->{link}->say(recycle => 'pool_max_calls') if ++$self->{made} == $self->{calls_max};
+    $self->{idle_since} = Peregrine::Deadline::now() if $self->{idle_timeout};
+    $self->{link}->say(recycle => 'pool_max_calls')  if ++$self->{made} == $self->{calls_max};
     return 1;
 }
 
@@ -217,8 +241,8 @@ bytes the far end. ARCHITECTURE.md has the reasons.
 
     my $process = Peregrine::PoolProcess->new(
         link => $link, log => $log, number => 1, socket => $descriptor, words => $words, place => 1,
-        counts => $counts, calls_max => 1000, handlers => { name => sub { ... } }, init => sub { ... },
-        cleanup => sub { ... },
+        counts => $counts, calls_max => 1000, idle_timeout => 60, handlers => { name => sub { ... } },
+        init => sub { ... }, cleanup => sub { ... },
     );
 
 =head2 run
@@ -226,8 +250,9 @@ bytes the far end. ARCHITECTURE.md has the reasons.
     exit $process->run;
 
 Calls C<init>, tells the master over the link that the process is ready, and makes calls until the master
-says C<retire> or C<stop>, or has gone. At a stop it makes the calls that wait first. Then it calls
-C<cleanup>.
+says C<retire> or C<stop>, or has gone. With C<idle_timeout> it tells the master C<idle> after each of these
+times without a call, and C<busy> when it gets a call and no other process is idle. At a stop it makes the
+calls that wait first. Then it calls C<cleanup>.
 
 =head1 LICENSE
 

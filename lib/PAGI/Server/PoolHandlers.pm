@@ -14,6 +14,7 @@ my %NUMBERS = (
     queue_limit         => 'pool_queue',
     job_timeout         => 'pool_timeout',
     max_jobs_per_worker => 'pool_max_calls',
+    idle_timeout        => 'pool_idle_timeout',
 );
 
 # The mistake in a value of the option, or nothing.

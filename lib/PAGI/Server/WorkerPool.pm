@@ -410,9 +410,9 @@ Is called with the state when a process ends, unless it was killed.
 
 =back
 
-In a program the hash may also have C<workers>, C<queue_limit>, C<job_timeout> and C<max_jobs_per_worker>: the
-options C<pool_workers>, C<pool_queue>, C<pool_timeout> and C<pool_max_calls> by the names of PAGI's design
-document. There is no C<idle_timeout>: processes stay.
+In a program the hash may also have C<workers>, C<queue_limit>, C<job_timeout>, C<max_jobs_per_worker> and
+C<idle_timeout>: the options C<pool_workers>, C<pool_queue>, C<pool_timeout>, C<pool_max_calls> and
+C<pool_idle_timeout> by the names of PAGI's design document.
 
 HUP loads the file again. New processes replace the old ones first, new interpreters come after that: so an
 application finds each handler that it has been changed to call. Interpreters from before may call new

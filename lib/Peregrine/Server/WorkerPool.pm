@@ -92,6 +92,7 @@ sub start {
         start_timeout     => $self->{configuration}->start_timeout,
         heartbeat_timeout => 0,
         limits            => {},
+        hear              => { map { $_ => $self->_resizes($_) } qw(busy idle) },
         stop_timeout      => sub { return $weak->{deadline}->for_interpreter($weak->{options}, @_) },
         run               => sub {
             my ($record) = @_;
@@ -101,6 +102,22 @@ sub start {
         $template ? (load => sub { $leave->(); $weak->_load }) : (),
     );
     return $self->{master}->start;
+}
+
+# With pool_idle_timeout there is one process at least, and one more than are at calls: calls wait neither for
+# the master nor for the start of a process, as long as they come one after another.
+sub _resizes {
+    my ($self, $word) = @_;
+    weaken(my $weak = $self);
+    return sub {
+        my ($child) = @_;
+        my ($master, $most) = ($weak->{master}, $weak->{options}{pool_workers});
+        return if !$master->is_running || $child->{state} ne 'serving';
+        my $count = $master->wanted + ($word eq 'busy' ? 1 : -1);
+        return if $count < 1 || $count > $most;
+        return if $word eq 'busy' && grep { $_->{state} eq 'starting' } $master->children;
+        return $master->set_count($count);
+    };
 }
 
 sub _load {
@@ -116,12 +133,13 @@ sub _run {
     return Peregrine::PoolProcess->new(
         %{$record}{qw(link number)},
         %{ $self->{code} }{qw(handlers init cleanup)},
-        log       => $self->{log},
-        socket    => fileno $self->{takes},
-        words     => $self->{places}->words,
-        counts    => $self->{counts},
-        place     => $record->{spread},
-        calls_max => $self->{configuration}->by_chance('pool_max_calls'),
+        log          => $self->{log},
+        socket       => fileno $self->{takes},
+        words        => $self->{places}->words,
+        counts       => $self->{counts},
+        place        => $record->{spread},
+        calls_max    => $self->{configuration}->by_chance('pool_max_calls'),
+        idle_timeout => $self->{options}{pool_idle_timeout},
     )->run;
 }
 

@@ -225,6 +225,7 @@ my @SECTIONS = (
             { name => 'pool_queue', type => 'integer', default => 100, min => 0, max => 500 },
             { name => 'pool_timeout', type => 'seconds', default => 30, min => 0, max => 86_400 },
             { name => 'pool_max_calls', type => 'integer', default => 1000, min => 0, max => 1_000_000_000 },
+            { name => 'pool_idle_timeout', type => 'seconds', default => 0, min => 0, max => 86_400 },
             { name => 'sync_workers', type => 'integer', default => 0, min => 0, max => 31 },
         )
     ],
