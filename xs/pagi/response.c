@@ -95,8 +95,11 @@ static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body,
         if (!more) body_done(exchange);
         return px_future_done(aTHX_ worker, NULL);
     }
-    const int code = px_loan_write(aTHX_ &exchange->base, body, bytes, len, last ? PEREGRINE_END : 0);
+    int code = px_loan_write(aTHX_ &exchange->base, body, bytes, len, last ? PEREGRINE_END : 0);
     if (code >= 0 && !more) body_done(exchange);
+    /* Nothing follows that could be held back; and while an application waits, it keeps its own share of the
+     * string, of which Perl allows 255. */
+    if (code == PEREGRINE_BLOCKED && last) code = PEREGRINE_OK;
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
