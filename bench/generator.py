@@ -20,7 +20,7 @@ class Failed(RuntimeError):
 
 
 class Generator:
-    """`with Generator("echo", core, port=..., connections=...) as load: load.run(4)`."""
+    """`with Generator("echo", core, port=..., connections=...) as load: load.run(4)`, on a core or a set."""
 
     def __init__(self, kind, core, **options):
         self.child = subprocess.Popen(
@@ -28,7 +28,7 @@ class Generator:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            preexec_fn=lambda: os.sched_setaffinity(0, core if isinstance(core, set) else {core}),
         )
         self.pending = b""
         try:

@@ -352,6 +352,14 @@ TOPICS_INLINE = replace(
     title="Peregrine, topics, engine inline",
     command=(*PAGI_COMMAND, "--channels", "--port", "@PORT@", "@WORK@/topics.pagi.pl"),
 )
+# An application of PSGI whose event streams the engine holds.
+HELD = replace(
+    PSGI_PROCESS,
+    name="held",
+    title="Peregrine, held responses of PSGI",
+    command=(*PSGI_PROCESS.command[:-1], "--channels=1", "--grip=app.", "@WORK@/held.psgi"),
+    files=("held.psgi",),
+)
 NCHAN = replace(
     NGINX,
     name="nchan",
@@ -371,6 +379,13 @@ SOCKET_IO = Server(
     files=("socketio.js",),
     version=("node", "-p", "require('@STATE@/npm/node_modules/socket.io/package.json').version"),
 )
+# @REDIS@ is the address of a redis-server that machines share.
+NCHAN_REDIS = replace(
+    NCHAN,
+    command=("nginx", "-p", "@WORK@", "-c", "@WORK@/nchan_redis.conf"),
+    files=("nchan_redis.conf",),
+)
+SOCKET_IO_REDIS = replace(SOCKET_IO, command=(*SOCKET_IO.command, "redis://@REDIS@:6379"))
 PUBLISHERS_TO_EVENTS = (TOPICS, TOPICS_INLINE, NCHAN)
 PUBLISHERS = (*PUBLISHERS_TO_EVENTS, BUN_TOPICS, SOCKET_IO)
 

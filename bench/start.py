@@ -48,12 +48,13 @@ def _build(command):
 
 
 @contextlib.contextmanager
-def started(server, core, **options):
-    """The server as a Process that answers, in a fresh directory; stopped at the end."""
+def started(server, core, words=None, **options):
+    """The server as a Process that answers, in a fresh directory; stopped at the end. `words`: further ones
+    that its command and files have replaced."""
     with tempfile.TemporaryDirectory(prefix="peregrine-bench-") as work:
         os.chmod(work, 0o755)
         port = free_port()
-        words = {"@PORT@": str(port), "@WORK@": work}
+        words = {"@PORT@": str(port), "@WORK@": work} | (words or {})
         for name in server.files:
             _place(name, work, words)
         if server.tls:

@@ -1,5 +1,5 @@
-//! The load generator: `load KIND option=value...`, where KIND is churn, echo, listen, rate, streams or
-//! subscribe.
+//! The load generator: `load KIND option=value...`, where KIND is arrive, churn, echo, listen, rate,
+//! streams or subscribe.
 //! Opens its connections to 127.0.0.1, prints READY, and does `run SECONDS` for each such line on standard
 //! input, answered by a line BEGUN and, at the end, a line `RESULT name=number...`. It ends when the input
 //! does, so the connections are open (and idle) for as long as the caller wants.
@@ -8,6 +8,7 @@ const std = @import("std");
 const Driver = @import("driver.zig").Driver;
 
 const kinds = .{
+    .arrive = @import("arrive.zig").Arrive,
     .churn = @import("churn.zig"),
     .echo = @import("echo.zig").Echo,
     .listen = @import("listen.zig").Listen,
@@ -68,7 +69,7 @@ fn number(comptime T: type, text: []const u8) ?T {
 fn misused(comptime format: []const u8, args: anytype) noreturn {
     std.debug.print(
         "load: " ++ format ++
-            "\nusage: load churn|echo|listen|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
+            "\nusage: load arrive|churn|echo|listen|rate|streams|subscribe port=N [path=P] [connections=N] [ramp=N] " ++
             "[bytes=N] [rate=N] [watch=CORE] [seed=N] [sample=HEX] [manner=garbage|leave] [rest=MS] " ++
             "[says=TEXT] [offer=nothing|deflate] [alike=COUNT]\n",
         args,

@@ -7,12 +7,19 @@ const request = @import("request.zig");
 const Driver = @import("driver.zig").Driver(Rate);
 const Histogram = @import("histogram.zig");
 const Opening = @import("driver.zig").Opening;
+const mark = @import("arrive.zig").mark;
 const Watch = @import("watch.zig").Watch;
 const stopped_ns = @import("watch.zig").stopped_ns;
+
+/// Digits of a time in a body.
+const digits = 19;
 
 /// Requests that may be due and wait for a free connection. More means that the server does
 /// not keep up at all.
 const waiting_max = 1 << 18;
+
+/// The time of a request that does not become due.
+const never = std.math.maxInt(u64);
 
 /// Time after the run for requests that are under way.
 const grace_ns = 2 * std.time.ns_per_s;
@@ -23,8 +30,11 @@ pub const Rate = struct {
         path: []const u8 = "/",
         connections: usize = 64,
         ramp: usize = 64,
-        /// Requests per second.
+        /// Requests per second; 0: each connection has its next request as soon as it is free.
         rate: f64 = 1000,
+        /// Bytes of a body that each request has; it begins with the time when the request was due, for
+        /// `load arrive`. 0: requests have none.
+        bytes: usize = 0,
         /// The server's core, to be watched for stops; -1: do without.
         watch: i32 = -1,
     };
@@ -49,6 +59,8 @@ pub const Rate = struct {
 
     options: *const Options,
     get: []const u8,
+    /// A request with a body for each connection, behind one another; empty where requests have none.
+    posts: []u8 = "",
     random: std.Random.DefaultPrng = .init(1),
     /// Rings of requests that are due, and of connections that are free.
     waiting: Ring(u64),
@@ -65,16 +77,42 @@ pub const Rate = struct {
     aside: u64 = 0,
 
     pub fn init(arena: std.mem.Allocator, options: *const Options) !Rate {
-        if (!(options.rate > 0)) return error.NoRate;
+        if (!(options.rate >= 0)) return error.NoRate;
         return .{
             .options = options,
             .get = try request.get(arena, options.path, ""),
+            .posts = try postsOf(arena, options),
             .waiting = .{ .items = try arena.alloc(u64, waiting_max) },
             .free = .{ .items = try arena.alloc(*Driver.Peer, options.connections) },
         };
     }
 
+    fn postsOf(arena: std.mem.Allocator, options: *const Options) ![]u8 {
+        if (options.bytes == 0) return "";
+        if (options.bytes < mark.len + digits) return error.ShortBody;
+        const head = try request.post(arena, options.path, options.bytes);
+        const posts = try arena.alloc(u8, options.connections * (head.len + options.bytes));
+        @memset(posts, 'x');
+        var rest = posts;
+        while (rest.len > 0) : (rest = rest[head.len + options.bytes ..]) {
+            @memcpy(rest[0..head.len], head);
+            @memcpy(rest[head.len..][0..mark.len], mark);
+        }
+        return posts;
+    }
+
+    /// The request of a connection, which was due at a time.
+    fn requestOf(load: *Rate, number: usize, due_at: u64) []const u8 {
+        if (load.posts.len == 0) return load.get;
+        const size = load.posts.len / load.options.connections;
+        const post = load.posts[number * size ..][0..size];
+        const body = post[size - load.options.bytes ..];
+        _ = std.fmt.bufPrint(body[mark.len..][0..digits], "{d:0>19}", .{due_at}) catch unreachable;
+        return post;
+    }
+
     pub fn opening(load: *Rate) Opening {
+        if (load.posts.len > 0) return .nothing;
         return .{ .request = .{ .bytes = load.get, .status = 200, .until = .end } };
     }
 
@@ -93,10 +131,11 @@ pub const Rate = struct {
         load.late = .{};
         load.setting_aside = false;
         load.aside = 0;
-        load.next_at = now + load.gap();
+        load.next_at = now +| load.gap();
     }
 
     fn gap(load: *Rate) u64 {
+        if (load.options.rate == 0) return never;
         return @trunc(load.random.random().floatExp(f64) * std.time.ns_per_s / load.options.rate);
     }
 
@@ -118,12 +157,15 @@ pub const Rate = struct {
             load.waiting.push(load.next_at) catch return error.ServerDoesNotKeepUp;
             if (load.free.count > 0) load.late.add(now - load.next_at);
         }
+        if (load.options.rate == 0 and now < load.until) {
+            while (load.waiting.count < load.free.count) try load.waiting.push(now);
+        }
         while (load.waiting.count > 0 and load.free.count > 0) {
             const peer = load.free.pop();
             if (peer.phase != .open) continue;
             peer.state = .{ .under_way = true, .due_at = load.waiting.pop() };
             load.under_way += 1;
-            try driver.send(peer, load.get);
+            try driver.send(peer, load.requestOf(peer.number, peer.state.due_at));
         }
         if (now < load.until) return @min(load.next_at, load.until);
         const open = load.under_way > 0 or load.waiting.count > 0;
@@ -137,7 +179,9 @@ pub const Rate = struct {
             const step = try peer.http.feed(rest);
             rest = rest[step.consumed..];
             if (!step.complete) continue;
-            if (peer.http.status != 200) return error.Status;
+            // Some say that what was sent to them is created, or accepted.
+            const status_max: u16 = if (load.posts.len == 0) 200 else 202;
+            if (peer.http.status < 200 or peer.http.status > status_max) return error.Status;
             if (!peer.state.under_way) return error.Unasked;
             if (load.setting_aside) load.aside += 1 else load.latency.add(now - peer.state.due_at);
             load.lost(peer);

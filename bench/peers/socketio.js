@@ -1,6 +1,6 @@
-// Socket.IO with its adapter in memory: `node socketio.js FOLDER PORT`, with the folder of its package. All
-// sockets get the bodies that are posted to /publish.
-const [folder, port] = process.argv.slice(2);
+// Socket.IO: `node socketio.js FOLDER PORT [REDIS]`, with the folder of its package. All sockets get the bodies
+// that are posted to /publish, with the URL of a Redis those of all servers that share it.
+const [folder, port, redis] = process.argv.slice(2);
 const http = require("http").createServer((request, response) => {
   let body = "";
   request.on("data", (piece) => (body += piece));
@@ -14,4 +14,10 @@ const io = new (require(`${folder}/socket.io`).Server)(http, {
   transports: ["websocket"],
   pingInterval: 1_000_000_000,
 });
-http.listen(Number(port), "127.0.0.1");
+async function share() {
+  const publisher = require(`${folder}/redis`).createClient({ url: redis });
+  const subscriber = publisher.duplicate();
+  await Promise.all([publisher.connect(), subscriber.connect()]);
+  io.adapter(require(`${folder}/@socket.io/redis-adapter`).createAdapter(publisher, subscriber));
+}
+(redis ? share() : Promise.resolve()).then(() => http.listen(Number(port), "127.0.0.1"));

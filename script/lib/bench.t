@@ -109,12 +109,22 @@ subtest 'a worker pool' => sub {
 };
 
 subtest 'topics' => sub {
-    my ($status, $output) = output_of('script/bench-channels --short');
-    is(() = $output =~ /^  (?:met|MISSED) +(?:memory of a message|p99 beside)/mg, 2, 'figures beside goals')
+    my ($status, $output) = output_of('script/bench-channels --short flight beside held');
+    is(() = $output =~ /^  (?:met|MISSED) +(?:memory of a message|p99 beside)/mg, 3, 'figures beside goals')
         or diag $output;
     like $output, qr/^  met +messages that a subscriber got, $_: 50/m, "each subscriber got all, $_"
         for 'at least', 'at most';
     is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
+};
+
+subtest 'topics over two machines' => sub {
+    plan skip_all => 'network namespaces need root' if $>;
+    plan skip_all => 'redis-server is not there' if !grep { -x "$_/redis-server" } split /:/, $ENV{PATH};
+    my (undef, $output) = output_of('script/bench-channels --short machines');
+    like $output, qr/^ +round 1, Peregrine, engine $_: saturated [\d,]+ a second, at 70 % p50/m,
+        "a figure of the engine $_"
+        or diag $output
+        for 'in a process', 'inline';
 };
 
 done_testing;
