@@ -2,7 +2,6 @@
 //! the time when they were due, as those of `load rate` with `bytes` do; a run measures how much later they
 //! come. Does not know: sockets, and the publisher, which may be another process of this machine.
 const std = @import("std");
-const net = @import("net.zig");
 const request = @import("request.zig");
 const websocket = @import("websocket.zig");
 const Driver = @import("driver.zig").Driver(Arrive);
@@ -28,16 +27,15 @@ pub const Arrive = struct {
 
     pub const State = struct { reader: websocket.Reader = .{}, time: Time = .{} };
 
-    /// `last_s`: seconds from the time when the first message was due until the last one came.
+    /// `last_s`: seconds of the run until the last message came.
     pub const Result = struct { messages: u64, last_s: f64, p50_us: f64, p99_us: f64, max_us: f64 };
 
     options: *const Options,
     handshake: []const u8,
     first: []const u8 = "",
     until: u64 = 0,
-    /// Messages that were due before belong to a run that is over.
-    since: u64 = 0,
-    first_due: u64 = 0,
+    /// When the run began; messages that were due before belong to another one.
+    begun: u64 = 0,
     last: u64 = 0,
     latency: Histogram = .{},
 
@@ -60,9 +58,11 @@ pub const Arrive = struct {
         if (load.first.len > 0) try driver.send(peer, load.first);
     }
 
-    /// The publisher may have begun already: its messages count.
-    pub fn begin(load: *Arrive, _: *Driver, _: u64, until: u64) !void {
+    pub fn begin(load: *Arrive, _: *Driver, now: u64, until: u64) !void {
+        load.begun = now;
+        load.last = now;
         load.until = until;
+        load.latency = .{};
     }
 
     pub fn received(load: *Arrive, _: *Driver, peer: *Driver.Peer, bytes: []const u8, now: u64) !void {
@@ -74,8 +74,7 @@ pub const Arrive = struct {
             peer.state.time.read(step.payload);
             if (!step.last or @backingInt(step.opcode) > @backingInt(websocket.Opcode.binary)) continue;
             const due = peer.state.time.take() orelse continue;
-            if (due < load.since) continue;
-            if (load.latency.count == 0) load.first_due = due;
+            if (due < load.begun) continue;
             load.latency.add(now - due);
             load.last = now;
         }
@@ -90,15 +89,9 @@ pub const Arrive = struct {
     }
 
     pub fn result(load: *Arrive, _: f64) Result {
-        defer {
-            load.latency = .{};
-            load.last = 0;
-            load.since = net.now();
-        }
-        const lasted: f64 = @floatFromInt(load.last -| load.first_due);
         return .{
             .messages = load.latency.count,
-            .last_s = lasted / std.time.ns_per_s,
+            .last_s = @as(f64, @floatFromInt(load.last - load.begun)) / std.time.ns_per_s,
             .p50_us = load.latency.permille(500) / 1000,
             .p99_us = load.latency.permille(990) / 1000,
             .max_us = @as(f64, @floatFromInt(load.latency.max)) / 1000,
