@@ -522,6 +522,13 @@ not destructed. A function.
 Stops accepting, closes idle connections and lets the requests in flight finish. The server's
 C<_stopped> is called when the last connection is gone.
 
+=head2 refuse_waiting
+
+    my $count = $worker->refuse_waiting;
+
+Answers requests that wait for an interpreter (503), and from now on each one that finds no interpreter with
+time for it. Returns the number of requests that have waited.
+
 =head2 cut
 
     $worker->cut;

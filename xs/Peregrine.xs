@@ -998,6 +998,14 @@ PPCODE:
     mPUSHi(busy);
     mPUSHi(leaving);
 
+int
+refuse_waiting(self)
+    SV *self
+CODE:
+    RETVAL = peregrine_refuse_waiting(open_worker(aTHX_ self)->engine);
+OUTPUT:
+    RETVAL
+
 void
 cut(self)
     SV *self

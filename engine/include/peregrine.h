@@ -259,6 +259,9 @@ void peregrine_retire(peregrine_worker *worker);
 /* Closes the WebSockets of a worker that retires (1012, the client may connect again at once), and refuses
  * new ones. */
 void peregrine_end_websockets(peregrine_worker *worker);
+/* Answers requests that wait for an interpreter (503), and from now on each request that finds none at once:
+ * for the end of a stop. Returns the number of requests that have waited; 0 without several interpreters. */
+int peregrine_refuse_waiting(peregrine_worker *worker);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
 

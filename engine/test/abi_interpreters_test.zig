@@ -832,6 +832,35 @@ test "requests wait for an interpreter in order, and are refused when they are t
     try process.kill();
 }
 
+test "requests that no interpreter has taken are refused when the time of a stop is over" {
+    const engine: Engine = try .start(.{ .shop = true, .whole = false, .exchanges = 0 });
+    defer engine.stop();
+    const site: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var taken = try engine.connect();
+    defer taken.close();
+    try taken.get("/wait");
+    try site.expectAtGate();
+    // The site's only interpreter may have been offered the request already.
+    var behind = try engine.connect();
+    defer behind.close();
+    try behind.get("/");
+    var clients: [2]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    try clients[0].get("/shop");
+    try clients[1].say("POST /shop HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nsome");
+    try engine.expectStat("exchanges", 4);
+    abi.peregrine_drain(engine.handle);
+    try testing.expectEqual(3, abi.interpreters.peregrine_refuse_waiting(engine.handle));
+    for (&clients) |*client| try client.expect("503", "busy.\n");
+    try behind.expect("503", "busy.\n");
+    try testing.expectEqual(0, abi.interpreters.peregrine_refuse_waiting(engine.handle));
+    try site.open();
+    try taken.expect("200", "");
+    try site.kill();
+}
+
 test "a group has limits of its own, and takes no places of others" {
     const Own = types.Own;
     var refusals: u64 = 0;

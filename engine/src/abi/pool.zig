@@ -753,6 +753,18 @@ pub const Pool = struct {
         };
     }
 
+    /// The time of a stop is over: requests that no interpreter has taken have waited long enough, and so has
+    /// each one that comes from now on. Returns how many there are.
+    pub fn refuseWaiting(pool: *Pool) u32 {
+        pool.worker.config.queue_ms = 0;
+        for (pool.ownGroups()) |*group| group.limits.queue_ms = 0;
+        for (pool.places()) |place| if (place) |seat| pool.recall(seat);
+        const late = pool.waiting();
+        pool.refuseLate();
+        assert(pool.waiting() == 0);
+        return late;
+    }
+
     fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
         assert(offer.work == null);
         const exchange = pool.exchangeOf(offer);

@@ -15,6 +15,9 @@ use Scalar::Util qw(weaken);
 # of seconds.
 use constant { END_S => 5, END_PART => 4 };
 
+# Seconds in which the refusals of requests leave that have waited for an interpreter until the time was up.
+use constant REFUSAL_S => 0.5;
+
 # Seconds that applications have to return after they were told that the server stops.
 use constant LEAVE_S => 5;
 
@@ -180,9 +183,23 @@ sub _cut {
     my $count = $self->{instance}->connection_count;
     $self->{patience} = 'none';
     return $self->connections_gone if !$count;
+    return                         if $self->_refuse_waiting($why);
     $self->_log->warn("$why: force-closing $count active connections");
     $self->_worker->cut;
     return;
+}
+
+# Requests that no interpreter has taken are answered, and may be sent again. True: there were some.
+sub _refuse_waiting {
+    my ($self, $why) = @_;
+    my $count = $self->_worker->refuse_waiting or return;
+    $self->_log->warn("$why: refusing requests that still wait for an interpreter (503): $count");
+    $self->_stop_waiting('drain_timer');
+    $self->{drain_timer} = $self->_loop->watch_time(
+        after => min(REFUSAL_S, $self->{instance}->time_to_stop / 2),
+        code  => sub { $self->_cut($why) }
+    );
+    return 1;
 }
 
 # All connections are gone; and, after that, an application has ended. The last of them ends the stop.

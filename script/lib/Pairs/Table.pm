@@ -106,14 +106,7 @@ my @REFUSED = (
 
 # Findings of the server that are known and wait for their mend: settings, and what is said. `script/pairs`
 # counts them; a slice shows them and fails for others only. A mend takes its line out.
-my @OPEN = (
-   # Server::Starter ends the old server although the new one's mount still loads: requests wait for it, and a
-   # second HUP cuts them when the time to stop is over.
-    [
-        { app => ['pools'], under => ['starter'], event => ['hup-twice'] },
-        qr/\A(?:hup-twice: )?\d+ requests? of \d+ w/
-    ],
-);
+my @OPEN = ();
 
 # Events that take longer than a row of a slice may.
 my %IS_LONG = map { $_ => 1 } qw(stuck memory growth);

@@ -1,0 +1,114 @@
+# A server that stops while a mount has no interpreter: requests for the mount wait as long as others that are
+# in flight, and are refused when the time is over, not cut.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestClient;
+use TestGate;
+use TestServer;
+use TestTools   qw(wait_for);
+use TestWorkers qw(directory is_gone stop_master write_file);
+
+my $dir  = directory();
+my $site = write_file('site.psgi', "sub { [ 200, [ 'Content-Length' => 4 ], ['site'] ] }\n");
+
+# The workers of the mount wait at a gate before they have loaded it.
+sub started {
+    my ($gate, @arguments) = @_;
+    my $shop = write_file('shop.pl', <<"PERL");
+use Future::AsyncAwait;
+use lib 't/lib';
+use TestGate;
+bless({ folder => '$gate->{folder}' }, 'TestGate')->block('load');
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no\n" if \$scope->{type} ne 'http';
+    await \$send->({ type => 'http.response.start', status => 200, headers => [] });
+    await \$send->({ type => 'http.response.body', body => 'shop' });
+}
+PERL
+    return TestServer->command_of('peregrine', qw(-E production --engine process --no-access-log --workers 1),
+        '--mount', "/=$site", '--mount', "/shop=$shop,workers=1", @arguments);
+}
+
+my %REQUESTS = (
+    'a request'       => "GET /shop HTTP/1.1\r\nHost: h\r\n\r\n",
+    'an event stream' => "GET /shop HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n",
+    'a request whose body is incomplete' => "POST /shop HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nsome",
+    'a WebSocket' => "GET /shop HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        . "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+);
+
+# Connections that this server has, whatever takes its place, with a request each.
+sub asked {
+    my ($server) = @_;
+    my %clients;
+    for my $what (sort keys %REQUESTS) {
+        my $client = $clients{$what} = TestClient->new($server->port);
+        $client->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->response->{status} == 200 or die 'no site';
+        $client->send($REQUESTS{$what});
+    }
+    return \%clients;
+}
+
+for my $signal (qw(TERM QUIT USR2)) {
+    subtest $signal => sub {
+        my $gate    = TestGate->new;
+        my $server  = started($gate, '--shutdown-timeout', 2, '--pid', "$dir/$signal");
+        my $clients = asked($server);
+        $server->signal($signal);
+        for my $what (sort keys %$clients) {
+            is(($clients->{$what}->response || {})->{status}, 503, "$what is refused");
+            is $clients->{$what}->rest, '', '... and the connection ends';
+        }
+        ok $server->wait_for_log(qr/refusing requests that still wait for an interpreter \(503\): [34]$/m),
+            'the log counts them';
+        ok wait_for(sub { is_gone($server->pid) }), 'the server ends';
+        $gate->open('load');
+        ok stop_master($signal), 'the new one, too' if $signal eq 'USR2';
+        $server->stop;
+    };
+}
+
+subtest 'workers that come in time' => sub {
+    my $gate    = TestGate->new;
+    my $server  = started($gate, '--shutdown-timeout', 300);
+    my $clients = asked($server);
+    $server->signal('TERM');
+    ok $server->wait_for_log(qr/requests in flight/), 'the server waits for requests in flight';
+    $gate->open('load');
+    is(($clients->{'a request'}->response || {})->{status}, 200, 'a request is answered');
+    $_->close for values %$clients;
+    is $server->wait, 0, 'the server ends';
+};
+
+# The request that an interpreter is at is cut, as ever: its application may have done something.
+for my $engine (qw(process thread)) {
+    subtest "workers that are at work: $engine" => sub {
+        my $gate = TestGate->new;
+        my $busy = write_file('busy.psgi', <<"PERL");
+use lib 't/lib';
+use TestGate;
+sub {
+    print {*STDERR} "a request is there\n";
+    bless({ folder => '$gate->{folder}' }, 'TestGate')->block('answer');
+    return [ 200, [ 'Content-Length' => 2 ], ['no'] ];
+}
+PERL
+        my $server =
+            TestServer->command_of('peregrine', qw(-E production --no-access-log --workers 1 --engine),
+            $engine, '--shutdown-timeout', 2, $busy);
+        my @clients = map { TestClient->new($server->port) } 1 .. 4;
+        $_->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") for @clients;
+        $server->wait_for_log(qr/a request is there/);
+        $server->signal('TERM');
+        my @statuses = sort map { ($_->response || {})->{status} // 0 } @clients;
+        is_deeply \@statuses, [ 0, 503, 503, 503 ], 'one is cut, and the others are refused';
+        $gate->open('answer');
+        $server->stop;
+    };
+}
+
+done_testing;
