@@ -120,12 +120,14 @@ for my $how ([], [qw(--workers 2 --engine process)], [qw(--workers 1 --preload-a
     subtest "idle: @$how" => sub {
         my $server = server(@$how, '--pool-workers', 4, '--pool-idle-timeout', 1);
         wait_for_stats($server, workers => 1, idle => 1);
-        my $clients = begin($server, '/together', map { [ sleep => [4] ] } 1 .. 4);
+        my $file    = directory() . '/go-on' . @$how;
+        my $clients = begin($server, '/together', map { [ wait => [$file], 0 ] } 1 .. 4);
         wait_for_stats($server, workers => 4, busy => 4, queue_depth => 0);
+        write_file('go-on' . @$how, '');
         is_deeply [ outcomes($clients) ], [ ('done') x 4 ], 'calls bring the processes back, and are made';
         wait_for_stats($server, workers => 1, idle => 1);
         is_deeply [ calls($server, [ echo => [1] ]) ], [ [ done => [1] ] ], 'the one that stays makes calls';
-        cmp_ok scalar(() = $server->log =~ /cleans up after/g), '>=', 6, 'the others have cleaned up';
+        ok wait_for(sub { 6 <= (() = $server->log =~ /cleans up after/g) }), 'the others have cleaned up';
         is $server->stop, 0, 'the server stops';
     };
 }

@@ -172,6 +172,7 @@ my %pool = (
         length => sub { my ($state, $text) = @_; return length $text },
         large  => sub { my ($state, $n) = @_; return [ map { 'x' x 1000 } 1 .. $n ] },
         sleep  => sub { my ($state, $s) = @_; select undef, undef, undef, $s; return $$ },
+        wait   => sub { my ($state, $file) = @_; select undef, undef, undef, 0.02 until -e $file; return $$ },
         note   => sub { my ($state, @args) = @_; warn "noted @args\n"; return },
         die    => sub { my ($state, $with) = @_; die $with },
         object => sub { die bless {}, 'Some::Class' },
