@@ -6,6 +6,7 @@ use warnings;
 use lib 't/lib';
 use CanaryTrials qw(applications asks_until);
 use Peregrine::Canary;
+use Peregrine::Threads;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -375,6 +376,7 @@ subtest 'one interpreter, no requests' => sub {
 };
 
 subtest 'threads' => sub {
+    plan skip_all => 'this Perl has no threads' if !Peregrine::Threads::are_possible();
     my ($psgi) = applications('v1', '');
     my ($status, undef, $error) =
         TestServer->finish_at('bin/peregrine', qw(--port 0 --engine thread --workers 2 --canary 5), $psgi);

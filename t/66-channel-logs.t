@@ -1,7 +1,9 @@
 # The checker of script/channels: it finds each line that is missing in the logs of a run, each line that is
 # there twice, and lines in the wrong order.
 # Not repeated for each PEREGRINE_ENGINE: it has no server.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use ChannelLogs;

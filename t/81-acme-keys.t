@@ -1,6 +1,8 @@
 # Keys of certificates that the server orders, after a start as root with another user: no process with an
 # application can read one, and renewals are served.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Temp   ();
@@ -32,7 +34,9 @@ chmod 0755, $authority->roots =~ s{/[^/]+\z}{}r or die $!;
 
 # Tries what the file `places` says, and answers with the places that it could open.
 my $app = write_file('app.pl', <<"PERL");
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use Future::AsyncAwait;
 use JSON::PP qw(decode_json encode_json);
 

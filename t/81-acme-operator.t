@@ -1,6 +1,8 @@
 # The operator's view of certificates that a server orders: commands, metrics, the status page's
 # facts, and an error every day when one ends soon.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Temp ();

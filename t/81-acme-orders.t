@@ -1,6 +1,8 @@
 # Certificates that the server orders by itself (`acme`), from pebble: the first one, renewal while clients
 # come, authorities that refuse or are away, several servers with one folder.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Temp      ();
@@ -20,7 +22,9 @@ require Pebble;
 
 my $dir  = File::Temp->newdir;
 my $pagi = write_file("$dir/app.pl", <<'PERL');
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use Future::AsyncAwait;
 async sub ($scope, $receive, $send) {
     die "unsupported\n" if $scope->{type} ne 'http';

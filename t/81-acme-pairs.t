@@ -1,6 +1,8 @@
 # Certificates that the server orders, together with what else may start, change or replace a server: plackup,
 # Server::Starter, sockets of systemd, a configuration file, HUP and USR2 during an order.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use PAGI::Server;

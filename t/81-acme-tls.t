@@ -1,6 +1,8 @@
 # Authorities that ask by TLS (tls-alpn-01, RFC 8737), which a server without a listener for HTTP answers:
 # with a certificate of its own for each question, on connections that carry nothing else.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use File::Temp      ();

@@ -1,5 +1,7 @@
 # Accidents of certificates that a server orders, in small: script/acme does it at length.
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 use lib 't/lib';
 use Test::More;

@@ -25,7 +25,9 @@ write_file("$challenges/token_1-x",                    'token_1-x.thumbprint');
 write_file("$site/index.html",                         'a page');
 write_file("$site/.well-known/acme-challenge/of-site", 'of the site');
 my $pagi = write_file("$dir/app.pl", <<'PERL');
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 use Future::AsyncAwait;
 async sub ($scope, $receive, $send) {
     die "unsupported\n" if $scope->{type} !~ /\A(?:http|websocket)\z/;

@@ -104,6 +104,14 @@ subtest 'tests that compile' => sub {
     is $compile->("${begin}ok 1;\n__END__\nno code\n"),               '', '... as is what follows its end';
 };
 
+subtest 'the oldest Perl' => sub {
+    my $new = sub ($text) { return found(\&Lint::Perl::_too_new, 'a.t', $text) };
+    like $new->("use strict;\n\nuse v5.36;\n"), qr/\A3: Perl 5\.32 cannot read this/,
+        'a test that it cannot read';
+    is $new->("    use v5.36;\nuse v5.32;\n"),                                  '', 'an example in a manual';
+    is $new->("BEGIN { plan skip_all => 'why' if \$] < 5.036 }\nuse v5.36;\n"), '', 'a test that says so';
+};
+
 subtest 'an eval that hides errors' => sub {
     my $hidden = sub ($text) { return found(\&Lint::Perl::_hidden_errors, 'a.pm', "sub f {\n$text\n}\n") };
     like $hidden->('    return eval { g() };'), qr/\A2: this eval hides errors/, 'nobody looks at $@';

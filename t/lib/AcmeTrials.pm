@@ -5,7 +5,9 @@ package AcmeTrials;
 # the trials have in their hands; `renewals` has a whole server. Load this before other modules of
 # Peregrine::Acme.
 
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 our $AHEAD;    # seconds that the clock of code loaded from here on is ahead
 our $STEP;     # called before and after each file changes, and each request

@@ -13,7 +13,9 @@ package ChannelLogs;
 # The first letter behind the number is `s` (event stream) or `w` (WebSocket); numbers of slow readers begin
 # with `x`. Logs of publishers have `ack TOPIC a 12 POSITION SECONDS` and `fail TOPIC a 12 REASON SECONDS`.
 
-use v5.36;
+use strict;
+use warnings;
+use experimental 'signatures';
 
 # Problems that are told one by one.
 use constant TOLD_MAX => 20;

@@ -168,6 +168,7 @@ sub _rules ($source) {
     push @findings, $source->at(1, 'may hang: nothing that it loads has a deadline; use TestTools')
         if $path =~ m{\At/[^/]+\.t\z} && $source->text !~ $HAS_DEADLINE;
     push @findings, _hidden_errors($source) if $path =~ m{\A(?:lib|bin)/};
+    push @findings, _too_new($source)       if $path =~ m{\A(?:lib|bin|t|examples)/};
     my ($in_pod, $name, $start);
     $source->each_line(
         sub ($line, $number) {
@@ -219,6 +220,20 @@ sub _hidden_errors ($source) {
         next if grep { /\$@|\$\{\^EVAL/ } @lines[ $at .. $to ];
         push @findings, $source->at($at + 1, 'this eval hides errors: look at $@, or say `# Expected: ...`');
     }
+    return @findings;
+}
+
+# Perl 5.32 can read what is installed, and the tests, but those that say so before they ask for more.
+sub _too_new ($source) {
+    return () if $source->text =~ /if \$\] < 5\.036/;
+    my @findings;
+    $source->each_line(
+        sub ($line, $number) {
+            push @findings,
+                $source->at($number, 'Perl 5.32 cannot read this: use experimental \'signatures\'')
+                if $line =~ /^use v5\.3[4-9]/;
+        }
+    );
     return @findings;
 }
 
