@@ -4,6 +4,8 @@
 use strict;
 use warnings;
 
+use Test::More;
+BEGIN { plan skip_all => 'script/lib is written for Perl 5.36' if $] < 5.036 }
 use lib        qw(t/lib script/lib);
 use File::Path qw(make_path);
 use Foreign::Client;
@@ -11,7 +13,6 @@ use IO::Select;
 use MIME::Base64 qw(encode_base64);
 use MojoGuides   qw(examples questions);
 use MojoSuite    ();
-use Test::More;
 use TestClient;
 use TestServer;
 use TestTools   qw(free_port patience wait_for);
