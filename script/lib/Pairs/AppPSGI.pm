@@ -4,6 +4,7 @@ package Pairs::AppPSGI;
 use v5.36;
 use IO::Async::Loop ();
 use Pairs::Content;
+use Peregrine::Publisher;
 
 sub app ($class, %given) {
     my %do = %{ _table($given{name}) };
@@ -14,6 +15,8 @@ sub app ($class, %given) {
         return _streamed($type, $given{delayed},
             map { "id: $_\ndata: event $_\n\n" } Pairs::Content::events($env->{HTTP_LAST_EVENT_ID}))
             if $path eq '/events';
+        my $held = _held($path, $env->{QUERY_STRING}, $env->{HTTP_LAST_EVENT_ID});
+        return $given{delayed} ? sub ($respond) { $respond->($held) } : $held if $held;
         my $do     = $do{$path};
         my $body   = $do ? $do->($env) : "not here\n";
         my @fields = ('Content-Type' => $type, 'Content-Length' => length $body);
@@ -40,6 +43,24 @@ sub _table ($name) {
         '/child' => sub { Pairs::Content::child() },
         '/alarm' => sub { Pairs::Content::interrupted() },
     };
+}
+
+my $publisher;
+
+# Responses that the engine holds, and what they wait for: /hold, /wait?POSITION, /publish?TEXT, /place.
+sub _held ($path, $query, $last) {
+    my $channel = 'pairs.news' . (length($query || $last // '') ? '; prev-id=' . ($query || $last) : '');
+    my @holds   = ('Grip-Channel' => $channel, 'Grip-Hold');
+    return [ 200, [ 'Content-Type' => 'text/event-stream', @holds, 'stream' ], [": held\n\n"] ]
+        if $path eq '/hold';
+    return [ 200, [ 'Content-Type' => 'text/plain', @holds, 'response' ], ["nothing\n"] ] if $path eq '/wait';
+    return if $path !~ m{\A/(?:publish|place)\z};
+    $publisher ||= Peregrine::Publisher->of_server;
+    # Expected: for a moment there may be no hub.
+    my $place = eval {
+        $path eq '/place' ? $publisher->position('pairs.news') : $publisher->publish('pairs.news', $query);
+    };
+    return [ defined $place ? 200 : 503, [ 'Content-Type' => 'text/plain' ], [ $place // $@ ] ];
 }
 
 sub _later ($seconds, $code) {

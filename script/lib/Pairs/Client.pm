@@ -5,6 +5,7 @@ use v5.36;
 use TestClient;
 use TestHPACK qw(block);
 use TestHTTP2;
+use TestStream;
 use TestTools qw(patience);
 use TestWebSocket;
 use Time::HiRes qw(sleep);
@@ -157,6 +158,28 @@ sub _is_refused ($self, $id) {
     return 1 if ($h2->stream($id)->{reset} // '') eq 'REFUSED_STREAM';
     return 1 if grep { $id > $_->{last} } @{ $h2->{goaways} // [] };
     return 0;
+}
+
+# Reads on in a response that stays open until its content matches: the content, undef if it ends before.
+sub reads_until ($self, $id, $pattern) {
+    my $text = sub { ($self->{h2} ? $self->{h2}->stream($id)->{body} : $self->{h1}{text}) // '' };
+    if (my $h2 = $self->{h2}) {
+        my $stream = $h2->stream($id);
+        $h2->until(sub { $text->() =~ $pattern || $stream->{ended} || defined $stream->{reset} });
+    }
+    else {
+        my $stream = bless $self->{h1}, 'TestStream';
+        $stream->{text} //= '';
+        while ($text->() !~ $pattern) { $stream->_more or last }
+    }
+    return $text->() =~ $pattern ? $text->() : undef;
+}
+
+# Whether that response has ended as a whole.
+sub has_ended_well ($self, $id) {
+    return $self->{h1}{terminated} ? 1 : 0 if $self->{h1};
+    my $stream = $self->{h2}->stream($id);
+    return $stream->{ended} && !defined $stream->{reset} ? 1 : 0;
 }
 
 sub ask ($self, $path, %request) { return $self->answer($self->send($path, %request)) }

@@ -62,9 +62,12 @@ sub found ($self, $text) { return $self->{run}->found("$self->{row}{event}: $tex
 sub _begin ($self) {
     my $run   = $self->{run};
     my @kinds = (qw(kept fresh), Pairs::Table::is_psgi($self->{row}) ? () : 'websocket');
-    push @kinds, 'topic' if Pairs::Table::keeps_topics($self->{row});
+    my $keeps = Pairs::Table::keeps_topics($self->{row});
+    my $held  = Pairs::Table::holds_at($self->{row});
+    push @kinds, 'topic' if $keeps && Pairs::Table::has_topics($self->{row});
     $self->{begun} = time;
     $self->{load}  = [ map { Pairs::Load->start($_, $run->place, $run->prefix) } @kinds ];
+    push @{ $self->{load} }, Pairs::Load->start('held', $run->place, $held) if $keeps && defined $held;
     sleep 0.3;
     return;
 }
@@ -473,9 +476,13 @@ sub _descriptors ($self) {
     return $self->_until('service when they have gone', sub { $run->who });
 }
 
-# Clients that hold much, and one that holds nothing.
+# Clients that hold much, and others that hold nothing: a stream that waits, and clients that come.
 sub _memory ($self) {
-    my $run = $self->{run};
+    my $run    = $self->{run};
+    my $path   = Pairs::Table::holds_at($self->{row});
+    my $stream = defined $path && Pairs::Client->new($run->place);
+    my $id     = $stream       && $stream->send("$path/hold");
+    $stream->reads_until($id, qr/: held\n\n/) if $stream;
     my $pid = fork // die "fork: $!\n";
     if (!$pid) {
         alarm 100;
@@ -495,7 +502,10 @@ sub _memory ($self) {
     kill KILL => $pid;
     waitpid $pid, 0;
     $self->found("$missed of 10 clients that hold nothing are not served: $why") if $missed;
-    return $self->_until('service when memory is free again', sub { $run->who });
+    $self->_until('service when memory is free again', sub { $run->who }) && $stream or return;
+    Pairs::Client->new($run->place)->ask("$path/publish?after");
+    return if $stream->reads_until($id, qr/data: after\n/);
+    return $self->found('a held stream that waits does not outlive clients that hold much');
 }
 
 sub _hold_streams ($self) {

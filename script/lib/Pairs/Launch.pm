@@ -42,17 +42,18 @@ sub options ($self) {
     my $row     = $self->{row};
     my $env     = $row->{options} eq 'environment';
     my @options = ([ workers => $row->{workers} ], [ max_body_size => '8M' ]);
-    push @options, [ engine           => $row->{engine} ]                   if !$env;
-    push @options, [ listen           => $self->_listen ]                   if defined $self->_listen;
-    push @options, [ preload_app      => undef ]                            if $row->{loading} eq 'preload';
-    push @options, [ http2            => undef ]                            if $row->{protocol} eq 'h2c';
-    push @options, [ proxy_protocol   => '127.0.0.1/32' ]                   if $row->{place} eq 'proxy';
-    push @options, [ status           => "127.0.0.1:$self->{status_port}" ] if $self->{status_port};
-    push @options, [ channels         => undef ]                            if $row->{channels} eq 'on';
-    push @options, [ sync_workers     => 2 ]                                if $row->{app} eq 'sync';
-    push @options, [ canary           => CANARY_S ]                         if $row->{restart} eq 'canary';
-    push @options, [ warm_up          => '/hello,/one/hello' ]              if $row->{restart} eq 'warm';
-    push @options, [ shutdown_timeout => SHUTDOWN_S ];
+    push @options, [ engine         => $row->{engine} ]                   if !$env;
+    push @options, [ listen         => $self->_listen ]                   if defined $self->_listen;
+    push @options, [ preload_app    => undef ]                            if $row->{loading} eq 'preload';
+    push @options, [ http2          => undef ]                            if $row->{protocol} eq 'h2c';
+    push @options, [ proxy_protocol => '127.0.0.1/32' ]                   if $row->{place} eq 'proxy';
+    push @options, [ status         => "127.0.0.1:$self->{status_port}" ] if $self->{status_port};
+    push @options, [ channels       => undef ]                            if $row->{channels} eq 'on';
+    push @options, [ grip           => 'pairs.' ] if $row->{channels} eq 'on' && Pairs::Table::is_psgi($row);
+    push @options, [ sync_workers   => 2 ]        if $row->{app} eq 'sync';
+    push @options, [ canary         => CANARY_S ] if $row->{restart} eq 'canary';
+    push @options, [ warm_up        => '/hello,/one/hello' ] if $row->{restart} eq 'warm';
+    push @options, [ shutdown_timeout     => SHUTDOWN_S ];
     push @options, [ access_log           => "$self->{dir}/access.log" ]       if $row->{log} eq 'on';
     push @options, [ request_kill_timeout => KILL_S ]                          if $row->{event} eq 'stuck';
     push @options, [ body_folder          => "$self->{dir}/spool" ]            if $row->{event} eq 'disk';
@@ -105,8 +106,9 @@ sub app_files ($self) {
     return "$apps/dies.pl"            if $row->{event} eq 'startup-dies';
     return "$apps/$file{ $row->{app} }"
         if $row->{app} !~ /\A(?:mounts|pools)\z/ || $row->{program} =~ /plackup/;
-    my $second = $row->{program} eq 'peregrine' ? 'two.psgi,psgi'            : 'two.pl,pagi';
-    my $own    = $row->{app} eq 'pools'         ? ",workers=$row->{workers}" : '';
+    my $own    = $row->{app} eq 'pools'               ? ",workers=$row->{workers}" : '';
+    my $held   = defined Pairs::Table::holds_at($row) ? "$own,grip=pairs."         : '';
+    my $second = $row->{program} eq 'peregrine'       ? "two.psgi,psgi$held"       : 'two.pl,pagi';
     return map { ('--mount', $_) } "/one=$apps/one.pl,pagi$own", "/two=$apps/$second";
 }
 

@@ -15,7 +15,8 @@ use constant {
 };
 
 # `kind`: `kept`, on a connection as long as that lasts; `fresh`, each on one of its own; `websocket`, a
-# handshake and a message each; `topic`, an entry each, which a reader with the position before gets.
+# handshake and a message each; `topic`, an entry each, which a reader with the position before gets;
+# `held`, an entry each, which a stream gets that the engine holds.
 sub start ($class, $kind, $place, $prefix) {
     pipe my $told, my $tell or die "pipe: $!\n";
     pipe my $over, my $end  or die "pipe: $!\n";
@@ -58,6 +59,7 @@ sub _ask_until ($over, $kind, $place, $prefix) {
         # Expected: nobody listens, or the connection was closed before all was sent.
         my $told = eval {
             return _read_on($topic, $asked) if $kind eq 'topic';
+            return _held_on($topic, $asked) if $kind eq 'held';
             $client //= Pairs::Client->new($place, timeout => REQUEST_S);
             $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
         };
@@ -102,6 +104,37 @@ sub _read_on ($topic, $number) {
     return "an entry: '$got', not $number" if $got ne "text $number";
     $topic->{at} = "text at $at";
     return '';
+}
+
+# Publishes an entry, which a held stream gets; a stream that ends as a whole goes on from its last entry.
+sub _held_on ($topic, $number) {
+    my $at = Pairs::Client->new($topic->{place}, timeout => ENTRY_S)->ask("$topic->{prefix}/publish?$number");
+    # Whether requests are lost is for the others to tell.
+    return '' if $at->{status} ne '200';
+    while (1) {
+        my $held = $topic->{held};
+        if (!$held) {
+            my @last   = length($topic->{last} // '') ? ('Last-Event-ID' => $topic->{last}) : ();
+            my $client = Pairs::Client->new($topic->{place}, timeout => ENTRY_S);
+            my $id     = $client->send("$topic->{prefix}/hold", fields => \@last);
+            return '' if !$client->reads_until($id, qr/: held\n\n/);
+            $topic->{held} = { client => $client, id => $id, since => $number };
+            # A stream without a position begins with the next entry.
+            return '' if !@last;
+            next;
+        }
+        my $text = $held->{client}->reads_until($held->{id}, qr/^data: $number\n\n/m);
+        if (defined $text) {
+            $topic->{last} = $at->{body};
+            my @numbers = $text =~ /^data: (\d+)$/mg;
+            my ($odd) = grep { $numbers[$_] <= $numbers[ $_ - 1 ] } 1 .. $#numbers;
+            return '' if !defined $odd && $text !~ /^event: reset$/m;
+            return "a held stream: @numbers" . ($text =~ /^event: reset$/m ? ' and a reset' : '');
+        }
+        delete $topic->{held};
+        return "a held stream does not get $number, and is cut"
+            if !$held->{client}->has_ended_well($held->{id});
+    }
 }
 
 sub _told ($topic, $text) {

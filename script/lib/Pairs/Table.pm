@@ -3,6 +3,7 @@
 # into the manual.
 package Pairs::Table;
 use v5.36;
+use List::Util qw(uniq);
 
 my @PLACKUP = ('plackup-Peregrine', 'plackup-EVHTP');
 my @PSGI    = qw(blocking delayed);
@@ -31,10 +32,8 @@ my @FACTORS = (
 
 # Combinations that cannot be written down, with the reason.
 my @NONE = (
-    [ { program => \@PLACKUP, options  => ['file'] }, 'C<plackup> reads no file of options' ],
-    [ { program => \@PLACKUP, app      => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
-    [ { app     => \@PSGI,    channels => ['on'] },   'applications of PSGI have no channels' ],
-    [ { program => \@PLACKUP, channels => ['on'] },   'C<plackup> has no channels, for it serves PSGI' ],
+    [ { program => \@PLACKUP, options => ['file'] }, 'C<plackup> reads no file of options' ],
+    [ { program => \@PLACKUP, app     => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
     [
         { program => ['pagi-server'], app => \@PSGI },
         'C<pagi-server> serves no applications of PSGI: C<peregrine> does'
@@ -97,6 +96,13 @@ my @REFUSED = (
         'C<--engine process> without C<--workers> does not start, for no process would run the application',
         qr/process needs workers, which join it/,
     ],
+    map({ [
+            { channels => ['on'], engine => ['inline'], %$_ },
+            'C<--grip> with C<--engine inline> does not start, for an engine apart from the application holds '
+                . 'responses',
+            qr/option 'grip' needs an engine apart from the application/,
+        ] } { app => \@PSGI },
+        { program => \@PLACKUP }),
     [
         { restart => ['canary'], engine => ['thread'], app => \@PSGI },
         'C<--canary> with clones does not start, for they are replaced together',
@@ -148,7 +154,7 @@ sub refused () {
 
 # Sentences for the manual, of what a user chooses.
 sub for_manual () {
-    return map { ucfirst "$_->[1]." } grep { !$_->[0]{event} } @NONE, @REFUSED;
+    return uniq(map { ucfirst "$_->[1]." } grep { !$_->[0]{event} } @NONE, @REFUSED);
 }
 
 # The settings of a row in words, and back. Settings that are left out are the plain ones.
@@ -193,9 +199,17 @@ sub blocks ($row) { return is_psgi($row) || $row->{app} eq 'sync' ? 1 : 0 }
 # Applications of PAGI that publish to topics and read them.
 sub has_topics ($row) { return $row->{channels} eq 'on' && !is_psgi($row) ? 1 : 0 }
 
+# The path of an application of PSGI whose responses the engine holds for topics (GRIP); undef: there is none.
+sub holds_at ($row) {
+    my $has_mounts = $row->{app} =~ /\A(?:mounts|pools)\z/;
+    my $is_one     = is_psgi($row) || $has_mounts && $row->{program} eq 'peregrine';
+    return if $row->{channels} eq 'off' || $row->{engine} eq 'inline' || !$is_one;
+    return !$has_mounts ? '' : is_psgi($row) ? '/one' : '/two';
+}
+
 # Whether topics outlive all that happens to a row: there is always a hub to take over from.
 sub keeps_topics ($row) {
-    return has_topics($row) && $row->{workers} && $row->{under} eq 'shell' ? 1 : 0;
+    return $row->{channels} eq 'on' && $row->{workers} && $row->{under} eq 'shell' ? 1 : 0;
 }
 
 sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }

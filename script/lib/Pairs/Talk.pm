@@ -68,6 +68,7 @@ sub hold ($self) {
     $self->events;
     $self->websocket;
     $self->topics if Pairs::Table::has_topics($row);
+    $self->held   if defined Pairs::Table::holds_at($row);
     $self->names;
     $self->_says('a program', '/child', "SIGPIPE ends it\n");
     $self->_says('alarm',     '/alarm', "alarm\n") if $row->{app} eq 'blocking';
@@ -134,6 +135,28 @@ sub topics ($self) {
         my ($got, $instead) = map { _shown($_ // 'nothing') } $got[$at], $wanted[$at];
         return $run->found("a topic: '$got' in place of '$instead'");
     }
+    return;
+}
+
+# Responses that the engine holds: a stream and a long poll get what other requests publish.
+sub held ($self) {
+    my $run    = $self->{run};
+    my $path   = Pairs::Table::holds_at($run->row);
+    my $stream = $self->connect;
+    my $id     = $stream->send("$path/hold");
+    $stream->reads_until($id, qr/: held\n\n/) or return $run->found('a held stream: it does not begin');
+    my $one  = $self->connect->ask("$path/publish?one");
+    my $poll = $self->connect;
+    my $wait = $poll->send("$path/wait?$one->{body}");
+    my $two  = $self->connect->ask("$path/publish?two");
+    $run->found("publishing for held responses: status $_->{status}, " . _shown($_->{body}))
+        for grep { $_->{status} ne '200' } $one, $two;
+    my $answer = $poll->answer($wait);
+    $run->found("a long poll: status $answer->{status}, " . _shown($answer->{body}))
+        if $answer->{body} ne 'two' || ($answer->{header}{etag} // '') ne qq("$two->{body}");
+    my $text   = $stream->reads_until($id, qr/data: two\n\n/) // 'it ends';
+    my @events = $text =~ /^id: (\S+)\ndata: (\S+)$/mg;
+    $run->found('a held stream: ' . _shown($text)) if "@events" ne "$one->{body} one $two->{body} two";
     return;
 }
 
