@@ -32,6 +32,8 @@ use TestGate;
 
 my $gate = bless { folder => '@FOLDER@' }, 'TestGate';
 
+package Exception::False { use overload bool => sub { 0 }, '""' => sub { '' }, fallback => 1 }
+
 sub answer {
     my ($send, $body, @headers) = @_;
     my $headers = [ [ 'x-process', $$ ], [ 'content-length', length $body ], @headers ];
@@ -93,6 +95,8 @@ my %SYNC = (
         answer($send, 'turned');
     },
     dies  => sub { die "the handler has died\n" },
+    dies_of_false => sub { die bless {}, 'Exception::False' },
+    leaves_loops => sub { no warnings 'exiting'; last },
     wrong => sub {
         my (undef, undef, $send) = @_;
         my $ok = eval { $send->({ type => 'http.response.body', body => 'x' }); 1 };
@@ -276,7 +280,9 @@ for my $how ([ 'without a template' => () ], [ 'from a template' => '--preload-a
         is said(get($port, '/wrong')),    '200 failed', 'an event that is wrong kills its $send';
         is get($port, '/dies')->{status}, 500,          'a handler that dies';
         ok $server->wait_for_log(qr/the handler has died/), '... is told of';
-        is get($port, '/nothing')->{status}, 500, 'a handler that does not answer';
+        is get($port, '/dies_of_false')->{status}, 500, '... of an object that is false';
+        is get($port, '/leaves_loops')->{status},  500, 'a handler that leaves a loop of its caller';
+        is get($port, '/nothing')->{status},       500, 'a handler that does not answer';
         my $psgi = post($port, '/psgi', 'to PSGI');
         is said($psgi),                           '200 psgi 0,1 to PSGI',       'an application of PSGI';
         is $psgi->{header}{'x-process'},          $sync->{header}{'x-process'}, '... in the same process';

@@ -22,18 +22,12 @@ sub sync {
     croak 'PAGI::Sync: sync takes a code reference' if !ref $code || reftype($code) ne 'CODE';
     return $code                                    if ref $code eq 'PAGI::Sync::Handler';
     return bless sub {
-        my ($scope, $receive, $send) = @_;
-        my $transport = $scope->{'pagi.transport'};
+        my $transport = $_[0]{'pagi.transport'};
         if (ref $transport eq 'PAGI::Server::Transport') {
-            my $way = $transport->_sync($receive, $send);
-            return $way if ref $way;
-            if ($way) {
-                my $returned;
-                return $transport->_returned($returned)
-                    if eval { $returned = $code->($scope, $receive, $send); 1 };
-                return Future->fail($@ || "died\n");
-            }
+            my $future = $transport->_sync($code, @_[ 0 .. 2 ]);
+            return $future if defined $future;
         }
+        my ($scope) = @_;
         return Future->fail("a sync handler has no lifespan\n") if $scope->{type} eq 'lifespan';
         my $pool = pool_of($scope) or return run($code, @_);
         return $pool->handle($code, @_);

@@ -331,8 +331,42 @@ void pagi_exchange_complete(pTHX_ pagi_exchange *exchange) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
+/* Calls a handler that blocks: a Future that has failed, the handler's own, or one that is done. A stack of
+ * its own keeps a `last` within it, as in px_call. */
+static SV *call_handler(pTHX_ px_worker *worker, SV *code, SV *scope, SV *receive, SV *send) {
+    dSP;
+    SV *failure = NULL;
+    ENTER;
+    SAVETMPS;
+    PUSHSTACKi(PERLSI_UNKNOWN);
+    PUSHMARK(SP);
+    EXTEND(SP, 3);
+    PUSHs(scope);
+    PUSHs(receive);
+    PUSHs(send);
+    PUTBACK;
+    const int count = call_sv(code, G_SCALAR | G_EVAL);
+    SPAGAIN;
+    SV *value = count > 0 ? POPs : &PL_sv_undef;
+    PUTBACK;
+    if (px_thrown(aTHX_ ERRSV)) {
+        SV *class = newSVpvs_flags("Future", SVs_TEMP);
+        value = px_call(aTHX_ class, "fail", sv_mortalcopy(ERRSV), NULL, NULL);
+        /* an object that is false is no exception to Future.pm */
+        if (!value) value = px_call(aTHX_ class, "fail", newSVpvs_flags("died\n", SVs_TEMP), NULL, NULL);
+    } else if (px_future_look(aTHX_ worker->cx, value, &failure) == PX_FUTURE_NONE) {
+        value = px_future_done(aTHX_ worker, NULL);
+    } else {
+        value = newSVsv(value);
+    }
+    POPSTACK;
+    FREETMPS;
+    LEAVE;
+    return value;
+}
+
 /* See _sync in pagi.xsi. */
-SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send) {
+SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, SV *send) {
     px_worker *worker = exchange->base.worker;
     if (exchange->app->sync == PAGI_SYNC_OVER && worker->is_one_of_several) {
         const bool live = px_exchange_pin(&exchange->base);
@@ -343,12 +377,11 @@ SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send) {
     exchange->blocks |= exchange->app->sync == PAGI_SYNC_HERE && SvROK(receive) &&
                         SvRV(receive) == (SV *)exchange->receive && SvROK(send) &&
                         SvRV(send) == (SV *)exchange->send;
+    if (!exchange->blocks) return NULL;
     /* The functions of other exchanges ask nothing: servers without sync handlers do not pay for them. */
-    if (exchange->blocks) {
-        CvXSUB(exchange->receive) = pagi_xs_receive_sync;
-        CvXSUB(exchange->send) = pagi_xs_send_sync;
-    }
-    return newSViv(exchange->blocks);
+    CvXSUB(exchange->receive) = pagi_xs_receive_sync;
+    CvXSUB(exchange->send) = pagi_xs_send_sync;
+    return call_handler(aTHX_ worker, code, scope, receive, send);
 }
 
 /* Leaves the request to an interpreter that may block. Here it is over, of which no callback tells: nothing

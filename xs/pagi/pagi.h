@@ -402,7 +402,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason);
 void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange);
 void pagi_exchange_complete(pTHX_ pagi_exchange *exchange);
 bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange);
-SV *pagi_sync_way(pTHX_ pagi_exchange *exchange, SV *receive, SV *send);
+SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, SV *send);
 pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function);
 pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object);
 

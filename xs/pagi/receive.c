@@ -127,7 +127,7 @@ XS_EXTERNAL(pagi_xs_receive) {
     XSRETURN(1);
 }
 
-/* $receive of an exchange that a sync handler has had (pagi_sync_way). */
+/* $receive of an exchange that a sync handler has had (pagi_sync). */
 XS_EXTERNAL(pagi_xs_receive_sync) {
     const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool blocks = exchange->blocks;

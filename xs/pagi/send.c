@@ -129,7 +129,7 @@ XS_EXTERNAL(pagi_xs_send) {
     XSRETURN(1);
 }
 
-/* $send of an exchange that a sync handler has had (pagi_sync_way). */
+/* $send of an exchange that a sync handler has had (pagi_sync). */
 XS_EXTERNAL(pagi_xs_send_sync) {
     const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool blocks = exchange->blocks;
