@@ -2,44 +2,15 @@
 //! none waits long for the next one.
 const std = @import("std");
 const per = @import("peregrine");
+const ticket_host = @import("ticket_host.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
-const SimWorker = per.Worker(per.io.Sim, Host);
-
-/// Keeps the ticket of the last request, which another thread is to answer.
-const Host = struct {
-    pub const demand: per.Demand = .pull;
-
-    ticket: ?per.Ticket = null,
-
-    pub fn isElsewhere(_: *const Host) bool {
-        return true;
-    }
-    pub fn waiting(_: *const Host) bool {
-        return false;
-    }
-    pub fn waitingOf(_: *Host, _: *const per.Exchange) bool {
-        return true;
-    }
-    pub fn request(host: *Host, _: *SimWorker, exchange: *per.Exchange, _: *const per.Head) void {
-        host.ticket = exchange.ticket;
-    }
-    pub fn finished(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn aborted(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.Reason) void {}
-    pub fn body(_: *Host, _: *SimWorker, _: *per.Exchange, _: []const u8) void {}
-    pub fn trailers(_: *Host, _: *SimWorker, _: *per.Exchange, _: *const per.Head) void {}
-    pub fn bodyEnd(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn drained(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn message(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketKind, _: []const u8) void {}
-    pub fn closed(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {}
-    pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn stopped(_: *Host, _: *SimWorker) void {}
-    pub fn notice(_: *Host, _: *SimWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
-};
+const Host = ticket_host.Host;
+const SimWorker = ticket_host.SimWorker;
 
 const Bench = struct {
-    host: Host = .{},
+    host: Host = .{ .is_elsewhere = true },
     worker: SimWorker,
     peer: per.io.SimPeer,
 
@@ -63,14 +34,14 @@ const Bench = struct {
     /// Answers the request that the host hears of next.
     fn answer(bench: *Bench, text: []const u8) !void {
         try bench.await();
-        const exchange = bench.worker.find(bench.host.ticket.?).?;
-        bench.host.ticket = null;
+        const exchange = bench.worker.find(bench.host.tickets['/'].?).?;
+        bench.host.tickets['/'] = null;
         const response: per.Start = .{ .status = 200, .body = text, .end = true };
         try testing.expectEqual(.done, bench.worker.start(exchange, response));
     }
 
     fn await(bench: *Bench) !void {
-        while (bench.host.ticket == null) try bench.worker.poll(0);
+        while (bench.host.tickets['/'] == null) try bench.worker.poll(0);
     }
 
     fn rounds(bench: *Bench) !void {

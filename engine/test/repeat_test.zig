@@ -2,41 +2,12 @@
 //! not read, gone with the response.
 const std = @import("std");
 const per = @import("peregrine");
+const ticket_host = @import("ticket_host.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
-const SimWorker = per.Worker(per.io.Sim, Host);
-
-/// Keeps the ticket of the last request, and counts ends.
-const Host = struct {
-    pub const demand: per.Demand = .pull;
-
-    ticket: ?per.Ticket = null,
-    finished_count: usize = 0,
-    reason: ?per.Reason = null,
-
-    pub fn waiting(_: *const Host) bool {
-        return false;
-    }
-    pub fn request(host: *Host, _: *SimWorker, exchange: *per.Exchange, _: *const per.Head) void {
-        host.ticket = exchange.ticket;
-    }
-    pub fn finished(host: *Host, _: *SimWorker, _: *per.Exchange) void {
-        host.finished_count += 1;
-    }
-    pub fn aborted(host: *Host, _: *SimWorker, _: *per.Exchange, reason: per.Reason) void {
-        host.reason = reason;
-    }
-    pub fn body(_: *Host, _: *SimWorker, _: *per.Exchange, _: []const u8) void {}
-    pub fn trailers(_: *Host, _: *SimWorker, _: *per.Exchange, _: *const per.Head) void {}
-    pub fn bodyEnd(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn drained(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn message(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketKind, _: []const u8) void {}
-    pub fn closed(_: *Host, _: *SimWorker, _: *per.Exchange, _: per.WebSocketClose, _: ?per.Reason) void {}
-    pub fn halfClosed(_: *Host, _: *SimWorker, _: *per.Exchange) void {}
-    pub fn stopped(_: *Host, _: *SimWorker) void {}
-    pub fn notice(_: *Host, _: *SimWorker, _: ?*per.Exchange, _: per.Level, _: []const u8) void {}
-};
+const Host = ticket_host.Host;
+const SimWorker = ticket_host.SimWorker;
 
 const Bench = struct {
     host: Host = .{},
@@ -53,7 +24,7 @@ const Bench = struct {
         bench.peer = try bench.worker.io.connect(listener);
         const request = "GET / HTTP/1.1\r\nHost: sim\r\n\r\n";
         var sent: usize = 0;
-        while (bench.host.ticket == null) {
+        while (bench.host.tickets['/'] == null) {
             if (sent < request.len) sent += try bench.peer.write(request[sent..]);
             try bench.worker.poll(0);
         }
@@ -67,7 +38,7 @@ const Bench = struct {
     }
 
     fn exchange(bench: *Bench) *per.Exchange {
-        return bench.worker.find(bench.host.ticket.?).?;
+        return bench.worker.find(bench.host.tickets['/'].?).?;
     }
 
     /// Starts a chunked response and reads its head.

@@ -27,9 +27,19 @@ static SV *unknown_type(pTHX_ pagi_exchange *exchange, SV *type) {
                                  SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
 }
 
-/* Finds the handler of an event's type and runs it. */
-static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
+/* Whether an event does nothing because the peer is gone. An application that closed before that knows
+ * better than to send. */
+static bool is_in_vain(const pagi_exchange *exchange) {
+    return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
+}
+
+/* Reads an event, which may run Perl code, finds the handler of its type and runs it. */
+static SV *send_event(pTHX_ pagi_exchange *exchange, SV *given) {
     px_worker *worker = exchange->base.worker;
+    SV *failed = NULL;
+    HV *event = pagi_plain_event(aTHX_ worker, given, &failed);
+    if (!event) return failed;
+    if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
     SV *type = px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, TYPE));
     if (!type || SvROK(type))
         return px_future_invalid(aTHX_ worker, "$send: the event has no type (a string is required)");
@@ -46,21 +56,6 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, HV *event) {
         return known->send(aTHX_ exchange, event);
     }
     return unknown_type(aTHX_ exchange, type);
-}
-
-/* Whether an event does nothing because the peer is gone. An application that closed before that knows
- * better than to send. */
-static bool is_in_vain(const pagi_exchange *exchange) {
-    return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
-}
-
-/* Reads an event, which may run Perl code, and hands it to its handler. */
-static SV *take_sent_event(pTHX_ pagi_exchange *exchange, SV *event) {
-    SV *failed = NULL;
-    HV *plain = pagi_plain_event(aTHX_ exchange->base.worker, event, &failed);
-    if (!plain) return failed;
-    if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
-    return send_event(aTHX_ exchange, plain);
 }
 
 /* Takes over the Future of an event; returns one that waits for the exchange's next turn in place of one
@@ -82,7 +77,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     const bool live = px_exchange_pin(&exchange->base);
     const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
     const bool had_turn = px_turn_spend(&exchange->base);
-    SV *future = take_sent_event(aTHX_ exchange, event);
+    SV *future = send_event(aTHX_ exchange, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
     const bool gone = px_exchange_is_lost(&exchange->base);

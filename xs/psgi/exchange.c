@@ -124,7 +124,8 @@ static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
     return !value || SvTEMP(value) ? value : sv_mortalcopy(value);
 }
 
-static void call_app(pTHX_ psgi_exchange *exchange) {
+/* Calls the application, whose environment is complete. */
+void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);
     px_trace(&exchange->base, PEREGRINE_TRACE_CALL, 0, 0, "psgi");
@@ -145,12 +146,6 @@ static void call_app(pTHX_ psgi_exchange *exchange) {
     }
     exchange->responds = true;
     if (psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, false);
-}
-
-/* Calls the application, whose environment is complete. */
-void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
-    call_app(aTHX_ exchange);
-    if (!psgi_is_over(exchange)) px_exchange_name(&exchange->base);
 }
 
 /* psgix.peregrine.disconnected->(): whether nobody waits for the response any more. */

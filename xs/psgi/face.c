@@ -81,6 +81,7 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     if (psgi_input_give(aTHX_ exchange, event)) {
         if (upgrades) psgi_io_give(aTHX_ exchange);
         psgi_exchange_call_app(aTHX_ exchange);
+        if (!psgi_is_over(exchange)) px_exchange_name(base);
     } else {
         psgi_exchange_refuse(aTHX_ exchange);
     }

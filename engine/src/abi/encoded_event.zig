@@ -112,13 +112,8 @@ fn requestSize(event: *const Event, tls: []const u8) usize {
 
 /// Writes an event into `out`, which has exactly `size` bytes. Its `user` stays behind: that is the reader's.
 pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
-    encodeHead(event, tls, out[0 .. out.len - event.len]);
+    encodeHead(event, tls, 0, out[0 .. out.len - event.len]);
     @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
-}
-
-/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less.
-pub fn encodeHead(event: *const Event, tls: []const u8, out: []u8) void {
-    encodeWith(event, tls, 0, out);
 }
 
 /// Like `encode`, for an event whose run of bytes is at this place.
@@ -128,11 +123,13 @@ pub fn encodeApart(event: *const Event, tls: []const u8, place: Place, out: []u8
         .annex => |offset| .{ Head.in_annex, offset },
         .depot => |offset| .{ Head.in_depot, offset },
     };
-    encodeWith(event, tls, flag, head);
+    encodeHead(event, tls, flag, head);
     @memcpy(end, std.mem.asBytes(&offset));
 }
 
-fn encodeWith(event: *const Event, tls: []const u8, flag: u16, out: []u8) void {
+/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less. `flag`: the place of
+/// the run, or 0 if it follows.
+pub fn encodeHead(event: *const Event, tls: []const u8, flag: u16, out: []u8) void {
     var rest = out;
     assert(event.flags & Head.elsewhere == 0);
     put(&rest, std.mem.asBytes(&Head{

@@ -493,7 +493,7 @@ pub const EngineEnd = struct {
         if (end.large == null) {
             // Without memory the next round tries again.
             const head = end.gpa.alloc(u8, len - event.len) catch return false;
-            encoded_event.encodeHead(event, tls, head);
+            encoded_event.encodeHead(event, tls, 0, head);
             end.large = .{ .head = head, .sent = 0 };
         }
         const large = &end.large.?;

@@ -30,7 +30,8 @@ pub const Interpreters = struct {
     /// The functions of a pool, see there.
     pub const Calls = struct {
         turn: *const fn (several: *Interpreters) bool,
-        request: *const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
+        /// Null: the host makes the events of requests.
+        request: ?*const fn (several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void,
         release: *const fn (several: *Interpreters, exchange: *Exchange) void,
         drained: *const fn (exchange: *const Exchange) void,
         /// A message has come that an interpreter hears.
@@ -255,12 +256,9 @@ pub const Host = struct {
 
     /// Makes the event of a request that no aside has an answer for.
     pub fn announce(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
-        if (host.interpreters) |several| return several.calls.request(several, exchange, head);
-        host.announceOwn(worker, exchange, head);
-    }
-
-    /// Makes the event of a request for the application here.
-    pub fn announceOwn(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
+        if (host.interpreters) |several| if (several.calls.request) |choose| {
+            return choose(several, exchange, head);
+        };
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
         const batch = host.filling();
@@ -345,18 +343,14 @@ pub const Host = struct {
 
     /// Becomes PEREGRINE_BODY, together with the pieces before it.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
-        host.addBody(exchange, bytes) catch host.giveUp(worker, exchange);
-    }
-
-    fn addBody(host: *Host, exchange: *Exchange, bytes: []const u8) error{OutOfMemory}!void {
         const place = host.placeOf(exchange) orelse return;
-        const event = try bodyEvent(place, exchange);
+        const event = bodyEvent(place, exchange) catch return host.giveUp(worker, exchange);
         if (host.space) |buffer| if (buffer.ptr == bytes.ptr) {
             place.batch.adopt(event, buffer, bytes);
             host.space = null;
             return;
         };
-        try place.batch.extend(event, bytes);
+        place.batch.extend(event, bytes) catch host.giveUp(worker, exchange);
     }
 
     /// A buffer for the next piece of a long body alone, so that C may keep its memory. Behind a ring pair
@@ -397,12 +391,8 @@ pub const Host = struct {
 
     /// Marks the last PEREGRINE_BODY.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
-        host.addBodyEnd(exchange) catch host.giveUp(worker, exchange);
-    }
-
-    fn addBodyEnd(host: *Host, exchange: *Exchange) error{OutOfMemory}!void {
         const place = host.placeOf(exchange) orelse return;
-        const event = try bodyEvent(place, exchange);
+        const event = bodyEvent(place, exchange) catch return host.giveUp(worker, exchange);
         event.flags |= types.EventFlag.last;
     }
 

@@ -52,7 +52,7 @@ pub const Lone = struct {
 
     const calls: Interpreters.Calls = .{
         .turn = turn,
-        .request = request,
+        .request = null,
         .release = release,
         .drained = drained,
         .asked = asked,
@@ -73,11 +73,6 @@ pub const Lone = struct {
         const lone = of(several);
         lone.delivery.hear(lone.worker.io.takeForeign());
         return lone.delivery.serve();
-    }
-
-    fn request(several: *Interpreters, exchange: *Exchange, head: *const peregrine.Head) void {
-        const lone = of(several);
-        lone.host.announceOwn(lone.worker, exchange, head);
     }
 
     fn release(_: *Interpreters, exchange: *Exchange) void {

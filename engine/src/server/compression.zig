@@ -259,6 +259,16 @@ const testing = std.testing;
 
 /// A client with its own history of both directions, and a server, each of which inflates the messages of the
 /// other.
+/// Both sides keep their histories, or neither does; windows of full size.
+fn agreed(takeover: bool) Agreement {
+    return .{
+        .server_takeover = takeover,
+        .client_takeover = takeover,
+        .server_window_bits = 15,
+        .client_window_bits = 15,
+    };
+}
+
 const Pair = struct {
     pool: Pool,
     compression: Compression,
@@ -342,12 +352,7 @@ test "with context takeover a WebSocket keeps its histories, without it keeps no
 
 test "a sender that forgets its history is understood behind messages that others have compressed" {
     const text = "A text that comes again, and again: a text that comes again, and another time";
-    var pair: Pair = .init(.{
-        .server_takeover = true,
-        .client_takeover = true,
-        .server_window_bits = 15,
-        .client_window_bits = 15,
-    });
+    var pair: Pair = .init(agreed(true));
     defer pair.deinit();
     for (0..2) |_| {
         _ = try pair.pass(&pair.ours, &pair.theirs, text);
@@ -361,12 +366,7 @@ test "a sender that forgets its history is understood behind messages that other
 }
 
 test "a message that inflates to more than its limit is stopped there, and the next message is read" {
-    var pair: Pair = .init(.{
-        .server_takeover = false,
-        .client_takeover = false,
-        .server_window_bits = 15,
-        .client_window_bits = 15,
-    });
+    var pair: Pair = .init(agreed(false));
     defer pair.deinit();
     const zeros: [100_000]u8 = @splat(0);
     var wire: [1000]u8 = undefined;
@@ -380,12 +380,7 @@ test "a message that inflates to more than its limit is stopped there, and the n
 }
 
 test "a large message takes as much memory as it needs, and no round for itself" {
-    var pair: Pair = .init(.{
-        .server_takeover = true,
-        .client_takeover = true,
-        .server_window_bits = 15,
-        .client_window_bits = 15,
-    });
+    var pair: Pair = .init(agreed(true));
     defer pair.deinit();
     const zeros = try testing.allocator.alloc(u8, 5 * 1024 * 1024 + 1);
     defer testing.allocator.free(zeros);
@@ -396,14 +391,7 @@ test "a large message takes as much memory as it needs, and no round for itself"
     var inflation: Inflation = .{ .ticket = .none, .kind = .binary };
     defer inflation.out.deinit(&pair.pool);
     // Another WebSocket, whose messages are inflated at once in between.
-    var other: Context = .{
-        .agreement = .{
-            .server_takeover = false,
-            .client_takeover = false,
-            .server_window_bits = 15,
-            .client_window_bits = 15,
-        },
-    };
+    var other: Context = .{ .agreement = agreed(false) };
     var slices: usize = 1;
     while (!(try pair.compression.inflateSlice(
         &pair.ours,
@@ -435,14 +423,7 @@ test "no memory is an answer, not an end" {
         defer pool.deinit();
         var compression: Compression = .init(failing.allocator());
         defer compression.deinit();
-        var context: Context = .{
-            .agreement = .{
-                .server_takeover = true,
-                .client_takeover = true,
-                .server_window_bits = 15,
-                .client_window_bits = 15,
-            },
-        };
+        var context: Context = .{ .agreement = agreed(true) };
         defer context.deinit(failing.allocator());
         const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00";
         if (compression.inflateAtOnce(&context, &pool, hello, 5, 100)) |inflated| {

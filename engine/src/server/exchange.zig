@@ -295,11 +295,6 @@ pub const Exchange = struct {
         return exchange.lane.queuedBytes();
     }
 
-    /// Whether the kernel has taken everything.
-    pub fn isFlushed(exchange: *const Exchange) bool {
-        return exchange.lane.isDelivered();
-    }
-
     /// Whether the response is complete and the rest of it cannot fail.
     pub fn isSettled(exchange: *const Exchange) bool {
         return exchange.isEnded() and exchange.lane.leavesSurely(exchange.endsWithFile());
@@ -364,19 +359,9 @@ pub const Exchange = struct {
         exchange.response = if (response.end) .complete else .open;
     }
 
-    /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
-    pub fn sayContinue(exchange: *Exchange, pool: *Pool) error{OutOfMemory}!void {
-        return exchange.lane.sayContinue(pool);
-    }
-
     /// Whether the head waits on to know how long the body is, when other output leaves.
     pub fn keepsHead(exchange: *const Exchange) bool {
         return exchange.keeps_head and exchange.lane.session.headIsOpen();
-    }
-
-    /// Ends a head that waits to know how long the body is. On an error nothing has changed.
-    pub fn closeHead(exchange: *Exchange, pool: *Pool) error{OutOfMemory}!void {
-        return exchange.lane.closeHead(pool);
     }
 
     /// The place of a piece in its body.

@@ -108,12 +108,7 @@ pub fn Gathering(comptime W: type) type {
             if (intake.isLong() and intake.pendingBytes() > 0) {
                 return handOver(w, lane, exchange, intake);
             }
-            present(w, exchange, intake);
-        }
-
-        /// The host hears of the request.
-        fn present(w: *W, exchange: *Exchange, intake: *Intake) void {
-            assert(exchange.intake == intake and !exchange.isHeard());
+            assert(!exchange.isHeard());
             const ticket = exchange.ticket;
             const half_closed = exchange.half_closed;
             exchange.unsilence();

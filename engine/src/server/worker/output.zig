@@ -138,7 +138,7 @@ pub fn Output(comptime W: type) type {
             const ticket = exchange.ticket;
             w.sendNow(exchange);
             const left = w.exchanges.get(ticket) orelse return true;
-            if (left.isFlushed()) return true;
+            if (left.lane.isDelivered()) return true;
             left.flushing = .waits;
             if (left.lane.transport.multiplex()) |multiplex| multiplex.flushing = true;
             return false;
@@ -151,7 +151,7 @@ pub fn Output(comptime W: type) type {
             const lane = exchange.lane;
             // Not `w.clock.now`: the handler that asks may have taken its time since the round began.
             if (!exchange.want(w.io.now())) return;
-            try exchange.sayContinue(&w.pool);
+            try lane.sayContinue(&w.pool);
             w.waiting.corkBoth(lane);
         }
 
@@ -167,7 +167,7 @@ pub fn Output(comptime W: type) type {
             const lane = exchange.lane;
             if (lane.isStream()) return streams_part.cutStream(w, exchange);
             // The peer sees a response that is cut short, not half a head; without memory it sees that.
-            exchange.closeHead(&w.pool) catch {};
+            lane.closeHead(&w.pool) catch {};
             w.forget(exchange);
             lane.beginClosing();
             if (lane.transport.tunnel) |tunnel| tunnel.silent = true;
@@ -289,7 +289,7 @@ pub fn Output(comptime W: type) type {
         pub fn send(w: *W, lane: *Lane) bool {
             if (lane.current()) |exchange| {
                 if (lane.out.state == .open and exchange.keepsHead()) return true;
-                exchange.closeHead(&w.pool) catch {
+                lane.closeHead(&w.pool) catch {
                     w.fail(lane, .server_error);
                     return false;
                 };
@@ -579,7 +579,7 @@ pub fn Output(comptime W: type) type {
             assert(!exchange.isEnded());
             const lane = exchange.lane;
             const name = lane.ticket;
-            if (exchange.flushing == .due or exchange.flushing == .waits and exchange.isFlushed()) {
+            if (exchange.flushing == .due or exchange.flushing == .waits and lane.isDelivered()) {
                 exchange.flushing = .no;
                 if (@hasDecl(W.HostType, "flushed")) {
                     const ticket = exchange.ticket;

@@ -36,11 +36,6 @@ const length_max = 30;
 /// one.
 const short_max = 8;
 
-/// Bytes that a byte of a string may become: the shortest code has five bits.
-pub fn decodedSizeMax(encoded: usize) usize {
-    return encoded * 8 / 5;
-}
-
 const Tables = struct {
     codes: [257]u32,
     /// All symbols, in the order of their codes.
