@@ -27,10 +27,19 @@ sub _flags {
     return @list;
 }
 
-# The name of an option's value says what a shell may offer for it.
-sub _takes {
-    my ($option, $what) = @_;
-    return ($option->{arg} // '') =~ /\b$what\b/;
+# The name of an option's value says what a shell may offer for it: a flag of bash's compgen, and a function
+# of zsh.
+my @OFFERS = (
+    [ DIRECTORY => '-d', '_directories' ],
+    [ USER      => '-u', '_users' ],
+    [ GROUP     => '-g', '_groups' ],
+    [ FILE      => '-f', '_files' ],
+);
+
+sub _offer {
+    my ($option) = @_;
+    my ($offer)  = grep { ($option->{arg} // '') =~ /\b$_->[0]\b/ } @OFFERS;
+    return @{ $offer || [] }[ 1, 2 ];
 }
 
 sub _words_behind {
@@ -50,14 +59,10 @@ sub _bash {
         next if PAGI::Server::Options::Type::is_switch($option);
         my $pattern = join '|', grep { !/\A--no-/ } @typed;
         my $words   = _words_behind($option);
-        my $offer =
-              defined $words               ? qq{COMPREPLY=(\$(compgen -W '$words' -- "\$word"))}
-            : _takes($option, 'DIRECTORY') ? 'COMPREPLY=($(compgen -d -- "$word"))'
-            : _takes($option, 'USER')      ? 'COMPREPLY=($(compgen -u -- "$word"))'
-            : _takes($option, 'GROUP')     ? 'COMPREPLY=($(compgen -g -- "$word"))'
-            : _takes($option, 'FILE')      ? 'COMPREPLY=($(compgen -f -- "$word"))'
-            :                                'COMPREPLY=()';
-        push @cases, "        $pattern) $offer; return ;;\n";
+        my ($flag)  = _offer($option);
+        $flag = "-W '$words'" if defined $words;
+        my $offer = defined $flag ? qq{\$(compgen $flag -- "\$word")} : '';
+        push @cases, "        $pattern) COMPREPLY=($offer); return ;;\n";
     }
     my $flags = join ' ', @all;
     return <<"SCRIPT";
@@ -94,14 +99,9 @@ sub _zsh {
         my ($option, @typed) = @$entry;
         my $about = _first_sentence(PAGI::Server::Options::about($option));
         my $words = _words_behind($option);
-        my $behind =
-              PAGI::Server::Options::Type::is_switch($option) ? ''
-            : defined $words                                  ? ":$option->{name}:($words)"
-            : _takes($option, 'DIRECTORY')                    ? ":$option->{name}:_directories"
-            : _takes($option, 'USER')                         ? ":$option->{name}:_users"
-            : _takes($option, 'GROUP')                        ? ":$option->{name}:_groups"
-            : _takes($option, 'FILE')                         ? ":$option->{name}:_files"
-            :                                                   ":$option->{name}: ";
+        my (undef, $function_of_value) = _offer($option);
+        my $offer  = defined $words                                  ? "($words)" : $function_of_value // ' ';
+        my $behind = PAGI::Server::Options::Type::is_switch($option) ? ''         : ":$option->{name}:$offer";
         for my $flag (@typed) {
             my $value = $flag           =~ /\A--no-/ ? ''  : $behind;
             my $equal = $value && $flag =~ /\A--/    ? '=' : '';

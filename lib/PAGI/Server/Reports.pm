@@ -111,8 +111,7 @@ sub _state_lost {
 # A message about a request comes with [text, scope, the number of its connection, its number there].
 sub _app_died {
     my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about,
-        "the application died $about->[0]: " . PAGI::Server::Exception::text($exception));
+    return $self->_fault("the application died $about->[0]", $exception, $about);
 }
 
 # No error of the application's: it may have noticed just so that its client had gone.
@@ -136,22 +135,13 @@ sub _app_fell_short {
     return $self->_report("PAGI: $text", $about, $text);
 }
 
-sub _bad_response {
-    my ($self, $reason, $about) = @_;
-    return $self->_report($reason, $about,
-        'the response cannot be sent: ' . PAGI::Server::Exception::text($reason));
-}
+sub _bad_response  { my $self = shift; return $self->_fault('the response cannot be sent',          @_) }
+sub _no_input      { my $self = shift; return $self->_fault('the body of a request cannot be read', @_) }
+sub _callback_died { my $self = shift; return $self->_fault('a callback died',                      @_) }
 
-sub _no_input {
-    my ($self, $reason, $about) = @_;
-    return $self->_report($reason, $about,
-        'the body of a request cannot be read: ' . PAGI::Server::Exception::text($reason));
-}
-
-sub _callback_died {
-    my ($self, $exception, $about) = @_;
-    return $self->_report($exception, $about,
-        "a callback died: " . PAGI::Server::Exception::text($exception));
+sub _fault {
+    my ($self, $what, $exception, $about) = @_;
+    return $self->_report($exception, $about, "$what: " . PAGI::Server::Exception::text($exception));
 }
 
 # Scopes, with the option that has their limit. Applications of Mojolicious set limits of their own.

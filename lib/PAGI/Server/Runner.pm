@@ -92,21 +92,25 @@ sub run {
 
 sub _failed {
     my ($self, $error) = @_;
-    $error =~ s/\s+\z//;
-    print STDERR $self->_writes_json
-        ? PAGI::Server::Log->line(json => error => $error)
-        : PAGI::Server::Log::bytes_of("$error\n");
+    $self->_complain(_line($error));
     return FAILED;
 }
 
 sub _misused {
     my ($self, $problem) = @_;
     my $program = $self->program;
-    $problem =~ s/\s+\z//;
-    print STDERR $self->_writes_json
-        ? PAGI::Server::Log->line(json => error => "$program: $problem")
-        : PAGI::Server::Log::bytes_of("$program: $problem\nTry '$program --help'.\n");
+    $self->_complain("$program: " . _line($problem), "Try '$program --help'.");
     return MISUSED;
+}
+
+# `$advice`: a line for people.
+sub _complain {
+    my ($self, $text, $advice) = @_;
+    my @lines = grep { defined } $text, $advice;
+    print STDERR $self->_writes_json
+        ? PAGI::Server::Log->line(json => error => $text)
+        : PAGI::Server::Log::bytes_of(join '', map { "$_\n" } @lines);
+    return;
 }
 
 # A mistake in the options themselves comes before anybody knows.
@@ -250,15 +254,12 @@ async sub _nothing_here {
 # The command line wins over the file, also if it names another kind of place.
 sub _choose_places {
     my ($file, $typed) = @_;
-    my @kinds   = ([qw(host port)], ['socket'], ['listen']);
-    my @choices = grep {
-        grep { exists $typed->{$_} }
-            @$_
+    my @kinds = ([qw(host port)], ['socket'], ['listen']);
+    my @other = grep {
+        my $kind = $_;
+        !grep { exists $typed->{$_} } @$kind
     } @kinds;
-    return if !@choices;
-    for my $kind (@kinds) {
-        delete @{$file}{@$kind} if !grep { $_ == $kind } @choices;
-    }
+    delete @{$file}{ map { @$_ } @other } if @other < @kinds;
     return;
 }
 

@@ -203,15 +203,11 @@ sub _config {
     my $needed = %first || !@$more && !grep { defined $ssl{$_} } qw(cert_dir validation_dir);
     my @list   = map { _certificate($_, $number++, $given) } ($needed ? \%first : ()), @$more;
     return {
-        certificates    => \@list,
-        cert_dir        => _path($ssl{cert_dir},       $given),
-        validation_dir  => _path($ssl{validation_dir}, $given),
-        ca_file         => _path($ssl{ca_file},        $given),
-        verify_client   => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
-        min_version     => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
-        cipher_list     => _string($ssl{cipher_list}),
-        cipher_suites   => _string($ssl{cipher_suites}),
-        groups          => _string($ssl{groups}),
+        certificates  => \@list,
+        verify_client => _choice('verify_client', \%VERIFY,      $ssl{verify_client} // 0),
+        min_version   => _choice('min_version',   \%MIN_VERSION, $ssl{min_version}   // 'TLSv1_2'),
+        (map { $_ => _path($ssl{$_}, $given) } qw(cert_dir validation_dir ca_file)),
+        (map { $_ => _string($ssl{$_}) } qw(cipher_list cipher_suites groups)),
         session_timeout => _session_timeout($ssl{session_timeout}),
         ticket_keys     => $self->_ticket_keys(@ssl{qw(ticket_keys ticket_keys_file)}),
     };

@@ -37,9 +37,14 @@ sub _label {
     return qq({$name="$value"});
 }
 
-sub _gauge {
-    my ($name, $help, $value) = @_;
-    return _family($name, 'gauge', $help, [ '', $value ]);
+# A family for each row of a table: a fact, the type of the metric, its name and its help. The family has a
+# line for each subject, which is a label and a hash of facts.
+sub _table {
+    my ($rows, @subjects) = @_;
+    return map {
+        my ($fact, $type, $name, $help) = @$_;
+        _family($name, $type, $help, map { [ $_->[0], $_->[1]{$fact} ] } @subjects);
+    } @$rows;
 }
 
 # A line for each of these values of a label.
@@ -89,23 +94,30 @@ sub _histogram {
         [ '_count', $count ]);
 }
 
+my @PROCESSES = (
+    [ processes => 'gauge', 'processes',       'Processes that serve.' ],
+    [ stuck     => 'gauge', 'processes_stuck', 'Processes whose event loop is blocked.' ],
+    [
+        silent => 'gauge',
+        'loop_silence_seconds', 'How long ago an event loop ran, of the process where that is longest.'
+    ],
+    [
+        resident => 'gauge',
+        'resident_memory_bytes', 'Memory of all these processes; what they share counts in each.'
+    ],
+);
+
 sub _workers {
-    my ($facts) = @_;
+    my ($facts)   = @_;
     my @processes = @{ $facts->{processes} };
+    my %all       = (
+        processes => scalar @processes,
+        stuck     => scalar(grep { $_->{stuck} } @processes),
+        silent    => max(0, map { $_->{silent} } @processes),
+        resident  => sum0(map { $_->{resident} || 0 } @processes),
+    );
     return (
-        _gauge(processes => 'Processes that serve.', scalar @processes),
-        _gauge(
-            processes_stuck => 'Processes whose event loop is blocked.',
-            scalar grep { $_->{stuck} } @processes
-        ),
-        _gauge(
-            loop_silence_seconds => 'How long ago an event loop ran, of the process where that is longest.',
-            max(0, map { $_->{silent} } @processes)
-        ),
-        _gauge(
-            resident_memory_bytes => 'Memory of all these processes; what they share counts in each.',
-            sum0(map { $_->{resident} || 0 } @processes)
-        ),
+        _table(\@PROCESSES, [ '', \%all ]),
         _by(
             'process_restarts_total', 'counter', 'Processes that were replaced.',
             reason => $facts->{restarts},
@@ -129,10 +141,7 @@ my @MOUNTS = (
 
 sub _mounts {
     my (@mounts) = @_;
-    return map {
-        my ($fact, $type, $name, $help) = @$_;
-        _family($name, $type, $help, map { [ _label(mount => $_->{mount}), $_->{$fact} ] } @mounts);
-    } @MOUNTS;
+    return _table(\@MOUNTS, map { [ _label(mount => $_->{mount}), $_ ] } @mounts);
 }
 
 # The hub's counts. A hub that is started again begins anew, as counters may.
@@ -158,47 +167,27 @@ my @CHANNELS = (
     [ cut           => 'counter', 'channels_cut_total', 'Connections to the hub that read too slowly.' ],
 );
 
-# With Redis only.
 my @REDIS = (
-    [ redis_lost   => 'counter', 'channels_redis_lost_total',   'Connections to Redis that ended.' ],
+    [ redis_up   => 'gauge',   'channels_redis_up',         'Whether the hub has its connections to Redis.' ],
+    [ redis_lost => 'counter', 'channels_redis_lost_total', 'Connections to Redis that ended.' ],
     [ redis_failed => 'counter', 'channels_redis_failed_total', 'Messages that did not get to Redis.' ],
 );
 
 sub _hub {
     my ($facts) = @_;
-    return (
-        _gauge(channels_hub_up => 'Whether the hub answers.', $facts->{hub} ? 1 : 0),
-        $facts->{channels} ? _channels($facts->{channels}) : (),
-    );
-}
-
-sub _channels {
-    my ($counts) = @_;
+    my @up = _family('channels_hub_up', 'gauge', 'Whether the hub answers.', [ '', $facts->{hub} ? 1 : 0 ]);
+    my $counts  = $facts->{channels} or return @up;
+    my %counts  = (%$counts, redis_up => ($counts->{redis} // 0) > 1 ? 1 : 0);
     my %dropped = map { $_ => $counts->{"dropped_$_"} } qw(full expired);
     return (
-        (map { _single($counts, @$_) } @CHANNELS),
-        $counts->{redis} ? _redis($counts) : (),
+        @up,
+        _table(\@CHANNELS, [ '', $counts ]),
+        $counts->{redis} ? _table(\@REDIS, [ '', \%counts ]) : (),
         _by(
             'channels_dropped_total', 'counter', 'Messages that channels have dropped, by reason.',
             reason => \%dropped,
             qw(full expired)
         ),
-    );
-}
-
-sub _single {
-    my ($counts, $fact, $type, $name, $help) = @_;
-    return _family($name, $type, $help, [ '', $counts->{$fact} ]);
-}
-
-sub _redis {
-    my ($counts) = @_;
-    return (
-        _gauge(
-            channels_redis_up => 'Whether the hub has its connections to Redis.',
-            $counts->{redis} > 1 ? 1 : 0
-        ),
-        map { _single($counts, @$_) } @REDIS
     );
 }
 
@@ -210,58 +199,43 @@ my @POOL = (
 
 sub _pool {
     my ($pool) = @_;
-    my ($calls, @single) = ($pool->{calls}, map { _single($pool, @$_) } @POOL);
+    my $calls = $pool->{calls};
     return (
         _by(
             'pool_processes', 'gauge', 'Processes of the worker pool by what they do.',
             state => $pool,
             qw(busy idle)
         ),
-        @single[ 0, 1 ],
+        _table(\@POOL, [ '', $pool ]),
         _by(
             'pool_calls_total', 'counter', 'Calls by what became of them.',
             outcome => $calls,
             sort keys %$calls
         ),
-        $single[2],
     );
 }
 
-# Each has a line for each name, so that an alert can be about one host. The last column is the value, from
-# the certificate's facts and the time.
+# Each has a line for each name, so that an alert can be about one host.
 my @CERTIFICATES = (
     [
+        left => 'gauge',
         'certificate_expires_seconds',
-        'gauge',
-        'Seconds until the certificate of a host expires; 0 if there is none, negative when it has.',
-        sub { $_[0]{expires} ? sprintf '%d', $_[0]{expires} - $_[1] : 0 }
+        'Seconds until the certificate of a host expires; 0 if there is none, negative when it has.'
     ],
-    [
-        'certificate_attempt_timestamp_seconds', 'gauge',
-        'When a certificate was ordered last.',  sub { $_[0]{attempt} // 0 }
-    ],
-    [
-        'certificate_failures',                           'gauge',
-        'Attempts in a row that brought no certificate.', sub { $_[0]{failures} }
-    ],
-    [ 'certificate_renewals_total', 'counter', 'Certificates that have come.', sub { $_[0]{renewals} } ],
-    [
-        'certificate_failures_total',            'counter',
-        'Attempts that brought no certificate.', sub { $_[0]{failed} }
-    ],
+    [ attempt  => 'gauge', 'certificate_attempt_timestamp_seconds', 'When a certificate was ordered last.' ],
+    [ failures => 'gauge',   'certificate_failures',       'Attempts in a row that brought no certificate.' ],
+    [ renewals => 'counter', 'certificate_renewals_total', 'Certificates that have come.' ],
+    [ failed   => 'counter', 'certificate_failures_total', 'Attempts that brought no certificate.' ],
 );
 
 sub _certificates {
     my ($facts) = @_;
-    my @pairs = map {
-        my $one = $_;
-        map { [ $_, $one ] } @{ $one->{names} }
+    my @subjects = map {
+        my %one = (%$_, attempt => $_->{attempt} // 0);
+        $one{left} = $one{expires} ? sprintf '%d', $one{expires} - $facts->{time} : 0;
+        map { [ _label(host => $_), \%one ] } @{ $one{names} }
     } @{ $facts->{certificates} };
-    return map {
-        my ($name, $type, $help, $value) = @$_;
-        _family($name, $type, $help,
-            map { [ _label(host => $_->[0]), $value->($_->[1], $facts->{time}) ] } @pairs);
-    } @CERTIFICATES;
+    return _table(\@CERTIFICATES, @subjects);
 }
 
 1;
