@@ -179,8 +179,8 @@ MOJOLICIOUS = Server(
     version=("perl", "-MMojolicious", "-e", "print Mojolicious->VERSION"),
 )
 
-# Mojolicious::Lite as its users know it, by each server in production mode. Its own end a connection after
-# 100 requests, and a worker after 10,000 connections, unless they are told not to.
+# Mojolicious::Lite by each server in production mode. The servers of Mojolicious end a connection after 100
+# requests, and a worker after 10,000 connections, unless options say otherwise.
 _LITE = "@WORK@/mojo_lite.pl"
 _MANY = "1000000000"
 _LITE_OURS = (*("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/peregrine", "--quiet"),) + (

@@ -62,7 +62,7 @@ subtest 'open connections' => sub {
     my $lines = () = $server->log =~ /rejected:/g;
     cmp_ok($lines, '<', 10, '... but not one for each');
     undef $open[0];
-    # Until the server has seen that.
+    # The server refuses until it has seen that the connection is gone.
     my $still  = 0;
     my $let_in = wait_for(sub {
         ask(from('127.0.0.1', $server))->{status} == 200 || do { $still++; 0 }

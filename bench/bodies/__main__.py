@@ -51,7 +51,7 @@ def _rows(settings, path, body, against_starlet=False):
                     raise
                 findings.append(note(name, f"left out: {str(trouble)[:60]}"))
         for length in (100_000, 1_000_000) if settings.short else (60_000, 100_000, 1_000_000):
-            # The first round warms the servers up, which a look whether all works does not need.
+            # The first round warms the servers up. A short run, which measures nothing, has no such round.
             warm_up = settings.seconds(1, 0)
             numbers = range(rounds + warm_up)
             turns = [_turn(settings, running, path, length, body, number) for number in numbers][warm_up:]

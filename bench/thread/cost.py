@@ -31,8 +31,8 @@ def cost(settings):
             if (path, connections) == (HELLO, 64):
                 figure = at_most(what, ratio, MOST, "× inline", ".2f")
             findings += [figure, note(f"{what}, µs", words)]
-        # Two threads on two cores: what each has in its core's caches the other one has to fetch, and
-        # cores that are halves of one slow each other down.
+        # Two threads on two cores: bytes that one thread has written come from the caches of its core, and
+        # two logical processors of one core slow each other down.
         for process in (inline, thread):
             _allow(process, {settings.cores.server, settings.cores.load})
         ratio, words = _compared(settings, inline, thread, HELLO, 64, rounds)

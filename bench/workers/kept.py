@@ -37,7 +37,7 @@ def _websockets(settings, cores):
 def _gain(settings, cores):
     seconds = settings.seconds(4, 1)
     best = {}
-    # By turns, and the best of each, as in scale.py.
+    # Both servers by turns; the best round of each counts, as in scale.py.
     for number in range(settings.seconds(ROUNDS, 1)):
         for workers in (1, 2):
             with _workers(settings, cores, workers) as process:

@@ -16,7 +16,7 @@ def scale(settings):
     one."""
     cores = {settings.cores.server, settings.cores.load}
     best, load = {}, 0
-    # By turns, and the best of each: whatever else the machine does only makes it slower.
+    # Both servers by turns. The best round of each counts: other work of the machine makes rounds slower.
     for _ in range(ROUNDS):
         for workers in (1, 2):
             rate, busy = _rate(settings, cores, workers)

@@ -162,7 +162,7 @@ const Bench = struct {
         try bench.client.take(bench.peer.read());
     }
 
-    /// Until the worker has ended the connection.
+    /// Plays rounds until the worker has ended the connection.
     fn finish(bench: *Bench) !void {
         for (0..100_000) |_| {
             if (bench.peer.ended() != null) break;

@@ -96,7 +96,8 @@ sub show_again {
     return;
 }
 
-# Until it is ready a process may load code that does not return, and reads no link: it ends with its parent.
+# A process that is not ready reads no link, and may load code that does not return: the kernel ends it with
+# its parent.
 sub start_with_parent {
     my ($link) = @_;
     Peregrine::end_with_parent(1);

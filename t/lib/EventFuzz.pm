@@ -336,7 +336,7 @@ sub _misbehave {
     return $self->_chance(80) ? $self->_fresh(20) : $self->_value;
 }
 
-# Within an assignment or a loop of perl's own only what does not change what that is about.
+# DESTROY runs within an assignment or a loop of perl's own: it acts on no value that these work on.
 sub _act_on_destroy {
     my ($self) = @_;
     return if !$self->{state} || $self->{actions}++ > ACTIONS_MAX;

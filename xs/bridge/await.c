@@ -62,7 +62,7 @@ int px_await_is_cancelled(pTHX_ SV *future) {
     return cancelled && SvTRUE_nomg(cancelled);
 }
 
-/* Futures that one chain of `await` may go through, and more than any does. */
+/* Futures that are followed along one chain of `await`; programs have far shorter chains. */
 #define PX_AWAITS_MAX 1000
 
 /* The plain Future that an async sub's pending Future waits for: the last one that its cancellation would

@@ -72,7 +72,7 @@ static void read_limits(const px_worker *worker, void *application) {
 static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     const bool upgrades = (event->flags & PEREGRINE_HANDSHAKE) && event->request->version == 11;
-    /* Until the temporary values are gone that refer to the environment: then it is free to serve again. */
+    /* Temporary values refer to the environment: the exchange serves no other request until they are gone. */
     px_exchange_hold(base);
     ENTER;
     SAVETMPS;

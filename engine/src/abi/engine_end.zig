@@ -440,7 +440,7 @@ pub const EngineEnd = struct {
     pub const Way = enum {
         /// In the record of the event.
         record,
-        /// They lie in the depot, where the application reads them.
+        /// In the depot, where the application reads them.
         depot,
         /// In the annex, with one copy.
         annex,

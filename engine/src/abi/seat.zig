@@ -188,7 +188,7 @@ pub const Seat = struct {
         return !seat.is_deaf;
     }
 
-    /// The process of an interpreter that breaks the rules and has not ended. The caller's from now on.
+    /// The process of an interpreter that breaks the rules and has not ended. The caller has to end it.
     pub fn takeRogue(seat: *Seat) ?i32 {
         if (!seat.is_deaf and !seat.end.broken.load(.monotonic)) return null;
         if (sharing.hasEnded(seat.socket)) return null;
@@ -472,8 +472,8 @@ pub const Seat = struct {
         if (file.length == null) return error.Malformed;
         const fd = try takeDescriptor(peer);
         assert(fd >= 0);
-        // A descriptor of another kind could make the engine wait. Where storage is slow the question could,
-        // too: the thread that reads the file will find out.
+        // To read from a pipe or a socket could make the engine wait. To ask for the size could, too, where
+        // storage is slow: there the thread that reads the file finds out.
         if (!file.is_slow) _ = io.file.size(fd) catch {
             io.file.close(fd);
             return error.Malformed;

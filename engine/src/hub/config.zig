@@ -22,7 +22,7 @@ pub const Config = struct {
     history_entries_max: u32 = 1_000,
     /// Bytes of these entries. Four of the longest, or a thousand of 4 KiB; the newest is kept however long.
     history_bytes_max: u64 = 4 * 1024 * 1024,
-    /// Their age. Whoever comes back later than that loads the page anew.
+    /// The age of these entries. A reader that comes back later is reset, and loads the page anew.
     history_age_ms: u64 = 5 * 60 * 1000,
     /// Entries that are framed together. A burst of more takes several turns of each reader.
     segment_entries_max: u32 = 256,

@@ -24,7 +24,7 @@ pub const As = enum {
     binary_deflated,
     /// As messages of an event stream, with positions.
     events,
-    /// Their bytes alone, some entries at once.
+    /// The bytes of entries alone, of several at once.
     bytes,
 
     fn variant(as: As, window_bits: u4) frames.Variant {
@@ -102,7 +102,7 @@ pub const Reader = struct {
     mailbox: u64,
     wish: Wish,
     state: union(enum) {
-        /// Until the topic is live; then the request with this number is answered.
+        /// The topic is not live yet. When it is, the request with this number is answered.
         waits: u32,
         /// Is to be told of a reset.
         reset: log_file.Cursor,

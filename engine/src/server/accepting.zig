@@ -13,7 +13,7 @@ pub const Accepting = struct {
     yields: bool = false,
     /// The host leaves connections in the kernel's queues.
     paused: bool = false,
-    /// Others accept at the same sockets, in other processes for instance, and get as many connections.
+    /// Workers of other processes, for instance, accept at the same sockets, and get as many connections.
     spread: ?Spread = null,
 
     /// Whether connections are left to others or to a later moment, whatever their number.

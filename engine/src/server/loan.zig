@@ -11,7 +11,7 @@ pub const Loan = extern struct { next: ?*Loan = null };
 pub const Held = struct {
     bytes: []const u8,
     holder: *anyopaque,
-    /// Their owner bounds them, however many connections send them: no connection is charged.
+    /// The owner bounds the memory, however many connections send it: no connection is charged.
     is_shared: bool = false,
     /// Called once for each use, by the worker's thread, in the midst of its work: the function returns
     /// nothing, and asks nothing of the server.

@@ -16,7 +16,7 @@ pub const Multiplex = struct {
     session: Multiplexed.Session,
     /// The session's memory for streams; null: it rests.
     desk: ?*Desk = null,
-    /// Those of the desk, or more.
+    /// The session's places for streams: those of the desk, or more.
     places: []Multiplexed.Place = &.{},
     /// The session's memory for fields of its peer.
     table: []u64 = &.{},
@@ -42,7 +42,7 @@ pub const Multiplex = struct {
     /// When the peer was asked to open no more streams; 0: never.
     announced_at: u64 = 0,
 
-    /// What a session works with while there are streams.
+    /// The memory of a session that has streams; a session without streams has none.
     pub const Desk = struct {
         sent_fields: Multiplexed.SentFields,
         /// For the first streams; more come when they are asked for.

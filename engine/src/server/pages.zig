@@ -11,7 +11,7 @@ pub fn Pages(comptime T: type) type {
     return struct {
         const Self = @This();
 
-        /// What lies in the place of an item that was given back.
+        /// A place whose item was given back holds the next such place.
         const Link = struct { next: ?*Link };
 
         const Page = struct {

@@ -112,7 +112,7 @@ pub const Record = extern struct {
     place: Place,
     way: Way,
     kind: Kind,
-    /// More than `text_max`: the text goes on behind `text`.
+    /// The length of the text. A text of more than `text_max` bytes goes on behind `text`.
     text_len: u8,
     text: [text_max]u8,
     /// The record's number plus one, once the record is complete.

@@ -46,8 +46,8 @@ pub const WebSocket = struct {
     /// The Sec-WebSocket-Accept that the handshake will be answered with.
     accept: [ws.handshake.accept_bytes]u8,
     state: State = .handshake,
-    /// Until the host accepts the WebSocket: an offer of permessage-deflate that can be met. Then: what was
-    /// agreed on. Null: nothing.
+    /// Permessage-deflate: an offer that can be met, until the host accepts the WebSocket, and the agreement
+    /// from then on. Null: messages are not compressed.
     compression: ?Context,
     /// Messages of fewer bytes are not compressed.
     deflate_bytes_min: u32,

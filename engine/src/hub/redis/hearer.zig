@@ -15,11 +15,11 @@ const Allocator = std.mem.Allocator;
 /// An observation. Values are borrowed until the next call.
 pub const Event = union(enum) {
     need_more,
-    /// Open a socket; then `link.connected` or `lost`.
+    /// The owner is to open a socket, and calls `link.connected` or `lost` then.
     connect,
-    /// Logged in: subscribe.
+    /// The connection has logged in: the owner is to subscribe.
     ready,
-    /// Close the socket.
+    /// The owner is to close the socket.
     lost: Why,
     /// From here on its messages come.
     subscribed: keys.Fed,

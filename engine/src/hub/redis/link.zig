@@ -61,7 +61,7 @@ pub const Link = struct {
     taken: usize = 0,
 
     pub const State = union(enum) {
-        /// Until this time there is no attempt.
+        /// The next attempt to connect begins at this time.
         waiting: u64,
         /// The owner connects, until this time.
         connecting: u64,

@@ -33,7 +33,7 @@ pub const resizes_bytes_max = 2 * 3;
 
 const status_bytes_max = 5;
 
-/// What the peer's table has of ours.
+/// The fields that the peer's decoder keeps, because this encoder has sent them.
 pub const Memory = struct {
     table: Table = .{},
     /// Of each entry of the table, at its number modulo their count: so that a field is looked for in a few
