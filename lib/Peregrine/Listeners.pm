@@ -71,7 +71,8 @@ sub take_over_beyond {
     return;
 }
 
-# [ which listener, socket ] each: the process's own, and for the first one those of processes beyond `count`.
+# Pairs of a listener's number and a socket: the sockets of the process; for the first process also those of
+# processes beyond `count`.
 sub sockets_for {
     my ($self, $process, $count) = @_;
     my @all = $self->all;

@@ -91,9 +91,10 @@ pub const Secure = struct {
     sent: usize = 0,
 
     const input_bytes = 32 << 10;
-    /// At most this much is encrypted at once.
+    /// The most bytes that are encrypted at once.
     const sent_max = 64 << 10;
-    /// A server that makes the session answer, and does not read that.
+    /// The most bytes that wait for the server to read them. A server can make the TLS session answer without
+    /// end.
     const unsent_max = 256 << 10;
 
     /// Owns the descriptor when it has succeeded. The context stays the caller's.

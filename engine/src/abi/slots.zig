@@ -38,7 +38,7 @@ const line_bytes = 64;
 /// application is to hear of.
 const State = enum(u2) { offered = 1, taken = 2, refused = 3 };
 
-/// A ticket with the state in place of its slot's number, which is the slot's own.
+/// The word of a slot: the ticket, with the state in place of the slot's number, which the slot knows.
 fn wordOf(ticket: u64, state: State) u64 {
     comptime assert(peregrine.exchanges_max > @backingInt(State.refused));
     return ticket & ~@as(u64, peregrine.exchanges_max - 1) | @backingInt(state);

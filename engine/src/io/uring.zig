@@ -303,7 +303,7 @@ pub const Uring = struct {
         };
     }
 
-    /// Delivers again, first what came meanwhile.
+    /// Delivers bytes of a socket again; those that came during the pause are the first.
     pub fn resumeReading(self: *Uring, socket: Socket) void {
         const entry = self.entryOf(socket);
         if (!entry.flags.paused) return;

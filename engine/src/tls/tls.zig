@@ -166,7 +166,7 @@ pub const ClientConfig = struct {
 pub const default_cipher_list = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:" ++
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:" ++
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
-/// The three suites of RFC 8446 that every library has, in the same spirit.
+/// The three suites of RFC 8446 that every library has, ordered as `default_cipher_list` is.
 pub const default_cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:" ++
     "TLS_CHACHA20_POLY1305_SHA256";
 

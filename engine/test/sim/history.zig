@@ -13,7 +13,7 @@ const testing = std.testing;
 const gpa = testing.allocator;
 
 const clients_max = 6;
-/// Far more than any history takes.
+/// A history that has not ended after so many rounds never ends.
 const rounds_max = 300_000;
 
 /// The properties of a history that are drawn first.

@@ -367,7 +367,7 @@ sub _prepared_app {
     return $self->{prepared} //= $self->_mounts ? $self->_app : $self->_wrapped($self->_app);
 }
 
-# Applications with a place of their own, see PAGI::Server::Mounts; nothing if there is one of PAGI.
+# The mounts, see PAGI::Server::Mounts; none if the server has a single application of PAGI.
 sub _mounts {
     my ($self) = @_;
     return @{ $self->{mounts} } if $self->{mounts};

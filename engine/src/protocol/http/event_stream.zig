@@ -11,7 +11,7 @@ pub const Event = struct {
     name: ?[]const u8 = null,
     /// A client that comes back sends this as Last-Event-ID.
     id: ?[]const u8 = null,
-    /// From now on clients wait so long, in milliseconds, before they come back.
+    /// Milliseconds that clients wait from now on before they connect again.
     retry_ms: ?u32 = null,
 
     /// How many bytes `write` writes; `error.InvalidEvent` if a name or an id has a line break, or an id a

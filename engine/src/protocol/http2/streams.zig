@@ -55,7 +55,8 @@ pub const Stream = struct {
     previous: u16 = nowhere,
     /// The list, by urgency; null: in none.
     list: ?u3 = null,
-    /// The next stream with the same hash, and the first stream whose hash is this place.
+    /// Streams are found by a hash of their numbers: the place of the next stream with this one's hash, and
+    /// that of the first stream whose hash is this place's number.
     chain: u16 = nowhere,
     bucket: u16 = nowhere,
     /// The RST_STREAM that a closed stream has yet to send. An open stream sends it when its queued content

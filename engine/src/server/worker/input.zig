@@ -1,5 +1,5 @@
-//! The part of a worker that reads: bytes to protocol events, events to the host, what is against the
-//! rules to a refusal.
+//! The part of a worker that reads: bytes become events of the protocol, the host gets these, and bytes
+//! that break the rules are refused.
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
