@@ -259,10 +259,10 @@ is.
 
 A response that cannot be held as it asks is answered with 500, and the log says why: a topic outside of the
 prefix, C<prev-id=client> beside further topics, a word of GRIP that is not listed here, C<Content-Encoding>
-(entries are not compressed; L<Plack::Middleware::Deflater> leaves a response alone whose application sets
-C<< $env->{'plack.skip-deflater'} >>), a body of more than 64 KiB. One more than C<max_held_responses> is answered with
-503, as are all while there is no hub; a mount with workers of its own has a share of that number, which no
-other mount takes. A request for the head alone is answered at once.
+(entries are not compressed; L<Plack::Middleware::Deflater> leaves a response alone whose application sets C<<
+$env->{'plack.skip-deflater'} >>), a body of more than 64 KiB. One more than C<max_held_responses> is answered
+with 503, as are all while there is no hub; a mount with workers of its own has a share of that number, which
+no other mount takes. A request for the head alone is answered at once.
 
 =head2 Who may say so
 
