@@ -9,6 +9,7 @@ use PAGI::Server;
 use Peregrine::Threads;
 use Plack::Handler::Peregrine::Grip;
 use Certificates;
+use JSON::PP qw(decode_json);
 use Test::More;
 use TestClient qw(get);
 use TestHTTP2;
@@ -230,7 +231,10 @@ subtest 'responses that wait' => sub {
     like get($server->port, '/ping')->{body}, qr/pong/,
         'more wait than there are workers, which serve others';
     ok holds($server, 4), 'the engine holds all of them';
+    my $status = get($server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/}), '/status.json');
+    is decode_json($status->{body})->{total}{responses_held}, 4, 'the status page shows them';
     my ($place) = publish($server, 'app.poll', 1);
+
     for my $client (@waits) {
         my $answer = $client->response;
         is $answer->{status},                   200,           'an entry is the answer';

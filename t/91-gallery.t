@@ -51,11 +51,11 @@ my $port   = $server->port;
 
 my $index = get($port, '/')->{body};
 my @names = $index =~ m{href="/about/([\w-]+)"}g;
-is_deeply([ sort @names ], [ sort keys %SHOWN ], 'the index has every example') or diag $index;
+is_deeply([ sort @names ], [ sort 'progress', keys %SHOWN ], 'the index has every example') or diag $index;
+like(get($port, '/about/progress')->{body}, qr/<pre>peregrine .* --grip app[.] /, 'the command of one');
 my %shown = map { { psgi => 'hello', mojolicious => 'live' }->{$_} // $_ => 1 } @names;
-$shown{grpc}     = 1;                           # browsers do not speak it
-$shown{progress} = 1;                           # it needs an engine apart from its application
-$shown{live}     = 1 if !$SHOWN{mojolicious};
+$shown{grpc} = 1;                           # browsers do not speak it
+$shown{live} = 1 if !$SHOWN{mojolicious};
 my @missing = grep { !$shown{$_} }
     map { m{([^/]+)/\z} } glob 'examples/pagi/*/ examples/psgi/*/ examples/mojolicious/*/';
 is("@missing", '', '... that there is');
@@ -88,6 +88,7 @@ SKIP: {
             my ($file)  = $browser->text('.file') =~ m{\A(examples/\S+)\z};
             my ($first) = content($file)          =~ /\A# (.*)/;
             like($browser->text('.source'), qr/\A# \Q$first\E/, 'its source');
+            return keep($browser, $name) if !$SHOWN{$name};    # it needs a server of its own
             $browser->script(q(document.getElementById('try').click()));
             is($browser->wait_for(q(document.getElementById('result').dataset.state)), 'done', 'the button');
             like($browser->text('#result'), $SHOWN{$name}, '... does something');

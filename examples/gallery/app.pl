@@ -24,8 +24,10 @@ my $HAS_MOJOLICIOUS = eval { require Mojo::Server::Peregrine; 1 };
 my $HERE     = File::Spec->rel2abs(dirname(__FILE__));
 my $EXAMPLES = dirname($HERE);
 
-# The examples, in the order of the index: name, file, title, and what the example shows.
-my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about => $_->[3] } } (
+# The examples, in the order of the index: name, file, title, what the example shows, and the command of an
+# example that needs a server of its own.
+my @KEYS     = qw(name file title about command);
+my @EXAMPLES = map { my %example; @example{@KEYS} = @$_; \%example } (
     [
         hello => 'pagi/hello/app.pl',
         'Hello', 'Four small answers: text, HTML, JSON, and a name from the path.'
@@ -90,6 +92,12 @@ my @EXAMPLES = map { { name => $_->[0], file => $_->[1], title => $_->[2], about
         psgi => 'psgi/hello/app.psgi',
         'PSGI',
         'An application of the older kind, wrapped: it runs beside the others.'
+    ],
+    [
+        progress => 'psgi/progress/app.psgi',
+        'Progress',
+        'PSGI with a progress bar that holds no worker: the engine has its event stream.',
+        'peregrine --engine process --workers 2 --channels --grip app. examples/psgi/progress/app.psgi'
     ],
     $HAS_MOJOLICIOUS
     ? [
@@ -162,6 +170,11 @@ sub example_page ($example, $root) {
     my ($name, $title) = @$example{qw(name title)};
     my $picture = picture($example);
     my $source  = source_of($example);
+    my $try =
+        $example->{command}
+        ? "<p>It needs a server of its own:</p>\n<pre>" . escaped($example->{command}) . '</pre>'
+        : qq(<p><button id="try" data-example="$name" data-run="$root/run/$name">Try it</button></p>\n)
+        . '<pre id="result" aria-live="polite"></pre>';
     return page($title, <<~"HTML", $root);
         <nav><a href="$root/">Examples</a></nav>
         <h1>$title</h1>
@@ -169,8 +182,7 @@ sub example_page ($example, $root) {
         <section>
         $picture
         <p>$example->{about}</p>
-        <p><button id="try" data-example="$name" data-run="$root/run/$name">Try it</button></p>
-        <pre id="result" aria-live="polite"></pre>
+        $try
         </section>
         <section>
         <p class="file">examples/$example->{file}</p>
@@ -205,7 +217,7 @@ async sub site ($scope, $receive, $send) {
 }
 
 # The lifespan is for the example that is about it; the one that ends its process wants to know one thing.
-my %app = map { $_->{name} => load($_) } @EXAMPLES;
+my %app = map { $_->{name} => load($_) } grep { !$_->{command} } @EXAMPLES;
 
 builder {
     enable 'SecurityHeaders';
