@@ -7,6 +7,7 @@ use lib 't/lib';
 use Test::More;
 use TestClient;
 use TestGate;
+use Peregrine::Threads;
 use TestServer;
 use TestTools   qw(wait_for);
 use TestWorkers qw(directory is_gone stop_master write_file);
@@ -87,6 +88,8 @@ subtest 'workers that come in time' => sub {
 # The request that an interpreter is at is cut, as ever: its application may have done something.
 for my $engine (qw(process thread)) {
     subtest "workers that are at work: $engine" => sub {
+        plan skip_all => 'this Perl has no threads'
+            if $engine eq 'thread' && !Peregrine::Threads::are_possible();
         my $gate = TestGate->new;
         my $busy = write_file('busy.psgi', <<"PERL");
 use lib 't/lib';

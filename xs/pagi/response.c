@@ -82,8 +82,9 @@ static void body_done(pagi_exchange *exchange) {
         exchange->response == PAGI_RESPONSE_PROMISED ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
 }
 
-/* Whether a string takes no memory of its own. An application that waits until it has left keeps a share of it,
- * of which Perl allows 255, and copies the string for the next one: such a wait would cost what it is to save. */
+/* Whether a string takes no memory of its own. An application that waits until it has left keeps a share of
+ * it, of which Perl allows 255, and copies the string for the next one: such a wait would cost what it is to
+ * save. */
 static bool is_shared_by_many(const SV *body) {
     const int many = 16;
     return body && SvIsCOW(body) && SvLEN(body) > 0 && CowREFCNT(body) >= many;
