@@ -12,6 +12,7 @@ use JSON::PP ();
 use Test::More;
 use TestClient qw(get post exchange);
 use TestServer;
+use TestTools qw(patience);
 
 my $json = JSON::PP->new->canonical->latin1;
 
@@ -183,7 +184,7 @@ subtest 'a long body that has come already' => sub {
     my $bytes  = "POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n$body";
     my $sent   = 0;
     $socket->blocking(0);
-    while ($sent < length $bytes && IO::Select->new($socket)->can_write(1)) {
+    while ($sent < length $bytes && IO::Select->new($socket)->can_write(patience(1))) {
         $sent += syswrite($socket, $bytes, 65536, $sent) // last;
     }
     $socket->blocking(1);
