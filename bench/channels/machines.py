@@ -83,13 +83,15 @@ class _Candidate:
 
 
 _CHANNELS = "redis://@REDIS@:6379?prefix="
+# As long as that of nchan: a machine may be behind the publishers at the rate that saturates.
+_HISTORY = ("--topics-history-entries", "100000", "--topics-history-size", "64M")
 
 
 def _over_redis(entry, prefix):
     command = tuple(
         word
         for given in entry.command
-        for word in ((given, f"{_CHANNELS}{prefix}:") if given == "--channels" else (given,))
+        for word in ((given, f"{_CHANNELS}{prefix}:", *_HISTORY) if given == "--channels" else (given,))
     )
     return servers.replace(entry, command=command)
 
