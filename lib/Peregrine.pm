@@ -478,8 +478,8 @@ each topic, as in the hub. Returns a negative code if that cannot be.
 
 After C<use_interpreters>: another group of interpreters, which join at the other end of this socket and get
 the requests of routes with its number as C<group>. Limits: C<exchanges> of one interpreter at the same time,
-C<seats> for interpreters, C<no_topics>, and in place of the engine's C<queue_max>, C<queue_ms> and
-C<request_idle_ms>.
+C<seats> for interpreters, C<no_topics>, C<topics> (how names of topics begin that they may read), and in
+place of the engine's C<queue_max>, C<queue_ms> and C<request_idle_ms>.
 C<name> is for logs. With C<words>, a C<Peregrine::Words>, the engine adds 1 to the word C<refused> of it for
 each request that it refuses because these interpreters are busy; all groups have one memory.
 Returns the number, from 1 on, or a negative code.

@@ -174,6 +174,8 @@ static peregrine_interpreters group_of(pTHX_ px_worker *worker, int join_socket,
     own_limit(aTHX_ given, "request_idle_ms", &wanted.request_idle_ms, &wanted.own,
               PEREGRINE_OWN_REQUEST_IDLE_MS);
     wanted.no_topics = limit_or_none(aTHX_ given, "no_topics");
+    SV *topics = px_setting(aTHX_ given, "topics");
+    wanted.topics = topics ? SvPV_nolen(topics) : NULL;
     wanted.name = name ? SvPV_nolen(name) : NULL;
     wanted.refused = refused_word(aTHX_ worker, given);
     return wanted;

@@ -409,6 +409,8 @@ typedef struct peregrine_interpreters {
     const char *name;    /* for logs: %M of the access log, and refusals; copied; default: NULL, none */
     uint64_t *refused;   /* the engine adds 1 for each request that finds no room in the queue, or has waited
                           * there for too long; memory that outlives the worker; default: NULL */
+    const char *topics;  /* how names of topics begin that exchanges of these interpreters may read; copied;
+                          * default: NULL, in any way */
 } peregrine_interpreters;
 
 enum {
@@ -1122,7 +1124,8 @@ enum {
     PEREGRINE_NODE_UNAVAILABLE = 4, /* the hub cannot be reached, and has not heard of it */
     PEREGRINE_NODE_UNKNOWN = 5,     /* the hub is lost, and may have heard of it */
     PEREGRINE_NODE_NAME = 6,        /* no name of a channel or topic */
-    PEREGRINE_NODE_TOO_LARGE = 7
+    PEREGRINE_NODE_TOO_LARGE = 7,
+    PEREGRINE_NODE_FORBIDDEN = 8    /* a topic or channel of others than the node is confined to */
 };
 
 /* The longest text of a place in a topic with history */

@@ -22,6 +22,7 @@ use constant {
     UNKNOWN     => 5,
     NAME        => 6,
     TOO_LARGE   => 7,
+    FORBIDDEN   => 8,
 };
 my %KINDS = (
     subscribe => 1,
@@ -207,6 +208,7 @@ my %FAILURES = (
     UNKNOWN()     => [qw(Unknown hub)],
     NAME()        => [qw(InvalidChannelName channel)],
     TOO_LARGE()   => [qw(MessageTooLarge size)],
+    FORBIDDEN()   => [qw(Forbidden topics)],
 );
 
 # A message for a channel that has ended is no failure, because channels promise at most once; but it is told.
@@ -214,7 +216,7 @@ sub _settle {
     my ($future, $result, $subject) = @_;
     return $future->done($result == GONE ? 0 : 1) if $result <= GONE;
     my ($name, $category) = @{ $FAILURES{$result} };
-    return $future->fail($name, $category, $category eq 'channel' ? $subject : ());
+    return $future->fail($name, $category, $category =~ /\A(?:channel|topics)\z/ ? $subject // () : ());
 }
 
 # A Future: `kind` is one of %KINDS. It is done with 1, or with 0 if there is no such channel any more.

@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 # The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
-    WIRE    => 4,
+    WIRE    => 5,
     HELLO   => 0,
     PUBLISH => 3,
     APPEND  => 10,
@@ -22,8 +22,9 @@ use constant {
     WELCOME => 16,
     DONE    => 17
 };
-use constant { OK => 0, FULL => 2, TOO_MANY => 3 };
-use constant HEAD => 24;
+use constant { OK => 0, TOO_MANY => 3, FORBIDDEN => 9 };
+use constant SECRET_BYTES => 16;
+use constant HEAD         => 24;
 my $HEAD = 'L< C C S< L< Q< L<';
 
 use constant { NAME_BYTES => 100, MESSAGE_BYTES => 1 << 20 };
@@ -123,12 +124,12 @@ sub _ask {
     $self->_connect($until);
     my $number = $self->{number} = $self->{number} % 0xFFFF_FFFF + 1;
     # A frame that is cut short is none.
-    my $went = $self->_send(_frame($kind, $number, 0, $name, $payload), $until);
+    my $went = $self->_send(_frame($kind, $number, name => $name, payload => $payload), $until);
     $self->_fail('Unavailable') if !$went;
     while (my ($got, $code, $answered, $extra) = $self->_receive($until)) {
         next          if $got != DONE || $answered != $number;
         return $extra if $code == OK;
-        die $code == TOO_MANY ? "TooMany\n" : "Unknown\n";
+        die $code == TOO_MANY ? "TooMany\n" : $code == FORBIDDEN ? "Forbidden\n" : "Unknown\n";
     }
     return $self->_fail('Unknown');
 }
@@ -148,8 +149,7 @@ sub _connect {
     return                 if $self->{handle};
     @{$self}{qw(handle pid received)} = (scalar $self->_open, $$, '');
     $self->_fail('Unavailable') if !$self->{handle};
-    my $id = int(rand 2**32) << 32 | int rand 2**32;
-    if ($self->_send(_frame(HELLO, WIRE, $id, '', ''), $until)) {
+    if ($self->_send(_frame(HELLO, WIRE, extra => _secret()), $until)) {
         while (my ($kind, undef, $version) = $self->_receive($until)) {
             return if $kind == WELCOME && $version == WIRE;
         }
@@ -175,12 +175,18 @@ sub _has_ended {
     return defined $got && !length $byte;
 }
 
+# Whoever knew it could take the connection's place.
+sub _secret {
+    open my $random, '<:raw', '/dev/urandom' or die "/dev/urandom: $!\n";
+    read($random, my $secret, SECRET_BYTES) == SECRET_BYTES or die "/dev/urandom: $!\n";
+    return $secret;
+}
+
 sub _frame {
-    my ($kind, $number, $node, $name, $payload) = @_;
-    return
-          pack($HEAD, HEAD - 4 + length($name) + length $payload, $kind, 0, length $name, $number, $node, 0)
-        . $name
-        . $payload;
+    my ($kind, $number, %parts)   = @_;
+    my ($name, $extra,  $payload) = map { $_ // '' } @parts{qw(name extra payload)};
+    my $rest = $name . $extra . $payload;
+    return pack($HEAD, HEAD - 4 + length $rest, $kind, 0, length $name, $number, 0, length $extra) . $rest;
 }
 
 # Waits until the socket is ready; false: the time is up.

@@ -10,6 +10,7 @@ const Account = @import("account.zig").Account;
 const Claim = @import("claim.zig").Claim;
 const Deadlines = @import("deadlines.zig").Deadlines;
 const Hold = @import("hold.zig").Hold;
+const drawSecret = @import("node.zig").drawSecret;
 const resultOf = @import("node.zig").resultOf;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
@@ -108,6 +109,19 @@ const Response = struct {
     }
 };
 
+/// An interpreter that asks for topics.
+pub const Speaker = struct {
+    /// Of its group.
+    account: *Account,
+    /// The node of its channels, by which it reads: the first that it has named.
+    node: ?hub.wire.Secret = null,
+
+    fn mayRead(speaker: *const Speaker, wish: *const TopicWish.Follow) bool {
+        if (speaker.node) |node| if (node != wish.secret) return false;
+        return speaker.account.mayRead(wish.name);
+    }
+};
+
 /// A delivery never moves. On the engine's thread.
 pub const Delivery = struct {
     gpa: std.mem.Allocator,
@@ -141,11 +155,12 @@ pub const Delivery = struct {
     ended: enum { none, held, all } = .none,
     /// Of an application that is the only one.
     lone_account: Account = .{},
+    lone_speaker: Speaker,
     /// Of the responses that wait for an entry.
     awaiting: Deadlines = .{},
     fields: std.ArrayList(peregrine.Field) = .empty,
 
-    const Asked = struct { ticket: peregrine.Ticket, number: u32 };
+    const Asked = struct { ticket: peregrine.Ticket, number: u32, account: *Account };
 
     const join_ms_min = 20;
     const join_ms_max = 1000;
@@ -166,12 +181,12 @@ pub const Delivery = struct {
         config: *const hub.Config,
     ) !*Delivery {
         const delivery = try gpa.create(Delivery);
-        const id = io.randomSeed() orelse @intFromPtr(delivery) ^ io.micros();
         delivery.* = .{
             .gpa = gpa,
             .worker = worker,
-            .node = .init(gpa, id),
+            .node = .init(gpa, drawSecret(delivery)),
             .join_socket = join_socket,
+            .lone_speaker = .{ .account = &delivery.lone_account },
         };
         delivery.node.readers.bounds = .of(config);
         return delivery;
@@ -290,6 +305,7 @@ pub const Delivery = struct {
 
     fn answer(delivery: *Delivery, number: u32, code: hub.wire.Code, place: ?Position) void {
         const asked = delivery.asked.fetchSwapRemove(number) orelse return;
+        asked.value.account.asked -= 1;
         var buffer: [Position.text_bytes_max]u8 = undefined;
         const text = if (place) |position| position.print(&buffer) else "";
         const subscriber = delivery.subscriberOf(asked.value.ticket) orelse return;
@@ -328,17 +344,19 @@ pub const Delivery = struct {
     pub fn obey(
         delivery: *Delivery,
         host: *Host,
+        speaker: *Speaker,
         exchange: *Exchange,
         number: u32,
         bytes: []const u8,
     ) error{Malformed}!void {
         const wish = try TopicWish.decode(bytes);
         switch (wish) {
-            .follow => |*how| delivery.follow(host, exchange, number, how) catch |err| {
+            .follow => |*how| delivery.follow(host, speaker, exchange, number, how) catch |err| {
                 const result: u32 = switch (err) {
                     error.Gone => types.NodeResult.gone,
                     error.Unavailable => types.NodeResult.unavailable,
                     error.TooMany, error.OutOfMemory => types.NodeResult.too_many,
+                    error.Forbidden => types.NodeResult.forbidden,
                 };
                 // An exchange that reads other topics says that it has heard this, too.
                 if (Claim.of(exchange) == .subscribed)
@@ -365,10 +383,13 @@ pub const Delivery = struct {
     fn follow(
         delivery: *Delivery,
         host: *Host,
+        speaker: *Speaker,
         exchange: *Exchange,
         number: u32,
         wish: *const TopicWish.Follow,
-    ) error{ OutOfMemory, TooMany, Unavailable, Gone }!void {
+    ) error{ OutOfMemory, TooMany, Unavailable, Gone, Forbidden }!void {
+        if (!speaker.mayRead(wish)) return error.Forbidden;
+        speaker.node = wish.secret;
         if (exchange.isEnded() or exchange.status == 0) return error.Gone;
         const window_bits = if (exchange.openWebSocket()) |websocket| websocket.sentWindowBits() else null;
         if ((wish.as == .events) != (exchange.openWebSocket() == null)) return error.Gone;
@@ -381,7 +402,8 @@ pub const Delivery = struct {
             .deflater = try delivery.worker.compression.sharedDeflater(),
             .deflate_bytes_min = delivery.worker.config.deflate_bytes_min,
         };
-        try delivery.asked.ensureUnusedCapacity(delivery.gpa, 1);
+        try delivery.makeRoomToAsk(speaker.account, 1);
+        try delivery.node.speakFor(wish.secret);
         const is_new = Claim.of(exchange) != .subscribed;
         const subscriber = try delivery.subscriberFor(host, exchange);
         errdefer if (is_new) {
@@ -393,10 +415,30 @@ pub const Delivery = struct {
             .window_bits = window_bits orelse 15,
             .since = hub.position.Since.ofReader(wish.since),
             .behind = if (wish.cuts) .cut else .skip,
-            .channel = wish.channel,
+            .channel = .{ .node = hub.wire.nodeOf(wish.secret), .mailbox = wish.mailbox },
         }, delivery.worker.io.now());
-        delivery.asked.putAssumeCapacity(asked, .{ .ticket = exchange.ticket, .number = number });
+        delivery.noteAsked(asked, .{
+            .ticket = exchange.ticket,
+            .number = number,
+            .account = speaker.account,
+        });
         delivery.join();
+    }
+
+    /// Each group has a share of the wishes that the hub has yet to answer.
+    fn makeRoomToAsk(
+        delivery: *Delivery,
+        account: *const Account,
+        count: u8,
+    ) error{ OutOfMemory, TooMany }!void {
+        const most = @max(count, hub.limits.requests_max / delivery.groups);
+        if (account.asked + count > most) return error.TooMany;
+        try delivery.asked.ensureUnusedCapacity(delivery.gpa, count);
+    }
+
+    fn noteAsked(delivery: *Delivery, number: u32, asked: Asked) void {
+        delivery.asked.putAssumeCapacityNoClobber(number, asked);
+        asked.account.asked += 1;
     }
 
     fn subscriberFor(
@@ -677,12 +719,35 @@ pub const Delivery = struct {
         if (delivery.worker.stopping != .no or exchange.half_closed) {
             return delivery.sendWhole(exchange, start);
         }
+        if (foreignTopic(account, &wish)) |name| {
+            delivery.tellForeign(account, exchange, name);
+            delivery.letGo(exchange);
+            const why = "The response is for a topic of others.\n";
+            return unanswered.answer(delivery.worker, exchange, 500, why);
+        }
         if (delivery.isFull(account, bytes.len)) {
             delivery.tellFull(account, exchange);
             return delivery.refuse(exchange);
         }
         delivery.tryToHold(host, account, exchange, bytes) catch delivery.refuse(exchange);
         delivery.send();
+    }
+
+    /// A topic of a response that exchanges of its group may not read.
+    fn foreignTopic(account: *const Account, wish: *const Hold) ?[]const u8 {
+        var topics = wish.topics.iterator();
+        return while (topics.next()) |topic| {
+            if (!account.mayRead(topic.name)) break topic.name;
+        } else null;
+    }
+
+    fn tellForeign(delivery: *Delivery, account: *Account, exchange: *Exchange, topic: []const u8) void {
+        const names_max = peregrine.api_limits.group_name_bytes_max + hub.limits.name_bytes_max;
+        var buffer: [names_max + 64]u8 = undefined;
+        const text = "the mount {s} may not have a response held for the topic {s}";
+        const detail = std.fmt.bufPrint(&buffer, text, .{ account.name.slice(), topic }) catch
+            unreachable; // the buffer has room for any of both
+        delivery.worker.tellRefusalBy(&account.told, exchange.lane, .foreign_topic, 500, detail);
     }
 
     /// Whether there is no place for a response, or none in the share of its group.
@@ -735,7 +800,7 @@ pub const Delivery = struct {
         account.held_bytes += bytes.len;
         delivery.worker.setIdleLimit(exchange, 0);
         const count = response.hold.topics.count;
-        try delivery.asked.ensureUnusedCapacity(delivery.gpa, count);
+        try delivery.makeRoomToAsk(account, count);
         var topics = response.hold.topics.iterator();
         while (topics.next()) |topic| {
             const asked = try delivery.node.follow(subscriber.mailbox, topic.name, .{
@@ -749,7 +814,7 @@ pub const Delivery = struct {
                 .since = hub.position.Since.ofReader(topic.since),
                 .behind = if (topic.as == .bytes) .cut else .skip,
             }, delivery.worker.io.now());
-            delivery.asked.putAssumeCapacity(asked, .{ .ticket = exchange.ticket, .number = 0 });
+            delivery.noteAsked(asked, .{ .ticket = exchange.ticket, .number = 0, .account = account });
         }
         response.missing = count;
         delivery.join();

@@ -666,7 +666,7 @@ pub const EngineEnd = struct {
             trace.said(.engine_ring, said.ticket, &said.command, 0);
             const exchange = end.worker.exchanges.get(ticket) orelse return;
             const topic = &said.command.topic;
-            return delivery.obey(end.host, exchange, topic.number, topic.wish);
+            return delivery.obey(end.host, &delivery.lone_speaker, exchange, topic.number, topic.wish);
         }
         if (said.command == .hold) {
             trace.said(.engine_ring, said.ticket, &said.command, 0);

@@ -68,7 +68,7 @@ pub const Hub = struct {
             .forks = io.fork.count(),
         };
         errdefer self.wakeup.deinit();
-        self.broker.topics.bounds = .of(&config);
+        self.broker.limit(&config);
         if (redis) |own| {
             try self.broker.share(own);
             self.trouble.store(own.troubleText(), .monotonic);
@@ -222,25 +222,32 @@ pub const Hub = struct {
 
     /// The nodes that ask to join.
     fn admit(self: *Hub) void {
-        var bytes: [1]u8 = undefined;
+        var bytes: [1 + limits.name_bytes_max]u8 = undefined;
         var fds: [1]i32 = undefined;
-        while (true) switch (sharing.receive(self.join_socket, &bytes, &fds)) {
+        for (0..admitted_max) |_| switch (sharing.receive(self.join_socket, &bytes, &fds)) {
             .nothing => return,
-            .ended => {
+            .ended => if (!polling.isOpen(self.join_socket)) {
                 // All nodes are gone for good, as are those that make others.
                 self.stops.store(true, .release);
                 return;
             },
-            .message => |message| if (message.fd_count == 1) self.add(fds[0]) catch {
-                // The node sees the end of its connection, and tries again.
-                io.file.close(fds[0]);
+            .message => |message| if (message.fd_count == 1) {
+                self.add(fds[0], bytes[1..message.len]) catch {
+                    // The node sees the end of its connection, and tries again.
+                    io.file.close(fds[0]);
+                };
             },
         };
     }
 
-    fn add(self: *Hub, socket: i32) !void {
+    /// Nodes that join in one round, so that they do not keep the others waiting.
+    const admitted_max = 256;
+
+    /// `prefix`: of the topics that the node is confined to. Processes that have the join socket are not; the
+    /// hub's own process says it for the others (Peregrine::Server::Hub).
+    fn add(self: *Hub, socket: i32, prefix: []const u8) !void {
         if (self.sockets.items.len < limits.nodes_max) try self.sockets.ensureUnusedCapacity(gpa, 1);
-        const index = try self.broker.connect();
+        const index = try self.broker.connect(prefix);
         if (index == self.sockets.items.len) self.sockets.appendAssumeCapacity(-1);
         self.sockets.items[index] = socket;
     }

@@ -25,6 +25,7 @@ pub export fn peregrine_use_interpreters(handle: *Handle, given: *const sized.He
     const engine = handle.ownEngine() orelse return Code.gone;
     if (engine.pool != null) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
+    if (wanted.topics) |prefix| if (!hub.wire.isName(std.mem.span(prefix))) return Code.range;
     const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
     const threaded = handle.useThread();
     const pool = if (threaded != Code.ok) null else Pool.create(gpa, &engine.worker, .{
@@ -53,6 +54,7 @@ pub export fn peregrine_add_group(handle: *Handle, given: *const sized.Header) c
     const pool = engine.pool orelse return Code.out_of_order;
     if (engine.polled) return Code.out_of_order;
     const wanted = sized.read(types.Interpreters, given);
+    if (wanted.topics) |prefix| if (!hub.wire.isName(std.mem.span(prefix))) return Code.range;
     const join_socket = peregrine.io.file.duplicate(wanted.join_socket) catch |err| return errors.code(err);
     // Applications of a group of their own may be other users': no interpreter reads bodies of others.
     pool.depot = null;
@@ -166,7 +168,8 @@ pub export fn peregrine_follow(
         .as = std.enums.fromInt(TopicWish.As, as) orelse return Code.range,
         .cuts = ask.cuts != 0,
         .since = if (ask.since_len > TopicWish.since_bytes_max) "none" else ask.since[0..ask.since_len],
-        .channel = .{ .node = node.inner.id, .mailbox = ask.mailbox },
+        .secret = node.inner.secret,
+        .mailbox = ask.mailbox,
     } });
 }
 

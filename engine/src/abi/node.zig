@@ -112,12 +112,16 @@ fn write(place: hub.position.Position, out: *types.NodePosition) u32 {
     return @intCast(place.print(out[0..hub.position.Position.text_bytes_max]).len);
 }
 
+/// A number that was drawn is no other node's, in whatever process.
+pub fn drawSecret(place: *const anyopaque) wire.Secret {
+    const halves = [2]u64{ io.randomSeed() orelse @intFromPtr(place), io.randomSeed() orelse io.micros() };
+    return @bitCast(halves);
+}
+
 pub export fn peregrine_node_new(made: *?*Node) callconv(.c) c_int {
     const node = gpa.create(Node) catch return Code.memory;
-    // A number that was drawn is no other node's, in whatever process.
-    const id = io.randomSeed() orelse @intFromPtr(node) ^ io.micros();
     io.fork.watch();
-    node.* = .{ .inner = .init(gpa, id), .forks = io.fork.count() };
+    node.* = .{ .inner = .init(gpa, drawSecret(node)), .forks = io.fork.count() };
     made.* = node;
     return Code.ok;
 }
@@ -184,6 +188,7 @@ pub fn resultOf(code: wire.Code) u32 {
         .unavailable, .flushed => Result.unavailable,
         .unknown => Result.unknown,
         .no_channel => Result.name,
+        .forbidden => Result.forbidden,
     };
 }
 

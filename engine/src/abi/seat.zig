@@ -8,6 +8,7 @@ const Borrowed = @import("borrowed.zig").Borrowed;
 const Claim = @import("claim.zig").Claim;
 const Depot = @import("depot.zig").Depot;
 const Delivery = @import("delivery.zig").Delivery;
+const Speaker = @import("delivery.zig").Speaker;
 const engine_end = @import("engine_end.zig");
 const EngineEnd = engine_end.EngineEnd;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
@@ -45,8 +46,7 @@ pub const Seat = struct {
     hands: ?*Handed,
     /// The delivery of topics; null: the engine delivers none.
     delivery: ?*Delivery,
-    /// Of its group.
-    account: *Account,
+    speaker: Speaker,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
     /// The interpreter has closed its end of the waker.
@@ -114,7 +114,7 @@ pub const Seat = struct {
             .takers = takers,
             .hands = hands,
             .delivery = delivery,
-            .account = account,
+            .speaker = .{ .account = account },
             .process = sharing.processBehind(socket),
             .host = try .init(gpa),
             .end = undefined,
@@ -435,7 +435,9 @@ pub const Seat = struct {
     /// The interpreter wishes something about topics. Without delivery it has no topics.
     fn wish(peer: *Peer, exchange: *Exchange, topic: *const peregrine.Command.Topic) error{Malformed}!void {
         const seat = ofPeer(peer);
-        if (seat.delivery) |delivery| return delivery.obey(&seat.host, exchange, topic.number, topic.wish);
+        if (seat.delivery) |delivery| {
+            return delivery.obey(&seat.host, &seat.speaker, exchange, topic.number, topic.wish);
+        }
         // An answer to each wish would be answered, without end.
         if (try TopicWish.decode(topic.wish) != .follow) return;
         const result = types.NodeResult.unavailable;
@@ -448,7 +450,7 @@ pub const Seat = struct {
         if (Claim.of(exchange) != .taken or exchange.status != 0) return error.Malformed;
         const ticket = @backingInt(exchange.ticket);
         if (seat.delivery) |delivery| {
-            try delivery.hold(&seat.host, seat.account, exchange, bytes);
+            try delivery.hold(&seat.host, seat.speaker.account, exchange, bytes);
         } else {
             _ = Claim.release(exchange);
             unanswered.answer(seat.worker, exchange, 503, "The server delivers no topics.\n");

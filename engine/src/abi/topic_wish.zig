@@ -20,8 +20,10 @@ pub const TopicWish = union(enum) {
         cuts: bool = false,
         /// A position, as its reader has it: any text.
         since: []const u8 = "",
-        /// The channel of the application's request.
-        channel: wire.Channel,
+        /// The channel of the application's request: the node that has it, by its secret, so that no
+        /// interpreter reads in the name of another one; and the mailbox there.
+        secret: wire.Secret,
+        mailbox: u64,
     };
 
     /// How the exchange gets entries.
@@ -35,8 +37,8 @@ pub const TopicWish = union(enum) {
         cuts: u8 = 0,
         name_len: u8 = 0,
         since_len: u32 = 0,
-        node: u64 = 0,
         mailbox: u64 = 0,
+        secret: [wire.secret_bytes]u8 = @splat(0),
     };
 
     /// Longer texts are no positions.
@@ -57,8 +59,8 @@ pub const TopicWish = union(enum) {
                 .cuts = @intFromBool(follow.cuts),
                 .name_len = @intCast(follow.name.len),
                 .since_len = @intCast(follow.since.len),
-                .node = follow.channel.node,
-                .mailbox = follow.channel.mailbox,
+                .mailbox = follow.mailbox,
+                .secret = wire.writeSecret(follow.secret),
             }, follow.name, follow.since },
             .unfollow => |name| .{ .{ .kind = kind, .name_len = @intCast(name.len) }, name, "" },
             .heard => .{ .{ .kind = kind }, "", "" },
@@ -84,13 +86,16 @@ pub const TopicWish = union(enum) {
         if (!wire.isName(name)) return error.Malformed;
         if (kind == .unfollow) return .{ .unfollow = name };
         if (head.cuts > 1) return error.Malformed;
-        return .{ .follow = .{
-            .name = name,
-            .as = std.enums.fromInt(As, head.as) orelse return error.Malformed,
-            .cuts = head.cuts != 0,
-            .since = rest[head.name_len..],
-            .channel = .{ .node = head.node, .mailbox = head.mailbox },
-        } };
+        return .{
+            .follow = .{
+                .name = name,
+                .as = std.enums.fromInt(As, head.as) orelse return error.Malformed,
+                .cuts = head.cuts != 0,
+                .since = rest[head.name_len..],
+                .secret = wire.readSecret(&head.secret) catch unreachable, // it has the length
+                .mailbox = head.mailbox,
+            },
+        };
     }
 };
 
@@ -104,9 +109,10 @@ test "a wish comes back as it was, and a part of it is none" {
             .as = .events,
             .cuts = true,
             .since = "7f15e87a9941.3.2e73586fdbd8",
-            .channel = .{ .node = 7, .mailbox = 1 << 40 },
+            .secret = 7,
+            .mailbox = 1 << 40,
         } },
-        .{ .follow = .{ .name = "a", .as = .text, .channel = .{ .node = 1, .mailbox = 2 } } },
+        .{ .follow = .{ .name = "a", .as = .text, .secret = 1 << 127, .mailbox = 2 } },
         .{ .unfollow = "room.1" },
         .heard,
     }) |wish| {
@@ -123,7 +129,8 @@ test "no name, no way to send entries, and no position of any length" {
     const wish: TopicWish = .{ .follow = .{
         .name = "ab",
         .as = .text,
-        .channel = .{ .node = 1, .mailbox = 2 },
+        .secret = 1,
+        .mailbox = 2,
     } };
     const len = wish.encode(&buffer).len;
     for ([_][2]usize{

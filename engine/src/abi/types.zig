@@ -364,6 +364,7 @@ pub const NodeResult = struct {
     pub const unknown = 5;
     pub const name = 6;
     pub const too_large = 7;
+    pub const forbidden = 8;
 };
 
 /// `peregrine_node_event`: the reply of a request, or mail where `mailbox` is not 0, or entries of topics.
@@ -548,6 +549,7 @@ pub const Interpreters = extern struct {
     no_topics: u32 = 0,
     name: ?[*:0]const u8 = null,
     refused: ?*u64 = null,
+    topics: ?[*:0]const u8 = null,
 };
 
 /// The limits of `Interpreters` that are not the engine's.

@@ -2,17 +2,24 @@
 //! them. All that is published to a topic passes here in one order, which is the order at every node. Topics
 //! with history are those of topics.zig.
 //!
+//! A node may be confined to topics whose names begin with its share's prefix (shares.zig): it names no
+//! others, and no channels of nodes that are not confined likewise.
+//!
 //! With Redis (redis/redis.zig) hubs of several machines are one: what is published goes there, and comes
 //! back from there to all of them, in Redis's order.
 //! Does not know: sockets, processes, and what lies in a message.
 const std = @import("std");
 const assert = std.debug.assert;
+const Config = @import("config.zig").Config;
+const Errands = @import("errands.zig").Errands;
 const limits = @import("limits.zig");
 const outgoing = @import("outgoing.zig");
 const Position = @import("position.zig").Position;
 const wire = @import("wire.zig");
 const tally_file = @import("tally.zig");
 const Tally = tally_file.Tally;
+const Share = @import("shares.zig").Share;
+const Shares = @import("shares.zig").Shares;
 const Topics = @import("topics.zig").Topics;
 const redis_file = @import("redis/redis.zig");
 const Redis = redis_file.Redis;
@@ -37,6 +44,10 @@ const Node = struct {
         /// Is to be disconnected: it does not keep to the rules, or reads too slowly.
         cut,
     } = .free,
+    /// The share whose topics it may name.
+    share: Shares.Index = Shares.rest,
+    /// Further nodes whose channels it may name, the newest last.
+    voices: std.ArrayList(u64) = .empty,
     reader: wire.Reader = .{},
     output: std.ArrayList(u8) = .empty,
     /// The bytes of `output` that have gone.
@@ -94,7 +105,11 @@ pub const Broker = struct {
     groups: std.StringHashMapUnmanaged(Group) = .empty,
     /// Bytes that wait for all nodes.
     waiting: usize = 0,
+    config: Config = .{},
     topics: Topics,
+    /// Subscriptions of all nodes.
+    subscriptions: u32 = 0,
+    errands: Errands = .{},
     /// Null: the hub is by itself.
     redis: ?*Redis = null,
     /// Requests that are answered when something has come from Redis.
@@ -109,6 +124,14 @@ pub const Broker = struct {
     /// `seed`: drawn at random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
         return .{ .gpa = gpa, .topics = .init(gpa, seed), .rolls = .init(gpa) };
+    }
+
+    /// Before the first node: limits.
+    pub fn limit(broker: *Broker, config: *const Config) void {
+        assert(config.isValid() and broker.nodes.items.len == 0);
+        broker.config = config.*;
+        broker.topics.bounds = .of(config);
+        broker.topics.share_topics_max = config.mount_topics_max;
     }
 
     /// Before the first node: with a Redis, which stays the caller's.
@@ -126,7 +149,9 @@ pub const Broker = struct {
         for (broker.nodes.items) |*node| {
             node.reader.deinit(broker.gpa);
             node.output.deinit(broker.gpa);
+            node.voices.deinit(broker.gpa);
         }
+        broker.errands.deinit(broker.gpa);
         broker.nodes.deinit(broker.gpa);
         broker.by_id.deinit(broker.gpa);
         var groups = broker.groups.iterator();
@@ -141,17 +166,30 @@ pub const Broker = struct {
         broker.* = undefined;
     }
 
-    /// A connection of a node that has not said which one it is.
-    pub fn connect(broker: *Broker) error{ OutOfMemory, TooManyNodes }!Index {
+    /// A connection of a node that has not said which one it is. It may name topics that begin with `prefix`,
+    /// which the node has not chosen; empty: all.
+    pub fn connect(
+        broker: *Broker,
+        prefix: []const u8,
+    ) (Shares.Error || error{TooManyNodes})!Index {
         defer broker.invariants();
-        for (broker.nodes.items, 0..) |*node, index| {
-            if (node.state != .free) continue;
-            node.* = .{ .state = .silent };
-            return @intCast(index);
-        }
-        if (broker.nodes.items.len == limits.nodes_max) return error.TooManyNodes;
-        try broker.nodes.append(broker.gpa, .{ .state = .silent });
-        return @intCast(broker.nodes.items.len - 1);
+        const own = try broker.topics.shareOf(prefix);
+        const nodes = broker.topics.shares.at(own).nodes;
+        if (own != Shares.rest and nodes >= broker.config.mount_connections_max) return error.TooManyNodes;
+        const index = for (broker.nodes.items, 0..) |*node, index| {
+            if (node.state == .free) break index;
+        } else blk: {
+            if (broker.nodes.items.len == limits.nodes_max) return error.TooManyNodes;
+            try broker.nodes.append(broker.gpa, .{});
+            break :blk broker.nodes.items.len - 1;
+        };
+        broker.nodes.items[index] = .{ .state = .silent, .share = own };
+        broker.topics.shares.at(own).nodes += 1;
+        return @intCast(index);
+    }
+
+    fn shareOf(broker: *Broker, index: Index) *Share {
+        return broker.topics.shares.at(broker.nodes.items[index].share);
     }
 
     /// The connection is gone, and with it what the node has subscribed to.
@@ -159,9 +197,11 @@ pub const Broker = struct {
         defer broker.invariants();
         if (!broker.isCut(index)) broker.counts.cut -%= 1;
         broker.cut(index);
+        broker.shareOf(index).nodes -= 1;
         const node = &broker.nodes.items[index];
         node.reader.deinit(broker.gpa);
         node.output.deinit(broker.gpa);
+        node.voices.deinit(broker.gpa);
         node.* = .{};
     }
 
@@ -174,6 +214,7 @@ pub const Broker = struct {
     pub fn tick(broker: *Broker, now_ms: u64) void {
         broker.now_ms = now_ms;
         broker.waits.tick(broker.gpa, now_ms);
+        broker.errands.tick(now_ms);
         broker.answerSyncs();
         broker.answerRolls();
         broker.topics.tick(now_ms);
@@ -218,6 +259,7 @@ pub const Broker = struct {
             .met => |id| id,
             .free, .cut => unreachable,
         };
+        if (try broker.isForbidden(index, frame)) return broker.forbid(index, frame);
         switch (frame.kind) {
             .subscribe => try broker.subscribed(index, id, frame),
             .unsubscribe => broker.unsubscribe(index, frame.name),
@@ -244,30 +286,66 @@ pub const Broker = struct {
             .count => broker.tellCounts(index, frame.number),
             .unfollow => broker.topics.unfollow(index, frame.name),
             .who => try broker.askWho(index, id, frame),
-            .present => {
-                broker.rolls.answer(frame.node, &(try Present.read(frame.payload)));
-                broker.answerRolls();
+            .present => try broker.answerRoll(index, id, frame),
+            .answer => if (broker.errands.take(askerOf(frame), id)) {
+                if (broker.by_id.get(frame.node)) |asker| {
+                    try broker.answer(asker, frame.number, frame.code);
+                } else if (broker.redis != null) {
+                    broker.route(frame.node, frame, nobody, .node) catch {};
+                }
             },
-            .answer => if (broker.by_id.get(frame.node)) |asker| {
-                try broker.answer(asker, frame.number, frame.code);
-            } else if (broker.redis != null) {
-                broker.route(frame.node, frame, nobody, .node) catch {};
-            },
+            .speak => try broker.speak(index, try wire.readSecret(frame.extra)),
             else => return error.Malformed,
         }
+    }
+
+    /// Whether the node's share does not allow the frame.
+    fn isForbidden(broker: *Broker, index: Index, frame: *const Frame) !bool {
+        const own = broker.shareOf(index);
+        if (own.prefix.len == 0) return false;
+        return switch (frame.kind) {
+            .subscribe, .publish, .append, .look, .follow, .who => !own.has(frame.name),
+            .send => Channel.parse(frame.name) == null and !own.has(frame.name),
+            .add, .discard => !own.has(frame.extra),
+            // These are about all nodes.
+            .flush, .count => true,
+            // Words about what the node has, answers, and frames of no node.
+            else => false,
+        };
+    }
+
+    fn forbid(broker: *Broker, index: Index, frame: *const Frame) !void {
+        if (frame.kind != .follow) return broker.answer(index, frame.number, .forbidden);
+        if (!wire.isName(frame.name)) return error.Malformed;
+        broker.refuseFollow(index, frame, .forbidden);
+    }
+
+    /// Whether a node of the share with this prefix may send to the channels of a node.
+    fn mayReach(broker: *Broker, prefix: []const u8, target: Index) bool {
+        return prefix.len == 0 or std.mem.eql(u8, prefix, broker.shareOf(target).prefix);
+    }
+
+    /// The node knows the secret of another one, for which it reads.
+    fn speak(broker: *Broker, index: Index, secret: wire.Secret) !void {
+        const voices = &broker.nodes.items[index].voices;
+        const id = wire.nodeOf(secret);
+        if (std.mem.findScalar(u64, voices.items, id) != null) return;
+        if (voices.items.len == limits.voices_max) _ = voices.orderedRemove(0);
+        try voices.append(broker.gpa, id);
     }
 
     /// A node that joins again may come before the end of its last connection is seen.
     fn meet(broker: *Broker, index: Index, frame: *const Frame) !void {
         if (frame.kind != .hello or frame.number != wire.version) return error.Malformed;
-        if (broker.by_id.get(frame.node)) |other| broker.cut(other);
+        const id = wire.nodeOf(try wire.readSecret(frame.extra));
+        if (broker.by_id.get(id)) |other| broker.cut(other);
         try broker.by_id.ensureUnusedCapacity(broker.gpa, 1);
         if (broker.redis) |redis| {
             var digits: [node_digits]u8 = undefined;
-            try redis.subscriptions.want(feedOfNode(frame.node, &digits));
+            try redis.subscriptions.want(feedOfNode(id, &digits));
         }
-        broker.by_id.putAssumeCapacityNoClobber(frame.node, index);
-        broker.nodes.items[index].state = .{ .met = frame.node };
+        broker.by_id.putAssumeCapacityNoClobber(id, index);
+        broker.nodes.items[index].state = .{ .met = id };
         broker.say(index, &.{ .kind = .welcome, .number = wire.version });
     }
 
@@ -336,20 +414,26 @@ pub const Broker = struct {
     fn follow(broker: *Broker, index: Index, frame: *const Frame) !void {
         if (!wire.isName(frame.name)) return error.Malformed;
         const has = if (frame.extra.len == 0) null else try wire.readPlace(frame.extra);
-        try broker.topics.follow(index, frame.name, frame.node, has);
+        broker.topics.follow(index, frame.name, frame.node, has) catch |err| switch (err) {
+            error.OutOfMemory => return error.OutOfMemory,
+            error.TooMany => broker.refuseFollow(index, frame, .too_many),
+        };
+    }
+
+    fn refuseFollow(broker: *Broker, index: Index, frame: *const Frame, code: wire.Code) void {
+        broker.say(index, &.{ .kind = .refused, .name = frame.name, .node = frame.node, .code = code });
     }
 
     // ---- Channels
 
     fn subscribe(broker: *Broker, index: Index, name: []const u8) !wire.Code {
         if (!wire.isName(name)) return error.Malformed;
-        const node = &broker.nodes.items[index];
         if (broker.groups.getPtr(name)) |group| {
             if (std.mem.findScalar(Index, group.nodes.items, index) != null) return .ok;
-            if (node.topics == limits.node_topics_max) return .too_many;
+            if (!broker.hasRoomFor(index)) return .too_many;
             try group.nodes.append(broker.gpa, index);
         } else {
-            if (node.topics == limits.node_topics_max) return .too_many;
+            if (!broker.hasRoomFor(index)) return .too_many;
             const own = try broker.gpa.dupe(u8, name);
             errdefer broker.gpa.free(own);
             var group: Group = .{};
@@ -359,8 +443,19 @@ pub const Broker = struct {
             if (broker.redis) |redis| try redis.subscriptions.want(.{ .feed = .group, .name = name });
             broker.groups.putAssumeCapacityNoClobber(own, group);
         }
-        node.topics += 1;
+        broker.nodes.items[index].topics += 1;
+        broker.shareOf(index).subscriptions += 1;
+        broker.subscriptions += 1;
         return .ok;
+    }
+
+    /// Whether the node may have one more subscription.
+    fn hasRoomFor(broker: *Broker, index: Index) bool {
+        const config = &broker.config;
+        const own = broker.shareOf(index);
+        if (broker.nodes.items[index].topics >= config.interpreter_subscriptions_max) return false;
+        if (own.prefix.len > 0 and own.subscriptions >= config.mount_subscriptions_max) return false;
+        return broker.subscriptions < config.subscriptions_max;
     }
 
     fn unsubscribe(broker: *Broker, index: Index, name: []const u8) void {
@@ -373,6 +468,8 @@ pub const Broker = struct {
         const at = std.mem.findScalar(Index, group.nodes.items, index) orelse return false;
         _ = group.nodes.orderedRemove(at);
         broker.nodes.items[index].topics -= 1;
+        broker.shareOf(index).subscriptions -= 1;
+        broker.subscriptions -= 1;
         return true;
     }
 
@@ -421,6 +518,7 @@ pub const Broker = struct {
         const mail: Frame = .{
             .kind = .mail,
             .name = frame.name,
+            .extra = broker.shareOf(index).prefix,
             .payload = frame.payload,
             .node = id,
             .number = frame.number,
@@ -428,15 +526,36 @@ pub const Broker = struct {
         if (Channel.parse(frame.name)) |channel| return broker.deliver(index, channel.node, &mail);
         const target = broker.nodeInTurn(frame.name) orelse
             return broker.answer(index, frame.number, .gone);
-        broker.say(target, &mail);
+        return broker.sendOn(index, target, &mail);
     }
 
     /// A frame for another node, which answers the one that has asked.
     fn deliver(broker: *Broker, index: Index, target: u64, frame: *const Frame) !void {
-        if (broker.by_id.get(target)) |here| return broker.say(here, frame);
+        if (broker.by_id.get(target)) |here| {
+            if (!broker.mayReach(broker.shareOf(index).prefix, here)) {
+                return broker.answer(index, frame.number, .forbidden);
+            }
+            return broker.sendOn(index, here, frame);
+        }
         if (broker.redis == null) return broker.answer(index, frame.number, .gone);
-        const asker: Asker = .{ .node = frame.node, .number = frame.number };
-        broker.route(target, frame, asker, .node) catch |err| try broker.refuse(index, frame.number, err);
+        broker.route(target, frame, askerOf(frame), .node) catch |err|
+            try broker.refuse(index, frame.number, err);
+    }
+
+    /// A frame of a node here for another one here.
+    fn sendOn(broker: *Broker, index: Index, target: Index, frame: *const Frame) !void {
+        broker.entrust(target, frame) catch |err| switch (err) {
+            error.OutOfMemory => return error.OutOfMemory,
+            error.TooMany => try broker.answer(index, frame.number, .too_many),
+        };
+    }
+
+    /// A frame that a node here is to answer.
+    fn entrust(broker: *Broker, target: Index, frame: *const Frame) error{ OutOfMemory, TooMany }!void {
+        const by = broker.nodes.items[target].state.met;
+        const most = broker.config.interpreter_errands_max;
+        try broker.errands.add(broker.gpa, askerOf(frame), by, most, broker.now_ms);
+        broker.say(target, frame);
     }
 
     fn nodeInTurn(broker: *Broker, name: []const u8) ?Index {
@@ -453,6 +572,7 @@ pub const Broker = struct {
             .kind = kind,
             .name = frame.name,
             .extra = frame.extra,
+            .payload = broker.shareOf(index).prefix,
             .node = id,
             .number = frame.number,
         });
@@ -467,6 +587,8 @@ pub const Broker = struct {
         }
         broker.groups.clearRetainingCapacity();
         for (broker.nodes.items) |*node| node.topics = 0;
+        for (0..broker.topics.shares.count()) |at| broker.topics.shares.at(@intCast(at)).subscriptions = 0;
+        broker.subscriptions = 0;
         for (0..broker.nodes.items.len) |at| {
             if (broker.nodes.items[at].state == .met) broker.say(@intCast(at), &.{ .kind = .flushed });
         }
@@ -497,7 +619,7 @@ pub const Broker = struct {
         if (broker.redis) |redis| redis.subscriptions.unwant(.{ .feed = .group, .name = group });
     }
 
-    const Told = error{ OutOfMemory, Full };
+    const Told = error{ OutOfMemory, Full, TooMany };
 
     /// A frame for whoever hears a feed.
     fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
@@ -514,8 +636,8 @@ pub const Broker = struct {
     }
 
     /// The request has not gone anywhere.
-    fn refuse(broker: *Broker, index: Index, number: u32, _: Told) !void {
-        try broker.answer(index, number, .unavailable);
+    fn refuse(broker: *Broker, index: Index, number: u32, why: Told) !void {
+        try broker.answer(index, number, if (why == error.TooMany) .too_many else .unavailable);
     }
 
     fn subscribed(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
@@ -537,6 +659,8 @@ pub const Broker = struct {
         if (number == 0) return;
         const until = broker.now_ms + limits.request_ms;
         const asker: Asker = .{ .node = id, .number = number };
+        const is_full = broker.waits.countOf(id) >= broker.config.interpreter_waits_max;
+        if (is_full) return broker.answer(index, number, .too_many);
         broker.waits.add(broker.gpa, asker, what, name, until) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooMany => try broker.answer(index, number, .too_many),
@@ -548,7 +672,9 @@ pub const Broker = struct {
         const asker: Asker = .{ .node = id, .number = frame.number };
         redis.append(frame.name, frame.payload, asker) catch |err| switch (err) {
             error.TooLong => try broker.answer(index, frame.number, .too_many),
-            error.OutOfMemory, error.Full => |told| try broker.refuse(index, frame.number, told),
+            error.OutOfMemory, error.Full, error.TooMany => |told| {
+                try broker.refuse(index, frame.number, told);
+            },
         };
     }
 
@@ -689,12 +815,26 @@ pub const Broker = struct {
                 .mail, .join, .leave, .answer => {
                     const id = std.fmt.parseInt(u64, fed.name, 16) catch return;
                     const index = broker.by_id.get(id) orelse return;
-                    if (frame.kind != .answer) return broker.say(index, &frame);
+                    if (frame.kind != .answer) return broker.hearErrand(index, &frame);
                     broker.answer(index, frame.number, frame.code) catch {};
                 },
                 else => {},
             },
         }
+    }
+
+    /// A frame for a node here of a node at another hub, which has checked the topic that it names.
+    fn hearErrand(broker: *Broker, index: Index, frame: *const Frame) void {
+        const prefix = if (frame.kind == .mail) frame.extra else frame.payload;
+        const code: wire.Code = if (!broker.mayReach(prefix, index))
+            .forbidden
+        else if (broker.entrust(index, frame)) |_| return else |_| .too_many;
+        broker.route(frame.node, &.{
+            .kind = .answer,
+            .code = code,
+            .node = frame.node,
+            .number = frame.number,
+        }, nobody, .node) catch {};
     }
 
     // ---- Who is subscribed
@@ -713,9 +853,10 @@ pub const Broker = struct {
         broker.answerRolls();
     }
 
-    fn beginRoll(broker: *Broker, asker: Asker, frame: *const Frame) (Told || error{TooMany})!void {
+    fn beginRoll(broker: *Broker, asker: Asker, frame: *const Frame) Told!void {
+        if (broker.rolls.countOf(asker.node) >= broker.config.interpreter_questions_max) return error.TooMany;
         if (broker.redis == null) return broker.callRoll(.{ .node = asker }, frame);
-        _ = try broker.rolls.begin(.{ .node = asker }, null, broker.now_ms + 2 * limits.roll_ms);
+        try broker.rolls.askHubs(.{ .node = asker }, broker.now_ms + 2 * limits.roll_ms);
         errdefer broker.rolls.drop(asker);
         const who: Frame = .{
             .kind = .who,
@@ -745,11 +886,30 @@ pub const Broker = struct {
             count = topic.followers.count();
             @memcpy(targets[0..count], topic.followers.keys());
         }
-        const number = try broker.rolls.begin(target, count, broker.now_ms + limits.roll_ms);
+        var ids: [limits.nodes_max]u64 = undefined;
+        for (targets[0..count], ids[0..count]) |node, *id| id.* = broker.nodes.items[node].state.met;
+        const number = try broker.rolls.ask(target, ids[0..count], broker.now_ms + limits.roll_ms);
         for (targets[0..count]) |node| {
             if (broker.isCut(node)) continue;
             broker.say(node, &.{ .kind = .roll, .name = frame.name, .extra = frame.extra, .node = number });
         }
+        broker.answerRolls();
+    }
+
+    /// A node tells of its own channels, and of those that it speaks for: other names are left out.
+    fn answerRoll(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
+        var present: Present = try .read(frame.payload);
+        var names: [Present.bytes_max]u8 = undefined;
+        var writer: std.Io.Writer = .fixed(&names);
+        const voices = broker.nodes.items[index].voices.items;
+        var each = std.mem.tokenizeScalar(u8, present.names, ' ');
+        while (each.next()) |name| {
+            const channel = Channel.parse(name) orelse continue;
+            if (channel.node != id and std.mem.findScalar(u64, voices, channel.node) == null) continue;
+            writer.print("{s} ", .{name}) catch unreachable; // they are part of as many
+        }
+        present.names = writer.buffered();
+        broker.rolls.answer(frame.node, id, &present);
         broker.answerRolls();
     }
 
@@ -834,7 +994,7 @@ pub const Broker = struct {
         assert(broker.nodes.items[index].topics == 0);
     }
 
-    pub fn invariants(broker: *const Broker) void {
+    pub fn invariants(broker: *Broker) void {
         if (!std.debug.runtime_safety or broker.groups.count() > checked_groups_max) return;
         var waiting: usize = 0;
         var topics: usize = 0;
@@ -847,12 +1007,15 @@ pub const Broker = struct {
                     met += 1;
                     assert(broker.by_id.get(id).? == index);
                 },
-                .free, .silent => assert(node.topics == 0 and node.waiting() == 0),
+                .free, .silent => {
+                    assert(node.topics == 0 and node.waiting() == 0 and node.voices.items.len == 0);
+                },
                 .cut => assert(node.topics == 0 and node.waiting() == 0),
             }
         }
         assert(waiting == broker.waiting and waiting <= limits.hub_bytes_max);
         assert(met == broker.by_id.count());
+        assert(topics == broker.subscriptions);
         var groups = broker.groups.iterator();
         while (groups.next()) |entry| {
             const nodes = entry.value_ptr.nodes.items;

@@ -65,6 +65,30 @@ pub const Config = struct {
     /// comes back reads a thousand topics in a second.
     history_pause_ms: u64 = 1,
 
+    /// Subscriptions of all interpreters to topics of channels. Each takes about 200 bytes.
+    subscriptions_max: u32 = 1_000_000,
+    /// Those of one interpreter: a topic for each of more connections than an interpreter has.
+    interpreter_subscriptions_max: u32 = 250_000,
+    /// Those of all interpreters of a mount that is confined to its own topics.
+    mount_subscriptions_max: u32 = 250_000,
+    /// Topics with history of such a mount. Four of them have room in a hub.
+    mount_topics_max: u32 = 25_000,
+    /// Connections of such a mount: those of 64 interpreters, twice while they are replaced, each with one to
+    /// publish by.
+    mount_connections_max: u32 = 256,
+    /// Messages and changes of subscriptions of one interpreter that other ones have yet to answer, as many
+    /// as it may have under way.
+    interpreter_errands_max: u32 = 10_000,
+    /// Questions of one interpreter who is subscribed, of a thousand that a hub has room for. Each asks all
+    /// interpreters.
+    interpreter_questions_max: u32 = 100,
+    /// With Redis: publications of one interpreter under way, a quarter of all that have room.
+    interpreter_publications_max: u32 = 4_096,
+    /// Bytes of these, likewise.
+    interpreter_publications_bytes_max: u64 = 16 * 1024 * 1024,
+    /// With Redis: subscriptions and places of topics that one interpreter waits for, likewise.
+    interpreter_waits_max: u32 = 2_500,
+
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
     /// The unit of a limit.
@@ -98,6 +122,16 @@ pub const Config = struct {
         .history_page = Rule{ .min = 1, .max = 1000, .unit = .count },
         .history_pause_ms = Rule{ .max = 60_000, .unit = .milliseconds },
         .framed_bytes_max = Rule{ .max = 1 << 40, .unit = .bytes },
+        .subscriptions_max = Rule{ .min = 1, .max = 1 << 30, .unit = .count },
+        .interpreter_subscriptions_max = Rule{ .min = 1, .max = 1 << 30, .unit = .count },
+        .mount_subscriptions_max = Rule{ .min = 1, .max = 1 << 30, .unit = .count },
+        .mount_topics_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .mount_connections_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
+        .interpreter_errands_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .interpreter_questions_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
+        .interpreter_publications_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .interpreter_publications_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
+        .interpreter_waits_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
     };
 
     /// Whether each limit lies in its range.

@@ -43,9 +43,12 @@ test {
     _ = @import("outgoing.zig");
     _ = @import("topics_test.zig");
     _ = @import("simulation_test.zig");
+    _ = @import("hostile_test.zig");
     _ = @import("redis/keys.zig");
     _ = @import("redis/subscriptions.zig");
     _ = @import("rolls.zig");
+    _ = @import("shares.zig");
+    _ = @import("errands.zig");
     _ = @import("tally.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");

@@ -30,6 +30,13 @@ pub const hub_bytes_max = 256 << 20;
 pub const nodes_max = 2200;
 /// Topics that one node subscribes to.
 pub const node_topics_max = 1_000_000;
+/// Prefixes of topics that nodes are confined to: those of all mounts of two programs, during a hot upgrade.
+pub const shares_max = 32;
+/// Messages and changes of subscriptions that nodes have yet to answer, of all nodes together.
+pub const errands_max = 100_000;
+/// Nodes whose channels an engine's node names: interpreters that have come and gone while it lives. Channels
+/// of the oldest are counted and have no name.
+pub const voices_max = 1024;
 /// Topics with history in one hub.
 pub const history_topics_max = 100_000;
 /// Bytes of the entries of all topics in one hub, with what each entry costs beside. Each node that reads a

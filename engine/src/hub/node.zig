@@ -91,7 +91,11 @@ const Request = struct {
 
 pub const Node = struct {
     gpa: std.mem.Allocator,
+    secret: wire.Secret,
+    /// Follows from the secret.
     id: u64,
+    /// Secrets of nodes for whose channels connections read here, the newest last.
+    voices: std.ArrayList(wire.Secret) = .empty,
     state: State = .apart,
     reader: wire.Reader = .{},
     output: std.ArrayList(u8) = .empty,
@@ -132,9 +136,14 @@ pub const Node = struct {
         greeting_again,
     };
 
-    /// `id`: of no other node, ever.
-    pub fn init(gpa: std.mem.Allocator, id: u64) Node {
-        return .{ .gpa = gpa, .id = id, .readers = .init(gpa, .of(&.{})) };
+    /// `secret`: of no other node, ever.
+    pub fn init(gpa: std.mem.Allocator, secret: wire.Secret) Node {
+        return .{
+            .gpa = gpa,
+            .secret = secret,
+            .id = wire.nodeOf(secret),
+            .readers = .init(gpa, .of(&.{})),
+        };
     }
 
     pub fn deinit(node: *Node) void {
@@ -147,6 +156,7 @@ pub const Node = struct {
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| node.freeTopic(topic.*);
         node.readers.deinit();
+        node.voices.deinit(gpa);
         node.mailboxes.deinit(gpa);
         node.free.deinit(gpa);
         node.topics.deinit(gpa);
@@ -489,6 +499,15 @@ pub const Node = struct {
         return number;
     }
 
+    /// Connections read here for channels of the node with this secret.
+    pub fn speakFor(node: *Node, secret: wire.Secret) error{OutOfMemory}!void {
+        if (std.mem.findScalar(wire.Secret, node.voices.items, secret) != null) return;
+        try node.voices.ensureUnusedCapacity(node.gpa, 1);
+        try node.say(&.{ .kind = .speak, .extra = &wire.writeSecret(secret) });
+        if (node.voices.items.len == limits.voices_max) _ = node.voices.orderedRemove(0);
+        node.voices.appendAssumeCapacity(secret);
+    }
+
     /// Takes effect at once.
     pub fn unfollow(node: *Node, id: u64, name: []const u8) void {
         defer node.invariants();
@@ -544,6 +563,15 @@ pub const Node = struct {
         const topic = try node.readers.goesLive(frame.name, frame.node) orelse return;
         while (Readers.nextSettled(topic)) |what| node.settled(what);
         try node.wakeReaders(topic);
+    }
+
+    fn topicIsRefused(node: *Node, frame: *const Frame) void {
+        const topic = node.readers.refused(frame.name, frame.node) orelse return;
+        while (Readers.nextRefused(topic)) |mailbox| {
+            const is_last = topic.readers.items.len == 1;
+            node.endReading(mailbox, frame.name, frame.code);
+            if (is_last) return;
+        }
     }
 
     fn entry(node: *Node, frame: *const Frame, now_ms: u64) !void {
@@ -634,7 +662,8 @@ pub const Node = struct {
         }
         var hello: std.ArrayList(u8) = .empty;
         defer hello.deinit(node.gpa);
-        const frame: Frame = .{ .kind = .hello, .number = wire.version, .node = node.id };
+        const secret = wire.writeSecret(node.secret);
+        const frame: Frame = .{ .kind = .hello, .number = wire.version, .extra = &secret };
         try frame.append(node.gpa, &hello);
         assert(node.sent == 0);
         try node.output.insertSlice(node.gpa, 0, hello.items);
@@ -725,6 +754,7 @@ pub const Node = struct {
             .live => try node.topicIsLive(frame),
             .roll => try node.callRoll(frame),
             .stale => node.readers.stale(frame.name, frame.node),
+            .refused => node.topicIsRefused(frame),
             else => return error.Malformed,
         }
     }
@@ -736,8 +766,20 @@ pub const Node = struct {
         if (!again) return;
         var topics = node.topics.valueIterator();
         while (topics.next()) |topic| try node.say(&.{ .kind = .subscribe, .name = topic.*.name });
+        for (node.voices.items) |secret| {
+            try node.say(&.{ .kind = .speak, .extra = &wire.writeSecret(secret) });
+        }
+        try node.sayFollows(.all);
+        for (node.requests.keys(), node.requests.values()) |number, *what| {
+            if (what.reads != null) continue;
+            try node.say(&.{ .kind = .sync, .number = number });
+            what.sent_at = node.sent_total + node.waitingBytes();
+        }
+    }
+
+    fn sayFollows(node: *Node, which: @FieldType(Readers.Follows, "which")) !void {
         var extra: [wire.place_bytes]u8 = undefined;
-        var follows = node.readers.follows();
+        var follows = node.readers.follows(which);
         while (follows.next()) |wanted| {
             if (wanted.has) |place| wire.writePlace(place, &extra);
             try node.say(&.{
@@ -746,11 +788,6 @@ pub const Node = struct {
                 .name = wanted.name,
                 .extra = if (wanted.has == null) "" else &extra,
             });
-        }
-        for (node.requests.keys(), node.requests.values()) |number, *what| {
-            if (what.reads != null) continue;
-            try node.say(&.{ .kind = .sync, .number = number });
-            what.sent_at = node.sent_total + node.waitingBytes();
         }
     }
 
@@ -862,6 +899,7 @@ pub const Node = struct {
         if (now_ms -% node.trimmed_ms >= sweep_ms) {
             node.trimmed_ms = now_ms;
             node.readers.tick(now_ms);
+            if (node.isMet()) node.sayFollows(.refused) catch node.lose();
         }
         return lost;
     }

@@ -91,6 +91,8 @@ const Topic = struct {
     log: ?Log = null,
     /// The log has all that this hub has.
     live: bool = false,
+    /// The hub has no room for one more topic. It is asked again.
+    is_refused: bool = false,
     readers: std.ArrayList(*Reader) = .empty,
     /// The offset up to which all of them have had every entry, when they were counted; null: since then one
     /// has come.
@@ -352,20 +354,26 @@ pub const Readers = struct {
 
     pub const Follows = struct {
         inner: std.StringHashMapUnmanaged(*Topic).ValueIterator,
+        which: enum { all, refused },
 
         pub fn next(list: *Follows) ?Follow {
-            const topic = (list.inner.next() orelse return null).*;
-            return .{
-                .name = topic.name,
-                .number = topic.number,
-                .has = if (topic.log) |*log| log.now() else null,
-            };
+            while (list.inner.next()) |found| {
+                const topic = found.*;
+                if (list.which == .refused and !topic.is_refused) continue;
+                topic.is_refused = false;
+                return .{
+                    .name = topic.name,
+                    .number = topic.number,
+                    .has = if (topic.log) |*log| log.now() else null,
+                };
+            }
+            return null;
         }
     };
 
-    /// The topics that the next hub is to be asked for.
-    pub fn follows(readers: *Readers) Follows {
-        return .{ .inner = readers.topics.valueIterator() };
+    /// The topics that the next hub is to be asked for, or the same one once more.
+    pub fn follows(readers: *Readers, which: @FieldType(Follows, "which")) Follows {
+        return .{ .inner = readers.topics.valueIterator(), .which = which };
     }
 
     fn followed(readers: *const Readers, name: []const u8, number: u64) ?*Topic {
@@ -377,6 +385,7 @@ pub const Readers = struct {
         defer readers.invariants();
         const topic = readers.followed(name, number) orelse return;
         topic.live = false;
+        topic.is_refused = false;
         if (topic.log) |*log| return log.restart(before.epoch, before.mark);
         topic.log = .init(readers.gpa, readers.bounds, before.epoch, before.mark);
     }
@@ -400,6 +409,7 @@ pub const Readers = struct {
         const topic = readers.followed(name, number) orelse return null;
         if (topic.log == null) return error.Malformed;
         topic.live = true;
+        topic.is_refused = false;
         return topic;
     }
 
@@ -408,6 +418,21 @@ pub const Readers = struct {
         defer readers.invariants();
         const topic = readers.followed(name, number) orelse return;
         topic.live = false;
+    }
+
+    /// The hub does not let the topic be followed. Readers that have begun go on when it does; `nextRefused`
+    /// tells of those that wait.
+    pub fn refused(readers: *Readers, name: []const u8, number: u64) ?*Topic {
+        const topic = readers.followed(name, number) orelse return null;
+        topic.is_refused = true;
+        return topic;
+    }
+
+    /// The mailbox of a reader of a refused topic that waits.
+    pub fn nextRefused(topic: *const Topic) ?u64 {
+        assert(topic.is_refused);
+        for (topic.readers.items) |reader| if (reader.state == .waits) return reader.mailbox;
+        return null;
     }
 
     /// The next reader of a live topic that has waited.

@@ -49,11 +49,18 @@ pub const For = union(enum) {
     }
 };
 
+/// The parties that were asked.
+const Asked = union(enum) {
+    /// Nodes of this hub that have yet to answer.
+    nodes: std.ArrayList(u64),
+    /// The number of hubs; null: that is not known yet.
+    hubs: ?u64,
+};
+
 const Roll = struct {
     number: u64,
     target: For,
-    /// How many were asked; null: that is not known yet.
-    asked: ?u64,
+    asked: Asked,
     answers: u64 = 0,
     count: u64 = 0,
     is_complete: bool = true,
@@ -61,7 +68,18 @@ const Roll = struct {
     until_ms: u64,
 
     fn isOver(roll: *const Roll) bool {
-        return roll.answers >= (roll.asked orelse return false);
+        return switch (roll.asked) {
+            .nodes => |*nodes| nodes.items.len == 0,
+            .hubs => |count| roll.answers >= (count orelse return false),
+        };
+    }
+
+    fn deinit(roll: *Roll, gpa: Allocator) void {
+        switch (roll.asked) {
+            .nodes => |*nodes| nodes.deinit(gpa),
+            .hubs => {},
+        }
+        roll.names.deinit(gpa);
     }
 
     fn add(roll: *Roll, gpa: Allocator, present: *const Present) void {
@@ -89,18 +107,27 @@ pub const Rolls = struct {
     }
 
     pub fn deinit(rolls: *Rolls) void {
-        for (rolls.all.items) |*roll| roll.names.deinit(rolls.gpa);
+        for (rolls.all.items) |*roll| roll.deinit(rolls.gpa);
         rolls.all.deinit(rolls.gpa);
         rolls.* = undefined;
     }
 
-    /// A question; its number is in the nodes' answers.
-    pub fn begin(
-        rolls: *Rolls,
-        target: For,
-        asked: ?u64,
-        until_ms: u64,
-    ) error{ OutOfMemory, TooMany }!u64 {
+    pub const Error = error{ OutOfMemory, TooMany };
+
+    /// A question for these nodes; its number is in their answers.
+    pub fn ask(rolls: *Rolls, target: For, nodes: []const u64, until_ms: u64) Error!u64 {
+        var asked: std.ArrayList(u64) = .empty;
+        errdefer asked.deinit(rolls.gpa);
+        try asked.appendSlice(rolls.gpa, nodes);
+        return rolls.begin(target, .{ .nodes = asked }, until_ms);
+    }
+
+    /// A question for the hubs of all machines.
+    pub fn askHubs(rolls: *Rolls, target: For, until_ms: u64) Error!void {
+        _ = try rolls.begin(target, .{ .hubs = null }, until_ms);
+    }
+
+    fn begin(rolls: *Rolls, target: For, asked: Asked, until_ms: u64) Error!u64 {
         if (rolls.all.items.len >= limits.rolls_max) return error.TooMany;
         rolls.last_number += 1;
         try rolls.all.append(rolls.gpa, .{
@@ -112,24 +139,36 @@ pub const Rolls = struct {
         return rolls.last_number;
     }
 
-    /// A node has answered.
-    pub fn answer(rolls: *Rolls, number: u64, present: *const Present) void {
+    /// The questions of one node of this hub without their answers.
+    pub fn countOf(rolls: *const Rolls, node: u64) usize {
+        var count: usize = 0;
         for (rolls.all.items) |*roll| {
-            if (roll.number == number) return roll.add(rolls.gpa, present);
+            if (roll.target == .node and roll.target.node.node == node) count += 1;
+        }
+        return count;
+    }
+
+    /// A node has answered. It counts if the node was asked and has not answered before.
+    pub fn answer(rolls: *Rolls, number: u64, node: u64, present: *const Present) void {
+        for (rolls.all.items) |*roll| {
+            if (roll.number != number or roll.asked != .nodes) continue;
+            const at = std.mem.findScalar(u64, roll.asked.nodes.items, node) orelse return;
+            _ = roll.asked.nodes.swapRemove(at);
+            return roll.add(rolls.gpa, present);
         }
     }
 
     /// A hub has answered a question of a node here.
     pub fn answerOf(rolls: *Rolls, asker: Asker, present: *const Present) void {
         for (rolls.all.items) |*roll| {
-            if (roll.target.isOf(asker)) return roll.add(rolls.gpa, present);
+            if (roll.target.isOf(asker) and roll.asked == .hubs) return roll.add(rolls.gpa, present);
         }
     }
 
     /// As many hubs have heard a question of a node here.
     pub fn expect(rolls: *Rolls, asker: Asker, asked: u64) void {
         for (rolls.all.items) |*roll| {
-            if (roll.target.isOf(asker)) roll.asked = asked;
+            if (roll.target.isOf(asker) and roll.asked == .hubs) roll.asked.hubs = asked;
         }
     }
 
@@ -137,7 +176,7 @@ pub const Rolls = struct {
     pub fn drop(rolls: *Rolls, asker: Asker) void {
         for (rolls.all.items, 0..) |*roll, index| {
             if (!roll.target.isOf(asker)) continue;
-            roll.names.deinit(rolls.gpa);
+            roll.deinit(rolls.gpa);
             _ = rolls.all.swapRemove(index);
             return;
         }
@@ -157,7 +196,7 @@ pub const Rolls = struct {
                 .names = roll.names.items,
             };
             const over: Over = .{ .target = roll.target, .bytes = present.write(out) };
-            roll.names.deinit(rolls.gpa);
+            roll.deinit(rolls.gpa);
             _ = rolls.all.swapRemove(index);
             return over;
         }
@@ -179,20 +218,26 @@ test "names and counts are added up, as many names as there is room for, and a d
     defer rolls.deinit();
     var out: [Present.bytes_max]u8 = undefined;
     const asker: Asker = .{ .node = 1, .number = 2 };
-    const number = try rolls.begin(.{ .node = asker }, 2, 100);
+    const number = try rolls.ask(.{ .node = asker }, &.{ 7, 8 }, 100);
     var names: [limits.present_names_max * 7]u8 = undefined;
     for (0..limits.present_names_max) |i| {
         _ = try std.fmt.bufPrint(names[i * 7 ..][0..7], "conn.{c} ", .{@as(u8, 'a')});
     }
-    rolls.answer(number, &.{ .count = 2, .names = "conn.1 conn.2 " });
+    rolls.answer(number, 7, &.{ .count = 2, .names = "conn.1 conn.2 " });
+    // No node answers twice, nor unasked.
+    rolls.answer(number, 7, &.{ .count = 1000 });
+    rolls.answer(number, 9, &.{ .count = 1000 });
+    rolls.answerOf(asker, &.{ .count = 1000 });
     try testing.expectEqual(null, rolls.next(0, &out));
-    rolls.answer(number, &.{ .count = 500, .names = &names });
+    try testing.expectEqual(1, rolls.countOf(1));
+    try testing.expectEqual(0, rolls.countOf(2));
+    rolls.answer(number, 8, &.{ .count = 500, .names = &names });
     const over = rolls.next(0, &out).?;
     try testing.expectEqual(asker, over.target.node);
     const present: Present = try .read(over.bytes);
     try testing.expect(present.count == 502 and present.is_complete);
     try testing.expect(std.mem.startsWith(u8, present.names, "conn.1 conn.2 conn.a "));
-    _ = try rolls.begin(.{ .node = asker }, null, 100);
+    try rolls.askHubs(.{ .node = asker }, 100);
     rolls.answerOf(asker, &.{ .count = 3 });
     rolls.expect(asker, 2);
     try testing.expectEqual(null, rolls.next(99, &out));

@@ -54,7 +54,7 @@ const World = struct {
     fn connect(world: *World, i: usize) !void {
         if (world.connections[i] != null) return;
         try world.nodes[i].connected();
-        world.connections[i] = try world.broker.connect();
+        world.connections[i] = try world.broker.connect("");
     }
 
     fn cut(world: *World, i: usize) void {
@@ -238,7 +238,7 @@ const Pair = struct {
         };
         for (&pair.nodes, &pair.connections) |*node, *connection| {
             try node.connected();
-            connection.* = try pair.broker.connect();
+            connection.* = try pair.broker.connect("");
         }
         pair.settle(0);
         return pair;
@@ -372,7 +372,7 @@ test "a request that the hub never answers ends: unavailable if it has not gone,
 
     var broker: Broker = .init(gpa, 1);
     defer broker.deinit();
-    const connection = try broker.connect();
+    const connection = try broker.connect("");
     try node.connected();
     const hello = node.toSend();
     broker.receive(connection, hello);
@@ -456,7 +456,7 @@ test "a node that comes again before the end of its last connection is seen" {
     const before = pair.connections[0];
     pair.nodes[0].lose();
     try pair.nodes[0].connected();
-    pair.connections[0] = try pair.broker.connect();
+    pair.connections[0] = try pair.broker.connect("");
     pair.settle(0);
     try testing.expect(pair.broker.isCut(before) and !pair.broker.isCut(pair.connections[0]));
     pair.broker.disconnect(before);

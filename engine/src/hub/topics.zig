@@ -11,6 +11,9 @@ const limits = @import("limits.zig");
 const log_file = @import("log.zig");
 const Log = log_file.Log;
 const position = @import("position.zig");
+const shares_file = @import("shares.zig");
+const Share = shares_file.Share;
+const Shares = shares_file.Shares;
 const RedisFollower = @import("redis/follower.zig").Follower;
 const Subscriptions = @import("redis/subscriptions.zig").Subscriptions;
 const Placed = log_file.Placed;
@@ -53,6 +56,9 @@ pub const Topic = struct {
     followers: std.AutoArrayHashMapUnmanaged(u32, Follower) = .empty,
     /// In `Topics.by_use`.
     place: std.DoublyLinkedList.Node = .{},
+    /// The share that pays for it, and its place in the list of that.
+    share: Shares.Index,
+    place_in_share: std.DoublyLinkedList.Node = .{},
     used_ms: u64,
 
     /// Whether the log has all that was published.
@@ -69,6 +75,9 @@ pub const Topics = struct {
     gpa: std.mem.Allocator,
     random: std.Random.DefaultPrng,
     bounds: log_file.Limits,
+    shares: Shares,
+    /// Topics of one share, except the one without prefix.
+    share_topics_max: u32,
     /// Names this hub's entries.
     hub: u48,
     sequence: u64 = 0,
@@ -92,19 +101,28 @@ pub const Topics = struct {
     pub fn init(gpa: std.mem.Allocator, seed: u64) Topics {
         var random: std.Random.DefaultPrng = .init(seed);
         const hub = random.random().int(u48);
-        return .{ .gpa = gpa, .random = random, .bounds = .of(&.{}), .hub = hub };
+        const config: Config = .{};
+        return .{
+            .gpa = gpa,
+            .random = random,
+            .bounds = .of(&config),
+            .shares = .init(gpa),
+            .share_topics_max = config.mount_topics_max,
+            .hub = hub,
+        };
     }
 
     pub fn deinit(topics: *Topics) void {
         while (topics.by_use.first) |place| topics.free(of(place));
         topics.by_name.deinit(topics.gpa);
+        topics.shares.deinit();
         topics.unread.deinit(topics.gpa);
         for (topics.nodes.items) |*reads| reads.due.deinit(topics.gpa);
         topics.nodes.deinit(topics.gpa);
         topics.* = undefined;
     }
 
-    pub fn invariants(topics: *const Topics) void {
+    pub fn invariants(topics: *Topics) void {
         if (!std.debug.runtime_safety or topics.by_name.count() > checked_topics_max) return;
         var bytes: u64 = 0;
         var at = topics.by_use.first;
@@ -122,6 +140,12 @@ pub const Topics = struct {
             assert(is_unread == topics.unread.contains(topic));
         }
         assert(bytes == topics.bytes and count == topics.by_name.count());
+        for (0..topics.shares.count()) |index| {
+            const share = topics.shares.at(@intCast(index));
+            bytes -= share.bytes;
+            count -= share.topics;
+        }
+        assert(bytes == 0 and count == 0);
     }
 
     /// With more topics a look at all of them after each frame would be what the hub does.
@@ -132,7 +156,10 @@ pub const Topics = struct {
     }
 
     fn free(topics: *Topics, topic: *Topic) void {
-        topics.bytes -= topic.cost();
+        topics.discharge(topic);
+        const share = topics.shares.at(topic.share);
+        share.by_use.remove(&topic.place_in_share);
+        share.topics -= 1;
         topics.by_use.remove(&topic.place);
         assert(topics.by_name.remove(topic.name));
         _ = topics.unread.swapRemove(topic);
@@ -149,9 +176,7 @@ pub const Topics = struct {
             topics.use(topic);
             return topic;
         }
-        if (topics.by_name.count() == limits.history_topics_max and !topics.makeRoom()) {
-            return error.TooMany;
-        }
+        try topics.makeRoomFor(name);
         // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
         const epoch = topics.random.random().int(position.Epoch);
         return topics.make(name, epoch, .origin);
@@ -169,8 +194,12 @@ pub const Topics = struct {
             .name = own,
             .log = .init(topics.gpa, topics.bounds, epoch, before),
             .source = if (topics.subscriptions == null) null else .init(&topic.log),
+            .share = topics.shares.ownerOf(own),
             .used_ms = topics.now_ms,
         };
+        const share = topics.shares.at(topic.share);
+        share.topics += 1;
+        share.by_use.append(&topic.place_in_share);
         topics.by_name.putAssumeCapacityNoClobber(own, topic);
         topics.by_use.append(&topic.place);
         return topic;
@@ -180,16 +209,74 @@ pub const Topics = struct {
         topic.used_ms = topics.now_ms;
         topics.by_use.remove(&topic.place);
         topics.by_use.append(&topic.place);
+        const share = topics.shares.at(topic.share);
+        share.by_use.remove(&topic.place_in_share);
+        share.by_use.append(&topic.place_in_share);
+    }
+
+    /// The entries of the topic are no part of the sums, until `charge`.
+    fn discharge(topics: *Topics, topic: *const Topic) void {
+        topics.bytes -= topic.cost();
+        topics.shares.at(topic.share).bytes -= topic.cost();
+    }
+
+    fn charge(topics: *Topics, topic: *const Topic) void {
+        topics.bytes += topic.cost();
+        topics.shares.at(topic.share).bytes += topic.cost();
+    }
+
+    /// Forgets entries, those first that were not used for longest in the share that has most: no share costs
+    /// one that has less its history.
+    fn keepWithin(topics: *Topics, bytes_max: u64) void {
+        while (topics.bytes > bytes_max) topics.forget(ofShare(topics.shares.largest().by_use.first.?));
+    }
+
+    /// The share of a prefix, which has the topics that are its own from then on.
+    pub fn shareOf(topics: *Topics, prefix: []const u8) Shares.Error!Shares.Index {
+        defer topics.invariants();
+        const before = topics.shares.count();
+        const index = try topics.shares.of(prefix);
+        if (topics.shares.count() == before) return index;
+        var at = topics.by_use.first;
+        while (at) |place| : (at = place.next) topics.giveToOwner(of(place));
+        return index;
+    }
+
+    fn giveToOwner(topics: *Topics, topic: *Topic) void {
+        const owner = topics.shares.ownerOf(topic.name);
+        if (owner == topic.share) return;
+        topics.discharge(topic);
+        const before = topics.shares.at(topic.share);
+        const after = topics.shares.at(owner);
+        before.by_use.remove(&topic.place_in_share);
+        before.topics -= 1;
+        after.by_use.append(&topic.place_in_share);
+        after.topics += 1;
+        topic.share = owner;
+        topics.charge(topic);
+    }
+
+    fn ofShare(place: *std.DoublyLinkedList.Node) *Topic {
+        return @fieldParentPtr("place_in_share", place);
+    }
+
+    fn makeRoomFor(topics: *Topics, name: []const u8) error{TooMany}!void {
+        const owner = topics.shares.ownerOf(name);
+        const share = topics.shares.at(owner);
+        const is_full = owner != Shares.rest and share.topics >= topics.share_topics_max;
+        if (is_full and !topics.makeRoomIn(share)) return error.TooMany;
+        if (topics.by_name.count() < limits.history_topics_max) return;
+        if (!topics.makeRoomIn(topics.shares.fullest())) return error.TooMany;
     }
 
     /// Forgets the topic that nobody follows and that was not used for longest, among the first few.
-    fn makeRoom(topics: *Topics) bool {
-        var at = topics.by_use.first;
+    fn makeRoomIn(topics: *Topics, share: *const Share) bool {
+        var at = share.by_use.first;
         for (0..16) |_| {
             const place = at orelse return false;
             at = place.next;
-            if (of(place).followers.count() > 0) continue;
-            topics.free(of(place));
+            if (ofShare(place).followers.count() > 0) continue;
+            topics.free(ofShare(place));
             return true;
         }
         return false;
@@ -209,8 +296,9 @@ pub const Topics = struct {
     /// Drops a topic's entries, and the topic itself if it has no followers.
     fn forget(topics: *Topics, topic: *Topic) void {
         if (topic.followers.count() == 0) return topics.free(topic);
-        topics.bytes -= topic.cost();
+        topics.discharge(topic);
         topic.log.clear();
+        topics.charge(topic);
         topics.use(topic);
         topics.markDue(topic);
     }
@@ -224,9 +312,9 @@ pub const Topics = struct {
     pub fn append(topics: *Topics, name: []const u8, bytes: []const u8) !Position {
         defer topics.invariants();
         const topic = try topics.find(name);
-        topics.bytes -= topic.cost();
-        defer while (topics.bytes > limits.histories_bytes_max) topics.forget(of(topics.by_use.first.?));
-        defer topics.bytes += topic.cost();
+        topics.discharge(topic);
+        defer topics.keepWithin(limits.histories_bytes_max);
+        defer topics.charge(topic);
         topics.sequence += 1;
         _ = try topic.log.append(topics.hub, topics.sequence, topics.now_ms, bytes);
         topics.markDue(topic);
@@ -280,8 +368,8 @@ pub const Topics = struct {
         bytes: []const u8,
     ) error{ OutOfMemory, TooLong }!void {
         assert(mark.offset == topic.log.tip.offset + 1 and topic.followers.count() == 0);
-        topics.bytes -= topic.cost();
-        defer topics.bytes += topic.cost();
+        topics.discharge(topic);
+        defer topics.charge(topic);
         const is_next = try topic.log.follow(.{ .epoch = topic.log.epoch, .mark = mark }, time_ms, bytes);
         assert(is_next);
     }
@@ -306,7 +394,7 @@ pub const Topics = struct {
 
     fn change(topics: *Topics, topic: *Topic, what: Change) void {
         const source = &topic.source.?;
-        topics.bytes -= topic.cost();
+        topics.discharge(topic);
         switch (what) {
             .subscribed => source.subscribed(),
             .unheard => source.unheard(),
@@ -316,13 +404,13 @@ pub const Topics = struct {
             .entry => |placed| source.entry(placed, topics.now_ms),
             .end => |end| source.end(end.full),
         }
-        topics.bytes += topic.cost();
+        topics.charge(topic);
         if (source.state == .wanting) {
             topics.unread.putAssumeCapacity(topic, {});
         } else _ = topics.unread.swapRemove(topic);
         if (source.state != .reading and topics.reading == topic) topics.reading = null;
         topics.markDue(topic);
-        while (topics.bytes > limits.histories_bytes_max) topics.forget(of(topics.by_use.first.?));
+        topics.keepWithin(limits.histories_bytes_max);
     }
 
     /// From here on Redis tells the topic's entries.

@@ -78,7 +78,7 @@ const World = struct {
     fn connect(world: *World, i: usize) !void {
         if (world.connections[i] != null) return;
         try world.nodes[i].connected();
-        world.connections[i] = try world.broker.connect();
+        world.connections[i] = try world.broker.connect("");
     }
 
     fn cut(world: *World, i: usize) void {
@@ -292,7 +292,7 @@ test "the hub counts entries and bytes, readers, the lag of the slowest, resets 
     defer node.deinit();
     node.readers.bounds.entries_max = 16;
     try node.connected();
-    const connection = try broker.connect();
+    const connection = try broker.connect("");
     exchange(&broker, connection, &node);
     const quick = try node.open(0);
     const slow = try node.open(0);
@@ -348,7 +348,7 @@ test "a node that does not read costs no memory for entries, is not cut, and its
     var connections: [2]Broker.Index = undefined;
     for (&nodes, &connections) |*node, *connection| {
         try node.connected();
-        connection.* = try broker.connect();
+        connection.* = try broker.connect("");
         exchange(&broker, connection.*, node);
     }
     const reader = try nodes[1].open(0);

@@ -52,6 +52,13 @@ pub const Waiting = struct {
         });
     }
 
+    /// The number of those of one node.
+    pub fn countOf(waiting: *const Waiting, node: u64) usize {
+        var count: usize = 0;
+        for (waiting.requests.items) |*request| count += @intFromBool(request.asker.node == node);
+        return count;
+    }
+
     /// The request at `at`, which moves on.
     pub fn next(waiting: *const Waiting, at: *usize) ?Request {
         if (at.* == waiting.requests.items.len) return null;

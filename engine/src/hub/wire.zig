@@ -12,12 +12,12 @@ const limits = @import("limits.zig");
 const Position = @import("position.zig").Position;
 
 /// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
-pub const version = 4;
+pub const version = 5;
 
 /// The fields that a kind uses besides are named in its comment.
 pub const Kind = enum(u8) {
     // From a node to its hub.
-    /// number: version; node: the node's id.
+    /// number: version; extra: the node's secret.
     hello,
     /// name: topic; number: of the request that `done` answers, 0: none does.
     subscribe,
@@ -57,9 +57,11 @@ pub const Kind = enum(u8) {
     done,
     /// name: topic; extra; payload.
     publication,
-    /// name: channel, or a topic of which one channel gets it; payload; node and number: for `answer`.
+    /// name: channel, or a topic of which one channel gets it; payload; node and number: for `answer`;
+    /// between hubs extra: the prefix of the share of the node that sends it.
     mail,
-    /// name: channel; extra: topic; node and number: for `answer`.
+    /// name: channel; extra: topic; node and number: for `answer`; between hubs payload: as the extra of
+    /// `mail`.
     join,
     leave,
     flushed,
@@ -82,7 +84,35 @@ pub const Kind = enum(u8) {
     /// From a node to its hub: node: of the question; between hubs: node and number: of the node that asks.
     /// payload: rolls.zig, Present.
     present,
+    /// From an engine's node: it reads topics for channels of another node, and may name these. extra: the
+    /// secret of that node.
+    speak,
+    /// From a hub to a node: the topic is not followed. name: topic; node: as in `follow`; code.
+    refused,
 };
+
+/// Drawn by a node when it starts, and told to hubs and to the node's engine alone.
+pub const Secret = u128;
+pub const secret_bytes = @sizeOf(Secret);
+
+/// A node's id follows from its secret: channels have the id in their names, so others know it, and none of
+/// them can take it.
+pub fn nodeOf(secret: Secret) u64 {
+    var digest: [std.crypto.hash.sha2.Sha256.digest_length]u8 = undefined;
+    std.crypto.hash.sha2.Sha256.hash(&writeSecret(secret), &digest, .{});
+    return std.mem.readInt(u64, digest[0..8], .little);
+}
+
+pub fn writeSecret(secret: Secret) [secret_bytes]u8 {
+    var bytes: [secret_bytes]u8 = undefined;
+    std.mem.writeInt(Secret, &bytes, secret, .little);
+    return bytes;
+}
+
+pub fn readSecret(bytes: []const u8) error{Malformed}!Secret {
+    if (bytes.len != secret_bytes) return error.Malformed;
+    return std.mem.readInt(Secret, bytes[0..secret_bytes], .little);
+}
 
 /// A place in a topic's history, as `extra`.
 pub const place_bytes = 24;
@@ -125,6 +155,8 @@ pub const Code = enum(u8) {
     no_channel,
     /// The connection has ended, or reads the topic no more.
     ended,
+    /// The node is confined to topics of another name, or the channel is of a node that is not.
+    forbidden,
 };
 
 pub const Frame = struct {

@@ -61,6 +61,13 @@ pub fn wait(polls: []Poll, timeout_ms: i32) void {
     };
 }
 
+/// Whether anybody has the other end of a socket.
+pub fn isOpen(fd: sys.Fd) bool {
+    var polls = [_]Poll{.read(fd)};
+    wait(&polls, 0);
+    return polls[0].inner.revents & (system.POLL.HUP | system.POLL.ERR | system.POLL.NVAL) == 0;
+}
+
 /// The result of reading or writing a socket without waiting.
 pub const Outcome = union(enum) {
     /// The number of bytes that were moved.

@@ -66,7 +66,8 @@ pub const Troubles = struct {
 /// Refused requests and messages, by the limit that they exceed.
 pub const Refused = std.EnumArray(Cause, Tally);
 
-/// The limit that a refused request or message exceeds, by its name (config.zig), or the rules of HTTP.
+/// The limit that a refused request or message exceeds, by its name (config.zig), the rules of HTTP, or those
+/// of a mount that is confined to its own topics.
 pub const Cause = enum {
     request,
     request_line_bytes_max,
@@ -81,6 +82,7 @@ pub const Cause = enum {
     queue_ms,
     queue_max,
     held_max,
+    foreign_topic,
     frame_bytes_max,
     message_bytes_max,
 };

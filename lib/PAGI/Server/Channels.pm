@@ -189,6 +189,45 @@ history: who subscribes gets what is published later.
 No request waits for any of it but in a call of these methods, which fail after five seconds at the latest.
 Each line is tested by F<t/66-channels-ends.t> and F<t/66-redis.t>.
 
+=head2 Mounts that are confined to their own topics
+
+    $ peregrine --engine process --workers 4 --channels --mount /=site.psgi \
+        --mount /shop=shop.pl,workers=4,user=shop,topics=shop.
+
+The interpreters of C</shop> name topics that begin with C<shop.>, of both kinds, and no others: to publish,
+to subscribe, to read, to ask for a position or for presence, and in responses that are held (C<grip=> has to
+begin likewise). They send to channels of interpreters that are confined alike, and to no others, and C<flush>
+nothing. Other calls fail with C<Forbidden>, those of L<Peregrine::Publisher> die with it, C<topic.subscribe>
+fails with it, and a response that would be held is answered with 500, as the log says. Interpreters without
+the setting, and C<peregrine publish>, name all topics and reach all channels.
+
+The right belongs to the sockets that a process has: these interpreters have a way of their own to the hub,
+and their own one to the engine, and no other from before they load anything of the application. They prove
+nothing, and choose nothing. So it holds through C<peregrine reload>, HUP, USR2 and another hub.
+
+    What an application of such a mount may try        user of its own        the server's user
+    names, by any call or any bytes                    refused                refused
+    a channel of another mount, whose name it knows    refused                refused
+    answers in the name of another interpreter         without effect         without effect
+    many subscriptions, topics or connections          its share, TooMany     its share, TooMany
+    channels_socket, which is the server's user's      refused by mode 0600   publishes everything
+    memory and sockets of other processes (ptrace)     refused by the kernel  as the kernel allows it
+    a function of --worker-pool that publishes         as the function does   as the function does
+
+So C<topics=> alone guards against mistakes, and with C<user=> against an application that somebody else has
+written. Mounts that share the interpreters of C<--workers> cannot be confined: they are one process. With
+C<--engine thread>, C<inline> and C<plackup -s EVHTP> no mount has interpreters of its own.
+
+With L</Redis> each machine checks its own interpreters. Whoever speaks to Redis is not confined.
+
+=head2 Room
+
+A hub has room for 1,000,000 subscriptions to topics of channels, of which an interpreter may have 250,000, as
+may all interpreters of a confined mount together. Such a mount has 25,000 topics with history at most, and
+when the 64 MiB of all histories are full, the oldest entries go of the mount that has most, so that none
+costs another one its history. Of an interpreter's calls 10,000 may be under way, with Redis 4,096
+publications of 16 MiB, and 100 questions who is subscribed. More fail with C<TooMany>.
+
 =head2 Applications of PSGI
 
 They have no channels, as each is called once. They publish to both kinds of topics by
@@ -331,7 +370,8 @@ while that is open it does not expire. A channel has at most 1000.
     await $channels->group_add($topic, $channel);
     await $channels->group_discard($topic, $channel);
 
-The same for any channel, of whichever interpreter: to know its name is the right to do so.
+The same for any channel, of whichever interpreter: to know its name is the right to do so, except from and
+into L<mounts that are confined|/Mounts that are confined to their own topics>.
 
 =head2 presence
 
@@ -378,7 +418,8 @@ The message of a failure is a name:
     InvalidMessage      the message is no hash, has no type or a reserved one, or a value that cannot be sent
     InvalidChannelName
     InvalidTopicName
-    TooMany             subscriptions of one channel, or calls that wait for an answer (10,000)
+    TooMany             subscriptions of one channel, or calls that wait for an answer (10,000), see Room
+    Forbidden           a topic or channel that the interpreter's mount may not name
     Unavailable         there is no hub now: the call has had no effect
     Unknown             the hub went, or did not answer: the call may have had an effect
     InvalidOption       publish knows only exclude

@@ -12,7 +12,7 @@ use Peregrine::Nearest;
 use Scalar::Util qw(blessed);
 
 # Settings behind an application: key, and whether the word has a value.
-my %SETTINGS = (host => 1, workers => 1, grip => 1, pagi => 0, psgi => 0, mojo => 0);
+my %SETTINGS = (host => 1, workers => 1, grip => 1, topics => 1, pagi => 0, psgi => 0, mojo => 0);
 
 # Options of the server that a mount with workers of its own may have for these, and short words for some.
 my @OPTIONS = qw(
@@ -52,7 +52,7 @@ sub parse {
     my $group = 0;
     $_->{group} = ++$group for grep { $_->{workers} } @mounts;
     for my $mount (grep { !$_->{workers} } @mounts) {
-        my ($option) = sort keys %{ $mount->{options} } or next;
+        my ($option) = sort keys %{ $mount->{options} }, grep { defined $mount->{$_} } 'topics' or next;
         die "'$mount->{text}': setting '$option' is for workers that only this mount has: "
             . "set 'workers' as well\n";
     }
@@ -75,28 +75,32 @@ sub _parse {
             if $SETTINGS{$key} != length($value // '') > 0;
         die "'$text': setting '$key' is a number from 1 to ${\WORKERS_MAX}\n"
             if $key eq 'workers' && ($value !~ /\A[1-9][0-9]?\z/ || $value > WORKERS_MAX);
-        _check_prefix($text, $value) if $key eq 'grip';
+        _check_prefix($text, $key, $value) if $key eq 'grip' || $key eq 'topics';
         my ($name_of_it, $content) = $SETTINGS{$key} ? ($key, $value) : (kind => $key);
         die "'$text': setting '$key' comes after another one of its kind\n" if exists $mount{$name_of_it};
         $mount{$name_of_it} = $content;
     }
-    die "'$text': setting 'grip' needs topics, which 'channels=off' keeps from the mount\n"
-        if defined $mount{grip} && exists $mount{options}{channels};
+    for my $key (grep { defined $mount{$_} } qw(grip topics)) {
+        die "'$text': setting '$key' needs topics, which 'channels=off' keeps from the mount\n"
+            if exists $mount{options}{channels};
+    }
+    die "'$text': setting 'grip' begins with '$mount{topics}', as all topics of the mount\n"
+        if defined $mount{grip} && defined $mount{topics} && index($mount{grip}, $mount{topics}) != 0;
     return \%mount;
 }
 
 sub _check_prefix {
-    my ($text, $prefix) = @_;
+    my ($text, $key, $prefix) = @_;
     my $option  = PAGI::Server::Options::find('grip');
     my $problem = PAGI::Server::Options::Type::problem($option, $prefix) // return;
-    die "'$text': setting 'grip' $problem\n";
+    die "'$text': setting '$key' $problem\n";
 }
 
 sub _known {
     my ($word) = @_;
     return
           Peregrine::Nearest::hint($word, keys %SETTINGS, keys %OPTIONS)
-        . '; these are: host=NAME, pagi, psgi, mojo, grip=PREFIX, workers=N, and with workers '
+        . '; these are: host=NAME, pagi, psgi, mojo, grip=PREFIX, workers=N, and with workers topics=PREFIX, '
         . join ', ', map { "$_=" . _argument(PAGI::Server::Options::find($_)) } @OPTIONS;
 }
 
@@ -169,6 +173,10 @@ The number of interpreters of its own, if it has some, and their group in the en
 How names of topics begin for which an application of PSGI may have its responses held
 (L<Plack::Handler::Peregrine::Grip>); optional.
 
+=item topics
+
+How names of topics begin that the interpreters of this mount may name; optional: any.
+
 =item options
 
 A hash reference: options of the server that the interpreters of this mount have in its place, by the names
@@ -199,9 +207,9 @@ The mounts of such a one. Any other application is one of PAGI at the root.
 =head2 parse
 
 Mounts of texts, as C<--mount> gets them: C<PATH=NAME>, perhaps with C<,host=NAME>, C<,workers=N>,
-C<,grip=PREFIX>, C<,pagi>, C<,psgi> or C<,mojo>, and options. The name of the application is in C<name>, the
-text in C<text>. Mounts with a host come first, then long paths: the first mount that matches a request gets
-it. Dies of what is none, and of two at the same place.
+C<,grip=PREFIX>, C<,topics=PREFIX>, C<,pagi>, C<,psgi> or C<,mojo>, and options. The name of the application
+is in C<name>, the text in C<text>. Mounts with a host come first, then long paths: the first mount that
+matches a request gets it. Dies of what is none, and of two at the same place.
 
 =head1 LICENSE
 

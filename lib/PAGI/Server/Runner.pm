@@ -632,6 +632,10 @@ sub _check_groups {
         if $options->{sync_workers};
     die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
         if $self->{options}{reload};
+    my ($confined) = grep { defined $_->{topics} } $self->_mounts;
+    die \"--mount '$confined->{text}': setting 'topics' is about --channels, which are off"
+        if $confined && !$options->{channels};
+
     for my $own (grep { %{ $_->{options} } } $self->_mounts) {
         $self->_check_by_process($own, sub { $self->_enter_mount($own) });
     }

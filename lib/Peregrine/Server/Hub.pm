@@ -23,6 +23,9 @@ my @KEPT = qw(hub_join hub_end hub_file);
 # Connections of other programs that wait to be accepted.
 use constant BACKLOG => 128;
 
+# Connections of one confined mount that are passed on at a time.
+use constant PASSED_MAX => 64;
+
 # Seconds between two looks at the hub's thread.
 use constant LOOK_S => 2;
 
@@ -129,10 +132,62 @@ sub _close {
     return;
 }
 
-# In a process that is not the hub: with these it could take nodes from the hub, or change histories.
+# In a process that is not the hub: with these it could take nodes from the hub, or change histories. `group`:
+# of the mount that the process is for. The workers of one that is confined have its way to the hub, and no
+# other one.
 sub leave {
-    my ($self) = @_;
+    my ($self, $group) = @_;
     delete @{$self}{qw(hub_end hub_file hub_listener)};
+    my $confined = delete $self->{confined};
+    my $own      = defined $group ? $confined->{$group} : undef;
+    $self->_use($own->{join}) if $own;
+    return;
+}
+
+sub _use {
+    my ($self, $join) = @_;
+    $self->{hub_join} = $join;
+    Peregrine::Publisher::_serve($join);
+    return;
+}
+
+# ---- Mounts that are confined to their own topics -----------------------------------------------
+
+# Who asks through `hub_join` may name any topic. Workers of a confined mount ask through a socket of their
+# own, and the hub's process passes their connections on with the mount's prefix: so the right comes from the
+# place that a socket belongs to, and no word and no user of the one who asks changes it.
+sub confine {
+    my ($self, $group, $prefix) = @_;
+    socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "the hub's sockets: $!\n";
+    $self->{confined}{$group} = { prefix => $prefix, join => $join, end => $end };
+    return;
+}
+
+sub _watch_confined {
+    my ($self, $loop) = @_;
+    for my $confined (values %{ $self->{confined} || {} }) {
+        $confined->{end}->blocking(0);
+        weaken(my $weak = $self);
+        $loop->watch_io(
+            handle        => $confined->{end},
+            on_read_ready => sub { $weak->_pass_on($confined) if $weak },
+        );
+    }
+    return;
+}
+
+# A connection that has no room, or is none, is closed: its worker sees that, and asks again.
+sub _pass_on {
+    my ($self, $confined) = @_;
+    for (1 .. PASSED_MAX) {
+        my ($word, @descriptors) = Peregrine::receive_descriptors(fileno $confined->{end}, 1) or return;
+        Peregrine::send_descriptors(fileno $self->{hub_join}, "j$confined->{prefix}", $descriptors[0])
+            if @descriptors == 1;
+        for my $descriptor (@descriptors) {
+            Peregrine::hide_from_forks($descriptor, 0);
+            POSIX::close($descriptor);
+        }
+    }
     return;
 }
 
@@ -269,6 +324,7 @@ sub start {
     my ($self) = @_;
     $self->{thread} = $self->{hub}->_thread(fileno $self->{hub}{hub_file});
     $self->{hub}->_watch($self->{loop});
+    $self->{hub}->_watch_confined($self->{loop});
     $self->_look;
     return 1;
 }
@@ -347,11 +403,19 @@ The node of an interpreter.
 
 The worker's engine, which is not on this thread, or has interpreters that join it, delivers topics by itself.
 
+=head2 confine
+
+    $hub->confine($group, 'shop.');
+
+The workers of this mount, by the number of its group, may name topics that begin so, and no others.
+
 =head2 leave
 
     $hub->leave;
+    $hub->leave($group);
 
-In a process that is not the hub: closes what the hub alone needs.
+In a process that is not the hub: closes what the hub alone needs. The workers of a confined mount tell its
+number.
 
 =head2 shut
 

@@ -47,7 +47,8 @@ sub limits {
     my ($self, $options) = @_;
     my ($all,  $own)     = ({ %$options, %{ $self->options } }, $self->options);
     my %engines = %{ PAGI::Server::Options::engine_limits($own) };
-    $engines{no_topics} = 1 if !$self->has_channels;
+    $engines{no_topics} = 1                      if !$self->has_channels;
+    $engines{topics}    = $self->{mount}{topics} if defined $self->{mount}{topics};
     return { exchanges => $all->{max_concurrency}, %engines };
 }
 

@@ -122,6 +122,7 @@ sub begin {
     my @groups = $self->{application}->groups;
     $self->{figures} =
         $self->{monitor}->count_mounts(map { Peregrine::Server::MountPool::name_of($_) } @groups);
+    $self->{hub}->confine(@{$_}{qw(group topics)}) for grep { $self->{hub} && defined $_->{topics} } @groups;
     $self->_start_status;
     $self->_start_hub if $self->{hub};
     $self->{mount_pools} = $self->_mount_pools;
@@ -161,8 +162,8 @@ sub _leave_joins {
 
 # Descriptors that the hub alone needs. Nodes and publishers have their way to it still.
 sub _leave_hub {
-    my ($self) = @_;
-    $self->{hub}->leave if $self->{hub};
+    my ($self, @group) = @_;
+    $self->{hub}->leave(@group) if $self->{hub};
     return;
 }
 
@@ -171,7 +172,7 @@ sub _leave_hub {
 sub _leave_others {
     my ($self, $pool) = @_;
     $self->_leave_joins;
-    $self->_leave_hub;
+    $self->_leave_hub($pool   ? $pool->group                  : ());
     $self->_leave_words($pool ? ($pool->group, $pool->master) : (0, $self->{master}));
     (delete $self->{hub})->shut if $self->{hub} && $pool && !$pool->has_channels;
     Peregrine::Server::Tracing->leave if $pool && $pool->identity;

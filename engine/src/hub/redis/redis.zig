@@ -94,12 +94,17 @@ pub const Insecure = enum {
 /// A request without an answer.
 const Request = struct {
     asker: Asker,
+    /// The bytes that are published.
+    len: usize,
     what: union(enum) {
-        /// The topic, and the bytes of the entry.
-        publication: struct { topic: []const u8, len: usize },
+        /// The topic of an entry.
+        publication: []const u8,
         message: Answerer,
     },
 };
+
+/// The requests of one node.
+const Load = struct { count: u32 = 0, bytes: u64 = 0 };
 
 pub const Redis = struct {
     gpa: Allocator,
@@ -114,6 +119,8 @@ pub const Redis = struct {
     hearer: Hearer,
     subscriptions: Subscriptions,
     requests: std.AutoHashMapUnmanaged(u64, Request) = .empty,
+    /// Those of each node.
+    loads: std.AutoHashMapUnmanaged(u64, Load) = .empty,
     last_token: u64 = 0,
     now_ms: u64 = 0,
     wall_ms: u64 = 0,
@@ -174,10 +181,11 @@ pub const Redis = struct {
         redis.forgetTold();
         var requests = redis.requests.valueIterator();
         while (requests.next()) |request| switch (request.what) {
-            .publication => |publication| gpa.free(publication.topic),
+            .publication => |topic| gpa.free(topic),
             .message => {},
         };
         redis.requests.deinit(gpa);
+        redis.loads.deinit(gpa);
         redis.publisher.deinit();
         redis.hearer.deinit();
         redis.subscriptions.deinit();
@@ -236,11 +244,37 @@ pub const Redis = struct {
 
     // ---- Requests
 
-    fn enter(redis: *Redis, request: Request) error{ OutOfMemory, Full }!u64 {
+    const EnterError = error{ OutOfMemory, Full, TooMany };
+
+    /// `TooMany`: of this node. Answers of nodes to those of other machines are of none, and each belongs to
+    /// a request that was counted there.
+    fn enter(redis: *Redis, request: Request) EnterError!u64 {
         if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
+        try redis.requests.ensureUnusedCapacity(redis.gpa, 1);
+        if (request.asker.node != 0) {
+            const found = try redis.loads.getOrPutValue(redis.gpa, request.asker.node, .{});
+            const load = found.value_ptr;
+            const bytes_max = redis.config.interpreter_publications_bytes_max;
+            if (load.count >= redis.config.interpreter_publications_max) return error.TooMany;
+            if (load.count > 0 and load.bytes + request.len > bytes_max) return error.TooMany;
+            load.count += 1;
+            load.bytes += request.len;
+        }
         redis.last_token += 1;
-        try redis.requests.putNoClobber(redis.gpa, redis.last_token, request);
+        redis.requests.putAssumeCapacityNoClobber(redis.last_token, request);
         return redis.last_token;
+    }
+
+    /// The request is over, or did not begin.
+    fn leave(redis: *Redis, token: u64) Request {
+        const request = redis.requests.fetchRemove(token).?.value;
+        if (request.asker.node == 0) return request;
+        const load = redis.loads.getPtr(request.asker.node).?;
+        load.count -= 1;
+        load.bytes -= request.len;
+        assert(load.count > 0 or load.bytes == 0);
+        if (load.count == 0) assert(redis.loads.remove(request.asker.node));
+        return request;
     }
 
     /// A new entry of a topic.
@@ -249,13 +283,11 @@ pub const Redis = struct {
         topic: []const u8,
         bytes: []const u8,
         asker: Asker,
-    ) error{ OutOfMemory, Full, TooLong }!void {
+    ) (EnterError || error{TooLong})!void {
         const own = try redis.gpa.dupe(u8, topic);
         errdefer redis.gpa.free(own);
-        const token = try redis.enter(.{ .asker = asker, .what = .{
-            .publication = .{ .topic = own, .len = bytes.len },
-        } });
-        errdefer _ = redis.requests.remove(token);
+        const token = try redis.enter(.{ .asker = asker, .len = bytes.len, .what = .{ .publication = own } });
+        errdefer _ = redis.leave(token);
         return redis.publisher.publish(topic, bytes, token, redis.moment());
     }
 
@@ -266,9 +298,9 @@ pub const Redis = struct {
         bytes: []const u8,
         asker: Asker,
         by: Answerer,
-    ) error{ OutOfMemory, Full }!void {
-        const token = try redis.enter(.{ .asker = asker, .what = .{ .message = by } });
-        errdefer _ = redis.requests.remove(token);
+    ) EnterError!void {
+        const token = try redis.enter(.{ .asker = asker, .len = bytes.len, .what = .{ .message = by } });
+        errdefer _ = redis.leave(token);
         return redis.publisher.say(fed, bytes, token, redis.moment());
     }
 
@@ -276,19 +308,19 @@ pub const Redis = struct {
         publication: publisher_file.Outcome,
         message: messages_file.Outcome,
     }) Event {
-        const request = redis.requests.fetchRemove(token).?.value;
+        const request = redis.leave(token);
         const has_failed = switch (end) {
             .publication => |outcome| outcome != .published,
             .message => |outcome| outcome != .heard,
         };
         redis.counts.failed += @intFromBool(has_failed);
         switch (request.what) {
-            .publication => |publication| {
-                redis.told = publication.topic;
+            .publication => |topic| {
+                redis.told = topic;
                 return .{ .published = .{
                     .asker = request.asker,
-                    .topic = publication.topic,
-                    .len = publication.len,
+                    .topic = topic,
+                    .len = request.len,
                     .outcome = end.publication,
                 } };
             },

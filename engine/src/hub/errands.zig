@@ -1,0 +1,95 @@
+//! Frames that a node has yet to answer for the hub: messages for its channels, and changes of their
+//! subscriptions. A node's answer is good for what it was asked, and once, so that no node can answer for
+//! another one.
+//! Does not know: frames.
+const std = @import("std");
+const assert = std.debug.assert;
+const Asker = @import("redis/redis.zig").Asker;
+const limits = @import("limits.zig");
+const Allocator = std.mem.Allocator;
+
+pub const Errands = struct {
+    const Errand = struct {
+        /// The node that is to answer.
+        by: u64,
+        /// The node that has asked has given it up by then.
+        until_ms: u64,
+    };
+
+    all: std.AutoArrayHashMapUnmanaged(Asker, Errand) = .empty,
+    /// The number of those that a node waits for.
+    counts: std.AutoHashMapUnmanaged(u64, u32) = .empty,
+    swept_ms: u64 = 0,
+
+    const sweep_ms = 1000;
+
+    pub fn deinit(errands: *Errands, gpa: Allocator) void {
+        errands.all.deinit(gpa);
+        errands.counts.deinit(gpa);
+        errands.* = undefined;
+    }
+
+    /// `asker`, who may wait for `most` answers, waits for that of `by`. A request without number has none.
+    pub fn add(
+        errands: *Errands,
+        gpa: Allocator,
+        asker: Asker,
+        by: u64,
+        most: u32,
+        now_ms: u64,
+    ) error{ OutOfMemory, TooMany }!void {
+        if (asker.number == 0) return;
+        const before = errands.counts.get(asker.node) orelse 0;
+        if (errands.all.count() >= limits.errands_max or before >= most) return error.TooMany;
+        try errands.counts.ensureUnusedCapacity(gpa, 1);
+        const found = try errands.all.getOrPut(gpa, asker);
+        found.value_ptr.* = .{ .by = by, .until_ms = now_ms + limits.request_ms };
+        if (!found.found_existing) errands.counts.putAssumeCapacity(asker.node, before + 1);
+    }
+
+    fn removeAt(errands: *Errands, at: usize) void {
+        const count = errands.counts.getPtr(errands.all.keys()[at].node).?;
+        count.* -= 1;
+        if (count.* == 0) assert(errands.counts.remove(errands.all.keys()[at].node));
+        errands.all.swapRemoveAt(at);
+    }
+
+    /// Whether `by` was asked. It is not from then on.
+    pub fn take(errands: *Errands, asker: Asker, by: u64) bool {
+        const at = errands.all.getIndex(asker) orelse return false;
+        if (errands.all.values()[at].by != by) return false;
+        errands.removeAt(at);
+        return true;
+    }
+
+    /// Time passes.
+    pub fn tick(errands: *Errands, now_ms: u64) void {
+        if (now_ms -| errands.swept_ms < sweep_ms) return;
+        errands.swept_ms = now_ms;
+        var at = errands.all.count();
+        while (at > 0) {
+            at -= 1;
+            if (errands.all.values()[at].until_ms <= now_ms) errands.removeAt(at);
+        }
+    }
+};
+
+const testing = std.testing;
+
+test "a node answers what it was asked, once, and in time" {
+    const gpa = testing.allocator;
+    var errands: Errands = .{};
+    defer errands.deinit(gpa);
+    const asker: Asker = .{ .node = 1, .number = 5 };
+    try errands.add(gpa, asker, 2, 1, 0);
+    try errands.add(gpa, .{ .node = 1, .number = 0 }, 2, 1, 0);
+    try testing.expectError(error.TooMany, errands.add(gpa, .{ .node = 1, .number = 6 }, 2, 1, 0));
+    try testing.expect(!errands.take(asker, 3) and !errands.take(.{ .node = 1, .number = 6 }, 2));
+    try testing.expect(!errands.take(.{ .node = 1, .number = 0 }, 2));
+    try testing.expect(errands.take(asker, 2) and !errands.take(asker, 2));
+    try errands.add(gpa, asker, 2, 1, 0);
+    errands.tick(limits.request_ms - 1);
+    errands.tick(limits.request_ms + Errands.sweep_ms);
+    try testing.expect(!errands.take(asker, 2));
+    try testing.expectEqual(0, errands.counts.count());
+}

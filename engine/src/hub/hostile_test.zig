@@ -1,0 +1,290 @@
+//! Nodes that say anything to a broker: they reach nothing beyond their share, answer for no other node, and
+//! take no more room than theirs.
+const std = @import("std");
+const limits = @import("limits.zig");
+const Present = @import("rolls.zig").Present;
+const wire = @import("wire.zig");
+const Broker = @import("broker.zig").Broker;
+const Config = @import("config.zig").Config;
+const Frame = wire.Frame;
+const testing = std.testing;
+const gpa = testing.allocator;
+
+/// A broker and nodes that send frames as they like. The secret of a node is its place.
+const Scene = struct {
+    const node_count = 4;
+    /// The shares of the nodes.
+    const prefixes = [node_count][]const u8{ "", "a.", "a.", "b." };
+
+    broker: Broker,
+    connections: [node_count]Broker.Index = undefined,
+    readers: [node_count]wire.Reader = @splat(.{}),
+
+    fn init(scene: *Scene, config: *const Config) !void {
+        scene.* = .{ .broker = .init(gpa, 1) };
+        scene.broker.limit(config);
+        for (&scene.connections, prefixes) |*connection, prefix| {
+            connection.* = try scene.broker.connect(prefix);
+        }
+        for (0..node_count) |i| {
+            try scene.greet(i, i);
+            try testing.expectEqual(.welcome, (try scene.next(i)).?.kind);
+        }
+    }
+
+    fn deinit(scene: *Scene) void {
+        for (&scene.readers) |*reader| reader.deinit(gpa);
+        scene.broker.deinit();
+    }
+
+    fn greet(scene: *Scene, i: usize, secret: wire.Secret) !void {
+        try scene.say(i, &.{ .kind = .hello, .number = wire.version, .extra = &wire.writeSecret(secret) });
+    }
+
+    fn say(scene: *Scene, i: usize, frame: *const Frame) !void {
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        try frame.append(gpa, &bytes);
+        scene.broker.receive(scene.connections[i], bytes.items);
+    }
+
+    /// The next frame for a node, until the next call for it.
+    fn next(scene: *Scene, i: usize) !?Frame {
+        const reader = &scene.readers[i];
+        if (try reader.next()) |frame| return frame;
+        const index = scene.connections[i];
+        if (scene.broker.isCut(index)) return null;
+        const bytes = scene.broker.output(index);
+        try reader.add(gpa, bytes);
+        scene.broker.noteSent(index, bytes.len);
+        return reader.next();
+    }
+
+    /// The code of the answer to a frame with the number 1.
+    fn code(scene: *Scene, i: usize, frame: Frame) !wire.Code {
+        var numbered = frame;
+        numbered.number = 1;
+        try scene.say(i, &numbered);
+        while (try scene.next(i)) |heard| {
+            if (heard.kind == .done and heard.number == 1) return heard.code;
+        }
+        return error.TestUnexpectedResult;
+    }
+
+    fn expectNothing(scene: *Scene, i: usize) !void {
+        try testing.expectEqual(null, try scene.next(i));
+    }
+};
+
+/// The channel of a node of the scene.
+fn channelOf(i: usize, buffer: *[wire.Channel.name_bytes]u8) []const u8 {
+    const channel: wire.Channel = .{ .node = wire.nodeOf(i), .mailbox = 1 };
+    return channel.write(buffer);
+}
+
+test "a confined node names topics of its share alone, and nothing of all nodes" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    for ([_]wire.Kind{ .subscribe, .publish, .append, .look, .who }) |kind| {
+        for ([_][]const u8{ "b.x", "a", "other" }) |name| {
+            const asked: Frame = .{ .kind = kind, .name = name, .payload = "x" };
+            try testing.expectEqual(.forbidden, try scene.code(1, asked));
+        }
+        // Who is subscribed to a topic without subscribers is known at once.
+        const own, const other = if (kind == .who) .{ "a.y", "b.y" } else .{ "a.x", "b.x" };
+        try testing.expectEqual(.ok, try scene.code(1, .{ .kind = kind, .name = own, .payload = "x" }));
+        try testing.expectEqual(.ok, try scene.code(0, .{ .kind = kind, .name = other, .payload = "x" }));
+    }
+    try testing.expectEqual(.forbidden, try scene.code(1, .{ .kind = .send, .name = "b.x", .payload = "x" }));
+    try testing.expectEqual(.forbidden, try scene.code(1, .{ .kind = .flush }));
+    try testing.expectEqual(.forbidden, try scene.code(1, .{ .kind = .count }));
+    try testing.expectEqual(.ok, try scene.code(0, .{ .kind = .count }));
+    try scene.say(1, &.{ .kind = .follow, .name = "b.x", .node = 7 });
+    const refused = (try scene.next(1)).?;
+    try testing.expect(refused.kind == .refused and refused.code == .forbidden and refused.node == 7);
+    try testing.expectEqual(0, scene.broker.topics.by_name.get("b.x").?.followers.count());
+    // Nothing of what was refused has happened.
+    try testing.expectEqual(2, scene.broker.subscriptions);
+    try testing.expect(scene.broker.topics.by_name.get("other") == null);
+}
+
+test "channels of other shares cannot be reached, from a confined node" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    for ([_]usize{ 0, 3 }) |other| {
+        const name = channelOf(other, &buffer);
+        for ([_]Frame{
+            .{ .kind = .send, .name = name, .payload = "x" },
+            .{ .kind = .add, .name = name, .extra = "a.x" },
+            .{ .kind = .discard, .name = name, .extra = "a.x" },
+        }) |asked| try testing.expectEqual(.forbidden, try scene.code(1, asked));
+        try scene.expectNothing(other);
+    }
+    const own = channelOf(2, &buffer);
+    try scene.say(1, &.{ .kind = .send, .name = own, .payload = "x", .number = 1 });
+    try testing.expectEqual(.mail, (try scene.next(2)).?.kind);
+    try testing.expectEqual(.forbidden, try scene.code(1, .{ .kind = .add, .name = own, .extra = "b.x" }));
+    // A node that is not confined reaches all, and a confined one does not subscribe to any topic for it.
+    try scene.say(0, &.{ .kind = .add, .name = own, .extra = "b.x", .number = 1 });
+    try testing.expectEqual(.join, (try scene.next(2)).?.kind);
+    try testing.expectEqual(.forbidden, try scene.code(2, .{ .kind = .subscribe, .name = "b.x" }));
+}
+
+test "a node answers for itself alone, and once" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    try scene.say(1, &.{ .kind = .send, .name = channelOf(2, &buffer), .payload = "x", .number = 9 });
+    const mail = (try scene.next(2)).?;
+    const answer: Frame = .{ .kind = .answer, .node = mail.node, .number = 9, .code = .full };
+    try scene.say(3, &answer);
+    try scene.say(0, &answer);
+    try scene.expectNothing(1);
+    try scene.say(2, &.{ .kind = .answer, .node = mail.node, .number = 9, .code = .ok });
+    const done = (try scene.next(1)).?;
+    try testing.expect(done.kind == .done and done.number == 9 and done.code == .ok);
+    try scene.say(2, &answer);
+    try scene.expectNothing(1);
+}
+
+test "presence: a node answers what it was asked, once, and names channels whose secret it knows" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    for ([_]usize{ 1, 2 }) |i| {
+        try testing.expectEqual(.ok, try scene.code(i, .{ .kind = .subscribe, .name = "a.x" }));
+    }
+    try scene.say(0, &.{ .kind = .who, .name = "a.x", .number = 1 });
+    const question = (try scene.next(1)).?.node;
+    try testing.expectEqual(question, (try scene.next(2)).?.node);
+    var names: [4][wire.Channel.name_bytes]u8 = undefined;
+    var said: [4 * (wire.Channel.name_bytes + 1)]u8 = undefined;
+    var writer: std.Io.Writer = .fixed(&said);
+    for (&names, 0..) |*name, i| writer.print("{s} ", .{channelOf(i, name)}) catch unreachable;
+    var out: [Present.bytes_max]u8 = undefined;
+    const lie: Present = .{ .count = 1, .names = writer.buffered() };
+    const answer: Frame = .{ .kind = .present, .node = question, .payload = lie.write(&out) };
+    try scene.say(1, &.{ .kind = .speak, .extra = &wire.writeSecret(3) });
+    for ([_]usize{ 3, 1, 1 }) |i| try scene.say(i, &answer);
+    try scene.expectNothing(0);
+    try scene.say(2, &answer);
+    const present: Present = try .read((try scene.next(0)).?.payload);
+    try testing.expectEqual(2, present.count);
+    var expected: [3 * (wire.Channel.name_bytes + 1)]u8 = undefined;
+    const told = try std.fmt.bufPrint(&expected, "{s} {s} {s} ", .{
+        channelOf(1, &names[1]), channelOf(3, &names[3]), channelOf(2, &names[2]),
+    });
+    try testing.expectEqualStrings(told, present.names);
+}
+
+test "a node's id is not taken by a node that does not know its secret" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    const other = try scene.broker.connect("b.");
+    var bytes: std.ArrayList(u8) = .empty;
+    defer bytes.deinit(gpa);
+    const hello: Frame = .{
+        .kind = .hello,
+        .number = wire.version,
+        .node = wire.nodeOf(1),
+        .extra = &wire.writeSecret(wire.nodeOf(1)),
+    };
+    try hello.append(gpa, &bytes);
+    scene.broker.receive(other, bytes.items);
+    try testing.expect(!scene.broker.isCut(scene.connections[1]) and !scene.broker.isCut(other));
+    try testing.expectEqual(scene.connections[1], scene.broker.by_id.get(wire.nodeOf(1)).?);
+}
+
+test "one interpreter, or one mount, does not take the room of the others" {
+    var scene: Scene = undefined;
+    try scene.init(&.{
+        .subscriptions_max = 6,
+        .interpreter_subscriptions_max = 3,
+        .mount_subscriptions_max = 4,
+        .mount_topics_max = 3,
+        .mount_connections_max = 2,
+        .interpreter_errands_max = 2,
+        .interpreter_questions_max = 2,
+    });
+    defer scene.deinit();
+    try testing.expectError(error.TooManyNodes, scene.broker.connect("a."));
+    _ = try scene.broker.connect("b.");
+    var name: [8]u8 = undefined;
+    for ([_]usize{ 3, 1 }, [_]usize{ 1, 2 }) |most, i| {
+        for (0..most + 1) |n| {
+            const topic = try std.fmt.bufPrint(&name, "a.{d}", .{n});
+            const expected: wire.Code = if (n < most) .ok else .too_many;
+            try testing.expectEqual(expected, try scene.code(i, .{ .kind = .subscribe, .name = topic }));
+        }
+    }
+    // There is room for two more.
+    for (0..3) |n| {
+        const topic = try std.fmt.bufPrint(&name, "c.{d}", .{n});
+        const expected: wire.Code = if (n < 2) .ok else .too_many;
+        try testing.expectEqual(expected, try scene.code(0, .{ .kind = .subscribe, .name = topic }));
+    }
+    // Topics that are followed stay; a further one has no room in the share, and is refused.
+    for (0..4) |n| {
+        const topic = try std.fmt.bufPrint(&name, "a.{d}", .{n});
+        try scene.say(0, &.{ .kind = .follow, .name = topic, .node = n + 1 });
+    }
+    var refused: usize = 0;
+    while (try scene.next(0)) |frame| if (frame.kind == .refused) {
+        try testing.expect(frame.code == .too_many and frame.node == 4);
+        refused += 1;
+    };
+    try testing.expectEqual(1, refused);
+    try testing.expect(!scene.broker.isCut(scene.connections[0]));
+    try testing.expectEqual(.ok, try scene.code(0, .{ .kind = .look, .name = "other" }));
+
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    for (0..3) |n| try scene.say(1, &.{
+        .kind = .send,
+        .name = channelOf(2, &buffer),
+        .payload = "x",
+        .number = @intCast(n + 2),
+    });
+    const full = (try scene.next(1)).?;
+    try testing.expect(full.number == 4 and full.code == .too_many);
+    for (0..3) |n| try scene.say(1, &.{ .kind = .who, .name = "a.0", .number = @intCast(n + 10) });
+    while (try scene.next(1)) |frame| if (frame.kind == .done) {
+        try testing.expect(frame.number == 12 and frame.code == .too_many);
+        break;
+    } else continue else return error.TestUnexpectedResult;
+    try testing.expectEqual(2, scene.broker.rolls.all.items.len);
+}
+
+test "the history of a share is not lost by entries of one that has more" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    const quiet: Frame = .{ .kind = .append, .name = "b.quiet", .payload = "entry" };
+    try testing.expectEqual(.ok, try scene.code(3, quiet));
+    const long = try gpa.alloc(u8, limits.message_bytes_max);
+    defer gpa.free(long);
+    @memset(long, 'x');
+    var name: [8]u8 = undefined;
+    for (0..limits.histories_bytes_max / limits.message_bytes_max + 2) |n| {
+        const topic = try std.fmt.bufPrint(&name, "a.{d}", .{n});
+        try testing.expectEqual(.ok, try scene.code(1, .{ .kind = .append, .name = topic, .payload = long }));
+    }
+    try testing.expect(scene.broker.topics.bytes <= limits.histories_bytes_max);
+    try testing.expectEqual(5, scene.broker.topics.by_name.get("b.quiet").?.log.bytes);
+    try testing.expect(scene.broker.topics.by_name.get("a.0") == null);
+}
+
+test "topics that were there before their share are its own from then on" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    _ = try broker.topics.append("a.x", "entry");
+    _ = try broker.topics.append("c", "entry");
+    _ = try broker.connect("a.");
+    try testing.expectEqual(1, broker.topics.shares.at(1).topics);
+    try testing.expectEqual(1, broker.topics.shares.first.topics);
+    try testing.expect(broker.topics.shares.at(1).bytes > 0);
+}

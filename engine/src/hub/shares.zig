@@ -1,0 +1,130 @@
+//! The shares of a hub: topics whose names begin with the same prefix, and the nodes that are confined to
+//! these. A confined node cannot take the room of the others. The first share has no prefix: its nodes may
+//! name any topic, and its topics are those of no other share.
+//! Does not know: connections, and what is kept of a topic.
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+const wire = @import("wire.zig");
+const Allocator = std.mem.Allocator;
+
+pub const Share = struct {
+    /// Empty: of the first share. Owned.
+    prefix: []const u8,
+    /// Connections of nodes that are confined to it.
+    nodes: u32 = 0,
+    /// Subscriptions of these nodes to topics of channels.
+    subscriptions: u32 = 0,
+    /// Topics with history, those first that were not used for longest, and the cost of their entries.
+    by_use: std.DoublyLinkedList = .{},
+    topics: u32 = 0,
+    bytes: u64 = 0,
+
+    /// Whether a node of this share may name the topic.
+    pub fn has(share: *const Share, topic: []const u8) bool {
+        return std.mem.startsWith(u8, topic, share.prefix);
+    }
+};
+
+pub const Shares = struct {
+    pub const Index = u8;
+    /// The share without prefix.
+    pub const rest: Index = 0;
+
+    gpa: Allocator,
+    others: std.ArrayList(*Share) = .empty,
+    first: Share = .{ .prefix = "" },
+
+    pub fn init(gpa: Allocator) Shares {
+        return .{ .gpa = gpa };
+    }
+
+    pub fn deinit(shares: *Shares) void {
+        for (shares.others.items) |share| {
+            shares.gpa.free(share.prefix);
+            shares.gpa.destroy(share);
+        }
+        shares.others.deinit(shares.gpa);
+        shares.* = undefined;
+    }
+
+    pub fn at(shares: *Shares, index: Index) *Share {
+        return if (index == rest) &shares.first else shares.others.items[index - 1];
+    }
+
+    pub fn count(shares: *const Shares) Index {
+        return @intCast(1 + shares.others.items.len);
+    }
+
+    pub const Error = error{ OutOfMemory, TooMany, Malformed };
+
+    /// The share of this prefix. It lasts as long as the hub: a server has few.
+    pub fn of(shares: *Shares, prefix: []const u8) Error!Index {
+        if (prefix.len == 0) return rest;
+        if (!wire.isName(prefix)) return error.Malformed;
+        for (shares.others.items, 1..) |share, index| {
+            if (std.mem.eql(u8, share.prefix, prefix)) return @intCast(index);
+        }
+        if (shares.count() == limits.shares_max) return error.TooMany;
+        try shares.others.ensureUnusedCapacity(shares.gpa, 1);
+        const share = try shares.gpa.create(Share);
+        errdefer shares.gpa.destroy(share);
+        share.* = .{ .prefix = try shares.gpa.dupe(u8, prefix) };
+        shares.others.appendAssumeCapacity(share);
+        assert(shares.count() <= limits.shares_max);
+        return shares.count() - 1;
+    }
+
+    /// The share with the longest prefix of a topic's name.
+    pub fn ownerOf(shares: *Shares, topic: []const u8) Index {
+        var owner: Index = rest;
+        for (shares.others.items, 1..) |share, index| {
+            if (share.has(topic) and share.prefix.len > shares.at(owner).prefix.len) owner = @intCast(index);
+        }
+        return owner;
+    }
+
+    /// The share with most topics.
+    pub fn fullest(shares: *Shares) *Share {
+        var most = &shares.first;
+        for (shares.others.items) |share| {
+            if (share.topics > most.topics) most = share;
+        }
+        return most;
+    }
+
+    /// The share whose entries cost most.
+    pub fn largest(shares: *Shares) *Share {
+        var most = &shares.first;
+        for (shares.others.items) |share| {
+            if (share.bytes > most.bytes) most = share;
+        }
+        return most;
+    }
+};
+
+const testing = std.testing;
+
+test "a topic belongs to the share with its longest prefix, and a prefix is a name" {
+    var shares: Shares = .init(testing.allocator);
+    defer shares.deinit();
+    const forum = try shares.of("forum.");
+    const inner = try shares.of("forum.inner.");
+    try testing.expectEqual(forum, try shares.of("forum."));
+    try testing.expectEqual(Shares.rest, try shares.of(""));
+    try testing.expectEqual(forum, shares.ownerOf("forum.x"));
+    try testing.expectEqual(inner, shares.ownerOf("forum.inner.x"));
+    try testing.expectEqual(Shares.rest, shares.ownerOf("forum"));
+    try testing.expect(shares.at(forum).has("forum.inner.x") and !shares.at(inner).has("forum.x"));
+    try testing.expect(shares.at(Shares.rest).has("anything"));
+    try testing.expectError(error.Malformed, shares.of("a b"));
+    shares.at(inner).bytes = 1;
+    shares.at(forum).topics = 1;
+    try testing.expectEqual(shares.at(inner), shares.largest());
+    try testing.expectEqual(shares.at(forum), shares.fullest());
+    var buffer: [8]u8 = undefined;
+    for (shares.count()..limits.shares_max) |n| {
+        _ = try shares.of(try std.fmt.bufPrint(&buffer, "p{d}.", .{n}));
+    }
+    try testing.expectError(error.TooMany, shares.of("one.more."));
+}
