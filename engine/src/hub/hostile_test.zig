@@ -6,6 +6,7 @@ const Present = @import("rolls.zig").Present;
 const wire = @import("wire.zig");
 const Broker = @import("broker.zig").Broker;
 const Config = @import("config.zig").Config;
+const Node = @import("node.zig").Node;
 const Frame = wire.Frame;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -287,4 +288,65 @@ test "topics that were there before their share are its own from then on" {
     try testing.expectEqual(1, broker.topics.shares.at(1).topics);
     try testing.expectEqual(1, broker.topics.shares.first.topics);
     try testing.expect(broker.topics.shares.at(1).bytes > 0);
+}
+
+test "a reader of a topic that is refused hears why; one that has begun goes on when there is room" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    broker.limit(&.{ .mount_topics_max = 1 });
+    var node: Node = .init(gpa, 1);
+    defer node.deinit();
+    var connection = try broker.connect("a.");
+    try node.connected();
+    exchange(&broker, connection, &node);
+    const box = try node.open(0);
+    const first = try node.follow(box, "a.1", .{ .as = .binary }, 0);
+    const second = try node.follow(box, "a.2", .{ .as = .binary }, 0);
+    const other = try node.follow(box, "b.1", .{ .as = .binary }, 0);
+    exchange(&broker, connection, &node);
+    while (node.next()) |event| switch (event) {
+        .reply => |reply| {
+            const expected: wire.Code = if (reply.number == first)
+                .ok
+            else if (reply.number == second) .too_many else .forbidden;
+            try testing.expectEqual(expected, reply.code);
+            try testing.expect(reply.number <= other);
+        },
+        .mail, .readable => {},
+    };
+    try testing.expectEqual(1, node.readers.topics.count());
+
+    // The next hub has no room: the share is full.
+    broker.disconnect(connection);
+    node.lose();
+    const taken = try broker.connect("");
+    var rival: Node = .init(gpa, 2);
+    defer rival.deinit();
+    try rival.connected();
+    exchange(&broker, taken, &rival);
+    const its = try rival.open(0);
+    _ = try rival.follow(its, "a.2", .{ .as = .binary }, 0);
+    exchange(&broker, taken, &rival);
+    connection = try broker.connect("a.");
+    try node.connected();
+    exchange(&broker, connection, &node);
+    try testing.expect(node.isMet() and !node.readers.topics.get("a.1").?.live);
+    rival.close(its);
+    exchange(&broker, taken, &rival);
+    try testing.expect(!node.tick(10_000));
+    exchange(&broker, connection, &node);
+    try testing.expect(node.readers.topics.get("a.1").?.live);
+}
+
+/// Both say all that they have to say.
+fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
+    while (true) {
+        const said = node.toSend();
+        broker.receive(index, said);
+        node.noteSent(said.len);
+        const heard = broker.output(index);
+        if (said.len + heard.len == 0) return;
+        node.receive(heard, 0);
+        broker.noteSent(index, heard.len);
+    }
 }
