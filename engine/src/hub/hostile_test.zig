@@ -7,6 +7,7 @@ const wire = @import("wire.zig");
 const Broker = @import("broker.zig").Broker;
 const Config = @import("config.zig").Config;
 const Node = @import("node.zig").Node;
+const Redis = @import("redis/redis.zig").Redis;
 const Frame = wire.Frame;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -349,4 +350,23 @@ fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
         node.receive(heard, 0);
         broker.noteSent(index, heard.len);
     }
+}
+
+test "with Redis: publications of one interpreter under way, and their bytes, leave room for the others" {
+    const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, .{
+        .interpreter_publications_max = 2,
+        .interpreter_publications_bytes_max = 1024,
+    });
+    defer redis.destroy();
+    redis.setTime(1, 1);
+    const long: [600]u8 = @splat('x');
+    for (0..3) |n| {
+        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) });
+        if (n < 2) try said else try testing.expectError(error.TooMany, said);
+    }
+    try redis.append("t", &long, .{ .node = 2, .number = 1 });
+    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }));
+    try redis.append("t", "x", .{ .node = 2, .number = 3 });
+    try redis.append("t", &long, .{ .node = 3, .number = 1 });
+    try testing.expectEqual(3, redis.loads.count());
 }
