@@ -16,7 +16,7 @@ use Test::More;
 use TestClient qw(get);
 use TestHTTP2;
 use TestServer;
-use TestTools qw(content patience wait_for);
+use TestTools qw(content is_emulated patience wait_for);
 use TestWebSocket;
 use TestWorkers qw(are_gone children directory write_file);
 
@@ -61,11 +61,7 @@ sub is_served {
 }
 
 subtest 'the names of processes in ps' => sub {
-    {
-        local $0 = 'a name (shown)';
-        plan skip_all => 'an emulated processor: /proc shows its emulator'
-            if content("/proc/$$/cmdline") !~ /shown/;
-    }
+    plan skip_all => '/proc shows the emulator of this processor' if is_emulated();
     my $server = TestServer->spawn(
         $^X,
         (map { "-I$_" } @INC),
@@ -202,6 +198,8 @@ async sub {
 APP
 
 subtest 'PAGI, with a template' => sub {
+    plan skip_all => 'the emulator of this processor has a thread, which a template may not have'
+        if is_emulated();
     my $server =
         TestServer->command(qw(-E production --engine process --workers 2 --preload-app --no-access-log),
         $pagi);
@@ -512,7 +510,7 @@ subtest 'keys' => sub {
     $files->write('tickets', $tickets);
     my %secrets = ('private key' => scalar reverse($key), 'keys of tickets' => substr $tickets, 16);
 
-    for my $preload (qw(--no-preload-app --preload-app)) {
+    for my $preload ('--no-preload-app', is_emulated() ? () : '--preload-app') {
         my $server = TestServer->command(
             qw(-E production --engine process --workers 1 --no-access-log --lifespan off), $preload,
             '--ssl-cert'        => $files->path('one.pem'),

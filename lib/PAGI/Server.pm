@@ -108,10 +108,10 @@ Usually it has resolved when it returns. It waits while more output than C<write
 the client, until that has fallen below C<write_low_watermark>; while a thread opens the C<file> of an event,
 which happens where its storage may be slow; and for its next turn once an exchange has sent 64 events in one
 turn of the event loop, so that an application which sends without end to a client that reads as fast keeps
-nobody else waiting. The event that ends a response with a string which many others share, as that of a page
-which is made once, waits for nothing. The server has taken the content of the event by the time C<$send> returns, whether or
-not the application awaits the Future. How much waits for the client says C<buffered_amount> of
-C<pagi.transport>.
+nobody else waiting. The event that ends a response does not wait for the client if many scalars share its
+string, as that of a page which is made once. The server has taken the content of the event by the time
+C<$send> returns, whether or not the application awaits the Future. How much waits for the client says
+C<buffered_amount> of C<pagi.transport>.
 
 =item Several $receive at once
 

@@ -14,7 +14,7 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content ended for_this_perl free_port freeze has_ipv6 patience program_path refused wait_for
+    content ended for_this_perl free_port freeze has_ipv6 is_emulated patience program_path refused wait_for
     write_old_file
 );
 
@@ -33,6 +33,12 @@ my $SLOWNESS = $ENV{PEREGRINE_PATIENCE} || 1;
 sub patience {
     my ($seconds) = @_;
     return $seconds * $SLOWNESS * (1 + load() / 8);
+}
+
+# Whether the processor is emulated: /proc shows the emulator's arguments and threads in place of a program's.
+sub is_emulated {
+    local $0 = 'a name (shown)';
+    return (content("/proc/$$/cmdline") // $0) !~ /shown/;
 }
 
 # Processes that want to run, on average of the last minute. Other systems than Linux do not say.

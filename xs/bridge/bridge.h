@@ -550,6 +550,7 @@ SV *px_bytes(pTHX_ const px_worker *worker, const peregrine_event *event);
 /* loan.c */
 void px_loan_collect(pTHX_ px_worker *worker);
 void px_loan_end_all(pTHX_ px_worker *worker);
+bool px_loan_is_of(const px_worker *worker, const SV *value);
 int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 

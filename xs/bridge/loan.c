@@ -58,6 +58,11 @@ static void end(pTHX_ px_worker *worker, px_loan *loan) {
     Safefree(loan);
 }
 
+/* Whether the newest loan that is out shares its string with this scalar. */
+bool px_loan_is_of(const px_worker *worker, const SV *value) {
+    return worker->loans && SvPVX_const(worker->loans->string) == SvPVX_const(value);
+}
+
 /* Lets go of the strings that the engine needs no more. */
 void px_loan_collect(pTHX_ px_worker *worker) {
     peregrine_loan *mark = peregrine_returned(worker->engine);

@@ -82,12 +82,12 @@ static void body_done(pagi_exchange *exchange) {
         exchange->response == PAGI_RESPONSE_PROMISED ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
 }
 
-/* Whether a string takes no memory of its own. An application that waits until it has left keeps a share of
- * it, of which Perl allows 255, and copies the string for the next one: such a wait would cost what it is to
- * save. */
-static bool is_shared_by_many(const SV *body) {
+/* Whether the last piece that was sent takes no memory of its own, because many scalars share its string. An
+ * application that waits until it has left keeps a share, of which Perl allows 255, and copies the string for
+ * the next one: such a wait would cost what it is to save. */
+static bool is_shared_by_many(const px_worker *worker, const SV *body) {
     const int many = 16;
-    return body && SvIsCOW(body) && SvLEN(body) > 0 && CowREFCNT(body) >= many;
+    return body && px_loan_is_of(worker, body) && SvIsCOW(body) && SvLEN(body) > 0 && CowREFCNT(body) >= many;
 }
 
 static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body, bool more) {
@@ -105,7 +105,7 @@ static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body,
     }
     int code = px_loan_write(aTHX_ &exchange->base, body, bytes, len, last ? PEREGRINE_END : 0);
     if (code >= 0 && !more) body_done(exchange);
-    if (code == PEREGRINE_BLOCKED && last && is_shared_by_many(body)) code = PEREGRINE_OK;
+    if (code == PEREGRINE_BLOCKED && last && is_shared_by_many(worker, body)) code = PEREGRINE_OK;
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 

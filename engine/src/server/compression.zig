@@ -257,8 +257,6 @@ pub const Compression = struct {
 
 const testing = std.testing;
 
-/// A client with its own history of both directions, and a server, each of which inflates the messages of the
-/// other.
 /// Both sides keep their histories, or neither does; windows of full size.
 fn agreed(takeover: bool) Agreement {
     return .{
@@ -269,6 +267,8 @@ fn agreed(takeover: bool) Agreement {
     };
 }
 
+/// A client with its own history of both directions, and a server, each of which inflates the messages of the
+/// other.
 const Pair = struct {
     pool: Pool,
     compression: Compression,

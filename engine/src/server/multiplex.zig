@@ -115,9 +115,11 @@ pub const Multiplex = struct {
         multiplex.places = places;
     }
 
-    /// Whether there is memory that is not used in a pause.
+    /// Whether there is memory that is not used in a pause. A frame that has begun to come may be about to
+    /// open a stream.
     fn isAwake(multiplex: *const Multiplex) bool {
-        return multiplex.desk != null and multiplex.count == 0 and multiplex.session.mayHandBack();
+        return multiplex.desk != null and multiplex.count == 0 and multiplex.debt != .frame and
+            multiplex.session.mayHandBack();
     }
 
     /// Gives back what the session works with, in a pause.
@@ -279,6 +281,10 @@ test "a connection of streams gives its memory back a while after the last one, 
         multiplex.session.reading = .{ .skip = 1 };
         try testing.expectEqual(61_000, transport.deadline(&config));
         multiplex.session.reading = .frame;
+        multiplex.debt = .frame;
+        multiplex.debt_since = 2000;
+        try testing.expectEqual(.debt, multiplex.due(&transport, &config));
+        multiplex.debt = .nothing;
         multiplex.rest(testing.allocator, &desks);
         try testing.expectEqual(resting, multiplex.memoryBytes());
         try testing.expectEqual(.end, multiplex.due(&transport, &config));
