@@ -673,7 +673,8 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
 }
 
 test "a group without topics has no delivery, whatever its interpreters say" {
-    const engine: Engine = try .start(.{ .shop = true, .topics = true, .own = .{
+    // The reader stays while the impostor asks.
+    const engine: Engine = try .start(.{ .exchanges = 2, .shop = true, .topics = true, .own = .{
         .size = @sizeOf(types.Interpreters),
         .no_topics = 1,
     } });
@@ -685,13 +686,7 @@ test "a group without topics has no delivery, whatever its interpreters say" {
     var client = try engine.connect();
     defer client.close();
     try client.get("/shop/follow");
-    var text: [32]u8 = undefined;
-    const told = try std.fmt.bufPrint(&text, "told {d}", .{types.NodeResult.unavailable});
-    while (std.mem.find(u8, client.bytes[0..client.len], told) == null) {
-        const len = c.read(client.fd, client.bytes[client.len..].ptr, client.bytes.len - client.len);
-        if (len <= 0) return error.NothingCame;
-        client.len += @intCast(len);
-    }
+    try expectTold(&client, types.NodeResult.unavailable);
     const Look = struct {
         fn generation(of: *const @TypeOf(delivery.*)) u64 {
             return of.node.generation;
@@ -706,6 +701,53 @@ test "a group without topics has no delivery, whatever its interpreters say" {
         if (pair.call(Look.generation, .{delivery}) == 1) break;
         sleep(10);
     } else return error.NoDelivery;
+    try site.kill();
+    try shop.kill();
+}
+
+/// The application has heard this result of a wish.
+fn expectTold(client: *Client, result: u32) !void {
+    var text: [32]u8 = undefined;
+    const told = try std.fmt.bufPrint(&text, "told {d}", .{result});
+    while (std.mem.find(u8, client.bytes[0..client.len], told) == null) {
+        const len = c.read(client.fd, client.bytes[client.len..].ptr, client.bytes.len - client.len);
+        if (len <= 0) return error.NothingCame;
+        client.len += @intCast(len);
+    }
+}
+
+test "a group reads its own topics, and an interpreter reads for the first node that it has named" {
+    // The reader stays while the impostor asks.
+    const engine: Engine = try .start(.{ .exchanges = 2, .shop = true, .topics = true, .own = .{
+        .size = @sizeOf(types.Interpreters),
+        .topics = "other.",
+    } });
+    defer engine.stop();
+    const site: Process = try .start(&engine, -1);
+    const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    try engine.expectInterpreters(2);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/shop/follow");
+    try expectTold(&client, types.NodeResult.forbidden);
+    // Each wish of the application is that of another node.
+    var reader = try engine.connect();
+    defer reader.close();
+    try reader.get("/follow");
+    const delivery = engine.handle.home.thread.local.pool.?.delivery.?;
+    const Look = struct {
+        fn subscribers(of: *const @TypeOf(delivery.*)) u32 {
+            return of.subscribers;
+        }
+    };
+    for (0..3000) |_| {
+        if (engine.handle.home.thread.call(Look.subscribers, .{delivery}) == 1) break;
+        sleep(10);
+    } else return error.NoDelivery;
+    var impostor = try engine.connect();
+    defer impostor.close();
+    try impostor.get("/follow");
+    try expectTold(&impostor, types.NodeResult.forbidden);
     try site.kill();
     try shop.kill();
 }
