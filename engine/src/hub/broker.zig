@@ -25,6 +25,7 @@ const redis_file = @import("redis/redis.zig");
 const Redis = redis_file.Redis;
 const Asker = redis_file.Asker;
 const Answerer = redis_file.Answerer;
+const Most = @import("loads.zig").Most;
 const Waiting = @import("waiting.zig").Waiting;
 const rolls_file = @import("rolls.zig");
 const Rolls = rolls_file.Rolls;
@@ -190,6 +191,11 @@ pub const Broker = struct {
 
     fn shareOf(broker: *Broker, index: Index) *Share {
         return broker.topics.shares.at(broker.nodes.items[index].share);
+    }
+
+    /// The share of a node; the first one for a node that is not here.
+    fn shareOfNode(broker: *const Broker, id: u64) Shares.Index {
+        return broker.nodes.items[broker.by_id.get(id) orelse return Shares.rest].share;
     }
 
     /// The connection is gone, and with it what the node has subscribed to.
@@ -544,17 +550,24 @@ pub const Broker = struct {
 
     /// A frame of a node here for another one here.
     fn sendOn(broker: *Broker, index: Index, target: Index, frame: *const Frame) !void {
-        broker.entrust(target, frame) catch |err| switch (err) {
+        const own = broker.nodes.items[index].share;
+        broker.entrust(target, own, frame) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooMany => try broker.answer(index, frame.number, .too_many),
         };
     }
 
-    /// A frame that a node here is to answer.
-    fn entrust(broker: *Broker, target: Index, frame: *const Frame) error{ OutOfMemory, TooMany }!void {
+    /// A frame that a node here is to answer, of a node of the share `own`.
+    fn entrust(
+        broker: *Broker,
+        target: Index,
+        own: Shares.Index,
+        frame: *const Frame,
+    ) error{ OutOfMemory, TooMany }!void {
         const by = broker.nodes.items[target].state.met;
-        const most = broker.config.interpreter_errands_max;
-        try broker.errands.add(broker.gpa, askerOf(frame), by, most, broker.now_ms);
+        const config = &broker.config;
+        const most: Most = .ofCounts(config.interpreter_errands_max, config.mount_errands_max);
+        try broker.errands.add(broker.gpa, askerOf(frame), own, by, most, broker.now_ms);
         broker.say(target, frame);
     }
 
@@ -626,7 +639,7 @@ pub const Broker = struct {
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(broker.gpa);
         try frame.append(broker.gpa, &bytes);
-        return broker.redis.?.say(fed, bytes.items, asker, by);
+        return broker.redis.?.say(fed, bytes.items, asker, broker.shareOfNode(asker.node), by);
     }
 
     /// A frame for a node of another hub. That answers, unless Redis knows no such hub.
@@ -659,18 +672,23 @@ pub const Broker = struct {
         if (number == 0) return;
         const until = broker.now_ms + limits.request_ms;
         const asker: Asker = .{ .node = id, .number = number };
-        const is_full = broker.waits.countOf(id) >= broker.config.interpreter_waits_max;
-        if (is_full) return broker.answer(index, number, .too_many);
-        broker.waits.add(broker.gpa, asker, what, name, until) catch |err| switch (err) {
+        const most = broker.mostWaits();
+        const own = broker.nodes.items[index].share;
+        broker.waits.add(broker.gpa, asker, own, most, what, name, until) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooMany => try broker.answer(index, number, .too_many),
         };
     }
 
+    fn mostWaits(broker: *const Broker) Most {
+        return .ofCounts(broker.config.interpreter_waits_max, broker.config.mount_waits_max);
+    }
+
     fn appendThere(broker: *Broker, redis: *Redis, index: Index, id: u64, frame: *const Frame) !void {
         if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
         const asker: Asker = .{ .node = id, .number = frame.number };
-        redis.append(frame.name, frame.payload, asker) catch |err| switch (err) {
+        const own = broker.nodes.items[index].share;
+        redis.append(frame.name, frame.payload, asker, own) catch |err| switch (err) {
             error.TooLong => try broker.answer(index, frame.number, .too_many),
             error.OutOfMemory, error.Full, error.TooMany => |told| {
                 try broker.refuse(index, frame.number, told);
@@ -746,7 +764,8 @@ pub const Broker = struct {
         const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
         if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);
         const until = broker.now_ms + limits.request_ms;
-        broker.waits.add(broker.gpa, asker, .{ .entry = at }, topic, until) catch
+        const own = broker.shareOfNode(asker.node);
+        broker.waits.add(broker.gpa, asker, own, broker.mostWaits(), .{ .entry = at }, topic, until) catch
             broker.replyPlace(asker, at);
     }
 
@@ -802,11 +821,11 @@ pub const Broker = struct {
             .group => {
                 if (!std.mem.eql(u8, frame.name, fed.name)) return;
                 if (frame.kind == .publication) broker.distribute(&frame);
-                if (frame.kind == .who) broker.callRoll(.{ .hub = askerOf(&frame) }, &frame) catch {};
+                if (frame.kind == .who) broker.hearQuestion(&frame);
             },
             .node => switch (frame.kind) {
                 .flushed => if (frame.node != broker.redis.?.hub) broker.flush(),
-                .who => broker.callRoll(.{ .hub = askerOf(&frame) }, &frame) catch {},
+                .who => broker.hearQuestion(&frame),
                 .present => {
                     const present = Present.read(frame.payload) catch return;
                     broker.rolls.answerOf(askerOf(&frame), &present);
@@ -823,12 +842,14 @@ pub const Broker = struct {
         }
     }
 
-    /// A frame for a node here of a node at another hub, which has checked the topic that it names.
+    /// A frame for a node here of a node at another hub, which has checked the topic that it names. Both are
+    /// of the same share if the other one is confined.
     fn hearErrand(broker: *Broker, index: Index, frame: *const Frame) void {
         const prefix = if (frame.kind == .mail) frame.extra else frame.payload;
+        const own = if (prefix.len == 0) Shares.rest else broker.nodes.items[index].share;
         const code: wire.Code = if (!broker.mayReach(prefix, index))
             .forbidden
-        else if (broker.entrust(index, frame)) |_| return else |_| .too_many;
+        else if (broker.entrust(index, own, frame)) |_| return else |_| .too_many;
         broker.route(frame.node, &.{
             .kind = .answer,
             .code = code,
@@ -854,14 +875,15 @@ pub const Broker = struct {
     }
 
     fn beginRoll(broker: *Broker, asker: Asker, frame: *const Frame) Told!void {
-        if (broker.rolls.countOf(asker.node) >= broker.config.interpreter_questions_max) return error.TooMany;
-        if (broker.redis == null) return broker.callRoll(.{ .node = asker }, frame);
-        try broker.rolls.askHubs(.{ .node = asker }, broker.now_ms + 2 * limits.roll_ms);
+        const by = broker.asking(.{ .node = asker }, broker.shareOfNode(asker.node));
+        if (broker.redis == null) return broker.callRoll(by, frame);
+        try broker.rolls.askHubs(by, broker.now_ms + 2 * limits.roll_ms);
         errdefer broker.rolls.drop(asker);
         const who: Frame = .{
             .kind = .who,
             .name = frame.name,
             .extra = frame.extra,
+            .payload = broker.topics.shares.at(by.share).prefix,
             .node = asker.node,
             .number = asker.number,
         };
@@ -869,10 +891,26 @@ pub const Broker = struct {
         return broker.tell(fed, &who, asker, .hubs);
     }
 
+    fn asking(broker: *const Broker, target: rolls_file.For, own: Shares.Index) Rolls.By {
+        const config = &broker.config;
+        return .{
+            .target = target,
+            .share = own,
+            .most = .ofCounts(config.interpreter_questions_max, config.mount_questions_max),
+        };
+    }
+
+    /// A question of a node of any hub, with the prefix of its share. Its hub has a partial answer if there
+    /// is no room for it here.
+    fn hearQuestion(broker: *Broker, frame: *const Frame) void {
+        const own = broker.topics.shares.find(frame.payload) orelse Shares.rest;
+        broker.callRoll(broker.asking(.{ .hub = askerOf(frame) }, own), frame) catch {};
+    }
+
     /// Asks the nodes here.
     fn callRoll(
         broker: *Broker,
-        target: rolls_file.For,
+        by: Rolls.By,
         frame: *const Frame,
     ) error{ OutOfMemory, TooMany }!void {
         var targets: [limits.nodes_max]Index = undefined;
@@ -888,7 +926,7 @@ pub const Broker = struct {
         }
         var ids: [limits.nodes_max]u64 = undefined;
         for (targets[0..count], ids[0..count]) |node, *id| id.* = broker.nodes.items[node].state.met;
-        const number = try broker.rolls.ask(target, ids[0..count], broker.now_ms + limits.roll_ms);
+        const number = try broker.rolls.ask(by, ids[0..count], broker.now_ms + limits.roll_ms);
         for (targets[0..count]) |node| {
             if (broker.isCut(node)) continue;
             broker.say(node, &.{ .kind = .roll, .name = frame.name, .extra = frame.extra, .node = number });

@@ -79,15 +79,25 @@ pub const Config = struct {
     /// Messages and changes of subscriptions of one interpreter that other ones have yet to answer, as many
     /// as it may have under way.
     interpreter_errands_max: u32 = 10_000,
+    /// Those of all interpreters of a confined mount, a quarter of all that have room.
+    mount_errands_max: u32 = 25_000,
     /// Questions of one interpreter who is subscribed, of a thousand that a hub has room for. Each asks all
     /// interpreters.
     interpreter_questions_max: u32 = 100,
+    /// Those of all interpreters of a confined mount. With Redis each has two places in a hub, so that they
+    /// take a quarter.
+    mount_questions_max: u32 = 125,
     /// With Redis: publications of one interpreter under way, a quarter of all that have room.
     interpreter_publications_max: u32 = 4_096,
     /// Bytes of these, likewise.
     interpreter_publications_bytes_max: u64 = 16 * 1024 * 1024,
     /// With Redis: subscriptions and places of topics that one interpreter waits for, likewise.
     interpreter_waits_max: u32 = 2_500,
+    /// With Redis: publications of all interpreters of a confined mount, their bytes and what they wait for,
+    /// a quarter likewise.
+    mount_publications_max: u32 = 4_096,
+    mount_publications_bytes_max: u64 = 16 * 1024 * 1024,
+    mount_waits_max: u32 = 2_500,
 
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
@@ -132,6 +142,11 @@ pub const Config = struct {
         .interpreter_publications_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
         .interpreter_publications_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
         .interpreter_waits_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .mount_errands_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .mount_questions_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
+        .mount_publications_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
+        .mount_publications_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
+        .mount_waits_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
     };
 
     /// Whether each limit lies in its range.

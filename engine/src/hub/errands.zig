@@ -3,54 +3,62 @@
 //! another one.
 //! Does not know: frames.
 const std = @import("std");
-const assert = std.debug.assert;
 const Asker = @import("redis/redis.zig").Asker;
 const limits = @import("limits.zig");
+const loads_file = @import("loads.zig");
+const Loads = loads_file.Loads;
+const Most = loads_file.Most;
+const Shares = @import("shares.zig").Shares;
 const Allocator = std.mem.Allocator;
 
 pub const Errands = struct {
     const Errand = struct {
         /// The node that is to answer.
         by: u64,
+        /// Of the node that has asked.
+        share: Shares.Index,
         /// The node that has asked has given it up by then.
         until_ms: u64,
     };
 
     all: std.AutoArrayHashMapUnmanaged(Asker, Errand) = .empty,
-    /// The number of those that a node waits for.
-    counts: std.AutoHashMapUnmanaged(u64, u32) = .empty,
+    /// Of the nodes that have asked.
+    loads: Loads = .{},
     swept_ms: u64 = 0,
 
     const sweep_ms = 1000;
 
     pub fn deinit(errands: *Errands, gpa: Allocator) void {
         errands.all.deinit(gpa);
-        errands.counts.deinit(gpa);
+        errands.loads.deinit(gpa);
         errands.* = undefined;
     }
 
-    /// `asker`, who may wait for `most` answers, waits for that of `by`. A request without number has none.
+    /// `asker`, a node of `share`, waits for the answer of `by`. A request without number has none.
     pub fn add(
         errands: *Errands,
         gpa: Allocator,
         asker: Asker,
+        share: Shares.Index,
         by: u64,
-        most: u32,
+        most: Most,
         now_ms: u64,
     ) error{ OutOfMemory, TooMany }!void {
         if (asker.number == 0) return;
-        const before = errands.counts.get(asker.node) orelse 0;
-        if (errands.all.count() >= limits.errands_max or before >= most) return error.TooMany;
-        try errands.counts.ensureUnusedCapacity(gpa, 1);
-        const found = try errands.all.getOrPut(gpa, asker);
-        found.value_ptr.* = .{ .by = by, .until_ms = now_ms + limits.request_ms };
-        if (!found.found_existing) errands.counts.putAssumeCapacity(asker.node, before + 1);
+        if (errands.all.count() >= limits.errands_max) return error.TooMany;
+        try errands.all.ensureUnusedCapacity(gpa, 1);
+        try errands.loads.add(gpa, .{ .node = asker.node, .share = share }, 0, most);
+        const found = errands.all.getOrPutAssumeCapacity(asker);
+        if (found.found_existing) errands.discharge(asker, found.value_ptr);
+        found.value_ptr.* = .{ .by = by, .share = share, .until_ms = now_ms + limits.request_ms };
+    }
+
+    fn discharge(errands: *Errands, asker: Asker, errand: *const Errand) void {
+        errands.loads.remove(.{ .node = asker.node, .share = errand.share }, 0);
     }
 
     fn removeAt(errands: *Errands, at: usize) void {
-        const count = errands.counts.getPtr(errands.all.keys()[at].node).?;
-        count.* -= 1;
-        if (count.* == 0) assert(errands.counts.remove(errands.all.keys()[at].node));
+        errands.discharge(errands.all.keys()[at], &errands.all.values()[at]);
         errands.all.swapRemoveAt(at);
     }
 
@@ -81,15 +89,16 @@ test "a node answers what it was asked, once, and in time" {
     var errands: Errands = .{};
     defer errands.deinit(gpa);
     const asker: Asker = .{ .node = 1, .number = 5 };
-    try errands.add(gpa, asker, 2, 1, 0);
-    try errands.add(gpa, .{ .node = 1, .number = 0 }, 2, 1, 0);
-    try testing.expectError(error.TooMany, errands.add(gpa, .{ .node = 1, .number = 6 }, 2, 1, 0));
+    const most: Most = .ofCounts(1, 1);
+    try errands.add(gpa, asker, 0, 2, most, 0);
+    try errands.add(gpa, .{ .node = 1, .number = 0 }, 0, 2, most, 0);
+    try testing.expectError(error.TooMany, errands.add(gpa, .{ .node = 1, .number = 6 }, 0, 2, most, 0));
     try testing.expect(!errands.take(asker, 3) and !errands.take(.{ .node = 1, .number = 6 }, 2));
     try testing.expect(!errands.take(.{ .node = 1, .number = 0 }, 2));
     try testing.expect(errands.take(asker, 2) and !errands.take(asker, 2));
-    try errands.add(gpa, asker, 2, 1, 0);
+    try errands.add(gpa, asker, 0, 2, most, 0);
     errands.tick(limits.request_ms - 1);
     errands.tick(limits.request_ms + Errands.sweep_ms);
     try testing.expect(!errands.take(asker, 2));
-    try testing.expectEqual(0, errands.counts.count());
+    try testing.expectEqual(0, errands.loads.nodes.count());
 }

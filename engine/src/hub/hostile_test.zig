@@ -280,6 +280,23 @@ test "the history of a share is not lost by entries of one that has more" {
     try testing.expect(scene.broker.topics.by_name.get("a.0") == null);
 }
 
+test "a topic of a share is not lost by those of one that has more" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    broker.limit(&.{ .mount_topics_max = limits.history_topics_max });
+    _ = try broker.connect("a.");
+    _ = try broker.connect("b.");
+    for ([_][]const u8{ "b.quiet", "quiet" }) |name| _ = try broker.topics.append(name, "x");
+    var buffer: [16]u8 = undefined;
+    for (0..limits.history_topics_max + 1) |n| {
+        const name = try std.fmt.bufPrint(&buffer, "a.{d}", .{n});
+        _ = try broker.topics.append(name, "x");
+    }
+    try testing.expectEqual(limits.history_topics_max, broker.topics.by_name.count());
+    for ([_][]const u8{ "b.quiet", "quiet" }) |name| try testing.expect(broker.topics.by_name.contains(name));
+    try testing.expect(!broker.topics.by_name.contains("a.0"));
+}
+
 test "topics that were there before their share are its own from then on" {
     var broker: Broker = .init(gpa, 1);
     defer broker.deinit();
@@ -361,12 +378,151 @@ test "with Redis: publications of one interpreter under way, and their bytes, le
     redis.setTime(1, 1);
     const long: [600]u8 = @splat('x');
     for (0..3) |n| {
-        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) });
+        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) }, 0);
         if (n < 2) try said else try testing.expectError(error.TooMany, said);
     }
-    try redis.append("t", &long, .{ .node = 2, .number = 1 });
-    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }));
-    try redis.append("t", "x", .{ .node = 2, .number = 3 });
-    try redis.append("t", &long, .{ .node = 3, .number = 1 });
-    try testing.expectEqual(3, redis.loads.count());
+    try redis.append("t", &long, .{ .node = 2, .number = 1 }, 0);
+    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }, 0));
+    try redis.append("t", "x", .{ .node = 2, .number = 3 }, 0);
+    try redis.append("t", &long, .{ .node = 3, .number = 1 }, 0);
+    try testing.expectEqual(3, redis.loads.nodes.count());
+}
+
+/// Connections of one mount, and two nodes that are not confined.
+const Crowd = struct {
+    const count = 11;
+
+    broker: Broker,
+    mount: [count]Broker.Index = undefined,
+    others: [2]Broker.Index = undefined,
+
+    fn init(crowd: *Crowd, redis: ?*Redis, config: *const Config) !void {
+        crowd.* = .{ .broker = .init(gpa, 1) };
+        crowd.broker.limit(config);
+        if (redis) |there| try crowd.broker.share(there);
+        for (&crowd.mount, 0..) |*index, i| index.* = try crowd.join("own.", i);
+        for (&crowd.others, count..) |*index, i| index.* = try crowd.join("", i);
+    }
+
+    fn join(crowd: *Crowd, prefix: []const u8, secret: wire.Secret) !Broker.Index {
+        const index = try crowd.broker.connect(prefix);
+        const extra = wire.writeSecret(secret);
+        try crowd.say(index, &.{ .kind = .hello, .extra = &extra }, wire.version, 1);
+        return index;
+    }
+
+    /// Says the frame so many times, with other numbers.
+    fn say(crowd: *Crowd, index: Broker.Index, frame: *const Frame, first: u32, times: u32) !void {
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        for (0..times) |n| {
+            var numbered = frame.*;
+            numbered.number = first + @as(u32, @intCast(n));
+            try numbered.append(gpa, &bytes);
+        }
+        crowd.broker.receive(index, bytes.items);
+    }
+
+    /// The number of answers with this code that wait for a node.
+    fn answers(crowd: *Crowd, index: Broker.Index, code: wire.Code) !usize {
+        var reader: wire.Reader = .{};
+        defer reader.deinit(gpa);
+        const bytes = crowd.broker.output(index);
+        try reader.add(gpa, bytes);
+        crowd.broker.noteSent(index, bytes.len);
+        var found: usize = 0;
+        while (try reader.next()) |frame| found += @intFromBool(frame.kind == .done and frame.code == code);
+        return found;
+    }
+};
+
+test "many connections of one mount do not take the room for answers from the others" {
+    var crowd: Crowd = undefined;
+    const config: Config = .{};
+    try crowd.init(null, &config);
+    defer crowd.broker.deinit();
+    const silent = Crowd.count - 1;
+    var names: [2][wire.Channel.name_bytes]u8 = undefined;
+    const mail: Frame = .{ .kind = .send, .name = channelOf(silent, &names[0]), .payload = "x" };
+    var refused: usize = 0;
+    for (crowd.mount[0..silent]) |index| {
+        try crowd.say(index, &mail, 1, limits.requests_max);
+        refused += try crowd.answers(index, .too_many);
+    }
+    try testing.expectEqual(silent * limits.requests_max - config.mount_errands_max, refused);
+    const other: Frame = .{ .kind = .send, .name = channelOf(Crowd.count, &names[1]), .payload = "x" };
+    try crowd.say(crowd.others[1], &other, 1, limits.requests_max);
+    try testing.expectEqual(0, try crowd.answers(crowd.others[1], .too_many));
+
+    try crowd.say(crowd.mount[silent], &.{ .kind = .subscribe, .name = "own.x" }, 1, 1);
+    const who: Frame = .{ .kind = .who, .name = "own.x" };
+    refused = 0;
+    for (crowd.mount[0..silent]) |index| {
+        try crowd.say(index, &who, 1, 100);
+        refused += try crowd.answers(index, .too_many);
+    }
+    try testing.expectEqual(silent * 100 - config.mount_questions_max, refused);
+    try crowd.say(crowd.others[1], &who, 1, 100);
+    try testing.expectEqual(0, try crowd.answers(crowd.others[1], .too_many));
+
+    // Room comes back, also where connections have ended.
+    for (crowd.mount[0..silent]) |index| crowd.broker.disconnect(index);
+    crowd.broker.tick(2 * limits.request_ms);
+    try crowd.say(crowd.mount[silent], &mail, 1, 1);
+    try testing.expectEqual(0, try crowd.answers(crowd.mount[silent], .too_many));
+    for (crowd.broker.errands.loads.shares[1..], 1..) |load, share| {
+        try testing.expectEqual(@intFromBool(share == 1), load.count);
+    }
+    try testing.expectEqual(0, crowd.broker.rolls.loads.get(.node).nodes.count());
+}
+
+test "with Redis: many connections of one mount leave room for waits, publications and questions" {
+    const config: Config = .{
+        .mount_waits_max = 5,
+        .mount_publications_max = 5,
+        .mount_publications_bytes_max = 1024,
+        .mount_questions_max = 5,
+    };
+    const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config);
+    defer redis.destroy();
+    redis.setTime(1, 1);
+    var crowd: Crowd = undefined;
+    try crowd.init(redis, &config);
+    defer crowd.broker.deinit();
+    const long: [300]u8 = @splat('x');
+    for ([_]struct { Frame, usize }{
+        .{ .{ .kind = .subscribe, .name = "own.x" }, 5 },
+        .{ .{ .kind = .look, .name = "own.y" }, 0 },
+        .{ .{ .kind = .append, .name = "own.x", .payload = &long }, 3 },
+        .{ .{ .kind = .append, .name = "own.x", .payload = "x" }, 2 },
+        .{ .{ .kind = .publish, .name = "own.x", .payload = "x" }, 0 },
+    }) |step| {
+        const frame, const room = step;
+        var refused: usize = 0;
+        for (crowd.mount) |index| {
+            try crowd.say(index, &frame, 1, 1);
+            refused += try crowd.answers(index, .too_many);
+        }
+        try testing.expectEqual(Crowd.count - room, refused);
+        try crowd.say(crowd.others[0], &frame, 1, 1);
+        try testing.expectEqual(0, try crowd.answers(crowd.others[0], .too_many));
+    }
+    // A question of another machine tells the share of its node.
+    for (0..7) |n| {
+        const who: Frame = .{
+            .kind = .who,
+            .name = "own.x",
+            .payload = "own.",
+            .node = 1000 + n,
+            .number = 1,
+        };
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        try who.append(gpa, &bytes);
+        _ = crowd.broker.take(.{ .message = .{
+            .fed = .{ .feed = .group, .name = "own.x" },
+            .bytes = bytes.items,
+        } });
+    }
+    try testing.expectEqual(5, crowd.broker.rolls.loads.get(.hub).shares[1].count);
 }

@@ -49,6 +49,7 @@ test {
     _ = @import("rolls.zig");
     _ = @import("shares.zig");
     _ = @import("errands.zig");
+    _ = @import("loads.zig");
     _ = @import("tally.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");

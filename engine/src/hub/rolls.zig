@@ -6,6 +6,10 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Asker = @import("redis/redis.zig").Asker;
 const limits = @import("limits.zig");
+const loads_file = @import("loads.zig");
+const Loads = loads_file.Loads;
+const Most = loads_file.Most;
+const Shares = @import("shares.zig").Shares;
 const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
@@ -44,8 +48,14 @@ pub const For = union(enum) {
     /// The hub of that node.
     hub: Asker,
 
-    fn isOf(target: For, asker: Asker) bool {
-        return target == .node and std.meta.eql(target.node, asker);
+    fn asker(target: For) Asker {
+        return switch (target) {
+            inline else => |of| of,
+        };
+    }
+
+    fn isOf(target: For, other: Asker) bool {
+        return target == .node and std.meta.eql(target.node, other);
     }
 };
 
@@ -60,6 +70,8 @@ const Asked = union(enum) {
 const Roll = struct {
     number: u64,
     target: For,
+    /// Of the node that has asked.
+    share: Shares.Index,
     asked: Asked,
     answers: u64 = 0,
     count: u64 = 0,
@@ -101,6 +113,8 @@ pub const Rolls = struct {
     gpa: Allocator,
     all: std.ArrayList(Roll) = .empty,
     last_number: u64 = 0,
+    /// Questions by whom they are for. With Redis a question is of both kinds at the hub of its node.
+    loads: std.EnumArray(std.meta.Tag(For), Loads) = .initFill(.{}),
 
     pub fn init(gpa: Allocator) Rolls {
         return .{ .gpa = gpa };
@@ -109,43 +123,49 @@ pub const Rolls = struct {
     pub fn deinit(rolls: *Rolls) void {
         for (rolls.all.items) |*roll| roll.deinit(rolls.gpa);
         rolls.all.deinit(rolls.gpa);
+        for (&rolls.loads.values) |*loads| loads.deinit(rolls.gpa);
         rolls.* = undefined;
     }
 
     pub const Error = error{ OutOfMemory, TooMany };
 
+    /// The node with the question, and its limits.
+    pub const By = struct { target: For, share: Shares.Index, most: Most };
+
     /// A question for these nodes; its number is in their answers.
-    pub fn ask(rolls: *Rolls, target: For, nodes: []const u64, until_ms: u64) Error!u64 {
+    pub fn ask(rolls: *Rolls, by: By, nodes: []const u64, until_ms: u64) Error!u64 {
         var asked: std.ArrayList(u64) = .empty;
         errdefer asked.deinit(rolls.gpa);
         try asked.appendSlice(rolls.gpa, nodes);
-        return rolls.begin(target, .{ .nodes = asked }, until_ms);
+        return rolls.begin(by, .{ .nodes = asked }, until_ms);
     }
 
     /// A question for the hubs of all machines.
-    pub fn askHubs(rolls: *Rolls, target: For, until_ms: u64) Error!void {
-        _ = try rolls.begin(target, .{ .hubs = null }, until_ms);
+    pub fn askHubs(rolls: *Rolls, by: By, until_ms: u64) Error!void {
+        _ = try rolls.begin(by, .{ .hubs = null }, until_ms);
     }
 
-    fn begin(rolls: *Rolls, target: For, asked: Asked, until_ms: u64) Error!u64 {
+    fn begin(rolls: *Rolls, by: By, asked: Asked, until_ms: u64) Error!u64 {
         if (rolls.all.items.len >= limits.rolls_max) return error.TooMany;
+        try rolls.all.ensureUnusedCapacity(rolls.gpa, 1);
+        const loads = rolls.loads.getPtr(by.target);
+        try loads.add(rolls.gpa, .{ .node = by.target.asker().node, .share = by.share }, 0, by.most);
         rolls.last_number += 1;
-        try rolls.all.append(rolls.gpa, .{
+        rolls.all.appendAssumeCapacity(.{
             .number = rolls.last_number,
-            .target = target,
+            .target = by.target,
+            .share = by.share,
             .asked = asked,
             .until_ms = until_ms,
         });
         return rolls.last_number;
     }
 
-    /// The questions of one node of this hub without their answers.
-    pub fn countOf(rolls: *const Rolls, node: u64) usize {
-        var count: usize = 0;
-        for (rolls.all.items) |*roll| {
-            if (roll.target == .node and roll.target.node.node == node) count += 1;
-        }
-        return count;
+    fn removeAt(rolls: *Rolls, index: usize) void {
+        const roll = &rolls.all.items[index];
+        rolls.loads.getPtr(roll.target).remove(.{ .node = roll.target.asker().node, .share = roll.share }, 0);
+        roll.deinit(rolls.gpa);
+        _ = rolls.all.swapRemove(index);
     }
 
     /// A node has answered. It counts if the node was asked and has not answered before.
@@ -176,9 +196,7 @@ pub const Rolls = struct {
     pub fn drop(rolls: *Rolls, asker: Asker) void {
         for (rolls.all.items, 0..) |*roll, index| {
             if (!roll.target.isOf(asker)) continue;
-            roll.deinit(rolls.gpa);
-            _ = rolls.all.swapRemove(index);
-            return;
+            return rolls.removeAt(index);
         }
     }
 
@@ -196,8 +214,7 @@ pub const Rolls = struct {
                 .names = roll.names.items,
             };
             const over: Over = .{ .target = roll.target, .bytes = present.write(out) };
-            roll.deinit(rolls.gpa);
-            _ = rolls.all.swapRemove(index);
+            rolls.removeAt(index);
             return over;
         }
         return null;
@@ -218,7 +235,8 @@ test "names and counts are added up, as many names as there is room for, and a d
     defer rolls.deinit();
     var out: [Present.bytes_max]u8 = undefined;
     const asker: Asker = .{ .node = 1, .number = 2 };
-    const number = try rolls.ask(.{ .node = asker }, &.{ 7, 8 }, 100);
+    const by: Rolls.By = .{ .target = .{ .node = asker }, .share = 0, .most = .ofCounts(1, 1) };
+    const number = try rolls.ask(by, &.{ 7, 8 }, 100);
     var names: [limits.present_names_max * 7]u8 = undefined;
     for (0..limits.present_names_max) |i| {
         _ = try std.fmt.bufPrint(names[i * 7 ..][0..7], "conn.{c} ", .{@as(u8, 'a')});
@@ -229,15 +247,14 @@ test "names and counts are added up, as many names as there is room for, and a d
     rolls.answer(number, 9, &.{ .count = 1000 });
     rolls.answerOf(asker, &.{ .count = 1000 });
     try testing.expectEqual(null, rolls.next(0, &out));
-    try testing.expectEqual(1, rolls.countOf(1));
-    try testing.expectEqual(0, rolls.countOf(2));
+    try testing.expectError(error.TooMany, rolls.askHubs(by, 100));
     rolls.answer(number, 8, &.{ .count = 500, .names = &names });
     const over = rolls.next(0, &out).?;
     try testing.expectEqual(asker, over.target.node);
     const present: Present = try .read(over.bytes);
     try testing.expect(present.count == 502 and present.is_complete);
     try testing.expect(std.mem.startsWith(u8, present.names, "conn.1 conn.2 conn.a "));
-    try rolls.askHubs(.{ .node = asker }, 100);
+    try rolls.askHubs(by, 100);
     rolls.answerOf(asker, &.{ .count = 3 });
     rolls.expect(asker, 2);
     try testing.expectEqual(null, rolls.next(99, &out));

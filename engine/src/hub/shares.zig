@@ -58,13 +58,19 @@ pub const Shares = struct {
 
     pub const Error = error{ OutOfMemory, TooMany, Malformed };
 
-    /// The share of this prefix. It lasts as long as the hub: a server has few.
-    pub fn of(shares: *Shares, prefix: []const u8) Error!Index {
+    /// The share of this prefix, if there is one.
+    pub fn find(shares: *const Shares, prefix: []const u8) ?Index {
         if (prefix.len == 0) return rest;
-        if (!wire.isName(prefix)) return error.Malformed;
         for (shares.others.items, 1..) |share, index| {
             if (std.mem.eql(u8, share.prefix, prefix)) return @intCast(index);
         }
+        return null;
+    }
+
+    /// The share of this prefix. It lasts as long as the hub: a server has few.
+    pub fn of(shares: *Shares, prefix: []const u8) Error!Index {
+        if (shares.find(prefix)) |index| return index;
+        if (!wire.isName(prefix)) return error.Malformed;
         if (shares.count() == limits.shares_max) return error.TooMany;
         try shares.others.ensureUnusedCapacity(shares.gpa, 1);
         const share = try shares.gpa.create(Share);

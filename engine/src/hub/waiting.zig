@@ -3,11 +3,16 @@
 const std = @import("std");
 const Asker = @import("redis/redis.zig").Asker;
 const limits = @import("limits.zig");
+const loads_file = @import("loads.zig");
+const Loads = loads_file.Loads;
+const Most = loads_file.Most;
+const Shares = @import("shares.zig").Shares;
 const Position = @import("position.zig").Position;
 const Allocator = std.mem.Allocator;
 
 pub const Waiting = struct {
     requests: std.ArrayList(Request) = .empty,
+    loads: Loads = .{},
 
     pub const What = union(enum) {
         /// Messages of the topic of channels come.
@@ -22,6 +27,7 @@ pub const Waiting = struct {
 
     pub const Request = struct {
         asker: Asker,
+        share: Shares.Index,
         what: What,
         name: []const u8,
         /// The node has given the request up by then.
@@ -31,6 +37,7 @@ pub const Waiting = struct {
     pub fn deinit(waiting: *Waiting, gpa: Allocator) void {
         for (waiting.requests.items) |request| gpa.free(request.name);
         waiting.requests.deinit(gpa);
+        waiting.loads.deinit(gpa);
         waiting.* = undefined;
     }
 
@@ -38,25 +45,24 @@ pub const Waiting = struct {
         waiting: *Waiting,
         gpa: Allocator,
         asker: Asker,
+        share: Shares.Index,
+        most: Most,
         what: What,
         name: []const u8,
         until_ms: u64,
     ) error{ OutOfMemory, TooMany }!void {
         if (waiting.requests.items.len >= limits.waiting_requests_max) return error.TooMany;
         try waiting.requests.ensureUnusedCapacity(gpa, 1);
+        const own = try gpa.dupe(u8, name);
+        errdefer gpa.free(own);
+        try waiting.loads.add(gpa, .{ .node = asker.node, .share = share }, 0, most);
         waiting.requests.appendAssumeCapacity(.{
             .asker = asker,
+            .share = share,
             .what = what,
-            .name = try gpa.dupe(u8, name),
+            .name = own,
             .until_ms = until_ms,
         });
-    }
-
-    /// The number of those of one node.
-    pub fn countOf(waiting: *const Waiting, node: u64) usize {
-        var count: usize = 0;
-        for (waiting.requests.items) |*request| count += @intFromBool(request.asker.node == node);
-        return count;
     }
 
     /// The request at `at`, which moves on.
@@ -71,6 +77,7 @@ pub const Waiting = struct {
         at.* -= 1;
         const request = waiting.requests.orderedRemove(at.*);
         gpa.free(request.name);
+        waiting.loads.remove(.{ .node = request.asker.node, .share = request.share }, 0);
         return request.asker;
     }
 

@@ -96,7 +96,7 @@ pub const Site = struct {
     fn join(site: *Site) !void {
         for (&site.nodes, &site.connections) |*node, *connection| {
             try node.connected();
-            connection.* = try site.broker.connect();
+            connection.* = try site.broker.connect("");
         }
     }
 

@@ -209,7 +209,7 @@ nothing, and choose nothing. So it holds through C<peregrine reload>, HUP, USR2 
     names, by any call or any bytes                    refused                refused
     a channel of another mount, whose name it knows    refused                refused
     answers in the name of another interpreter         without effect         without effect
-    many subscriptions, topics or connections          its share, TooMany     its share, TooMany
+    many subscriptions, topics, connections or calls   its share, TooMany     its share, TooMany
     channels_socket, which is the server's user's      refused by mode 0600   publishes everything
     memory and sockets of other processes (ptrace)     refused by the kernel  as the kernel allows it
     a function of --worker-pool that publishes         as the function does   as the function does
@@ -223,10 +223,12 @@ With L</Redis> each machine checks its own interpreters. Whoever speaks to Redis
 =head2 Room
 
 A hub has room for 1,000,000 subscriptions to topics of channels, of which an interpreter may have 250,000, as
-may all interpreters of a confined mount together. Such a mount has 25,000 topics with history at most, and
-when the 64 MiB of all histories are full, the oldest entries go of the mount that has most, so that none
-costs another one its history. Of an interpreter's calls 10,000 may be under way, with Redis 4,096
-publications of 16 MiB, and 100 questions who is subscribed. More fail with C<TooMany>.
+may all interpreters of a confined mount together. Such a mount has 25,000 topics with history at most. When
+there are 100,000 topics with history, or 64 MiB of entries, the oldest go of the confined mount that has
+most, or of all other topics if these are more: no mount costs those that have less their history. Of an
+interpreter's calls 10,000 may be under way, with Redis 4,096 publications of 16 MiB, and 100 questions who is
+subscribed. Of the calls of all interpreters of a confined mount 25,000 may wait for answers of interpreters,
+with Redis 4,096 publications of 16 MiB may be under way, and 125 questions. More fail with C<TooMany>.
 
 =head2 Applications of PSGI
 

@@ -4,6 +4,9 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
 const limits = @import("../limits.zig");
+const Loads = @import("../loads.zig").Loads;
+const Owner = @import("../loads.zig").Owner;
+const Shares = @import("../shares.zig").Shares;
 const Position = @import("../position.zig").Position;
 const Topics = @import("../topics.zig").Topics;
 const Failure = @import("failure.zig").Failure;
@@ -94,6 +97,7 @@ pub const Insecure = enum {
 /// A request without an answer.
 const Request = struct {
     asker: Asker,
+    share: Shares.Index,
     /// The bytes that are published.
     len: usize,
     what: union(enum) {
@@ -101,10 +105,11 @@ const Request = struct {
         publication: []const u8,
         message: Answerer,
     },
-};
 
-/// The requests of one node.
-const Load = struct { count: u32 = 0, bytes: u64 = 0 };
+    fn owner(request: *const Request) Owner {
+        return .{ .node = request.asker.node, .share = request.share };
+    }
+};
 
 pub const Redis = struct {
     gpa: Allocator,
@@ -119,8 +124,7 @@ pub const Redis = struct {
     hearer: Hearer,
     subscriptions: Subscriptions,
     requests: std.AutoHashMapUnmanaged(u64, Request) = .empty,
-    /// Those of each node.
-    loads: std.AutoHashMapUnmanaged(u64, Load) = .empty,
+    loads: Loads = .{},
     last_token: u64 = 0,
     now_ms: u64 = 0,
     wall_ms: u64 = 0,
@@ -246,19 +250,23 @@ pub const Redis = struct {
 
     const EnterError = error{ OutOfMemory, Full, TooMany };
 
-    /// `TooMany`: of this node. Answers of nodes to those of other machines are of none, and each belongs to
-    /// a request that was counted there.
+    /// `TooMany`: of this node, or of its share. Answers of nodes to those of other machines are of none, and
+    /// each belongs to a request that was counted there.
     fn enter(redis: *Redis, request: Request) EnterError!u64 {
         if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
         try redis.requests.ensureUnusedCapacity(redis.gpa, 1);
         if (request.asker.node != 0) {
-            const found = try redis.loads.getOrPutValue(redis.gpa, request.asker.node, .{});
-            const load = found.value_ptr;
-            const bytes_max = redis.config.interpreter_publications_bytes_max;
-            if (load.count >= redis.config.interpreter_publications_max) return error.TooMany;
-            if (load.count > 0 and load.bytes + request.len > bytes_max) return error.TooMany;
-            load.count += 1;
-            load.bytes += request.len;
+            const config = &redis.config;
+            try redis.loads.add(redis.gpa, request.owner(), request.len, .{
+                .node = .{
+                    .count = config.interpreter_publications_max,
+                    .bytes = config.interpreter_publications_bytes_max,
+                },
+                .share = .{
+                    .count = config.mount_publications_max,
+                    .bytes = config.mount_publications_bytes_max,
+                },
+            });
         }
         redis.last_token += 1;
         redis.requests.putAssumeCapacityNoClobber(redis.last_token, request);
@@ -268,12 +276,7 @@ pub const Redis = struct {
     /// The request is over, or did not begin.
     fn leave(redis: *Redis, token: u64) Request {
         const request = redis.requests.fetchRemove(token).?.value;
-        if (request.asker.node == 0) return request;
-        const load = redis.loads.getPtr(request.asker.node).?;
-        load.count -= 1;
-        load.bytes -= request.len;
-        assert(load.count > 0 or load.bytes == 0);
-        if (load.count == 0) assert(redis.loads.remove(request.asker.node));
+        if (request.asker.node != 0) redis.loads.remove(request.owner(), request.len);
         return request;
     }
 
@@ -283,10 +286,16 @@ pub const Redis = struct {
         topic: []const u8,
         bytes: []const u8,
         asker: Asker,
+        share: Shares.Index,
     ) (EnterError || error{TooLong})!void {
         const own = try redis.gpa.dupe(u8, topic);
         errdefer redis.gpa.free(own);
-        const token = try redis.enter(.{ .asker = asker, .len = bytes.len, .what = .{ .publication = own } });
+        const token = try redis.enter(.{
+            .asker = asker,
+            .share = share,
+            .len = bytes.len,
+            .what = .{ .publication = own },
+        });
         errdefer _ = redis.leave(token);
         return redis.publisher.publish(topic, bytes, token, redis.moment());
     }
@@ -297,9 +306,15 @@ pub const Redis = struct {
         fed: Fed,
         bytes: []const u8,
         asker: Asker,
+        share: Shares.Index,
         by: Answerer,
     ) EnterError!void {
-        const token = try redis.enter(.{ .asker = asker, .len = bytes.len, .what = .{ .message = by } });
+        const token = try redis.enter(.{
+            .asker = asker,
+            .share = share,
+            .len = bytes.len,
+            .what = .{ .message = by },
+        });
         errdefer _ = redis.leave(token);
         return redis.publisher.say(fed, bytes, token, redis.moment());
     }

@@ -1,0 +1,105 @@
+//! Things of one kind that nodes have under way, such as questions: the number and the bytes of those of each
+//! node, and of all nodes of each share. The first share has as many as its nodes may have.
+//! Does not know: what the things are.
+const std = @import("std");
+const assert = std.debug.assert;
+const limits = @import("limits.zig");
+const Shares = @import("shares.zig").Shares;
+const Allocator = std.mem.Allocator;
+
+/// The node that a thing belongs to, and its share.
+pub const Owner = struct { node: u64, share: Shares.Index = Shares.rest };
+
+/// Things that are under way, or how many may be.
+pub const Load = struct {
+    count: u32 = 0,
+    bytes: u64 = 0,
+
+    /// A first thing has room however long it is.
+    fn hasRoom(load: Load, bytes: u64, most: Load) bool {
+        if (load.count == 0) return most.count > 0;
+        return load.count < most.count and load.bytes + bytes <= most.bytes;
+    }
+
+    fn with(load: Load, bytes: u64) Load {
+        return .{ .count = load.count + 1, .bytes = load.bytes + bytes };
+    }
+
+    fn without(load: Load, bytes: u64) Load {
+        const less: Load = .{ .count = load.count - 1, .bytes = load.bytes - bytes };
+        assert(less.count > 0 or less.bytes == 0);
+        return less;
+    }
+};
+
+/// The limits of one node, and of all nodes of a share that has a prefix.
+pub const Most = struct {
+    node: Load,
+    share: Load,
+
+    /// Of things whose bytes are not counted.
+    pub fn ofCounts(node: u32, share: u32) Most {
+        return .{ .node = .{ .count = node }, .share = .{ .count = share } };
+    }
+};
+
+pub const Loads = struct {
+    nodes: std.AutoHashMapUnmanaged(u64, Load) = .empty,
+    shares: [limits.shares_max]Load = @splat(.{}),
+
+    pub fn deinit(loads: *Loads, gpa: Allocator) void {
+        loads.nodes.deinit(gpa);
+        loads.* = undefined;
+    }
+
+    pub fn add(
+        loads: *Loads,
+        gpa: Allocator,
+        owner: Owner,
+        bytes: u64,
+        most: Most,
+    ) error{ OutOfMemory, TooMany }!void {
+        const share = &loads.shares[owner.share];
+        if (owner.share != Shares.rest and !share.hasRoom(bytes, most.share)) return error.TooMany;
+        const load = loads.nodes.get(owner.node) orelse Load{};
+        if (!load.hasRoom(bytes, most.node)) return error.TooMany;
+        try loads.nodes.put(gpa, owner.node, load.with(bytes));
+        share.* = share.with(bytes);
+        assert(share.count > 0);
+    }
+
+    /// One that was added is over.
+    pub fn remove(loads: *Loads, owner: Owner, bytes: u64) void {
+        const share = &loads.shares[owner.share];
+        share.* = share.without(bytes);
+        const load = loads.nodes.getPtr(owner.node).?;
+        load.* = load.without(bytes);
+        if (load.count == 0) assert(loads.nodes.remove(owner.node));
+    }
+};
+
+const testing = std.testing;
+
+test "a node has its limit, all nodes of a share have theirs, and room comes back" {
+    var loads: Loads = .{};
+    defer loads.deinit(testing.allocator);
+    const most: Most = .{ .node = .{ .count = 2, .bytes = 10 }, .share = .{ .count = 3, .bytes = 20 } };
+    const one: Owner = .{ .node = 1, .share = 1 };
+    const two: Owner = .{ .node = 2, .share = 1 };
+    try loads.add(testing.allocator, one, 12, most);
+    try testing.expectError(error.TooMany, loads.add(testing.allocator, one, 1, most));
+    try testing.expectError(error.TooMany, loads.add(testing.allocator, two, 9, most));
+    try loads.add(testing.allocator, two, 4, most);
+    try loads.add(testing.allocator, two, 4, most);
+    try testing.expectError(error.TooMany, loads.add(testing.allocator, two, 0, most));
+    try testing.expectError(error.TooMany, loads.add(testing.allocator, .{ .node = 3, .share = 1 }, 0, most));
+    for (10..20) |node| try loads.add(testing.allocator, .{ .node = node }, 9, most);
+    loads.remove(one, 12);
+    try loads.add(testing.allocator, .{ .node = 3, .share = 1 }, 9, most);
+    loads.remove(.{ .node = 3, .share = 1 }, 9);
+    loads.remove(two, 4);
+    loads.remove(two, 4);
+    for (10..20) |node| loads.remove(.{ .node = node }, 9);
+    try testing.expectEqual(0, loads.nodes.count());
+    for (loads.shares) |share| try testing.expectEqual(Load{}, share);
+}
