@@ -53,6 +53,10 @@ sub shared {
     return scalar grep { $has{$_} } values %own;
 }
 
+# The look at the own descriptors opens one more.
+my %its = descriptors($$);
+is_deeply [ grep { !defined } values %its ], [], 'descriptors that are closed meanwhile are left out';
+
 for my $more ([], ['--preload-app']) {
     subtest "workers @$more" => sub {
         my $server = TestServer->command_of(

@@ -56,10 +56,15 @@ sub children {
     return split ' ', content("/proc/$pid/task/$pid/children");
 }
 
-# A process's open files, by descriptor.
+# A process's open files, by descriptor, without those that it closes meanwhile.
 sub descriptors {
     my ($pid) = @_;
-    return map { m{(\d+)\z} ? ($1 => readlink) : () } glob "/proc/$pid/fd/*";
+    my %leads_to;
+    for my $path (glob "/proc/$pid/fd/*") {
+        my $what = readlink($path) // next;
+        $leads_to{$1} = $what if $path =~ m{(\d+)\z};
+    }
+    return %leads_to;
 }
 
 sub is_gone { my ($pid) = @_; return content("/proc/$pid/stat") =~ /\) [^Z]/ ? 0 : 1 }
