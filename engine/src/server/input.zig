@@ -61,10 +61,11 @@ pub const Input = struct {
         return input.buffer.?[kept..];
     }
 
-    /// Whether bytes lie where the next ones go.
+    /// Whether bytes lie where the next ones go. Behind a buffer that is full lies whatever the allocator has
+    /// put there.
     pub fn isBehind(input: *const Input, bytes: []const u8) bool {
         const buffer = input.buffer orelse return false;
-        return bytes.len > 0 and bytes.ptr == buffer.ptr + input.end;
+        return bytes.len > 0 and bytes.ptr == buffer.ptr + input.end and bytes.len <= buffer.len - input.end;
     }
 
     /// Makes the first `len` bytes of the last `reserve` part of the unread ones.
@@ -85,6 +86,15 @@ pub const Input = struct {
         input.* = .{};
     }
 };
+
+test "bytes in the memory behind a buffer are none of its own" {
+    var memory: [1024]u8 align(16) = undefined;
+    var input: Input = .{ .buffer = memory[0..512], .end = 500 };
+    try std.testing.expect(input.isBehind(memory[500..512]));
+    try std.testing.expect(!input.isBehind(memory[500..513]));
+    input.commit(12);
+    try std.testing.expect(!input.isBehind(memory[512..600]));
+}
 
 test "bytes come out in order through growth and partial consumption" {
     var pool: Pool = .init(std.testing.allocator);
