@@ -132,6 +132,26 @@ for my $how ([], [qw(--workers 2 --engine process)], [qw(--workers 1 --preload-a
     };
 }
 
+# Whichever processes are at the calls: the last ones have to stay, and one has to stay for the next call.
+subtest 'idle beside calls that go on' => sub {
+    my $server = server(qw(--pool-workers 4 --pool-idle-timeout 1 --shutdown-timeout 1 --recycle-timeout 0));
+    my $file   = directory() . '/beside';
+    my $client = begin($server, '/together', map { [ wait => [$file], 0 ] } 1 .. 2);
+    wait_for_stats($server, busy => 2);
+    my $began = time;
+    my @failed;
+    # Long enough for processes that are let go to be killed.
+    wait_for(sub {
+        push @failed, grep { $_->[0] ne 'done' } calls($server, [ echo => [1], 5 ]);
+        select undef, undef, undef, 2;
+        return @failed || time - $began > 8;
+    });
+    is_deeply \@failed, [], 'the next call finds a process';
+    write_file('beside', '');
+    is_deeply [ outcomes($client) ], [ 'done', 'done' ], 'processes at calls are not let go';
+    is $server->stop, 0, 'the server stops';
+};
+
 subtest 'an interpreter that is late' => sub {
     my $server = server('--workers', 1, '--pool-workers', 1);
     my $said   = asked($server, '/late', [ [ sleep => [60], 0.2 ] ]);

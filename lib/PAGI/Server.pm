@@ -982,9 +982,10 @@ percent lower, chosen by chance. 0: never. From 0 to 1000000000. B<--pool-max-ca
 
 =item pool_idle_timeout => 0
 
-Seconds without a call after which a process of the pool ends. One process stays, and others start
-again, up to C<pool_workers>, as soon as none is idle; calls may wait for that. 0: all stay. From 0
-to 86400. B<--pool-idle-timeout>
+Seconds without a call after which a process of the pool ends. The process with the highest number
+ends first, and only while another one is idle: those before it stay as long as it is at a call.
+Others start again, up to C<pool_workers>, as soon as none is idle; calls may wait for that. 0: all
+stay. From 0 to 86400. B<--pool-idle-timeout>
 
 =item sync_workers => 0
 

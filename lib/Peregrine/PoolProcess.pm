@@ -77,12 +77,11 @@ sub _serve {
     return;
 }
 
-# The master lets a process go. It may be another one, so this one tells it again.
+# The master lets only the process go that has the highest number. Each one repeats that it is idle, so that
+# it goes soon once those after it have gone.
 sub _tell_of_idleness {
     my ($self) = @_;
-    my $now = Peregrine::Deadline::now();
-    return if $now - $self->{idle_since} < $self->{idle_timeout};
-    $self->{idle_since} = $now;
+    return if Peregrine::Deadline::now() - $self->{idle_since} < $self->{idle_timeout};
     return $self->{link}->say('idle');
 }
 
@@ -250,9 +249,9 @@ bytes the far end. ARCHITECTURE.md has the reasons.
     exit $process->run;
 
 Calls C<init>, tells the master over the link that the process is ready, and makes calls until the master
-says C<retire> or C<stop>, or has gone. With C<idle_timeout> it tells the master C<idle> after each of these
-times without a call, and C<busy> when it gets a call and no other process is idle. At a stop it makes the
-calls that wait first. Then it calls C<cleanup>.
+says C<retire> or C<stop>, or has gone. With C<idle_timeout> it tells the master C<idle> once a second after
+this time without a call, and C<busy> when it gets a call and no other process is idle. At a stop it makes
+the calls that wait first. Then it calls C<cleanup>.
 
 =head1 LICENSE
 

@@ -92,7 +92,6 @@ sub start {
         start_timeout     => $self->{configuration}->start_timeout,
         heartbeat_timeout => 0,
         limits            => {},
-        hear              => { map { $_ => $self->_resizes($_) } qw(busy idle) },
         stop_timeout      => sub { return $weak->{deadline}->for_interpreter($weak->{options}, @_) },
         run               => sub {
             my ($record) = @_;
@@ -102,22 +101,6 @@ sub start {
         $template ? (load => sub { $leave->(); $weak->_load }) : (),
     );
     return $self->{master}->start;
-}
-
-# With pool_idle_timeout there is one process at least, and one more than are at calls: calls wait neither for
-# the master nor for the start of a process, as long as they come one after another.
-sub _resizes {
-    my ($self, $word) = @_;
-    weaken(my $weak = $self);
-    return sub {
-        my ($child) = @_;
-        my ($master, $most) = ($weak->{master}, $weak->{options}{pool_workers});
-        return if !$master->is_running || $child->{state} ne 'serving';
-        my $count = $master->wanted + ($word eq 'busy' ? 1 : -1);
-        return if $count < 1 || $count > $most;
-        return if $word eq 'busy' && grep { $_->{state} eq 'starting' } $master->children;
-        return $master->set_count($count);
-    };
 }
 
 sub _load {
@@ -193,12 +176,62 @@ package Peregrine::Server::WorkerPool::Master;
 
 use parent -norequire, qw(Peregrine::Master);
 
+use Peregrine::Later qw(weakly);
+
+# `count` is the largest number of processes, and the number at the start. With pool_idle_timeout there are
+# fewer while they are idle: one at least, and as a rule one more than are at calls, so that calls which come
+# one after another do not wait for the start of a process.
+sub new {
+    my ($class, %args) = @_;
+    my $self = $class->SUPER::new(%args);
+    $self->{at_most} = $args{count};
+    $self->{hear}    = { busy => weakly($self, '_grow'), idle => weakly($self, '_shrink') };
+    return $self;
+}
+
 sub _kind { return 'pool process' }
 
 # The word in shared memory with the state of the process.
 sub _word {
     my ($self, $child) = @_;
     return $self->{spread}->words->get($child->{spread});
+}
+
+sub _is_idle {
+    my ($self, $child) = @_;
+    return $self->_word($child) == Peregrine::PoolProcess::IDLE ? 1 : 0;
+}
+
+sub _serving {
+    my ($self) = @_;
+    return grep { $_->{state} eq 'serving' } $self->children;
+}
+
+# One more process, if none is idle. A process that is on its way out takes no further call, though its word
+# may still say that it is idle.
+sub _grow {
+    my ($self) = @_;
+    return if !$self->is_running || $self->{wanted} >= $self->{at_most};
+    my @serving = $self->_serving;
+    my %numbers = map { $_->{number} => 1 } @serving;
+    return if keys %numbers < $self->{wanted} || grep { $self->_is_idle($_) } @serving;
+    return $self->set_count($self->{wanted} + 1);
+}
+
+# The numbers of processes have no gap: only the last one goes, and another one stays idle.
+sub _shrink {
+    my ($self, $child) = @_;
+    return if !$self->is_running || $child->{state} ne 'serving' || $child->{number} != $self->{wanted};
+    return if !$self->_is_idle($child) || 2 > grep { $self->_is_idle($_) } $self->_serving;
+    $child->{was_idle} = 1;
+    return $self->set_count($self->{wanted} - 1);
+}
+
+# A process that gets a call may see another one idle that is about to end, and does not say `busy`.
+sub _look {
+    my ($self) = @_;
+    $self->_grow;
+    return $self->SUPER::_look;
 }
 
 # The caller has got its failure already. A process that is killed for its call has not failed by itself.
@@ -208,6 +241,14 @@ sub _check_busy {
     return if $until <= Peregrine::PoolProcess::IDLE || $now * 1000 < $until;
     $self->_kill($child, 'was at a call whose time is up', 'request');
     return;
+}
+
+# A process that was idle may have got a call while it was told to leave: the call has the time of any call.
+sub _kill {
+    my ($self, $child, $why, $counts_as) = @_;
+    my $is_at_a_call = $self->_word($child) > Peregrine::PoolProcess::IDLE;
+    return if $child->{was_idle} && $is_at_a_call && !$counts_as && $self->is_running;
+    return $self->SUPER::_kill($child, $why, $counts_as);
 }
 
 sub _is_crash {
@@ -220,7 +261,7 @@ sub _tell_to_leave {
     my ($self, $child, @how) = @_;
     $self->SUPER::_tell_to_leave($child, @how);
     $child->{leaves} = 1;
-    kill TERM => $child->{pid} if $child->{pid} && $self->_word($child) == Peregrine::PoolProcess::IDLE;
+    kill TERM => $child->{pid} if $child->{pid} && $self->_is_idle($child);
     return;
 }
 
