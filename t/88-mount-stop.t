@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine::Server::Stop;
 use Test::More;
 use TestClient;
 use TestGate;
@@ -113,5 +114,34 @@ PERL
         $server->stop;
     };
 }
+
+# An instance of a server without time, whose worker always has a request that waits.
+package Instance {
+    sub new              { return bless { refusals => 0, cuts => 0, timers => [] }, shift }
+    sub log              { return $_[0] }
+    sub loop             { return $_[0] }
+    sub engine           { return $_[0] }
+    sub worker           { return $_[0] }
+    sub warn             { return }
+    sub connection_count { return 1 }
+    sub time_to_stop     { return 0 }
+    sub refuse_waiting   { return ++$_[0]{refusals} }
+    sub cut              { return ++$_[0]{cuts} }
+    sub watch_time       { my ($self, %timer) = @_; push @{ $self->{timers} }, \%timer; return 1 }
+    sub unwatch_time     { return }
+}
+
+subtest 'no time for the stop' => sub {
+    my $instance = Instance->new;
+    my $stop     = Peregrine::Server::Stop->new($instance);
+    $stop->_cut('Shutdown timeout');
+    is $instance->{refusals}, 1, 'requests that wait are refused';
+    is $instance->{cuts},     0, '... and not cut at once';
+    cmp_ok $instance->{timers}[0]{after}, '>=', 0.05, 'there is time to send that';
+    $instance->{timers}[0]{code}->();
+    is $instance->{cuts},               1, 'then connections are cut';
+    is $instance->{refusals},           1, '... whether further requests wait or not';
+    is scalar @{ $instance->{timers} }, 1, '... and no further time passes';
+};
 
 done_testing;

@@ -6,7 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
-use List::Util qw(min);
+use List::Util qw(max min);
 use Peregrine::Deadline;
 use Peregrine::Inherited;
 use Scalar::Util qw(weaken);
@@ -15,8 +15,9 @@ use Scalar::Util qw(weaken);
 # of seconds.
 use constant { END_S => 5, END_PART => 4 };
 
-# Seconds in which the refusals of requests leave that have waited for an interpreter until the time was up.
-use constant REFUSAL_S => 0.5;
+# Seconds in which the refusals of requests leave that have waited for an interpreter until the time was up:
+# at least, however short shutdown_timeout is, and at most.
+use constant { REFUSAL_LEAST_S => 0.05, REFUSAL_S => 0.5 };
 
 # Seconds that applications have to return after they were told that the server stops.
 use constant LEAVE_S => 5;
@@ -180,10 +181,11 @@ sub hurry {
 
 sub _cut {
     my ($self, $why) = @_;
-    my $count = $self->{instance}->connection_count;
+    my $count    = $self->{instance}->connection_count;
+    my $is_first = ($self->{patience} // '') ne 'none';
     $self->{patience} = 'none';
     return $self->connections_gone if !$count;
-    return                         if $self->_refuse_waiting($why);
+    return                         if $is_first && $self->_refuse_waiting($why);
     $self->_log->warn("$why: force-closing $count active connections");
     $self->_worker->cut;
     return;
@@ -196,7 +198,7 @@ sub _refuse_waiting {
     $self->_log->warn("$why: refusing requests that still wait for an interpreter (503): $count");
     $self->_stop_waiting('drain_timer');
     $self->{drain_timer} = $self->_loop->watch_time(
-        after => min(REFUSAL_S, $self->{instance}->time_to_stop / 2),
+        after => max(REFUSAL_LEAST_S, min(REFUSAL_S, $self->{instance}->time_to_stop / 2)),
         code  => sub { $self->_cut($why) }
     );
     return 1;
