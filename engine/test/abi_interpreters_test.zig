@@ -903,6 +903,21 @@ test "requests that no interpreter has taken are refused when the time of a stop
     try site.kill();
 }
 
+test "requests that come after those that were refused wait no more, even where nothing stops" {
+    const engine: Engine = try .start(.{ .shop = true });
+    defer engine.stop();
+    var client = try engine.connect();
+    defer client.close();
+    try client.say("GET /shop HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    try engine.expectWaiting(1);
+    try testing.expect(abi.interpreters.peregrine_refuse_waiting(engine.handle) > 0);
+    try client.expect("503", "busy.\n");
+    // Both answers may have come together.
+    const answers = std.mem.count(u8, client.bytes[0..client.len], "HTTP/1.1 503 ");
+    if (answers < 2) try client.expect("503", "busy.\n");
+    try engine.expectWaiting(0);
+}
+
 test "a group has limits of its own, and takes no places of others" {
     const Own = types.Own;
     var refusals: u64 = 0;
