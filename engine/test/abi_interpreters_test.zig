@@ -927,7 +927,8 @@ test "a group has limits of its own, and takes no places of others" {
         .seats = 1,
         .own = Own.queue_max | Own.queue_ms | Own.request_idle_ms,
         .queue_max = 2,
-        .queue_ms = 300,
+        // Long enough for a look at the requests that wait.
+        .queue_ms = 1500,
         .request_idle_ms = 400,
     }, .limits = &.{.{ "queue_max", 1000 }} });
     defer engine.stop();
@@ -941,7 +942,7 @@ test "a group has limits of its own, and takes no places of others" {
     try testing.expectEqual(3, @atomicLoad(u64, &refusals, .monotonic));
     // A request at the site waits longer: the engine's limits hold for it.
     try clients[3].get("/");
-    sleep(600);
+    sleep(1800);
     try engine.expectWaiting(1);
     const site: Process = try .start(&engine, -1);
     try clients[3].expect("200", "");
