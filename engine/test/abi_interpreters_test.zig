@@ -929,7 +929,7 @@ test "a group has limits of its own, and takes no places of others" {
         .queue_max = 2,
         // Long enough for a look at the requests that wait.
         .queue_ms = 1500,
-        .request_idle_ms = 400,
+        .request_idle_ms = 2000,
     }, .limits = &.{.{ "queue_max", 1000 }} });
     defer engine.stop();
     var clients: [4]Client = undefined;
