@@ -921,16 +921,20 @@ test "requests that come after those that were refused wait no more, even where 
 test "a group has limits of its own, and takes no places of others" {
     const Own = types.Own;
     var refusals: u64 = 0;
-    const engine: Engine = try .start(.{ .shop = true, .own = .{
-        .size = @sizeOf(types.Interpreters),
-        .refused = &refusals,
-        .seats = 1,
-        .own = Own.queue_max | Own.queue_ms | Own.request_idle_ms,
-        .queue_max = 2,
-        // Long enough for a look at the requests that wait.
-        .queue_ms = 1500,
-        .request_idle_ms = 2000,
-    }, .limits = &.{.{ "queue_max", 1000 }} });
+    const engine: Engine = try .start(.{
+        .shop = true,
+        .own = .{
+            .size = @sizeOf(types.Interpreters),
+            .refused = &refusals,
+            .seats = 1,
+            .own = Own.queue_max | Own.queue_ms | Own.request_idle_ms,
+            .queue_max = 2,
+            // Long enough for a look at the requests that wait.
+            .queue_ms = 1500,
+            .request_idle_ms = 2000,
+        },
+        .limits = &.{.{ "queue_max", 1000 }},
+    });
     defer engine.stop();
     var clients: [4]Client = undefined;
     for (&clients) |*client| client.* = try engine.connect();
