@@ -7,29 +7,12 @@ use warnings;
 use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
+use TestMounts qw(app asked serves);
 use TestServer;
 use TestTools   qw(wait_for);
 use TestWorkers qw(are_gone directory is_gone load no_failure pid_in stop_master write_file);
 
 my $dir = directory();
-
-# Answers, or does what `code` does with the path.
-sub app {
-    my ($name, $version, $code) = @_;
-    $code //= '';
-    return write_file("$name.psgi", <<"PERL");
-use lib 't/lib';
-use TestLoad;
-sub {
-    my (\$env) = \@_;
-    my \$path = \$env->{PATH_INFO};
-    $code;
-    my \$text = "$name $version \$\$";
-    \$text = TestLoad::body_of(\$1, \$2) if \$path =~ m{\\A/(\\d+)/(\\d+)\\z};
-    return [ 200, [ 'X-Process' => \$\$, 'Content-Length' => length \$text ], [\$text] ];
-};
-PERL
-}
 
 my ($site, $shop) = map { app($_, 1) } qw(site shop);
 
@@ -38,18 +21,6 @@ sub started {
     return TestServer->command_of('peregrine',
         qw(-E production --engine process --no-access-log --workers 2 --shutdown-timeout 5),
         '--mount', "/=$site", '--mount', "/shop=$shop,workers=2$settings", @more);
-}
-
-# Name, version and process; or the status.
-sub asked {
-    my ($port, $path) = @_;
-    my $answer = get($port, $path) || {};
-    return ($answer->{status} // 0) == 200 ? split ' ', $answer->{body} : $answer->{status};
-}
-
-sub serves {
-    my ($port, $path, $version) = @_;
-    return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
 }
 
 sub reload { return TestServer->finish_at(qw(bin/peregrine reload), @_) }

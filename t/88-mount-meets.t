@@ -8,28 +8,11 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
 use TestGate;
+use TestMounts qw(app asked serves);
 use TestServer;
 use TestStream;
 use TestTools   qw(wait_for);
-use TestWorkers qw(are_gone load no_failure write_file);
-
-sub app {
-    my ($name, $version, $code, $begin) = @_;
-    ($code, $begin) = map { $_ // '' } $code, $begin;
-    return write_file("$name.psgi", <<"PERL");
-use lib 't/lib';
-use TestLoad;
-$begin;
-sub {
-    my (\$env) = \@_;
-    my \$path = \$env->{PATH_INFO};
-    $code;
-    my \$text = "$name $version \$\$";
-    \$text = TestLoad::body_of(\$1, \$2) if \$path =~ m{\\A/(\\d+)/(\\d+)\\z};
-    return [ 200, [ 'X-Process' => \$\$, 'Content-Length' => length \$text ], [\$text] ];
-};
-PERL
-}
+use TestWorkers qw(are_gone load no_failure);
 
 my ($site, $shop) = map { app($_, 1) } qw(site shop);
 
@@ -38,18 +21,6 @@ sub started {
     return TestServer->command_of('peregrine',
         qw(-E production --engine process --no-access-log --workers 1 --shutdown-timeout 5),
         '--mount', "/=$site", '--mount', "/shop=$shop,workers=2$settings", @more);
-}
-
-# Name, version and process; or the status.
-sub asked {
-    my ($port, $path) = @_;
-    my $answer = get($port, $path) || {};
-    return ($answer->{status} // 0) == 200 ? split ' ', $answer->{body} : $answer->{status};
-}
-
-sub serves {
-    my ($port, $path, $version) = @_;
-    return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
 }
 
 # A worker of this version publishes. A request may meet one that leaves, which may have published, too.

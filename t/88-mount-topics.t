@@ -129,7 +129,7 @@ sub stream {
     return ($stream, $channel, $said);
 }
 
-# What holds at all times.
+# The rules that hold at all times.
 sub is_confined {
     my ($server, $when) = @_;
     for my $path ((map { "/own/$_/main.x" } qw(publish position readers members message join send)),

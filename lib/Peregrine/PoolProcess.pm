@@ -85,7 +85,7 @@ sub _tell_of_idleness {
     return $self->{link}->say('idle');
 }
 
-# This process is about to make a call, and the next call would have to wait: the master starts another one.
+# If all processes are at calls, the next call would have to wait: the master starts another process.
 sub _tell_if_none_is_idle {
     my ($self) = @_;
     my $words  = $self->{words};

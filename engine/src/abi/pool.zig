@@ -760,7 +760,7 @@ pub const Pool = struct {
         for (pool.ownGroups()) |*group| group.limits.queue_ms = 0;
         for (pool.places()) |place| if (place) |seat| pool.recall(seat);
         const late = pool.waiting();
-        // Where nothing stops, a connection may bring its next request, which the next turn refuses.
+        // A connection may bring its next request if the worker does not stop: the next turn refuses that.
         pool.refuseLate();
         return late;
     }

@@ -67,9 +67,9 @@ pub const Config = struct {
 
     /// Subscriptions of all interpreters to topics of channels. Each takes about 200 bytes.
     subscriptions_max: u32 = 1_000_000,
-    /// Those of one interpreter: a topic for each of more connections than an interpreter has.
+    /// Subscriptions of one interpreter: a topic for each of more connections than an interpreter has.
     interpreter_subscriptions_max: u32 = 250_000,
-    /// Those of all interpreters of a mount that is confined to its own topics.
+    /// Subscriptions of all interpreters of a mount that is confined to its own topics.
     mount_subscriptions_max: u32 = 250_000,
     /// Topics with history of such a mount. Four of them have room in a hub.
     mount_topics_max: u32 = 25_000,
@@ -79,13 +79,13 @@ pub const Config = struct {
     /// Messages and changes of subscriptions of one interpreter that other ones have yet to answer, as many
     /// as it may have under way.
     interpreter_errands_max: u32 = 10_000,
-    /// Those of all interpreters of a confined mount, a quarter of all that have room.
+    /// Such messages and changes of all interpreters of a confined mount, a quarter of all that have room.
     mount_errands_max: u32 = 25_000,
     /// Questions of one interpreter who is subscribed, of a thousand that a hub has room for. Each asks all
     /// interpreters.
     interpreter_questions_max: u32 = 100,
-    /// Those of all interpreters of a confined mount. With Redis each has two places in a hub, so that they
-    /// take a quarter.
+    /// Such questions of all interpreters of a confined mount. With Redis each has two places in a hub, so
+    /// that they take a quarter.
     mount_questions_max: u32 = 125,
     /// With Redis: publications of one interpreter under way, a quarter of all that have room.
     interpreter_publications_max: u32 = 4_096,

@@ -5,6 +5,7 @@ const limits = @import("limits.zig");
 const Present = @import("rolls.zig").Present;
 const wire = @import("wire.zig");
 const Broker = @import("broker.zig").Broker;
+const exchange = @import("topics_test.zig").exchange;
 const Config = @import("config.zig").Config;
 const Node = @import("node.zig").Node;
 const Redis = @import("redis/redis.zig").Redis;
@@ -93,7 +94,7 @@ test "a confined node names topics of its share alone, and nothing of all nodes"
             const asked: Frame = .{ .kind = kind, .name = name, .payload = "x" };
             try testing.expectEqual(.forbidden, try scene.code(1, asked));
         }
-        // Who is subscribed to a topic without subscribers is known at once.
+        // The hub knows at once that a topic has no subscribers.
         const own, const other = if (kind == .who) .{ "a.y", "b.y" } else .{ "a.x", "b.x" };
         try testing.expectEqual(.ok, try scene.code(1, .{ .kind = kind, .name = own, .payload = "x" }));
         try testing.expectEqual(.ok, try scene.code(0, .{ .kind = kind, .name = other, .payload = "x" }));
@@ -354,19 +355,6 @@ test "a reader of a topic that is refused hears why; one that has begun goes on 
     try testing.expect(!node.tick(10_000));
     exchange(&broker, connection, &node);
     try testing.expect(node.readers.topics.get("a.1").?.live);
-}
-
-/// Both say all that they have to say.
-fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
-    while (true) {
-        const said = node.toSend();
-        broker.receive(index, said);
-        node.noteSent(said.len);
-        const heard = broker.output(index);
-        if (said.len + heard.len == 0) return;
-        node.receive(heard, 0);
-        broker.noteSent(index, heard.len);
-    }
 }
 
 test "with Redis: publications of one interpreter under way, and their bytes, leave room for the others" {

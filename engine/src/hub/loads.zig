@@ -68,7 +68,7 @@ pub const Loads = struct {
         assert(share.count > 0);
     }
 
-    /// One that was added is over.
+    /// A thing that was added is over.
     pub fn remove(loads: *Loads, owner: Owner, bytes: u64) void {
         const share = &loads.shares[owner.share];
         share.* = share.without(bytes);

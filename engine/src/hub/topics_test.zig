@@ -272,7 +272,7 @@ test "readers that are behind a short history get a reset" {
 }
 
 /// Brings all bytes between a node and its hub.
-fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
+pub fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
     while (true) {
         const said = node.toSend();
         broker.receive(index, said);

@@ -153,7 +153,7 @@ sub _use {
 
 # ---- Mounts that are confined to their own topics -----------------------------------------------
 
-# Who asks through `hub_join` may name any topic. Workers of a confined mount ask through a socket of their
+# Processes that ask through `hub_join` may name any topic. Workers of a confined mount ask through a socket of their
 # own, and the hub's process passes their connections on with the mount's prefix: so the right comes from the
 # place that a socket belongs to, and no word and no user of the one who asks changes it.
 sub confine {

@@ -207,7 +207,7 @@ sub _serving {
     return grep { $_->{state} eq 'serving' } $self->children;
 }
 
-# One more process, if none is idle. A process that is on its way out takes no further call, though its word
+# Adds a process, if none is idle. A process that is on its way out takes no further call, though its word
 # may still say that it is idle.
 sub _grow {
     my ($self) = @_;

@@ -1,0 +1,45 @@
+package TestMounts;
+
+# Applications whose answers tell their version and their process, for mounts with workers of their own.
+use strict;
+use warnings;
+
+use Exporter    qw(import);
+use TestClient  qw(get);
+use TestTools   qw(wait_for);
+use TestWorkers qw(write_file);
+
+our @EXPORT_OK = qw(app asked serves);
+
+# An application that answers, or does what `code` does with $path; `begin` runs when it is loaded.
+sub app {
+    my ($name, $version, $code, $begin) = @_;
+    ($code, $begin) = map { $_ // '' } $code, $begin;
+    return write_file("$name.psgi", <<"PERL");
+use lib 't/lib';
+use TestLoad;
+$begin;
+sub {
+    my (\$env) = \@_;
+    my \$path = \$env->{PATH_INFO};
+    $code;
+    my \$text = "$name $version \$\$";
+    \$text = TestLoad::body_of(\$1, \$2) if \$path =~ m{\\A/(\\d+)/(\\d+)\\z};
+    return [ 200, [ 'X-Process' => \$\$, 'Content-Length' => length \$text ], [\$text] ];
+};
+PERL
+}
+
+# Name, version and process; or the status.
+sub asked {
+    my ($port, $path) = @_;
+    my $answer = get($port, $path) || {};
+    return ($answer->{status} // 0) == 200 ? split ' ', $answer->{body} : $answer->{status};
+}
+
+sub serves {
+    my ($port, $path, $version) = @_;
+    return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
+}
+
+1;
