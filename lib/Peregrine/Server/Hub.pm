@@ -153,9 +153,9 @@ sub _use {
 
 # ---- Mounts that are confined to their own topics -----------------------------------------------
 
-# Processes that ask through `hub_join` may name any topic. Workers of a confined mount ask through a socket of their
-# own, and the hub's process passes their connections on with the mount's prefix: so the right comes from the
-# place that a socket belongs to, and no word and no user of the one who asks changes it.
+# Processes that ask through `hub_join` may name any topic. Workers of a confined mount ask through a socket
+# of their own, and the hub's process passes their connections on with the mount's prefix: so the right
+# comes from the place that a socket belongs to, and no word and no user of the one who asks changes it.
 sub confine {
     my ($self, $group, $prefix) = @_;
     socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "the hub's sockets: $!\n";
