@@ -109,6 +109,7 @@ subtest 'news, statistics, and the end' => sub {
         '... to its last byte';
     is $server->wait(60), 0, 'then the server ends, with status 0';
     unlike $server->log, qr/^error/m, 'without an error';
+    diag $server->log if $server->{status};
 };
 done_testing;
 

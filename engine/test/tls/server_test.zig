@@ -242,6 +242,29 @@ test "a client's close_notify half-closes: its last request is answered, then th
     }
 }
 
+test "a client that answers the end of an HTTP/2 connection and is gone before the close_notify" {
+    for (0..seeds) |seed| {
+        var scene: Scene = try .init(secure(), .{ .alpn = &.{"h2"} }, .{ .seed = seed });
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        try client.settle();
+        const settings = "\x00\x00\x00\x04\x00" ++ "\x00\x00\x00\x00";
+        try client.session.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ settings, client.sink());
+        try client.settle();
+        scene.simulation.server.shutdown();
+        try client.settle();
+        // The PING that came with GOAWAY is answered, and nobody is there for the second GOAWAY.
+        const answer = "\x00\x00\x08\x06\x01" ++ "\x00\x00\x00\x00" ++ "draining";
+        try client.session.write(answer, client.sink());
+        try client.wire.send(client.outgoing.items);
+        client.outgoing.clearRetainingCapacity();
+        client.wire.close();
+        try scene.simulation.settle();
+        try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    }
+}
+
 test "a response that is cut ends without a close_notify" {
     for (0..seeds) |seed| {
         var scene: Scene = try .init(secure(), trusting, .{ .seed = seed });

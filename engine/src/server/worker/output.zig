@@ -512,15 +512,16 @@ pub fn Output(comptime W: type) type {
                 .closed => return false,
                 .serving => return settleLane(w, &transport.lane),
                 .multiplexed => |multiplex| return streams_part.settleMultiplexed(w, transport, multiplex),
-                .closing => if (transport.isFlushed()) {
-                    const all_said = if (transport.tunnel) |tunnel|
-                        secure_part.sendCloseNotify(w, transport, tunnel)
-                    else
-                        true;
-                    if (all_said) {
+                .closing => if (transport.isFlushed()) switch (sayEnd(w, transport)) {
+                    .sent => {
                         linger(w, transport);
                         return false;
-                    }
+                    },
+                    .lost => {
+                        w.close(&transport.lane);
+                        return false;
+                    },
+                    .waits => {},
                 },
                 .relaying => relay_part.settle(w, transport),
                 .proxy_header, .handshake, .lingering => {},
@@ -548,11 +549,7 @@ pub fn Output(comptime W: type) type {
                 .idle => if (((w.stopping != .no and lane.transport.retiring == .no) or
                     lane.sending == .ended) and lane.input.isEmpty() and lane.isFlushed())
                 {
-                    const all_said = if (lane.transport.tunnel) |tunnel|
-                        secure_part.sendCloseNotify(w, lane.transport, tunnel)
-                    else
-                        true;
-                    if (all_said) {
+                    if (sayEnd(w, lane.transport) != .waits) {
                         w.close(lane);
                         return false;
                     }
@@ -598,6 +595,12 @@ pub fn Output(comptime W: type) type {
         fn isOpen(w: *W, name: Ticket) bool {
             const lane = w.laneOf(name) orelse return false;
             return !lane.isClosed();
+        }
+
+        /// The last word of a connection that speaks TLS.
+        fn sayEnd(w: *W, transport: *Transport) secure_part.Progress {
+            const tunnel = transport.tunnel orelse return .sent;
+            return secure_part.sendCloseNotify(w, transport, tunnel);
         }
 
         /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.

@@ -243,7 +243,7 @@ pub fn Secure(comptime W: type) type {
             return true;
         }
 
-        const Progress = enum { sent, waits, lost };
+        pub const Progress = enum { sent, waits, lost };
 
         /// Hands ciphertext to the kernel.
         fn sendWire(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
@@ -405,32 +405,20 @@ pub fn Secure(comptime W: type) type {
             return space[0..len];
         }
 
-        /// A connection without a request is about to be closed by us: says close_notify. False: the kernel
-        /// has no room for it now.
-        pub fn sendCloseNotify(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
+        /// A connection without a request is about to be closed by us: says close_notify. `waits`: the kernel
+        /// has no room for it now; `lost`: it will never be said.
+        pub fn sendCloseNotify(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             assert(transport.tunnel == tunnel);
             if (tunnel.silent or transport.out.state != .open or !tunnel.session.isHandshakeDone()) {
-                return true;
+                return .sent;
             }
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
-            tunnel.session.shutdown(sink.interface()) catch return true;
-            if (tunnel.session.isSealedByKernel()) return sendRecords(w, transport, tunnel) != .waits;
-            var slices: [1][]const u8 = undefined;
-            const close_notify = switch (tunnel.wire.front(&slices)) {
-                .bytes => slices[0],
-                .nothing, .file => return true,
-            };
-            const socket = transport.socket;
-            const sent = switch (w.io.send(socket, &.{io_layer.slice(close_notify)}, false)) {
-                .sent => |len| len,
-                .blocked => 0,
-                .failed, .end_of_file, .file_failed => return true,
-            };
-            tunnel.wire.consume(&w.pool, sent);
-            if (tunnel.wire.isEmpty()) return true;
-            output_part.block(w, transport);
-            return false;
+            tunnel.session.shutdown(sink.interface()) catch return .lost;
+            if (tunnel.session.isSealedByKernel()) return sendRecords(w, transport, tunnel);
+            const progress = drainWire(w, transport, tunnel);
+            if (progress == .waits) output_part.block(w, transport);
+            return progress;
         }
 
         /// Appends to a tunnel's wire for the length of one call into its session.
