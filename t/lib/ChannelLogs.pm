@@ -118,7 +118,7 @@ sub _read_subscribers ($self) {
         sub ($id, $kind, $topic, $what = '', @more) {
             if ($id eq '#') {
                 $phase = $topic;
-                push @{ $self->{phases} }, $phase;
+                push @{ $self->{phases} }, $phase if !grep { $_ eq $phase } @{ $self->{phases} };
                 return;
             }
             my $reader = $reader{$id} //= { name => "$id $kind $topic", kind => $kind, topic => $topic };

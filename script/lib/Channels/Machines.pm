@@ -1,5 +1,5 @@
-# Programs on the machines of Channels::Net: three servers, a proxy before them, Redis with a replica, and a
-# relay through which the first server reaches Redis, which loses an answer when it is told to.
+# Programs on the machines of Channels::Net: servers, processes of HAProxy before them, Redis with a replica,
+# and a relay through which the first server reaches Redis, which loses an answer when it is told to.
 package Channels::Machines;
 use v5.36;
 use Channels::Net;
@@ -13,31 +13,35 @@ use Time::HiRes qw(sleep);
 my $PORT       = 8000;
 my $REDIS      = 6379;
 my $RELAY      = 6380;
-my $REDIS_HOST = 100;                                                # the address of the master among the two
+my $REDIS_HOST = 100;    # the address of the master among the two
 my $PROXY_HOST = 2;
-my %HOST       = (s1 => 11, s2 => 12, s3 => 13, r1 => 21, r2 => 22);
-my @SERVERS    = qw(s1 s2 s3);
+my %HOST       = (r1 => 101, r2 => 102, map { ("s$_" => 10 + $_) } 1 .. 80);
 
-# `root`, `dir`, `workers` of each server, `connections` that the proxy takes.
+# `root`, `dir`, `workers` and bytes of a topic's `history` of each server, how many `servers` and `proxies`
+# there are.
 sub new ($class, %args) {
     my $self = bless { %args, net => Channels::Net->new }, $class;
-    my $net  = $self->{net};
+    $self->{names} = [ map { "s$_" } 1 .. $args{servers} ];
+    my $net = $self->{net};
     $net->add('proxy', $PROXY_HOST, 'front');
-    $net->add($_,      $HOST{$_},   qw(front back)) for @SERVERS;
+    $net->add($_,      $HOST{$_},   qw(front back)) for @{ $self->{names} };
     $net->add($_,      $HOST{$_},   'back')         for qw(r1 r2);
     $net->give('r1', 'back', $REDIS_HOST);
     $self->start_redis($_) for qw(r1 r2);
     $self->_relay;
-    $self->start_server($_) for @SERVERS;
-    $self->_proxy;
+    $self->start_server($_) for @{ $self->{names} };
+    $self->_proxy($_)       for 0 .. $self->{proxies} - 1;
     return $self;
 }
 
-sub servers ($self)           { return @SERVERS }
-sub net     ($self)           { return $self->{net} }
-sub address ($self, $server)  { return $self->{net}->address('front', $HOST{$server}) . ":$PORT" }
-sub proxy   ($self)           { return ($self->{net}->address('front', $PROXY_HOST), $PORT) }
-sub log_of  ($self, $program) { return "$self->{dir}/$program.log" }
+sub net     ($self)          { return $self->{net} }
+sub address ($self, $server) { return $self->{net}->address('front', $HOST{$server}) . ":$PORT" }
+
+# The address of HAProxy, and the port of each of its processes.
+sub proxies ($self) {
+    return ($self->{net}->address('front', $PROXY_HOST), map { $PORT + $_ } 0 .. $self->{proxies} - 1);
+}
+sub log_of ($self, $program) { return "$self->{dir}/$program.log" }
 
 sub _start ($self, $machine, $name, @command) {
     defined(my $pid = fork) or die "fork: $!\n";
@@ -105,7 +109,7 @@ sub is_replicated ($self) {
 # The replica is the master from now on, and has the master's address.
 sub promote ($self) {
     $self->ask('r2', qw(REPLICAOF NO ONE));
-    $self->{net}->move('r1', 'r2', 'back', $REDIS_HOST, @SERVERS);
+    $self->{net}->move('r1', 'r2', 'back', $REDIS_HOST, @{ $self->{names} });
     return;
 }
 
@@ -144,7 +148,7 @@ sub start_server ($self, $server) {
         'process',                       '--channels',
         "redis://$redis?prefix=lab:",    '--pid',
         "$self->{dir}/$server.pid",      '--quiet',
-        '--topics-history-size',         '1M',
+        '--topics-history-size',         $self->{history},
         '--shutdown-timeout',            5,
         "$self->{root}/script/lib/Channels/app.pl"
     );
@@ -197,13 +201,14 @@ sub signal ($self, $server, $signal) {
 
 # ---- The proxy
 
-sub _proxy ($self) {
-    my $config = "$self->{dir}/haproxy.cfg";
+sub _proxy ($self, $place) {
+    my $config = "$self->{dir}/haproxy-$place.cfg";
+    my $port   = $PORT + $place;
     open my $out, '>', $config or die "$config: $!\n";
-    my @servers = map { "    server $_ " . $self->address($_) . " check inter 500 fall 2 rise 1\n" } @SERVERS;
+    my @servers = map { "    server $_ " . $self->address($_) . " check inter 500 fall 2 rise 1\n" }
+        @{ $self->{names} };
     print {$out} <<"END", @servers;
 global
-    maxconn $self->{connections}
 defaults
     mode http
     timeout connect 2s
@@ -213,26 +218,26 @@ defaults
     option redispatch
     retries 3
 frontend clients
-    bind *:$PORT
+    bind *:$port
     default_backend servers
 backend servers
     balance leastconn
     option httpchk GET /health
 END
     close $out or die "$config: $!\n";
-    $self->_start('proxy', 'proxy', 'haproxy', '-db', '-f', $config);
+    $self->_start('proxy', "proxy-$place", 'haproxy', '-db', '-f', $config);
     return;
 }
 
 # Ends all programs that are there still.
 sub stop ($self) {
-    for my $server (@SERVERS) {
+    for my $server (@{ $self->{names} }) {
         # Expected: it was killed.
         eval { kill TERM => $self->master($server) };
     }
     my @names = sort keys %{ $self->{pid} };
     wait_for(sub {
-        !grep { -e "$self->{dir}/$_.pid" } @SERVERS;
+        !grep { -e "$self->{dir}/$_.pid" } @{ $self->{names} };
     });
     $self->_kill($_) for @names;
     return;

@@ -2,11 +2,12 @@
 their positions whenever a connection ends, and write what they get into the log that t/lib/ChannelLogs.pm
 describes. Slow ones stop reading for some time, again and again.
 
-    clients.py HOST PORT LOG STREAMS WEBSOCKETS SLOW
+    clients.py HOST PORT LOG FIRST END SLOW PROCESSES
 
-Commands come by standard input: `phase NAME`, `hurry` (slow readers read on), `state`, `quit`. `state` is
-answered with the numbers of subscribers, of those that have their place, and of those that have the last
-entry."""
+It has the subscribers from number FIRST up to END, every other one a WebSocket, and SLOW more of each speed;
+PROCESSES of its kind connect at the same time. Commands come by standard input: `phase NAME`, `hurry` (slow
+readers read on), `state`, `quit`. `state` is answered with the numbers of subscribers, of those that have
+their place, and of those that have the last entry."""
 
 import heapq
 import os
@@ -18,6 +19,7 @@ import sys
 import time
 
 CONNECTS_A_ROUND = 40
+CONNECTS_A_SECOND = 1600  # of all processes
 NO_ANSWER_S = 15  # a connection without an answer is given up
 SLOW_READS_S = 2
 SLOW_PAUSE_S = (5, 60)
@@ -320,20 +322,19 @@ class Subscriber:
 
 
 def main():
-    host, port, log, streams, websockets, slow = sys.argv[1:]
+    host, port, log, first, end, slow, processes = sys.argv[1:]
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     clients = Clients((host, int(port)), log)
-    for number in range(int(streams) + int(websockets)):
-        kind = "s" if number < int(streams) else "w"
-        clients.subscribers.append(Subscriber(clients, number, kind, NEWS, False))
+    for number in range(int(first), int(end)):
+        clients.subscribers.append(Subscriber(clients, number, "sw"[number % 2], NEWS, False))
     # As many fast readers of the topic with long entries as slow ones.
     for number in range(int(slow)):
         kind = "sw"[number % 2]
         clients.subscribers.append(Subscriber(clients, f"x{number}", kind, WIDE, True))
         clients.subscribers.append(Subscriber(clients, f"y{number}", kind, WIDE, False))
     for number, subscriber in enumerate(clients.subscribers):
-        clients.after(number / 400, subscriber.connect)
+        clients.after(number * int(processes) / CONNECTS_A_SECOND, subscriber.connect)
     clients.poll.register(0, select.EPOLLIN)
     while True:
         clients.turn()
