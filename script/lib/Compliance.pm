@@ -95,8 +95,7 @@ my @JUDGES = (
     },
     channels => {
         title => 'Topics over several machines',
-        what  =>
-            'Servers behind HAProxy, Redis and its replica, each in a network namespace of its own, with'
+        what  => 'Servers behind HAProxy, Redis and its replica, each in a network namespace of its own, with'
             . ' a hundred thousand subscribers, slow ones among them, by event streams and WebSockets: Redis is'
             . ' killed, its answers are lost, a link is cut for ten seconds, a hub and servers are killed,'
             . ' others replaced by HUP and USR2 while subscribers come back, and a replica without the latest'
