@@ -124,6 +124,8 @@ pub const spreads_connections = !builtin.os.tag.isDarwin();
 pub const Sim = @import("sim.zig").Sim;
 /// The far end of a simulated connection.
 pub const SimPeer = @import("sim.zig").Peer;
+/// Makes TLS records as the kernel does, for tests.
+pub const SimSealer = @import("sim.zig").Sealer;
 
 /// The io of this platform.
 pub const Native = switch (builtin.os.tag) {

@@ -365,6 +365,11 @@ pub fn Readiness(comptime Poller: type) type {
             return result.outcome;
         }
 
+        /// Whether this kernel makes TLS records.
+        pub fn offersSeals(_: *const Self) bool {
+            return kernel_tls.isOffered();
+        }
+
         /// The kernel makes TLS records with these keys of everything that is sent from now on, files
         /// included. False: it does not, and nothing has changed. Do not `shutdownSend` such a socket: the
         /// end would overtake records that wait for room.

@@ -12,6 +12,9 @@ const std = @import("std");
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 const Link = @import("sim/link.zig").Link;
+const Pipe = @import("sim/link.zig").Pipe;
+/// Makes the TLS records of the simulated kernel.
+pub const Sealer = @import("sim/sealer.zig").Sealer;
 const assert = std.debug.assert;
 
 /// The other end of a connection, in the hands of a test.
@@ -82,6 +85,8 @@ pub const Sim = struct {
         slow_file_permille: u16 = 0,
         /// An open connection is reset, per connection and round.
         reset_permille: u16 = 0,
+        /// The kernel seals what TLS connections send, where their cipher is AES-128-GCM.
+        seals: bool = false,
         /// Accepting fails, per attempt, as if descriptors had run out.
         accept_failure_permille: u16 = 0,
         /// The first value of the monotonic clock, in ms.
@@ -347,6 +352,7 @@ pub const Sim = struct {
             self.breakLink(&self.links.items[slot.link]);
             return .{ .sent = take };
         }
+        if (slot.sealer != null) return self.sendSealed(slot, slices, take);
         const room = self.links.items[slot.link].to_peer.reserve(self.gpa, take) catch
             return .{ .failed = slot.fail(.NOMEM) };
         var filled: usize = 0;
@@ -360,6 +366,55 @@ pub const Sim = struct {
         return .{ .sent = take };
     }
 
+    /// The first `take` bytes of the slices go in records, which may be longer than the room that they found.
+    fn sendSealed(self: *Sim, slot: *Slot, slices: []const Slice, take: usize) SendResult {
+        const wire = &self.links.items[slot.link].to_peer.list;
+        var left = take;
+        for (slices) |piece| {
+            var rest = piece.base[0..@min(left, piece.len)];
+            left -= rest.len;
+            while (rest.len > 0) {
+                const part = rest[0..@min(rest.len, Sealer.plaintext_bytes_max)];
+                slot.sealer.?.seal(self.gpa, wire, Sealer.application_data, part) catch
+                    return .{ .failed = slot.fail(.NOMEM) };
+                rest = rest[part.len..];
+            }
+        }
+        assert(left == 0);
+        return .{ .sent = take };
+    }
+
+    /// Whether the simulated kernel makes TLS records.
+    pub fn offersSeals(self: *const Sim) bool {
+        return self.options.seals;
+    }
+
+    /// What is sent from now on goes in TLS records with these keys. False: nothing has changed.
+    pub fn sealInKernel(self: *Sim, socket: Socket, keys: []const u8) bool {
+        const slot = self.addedSlot(socket);
+        if (!self.options.seals or slot.phase != .open or self.chance(100)) return false;
+        slot.sealer = Sealer.take(keys) orelse return false;
+        return true;
+    }
+
+    /// After `sealInKernel`: sends a record of this kind as a whole or, if `blocked`, not at all.
+    pub fn sendRecord(self: *Sim, socket: Socket, kind: u8, bytes: []const u8) SendResult {
+        const slot = self.addedSlot(socket);
+        if (self.refusal(slot)) |errno| return .{ .failed = errno };
+        if (self.admit(slot, bytes.len) < bytes.len) {
+            if (bytes.len <= self.options.window_bytes or self.held(socket) > 0) return .blocked;
+        }
+        slot.stall = .none;
+        const link = &self.links.items[slot.link];
+        if (link.gone) {
+            self.breakLink(link);
+            return .{ .sent = bytes.len };
+        }
+        slot.sealer.?.seal(self.gpa, &link.to_peer.list, kind, bytes) catch
+            return .{ .failed = slot.fail(.NOMEM) };
+        return .{ .sent = bytes.len };
+    }
+
     /// Sends a part of a real file, read at once.
     pub fn sendFile(self: *Sim, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
         const slot = self.addedSlot(socket);
@@ -371,7 +426,9 @@ pub const Sim = struct {
             self.breakLink(&self.links.items[slot.link]);
             return .{ .sent = take };
         }
-        const to_peer = &self.links.items[slot.link].to_peer;
+        var plain: Pipe = .{};
+        defer plain.deinit(self.gpa);
+        const to_peer = if (slot.sealer == null) &self.links.items[slot.link].to_peer else &plain;
         const room = to_peer.reserve(self.gpa, take) catch return .{ .failed = slot.fail(.NOMEM) };
         var filled: usize = 0;
         while (filled < take) switch (sys.readFileAt(file, room[filled..], offset + filled)) {
@@ -392,12 +449,16 @@ pub const Sim = struct {
         };
         to_peer.commit(filled);
         if (filled < len and slot.stall == .none) slot.stall = .{ .rounds = 0 };
-        return .{ .sent = filled };
+        return if (slot.sealer == null)
+            .{ .sent = filled }
+        else
+            self.sendSealed(slot, &.{io.slice(plain.unread())}, filled);
     }
 
     /// Ends our sending side.
     pub fn shutdownSend(self: *Sim, socket: Socket) void {
         const slot = self.addedSlot(socket);
+        assert(slot.sealer == null); // see Epoll.sealInKernel
         const link = &self.links.items[slot.link];
         if (link.ours == .open) link.ours = .shut;
         slot.stall = .none;
@@ -559,7 +620,7 @@ pub const Sim = struct {
     }
 
     fn hasRoomAgain(self: *const Sim, slot: *const Slot) bool {
-        const room: u64 = self.options.window_bytes - self.links.items[slot.link].to_peer.unread().len;
+        const room: u64 = self.options.window_bytes -| self.links.items[slot.link].to_peer.unread().len;
         const much = room > 0 and
             room * 1000 >= @as(u64, self.options.window_bytes) * self.options.room_permille;
         return much and slot.stall == .rounds and slot.stall.rounds == 0;
@@ -595,7 +656,7 @@ pub const Sim = struct {
     /// How many of `total` bytes a send takes now. If not all, a `sent` event will follow.
     fn admit(self: *Sim, slot: *Slot, total: usize) usize {
         assert(total > 0);
-        const room = self.options.window_bytes - self.links.items[slot.link].to_peer.unread().len;
+        const room = self.options.window_bytes -| self.links.items[slot.link].to_peer.unread().len;
         var take = @min(room, total);
         if (take > 0 and self.chance(self.options.partial_send_permille)) take = self.between(1, take);
         if (self.chance(self.options.block_permille)) take = 0;
@@ -671,6 +732,7 @@ const Slot = struct {
     ending_told: bool = false,
     asks_first: bool = false,
     stall: Stall = .none,
+    sealer: ?Sealer = null,
 
     const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };
 

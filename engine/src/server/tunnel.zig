@@ -42,7 +42,7 @@ pub const Tunnel = struct {
         tunnel.gpa.destroy(tunnel);
     }
 
-    /// The client's certificate; only when the handshake is done. Valid as long as the connection.
+    /// The client's certificate; only when there is an agreement. Valid as long as the connection.
     pub fn clientCertificate(tunnel: *Tunnel) error{OutOfMemory}!*const tls.Peer {
         if (tunnel.peer == null) tunnel.peer = try tunnel.session.peer(tunnel.gpa);
         return &tunnel.peer.?;

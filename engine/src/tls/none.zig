@@ -166,6 +166,12 @@ pub const Session = struct {
     }
 
     /// Unreachable: there is no session.
+    pub fn hasAgreed(session: *const Session) bool {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
     pub fn ending(session: *const Session) tls.Ending {
         _ = session;
         unreachable;

@@ -26,8 +26,14 @@ pub const Session = struct {
         open,
         /// The peer said close_notify.
         closed,
-        /// The session is over, for this reason (static text).
-        failed: []const u8,
+        failed: Failure,
+    };
+
+    const Failure = struct {
+        /// Static text.
+        reason: []const u8,
+        /// Whether the handshake had come to its end.
+        agreed: bool,
     };
 
     /// A server's session. ALPN agrees on the first of `protocols` that the client offers, too; a client that
@@ -123,7 +129,10 @@ pub const Session = struct {
             .handshaking, .open => {},
             // Bytes after close_notify are dropped (RFC 8446 §6.1).
             .closed => return .{ .consumed = ciphertext.len, .event = .closed },
-            .failed => |reason| return .{ .consumed = ciphertext.len, .event = .{ .failed = reason } },
+            .failed => |failure| return .{
+                .consumed = ciphertext.len,
+                .event = .{ .failed = failure.reason },
+            },
         }
         var transfer = session.transferOf(ciphertext, sink);
         transport.lend(session.ssl, &transfer);
@@ -194,7 +203,9 @@ pub const Session = struct {
 
     fn fail(session: *Session, reason: []const u8) tls.Event {
         c.ERR_clear_error();
-        session.state = .{ .failed = reason };
+        // Not within the assignment: that may write the tag of the new state first.
+        const agreed = session.hasAgreed();
+        session.state = .{ .failed = .{ .reason = reason, .agreed = agreed } };
         return .{ .failed = reason };
     }
 
@@ -246,9 +257,19 @@ pub const Session = struct {
         return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;
     }
 
-    /// Whether plaintext may be written and the agreement read. False again after a failure.
+    /// Whether plaintext may be written. False again after a failure.
     pub fn isHandshakeDone(session: *const Session) bool {
         return session.state == .open or session.state == .closed;
+    }
+
+    /// Whether the handshake has come to its end, so that there is an agreement to read. Plaintext in front
+    /// of a failure comes from a session that has failed already.
+    pub fn hasAgreed(session: *const Session) bool {
+        return switch (session.state) {
+            .greeting, .handshaking => false,
+            .open, .closed => true,
+            .failed => |failure| failure.agreed,
+        };
     }
 
     /// The meaning of an end of the transport at this moment. A session that failed counts as truncated.
@@ -261,18 +282,18 @@ pub const Session = struct {
     }
 
     /// The protocol that ALPN has chosen; null: the client has not asked. Borrowed until the session ends;
-    /// only when the handshake is done.
+    /// only when there is an agreement.
     pub fn protocol(session: *const Session) ?[]const u8 {
-        assert(session.isHandshakeDone());
+        assert(session.hasAgreed());
         var name: ?[*]const u8 = null;
         var name_len: c_uint = 0;
         c.SSL_get0_alpn_selected(session.ssl, &name, &name_len);
         return if (name_len > 0) name.?[0..name_len] else null;
     }
 
-    /// The facts that the handshake has settled; only when it is done.
+    /// The facts that the handshake has settled; only when it has (`hasAgreed`).
     pub fn agreement(session: *const Session) tls.Agreement {
-        assert(session.isHandshakeDone());
+        assert(session.hasAgreed());
         const server_name = c.SSL_get_servername(session.ssl, c.TLSEXT_NAMETYPE_host_name);
         const cipher = c.SSL_get_current_cipher(session.ssl);
         return .{
@@ -286,9 +307,9 @@ pub const Session = struct {
         };
     }
 
-    /// The client's certificate as a server's session saw it; only when the handshake is done.
+    /// The client's certificate as a server's session saw it; only when there is an agreement.
     pub fn peer(session: *const Session, gpa: std.mem.Allocator) error{OutOfMemory}!tls.Peer {
-        assert(session.isHandshakeDone());
+        assert(session.hasAgreed());
         assert(session.generation.role == .server);
         var arena: std.heap.ArenaAllocator = .init(gpa);
         errdefer arena.deinit();

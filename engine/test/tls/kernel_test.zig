@@ -2,27 +2,18 @@
 //! to understand them.
 const std = @import("std");
 const testing = std.testing;
+const per = @import("peregrine");
 const tls = @import("tls");
 const files = @import("certificates.zig").files;
 const path = @import("certificates.zig").path;
 const gpa = testing.allocator;
 
-/// Encrypts with the keys that Linux is given (linux/tls.h), as Linux does, for AES-128-GCM.
+/// A sink with a stand-in for the kernel behind it.
 const Sealer = struct {
     wire: std.ArrayList(u8) = .empty,
-    info: ?Info = null,
+    kernel: ?per.io.SimSealer = null,
     willing: bool = true,
     kinds: [256]u32 = @splat(0),
-
-    const Cipher = std.crypto.aead.aes_gcm.Aes128Gcm;
-    const Info = extern struct {
-        version: u16,
-        cipher: u16,
-        iv: [8]u8,
-        key: [16]u8,
-        salt: [4]u8,
-        sequence: [8]u8,
-    };
 
     fn sink(sealer: *Sealer) tls.Sink {
         return .{
@@ -34,73 +25,21 @@ const Sealer = struct {
 
     fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
         const sealer: *Sealer = @ptrCast(@alignCast(context));
-        std.debug.assert(sealer.info == null);
+        std.debug.assert(sealer.kernel == null);
         try sealer.wire.appendSlice(gpa, bytes);
     }
 
     fn takeKeys(context: *anyopaque, keys: []const u8) bool {
         const sealer: *Sealer = @ptrCast(@alignCast(context));
         if (!sealer.willing) return false;
-        std.debug.assert(keys.len == @sizeOf(Info));
-        sealer.info = std.mem.bytesToValue(Info, keys);
+        sealer.kernel = per.io.SimSealer.take(keys).?;
         return true;
     }
 
     fn record(context: *anyopaque, kind: u8, plaintext: []const u8) tls.Sink.Error!void {
         const sealer: *Sealer = @ptrCast(@alignCast(context));
         sealer.kinds[kind] += 1;
-        switch (sealer.info.?.version) {
-            0x0303 => try sealer.seal12(kind, plaintext),
-            0x0304 => try sealer.seal13(kind, plaintext),
-            else => unreachable,
-        }
-    }
-
-    /// RFC 5288 section 3.
-    fn seal12(sealer: *Sealer, kind: u8, plaintext: []const u8) !void {
-        const info = &sealer.info.?;
-        const header = [_]u8{ kind, 3, 3 };
-        const data = info.sequence ++ header ++ lengthOf(plaintext.len);
-        try sealer.wire.appendSlice(
-            gpa,
-            &(header ++ lengthOf(8 + plaintext.len + Cipher.tag_length) ++ info.iv),
-        );
-        try sealer.encrypt(plaintext, &data, info.salt ++ info.iv);
-        count(&info.iv);
-        count(&info.sequence);
-    }
-
-    /// RFC 8446 section 5.2.
-    fn seal13(sealer: *Sealer, kind: u8, plaintext: []const u8) !void {
-        const info = &sealer.info.?;
-        const inner = try std.mem.concat(gpa, u8, &.{ plaintext, &.{kind} });
-        defer gpa.free(inner);
-        const header = [_]u8{ 23, 3, 3 } ++ lengthOf(inner.len + Cipher.tag_length);
-        try sealer.wire.appendSlice(gpa, &header);
-        var nonce = info.salt ++ info.iv;
-        for (nonce[4..], info.sequence) |*byte, other| byte.* ^= other;
-        try sealer.encrypt(inner, &header, nonce);
-        count(&info.sequence);
-    }
-
-    fn encrypt(sealer: *Sealer, plaintext: []const u8, data: []const u8, nonce: [12]u8) !void {
-        const space = try sealer.wire.addManyAsSlice(gpa, plaintext.len + Cipher.tag_length);
-        Cipher.encrypt(
-            space[0..plaintext.len],
-            space[plaintext.len..][0..Cipher.tag_length],
-            plaintext,
-            data,
-            nonce,
-            sealer.info.?.key,
-        );
-    }
-
-    fn lengthOf(len: usize) [2]u8 {
-        return .{ @intCast(len >> 8), @truncate(len) };
-    }
-
-    fn count(number: *[8]u8) void {
-        std.mem.writeInt(u64, number, std.mem.readInt(u64, number, .big) + 1, .big);
+        try sealer.kernel.?.seal(gpa, &sealer.wire, kind, plaintext);
     }
 };
 

@@ -101,6 +101,24 @@ const Client = struct {
         return .{ .context = client, .appendFn = append };
     }
 
+    /// Takes the step of the handshake after which the client may write. What it has to say stays here.
+    fn agree(client: *Client) !void {
+        while (!client.session.isHandshakeDone()) {
+            const text = client.wire.text()[client.read..];
+            var window: [1000]u8 = undefined;
+            const received = client.session.receive(text, &window, client.sink());
+            client.read += received.consumed;
+            if (client.session.isHandshakeDone()) return;
+            try client.sendAll();
+            try client.wire.simulation.settle();
+        }
+    }
+
+    fn sendAll(client: *Client) !void {
+        try client.wire.send(client.outgoing.items);
+        client.outgoing.clearRetainingCapacity();
+    }
+
     /// Lets both ends talk until nothing moves.
     fn settle(client: *Client) !void {
         var window: [1000]u8 = undefined;
@@ -118,10 +136,7 @@ const Client = struct {
                 },
                 else => client.event = received.event,
             }
-            if (client.outgoing.items.len > 0) {
-                try client.wire.send(client.outgoing.items);
-                client.outgoing.clearRetainingCapacity();
-            }
+            if (client.outgoing.items.len > 0) try client.sendAll();
             const before = client.wire.text().len;
             try client.wire.simulation.settle();
             if (client.wire.text().len == before) return;
@@ -171,6 +186,7 @@ test "requests and answers of every size over many networks, with both versions"
         const options: per.io.Sim.Options = .{
             .seed = seed,
             .window_bytes = if (seed < seeds / 2) 500 else 200_000,
+            .seals = seed % 3 == 0,
         };
         var scene: Scene = try .init(
             secure(),
@@ -244,7 +260,8 @@ test "a client's close_notify half-closes: its last request is answered, then th
 
 test "a client that answers the end of an HTTP/2 connection and is gone before the close_notify" {
     for (0..seeds) |seed| {
-        var scene: Scene = try .init(secure(), .{ .alpn = &.{"h2"} }, .{ .seed = seed });
+        const options: per.io.Sim.Options = .{ .seed = seed, .seals = seed % 2 == 0 };
+        var scene: Scene = try .init(secure(), .{ .alpn = &.{"h2"} }, options);
         defer scene.deinit();
         var client = try scene.connect();
         defer client.deinit();
@@ -257,10 +274,90 @@ test "a client that answers the end of an HTTP/2 connection and is gone before t
         // The PING that came with GOAWAY is answered, and nobody is there for the second GOAWAY.
         const answer = "\x00\x00\x08\x06\x01" ++ "\x00\x00\x00\x00" ++ "draining";
         try client.session.write(answer, client.sink());
-        try client.wire.send(client.outgoing.items);
-        client.outgoing.clearRetainingCapacity();
+        try client.sendAll();
         client.wire.close();
         try scene.simulation.settle();
+        try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    }
+}
+
+/// A record that no session has sealed.
+const broken_record = "\x17\x03\x03\x00\x20" ++ @as([32]u8, @splat('n'));
+
+test "a broken record behind a request, in the flight that ends the handshake or later" {
+    const requests = [_][]const u8{
+        "GET /size/7 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET /file/100000 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "none of HTTP's\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "no frame",
+    };
+    for (0..seeds) |seed| for (requests) |request| for ([_]bool{ true, false }) |at_once| {
+        var options: per.io.Sim.Options = .{ .seed = seed, .seals = seed % 3 == 1 };
+        // All of a flight comes together, and all of an answer goes at once.
+        if (seed % 2 == 0) {
+            options.short_read_permille = 0;
+            options.block_permille = 0;
+            options.partial_send_permille = 0;
+        }
+        const is_framed = std.mem.startsWith(u8, request, "PRI ");
+        const alpn: []const []const u8 = if (is_framed) &.{"h2"} else trusting.alpn;
+        const version: tls.Version = if (seed % 3 == 0) .tls1_2 else .tls1_3;
+        var scene: Scene = try .init(secure(), .{ .alpn = alpn, .max_version = version }, options);
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        if (at_once) try client.agree() else try client.settle();
+        try client.session.write(request, client.sink());
+        try client.outgoing.appendSlice(gpa, broken_record);
+        try client.sendAll();
+        try client.settle();
+        try scene.simulation.advance(secure().limits.linger_ms + 200);
+        try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    };
+}
+
+test "a client that ends its session with the handshake leaves no connection behind" {
+    for (0..seeds) |seed| for ([_]u32{ 1, 2 }) |most| {
+        testing.log_level = .err;
+        var config = secure();
+        config.limits.connections_max = most;
+        config.limits.idle_ms = 0;
+        var scene: Scene = try .init(config, trusting, .{ .seed = seed });
+        defer scene.deinit();
+        var first = try scene.connect();
+        defer first.deinit();
+        try first.settle();
+        var client = try scene.connect();
+        defer client.deinit();
+        try client.agree();
+        try client.session.shutdown(client.sink());
+        try client.sendAll();
+        try client.settle();
+        try testing.expectEqual(.closed, client.event);
+        try testing.expectEqual(1, scene.simulation.worker().statistics().connections);
+    };
+}
+
+test "a broken record while a thread reads the file of the response" {
+    for (0..seeds) |seed| {
+        var scene: Scene = try .init(secure(), trusting, .{
+            .seed = seed,
+            .window_bytes = 10_000_000,
+            .block_permille = 0,
+            .slow_file_permille = 900,
+        });
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        try client.settle();
+        try client.session.write("GET /file/3000000 HTTP/1.1\r\nHost: h\r\n\r\n", client.sink());
+        try client.sendAll();
+        for (0..seed) |_| _ = try scene.simulation.step();
+        try client.wire.send(broken_record);
+        try client.settle();
+        try scene.simulation.advance(secure().limits.linger_ms + 200);
         try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
     }
 }

@@ -13,7 +13,7 @@ pub const value_bytes_max = @import("../config.zig").worker_limits.log_tls_value
 pub fn value(what: Tls, tunnel: *Tunnel, buffer: *[value_bytes_max]u8) error{OutOfMemory}![]const u8 {
     const session = &tunnel.session;
     // A connection may be refused before its handshake is done.
-    if (!session.isHandshakeDone()) return "";
+    if (!session.hasAgreed()) return "";
     return switch (what) {
         .SSL_PROTOCOL => protocolName(session.agreement().version),
         .SSL_CIPHER => session.agreement().cipher,

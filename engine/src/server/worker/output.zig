@@ -391,7 +391,8 @@ pub fn Output(comptime W: type) type {
 
         /// Sends from the file at the front.
         fn sendFile(w: *W, transport: *Transport, range: *FileRange) Progress {
-            assert(range.len > 0 and transport.tunnel == null);
+            assert(range.len > 0);
+            if (transport.tunnel) |tunnel| assert(tunnel.session.isSealedByKernel());
             const lane = &transport.lane;
             const readable = w.readable(lane, range);
             if (readable == 0) return .waits;

@@ -60,7 +60,7 @@ pub fn Secure(comptime W: type) type {
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
-            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and io_layer.kernelSeals();
+            if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and w.io.offersSeals();
         }
 
         /// Looks whether the files of a listener's certificates have changed.
@@ -118,7 +118,9 @@ pub fn Secure(comptime W: type) type {
                 var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };
                 const received = tunnel.session.receive(rest, w.scratch.opened, sink.interface());
                 rest = rest[received.consumed..];
-                if (transport.phase == .handshake and tunnel.session.isHandshakeDone()) {
+                // A session whose handshake ends with a failure behind plaintext has failed by now.
+                const has_agreed = tunnel.session.hasAgreed() and received.event != .failed;
+                if (transport.phase == .handshake and has_agreed) {
                     established(w, transport) catch return w.close(&transport.lane);
                 }
                 switch (received.event) {
@@ -133,21 +135,24 @@ pub fn Secure(comptime W: type) type {
                         if (w.transportOf(ticket) == null) return;
                     },
                     .want_more => break,
-                    .closed => return input_part.peerEnded(w, transport, .eof),
+                    .closed => {
+                        input_part.peerEnded(w, transport, .eof);
+                        if (w.transportOf(ticket) == null) return;
+                        break;
+                    },
                     .plain_http => return answerPlain(w, transport, tunnel, ciphertext),
                     .failed => |reason| return failed(w, transport, tunnel, reason),
                 }
             }
-            if (transport.out.state != .open or (tunnel.wire.isEmpty() and transport.out.queue.isEmpty())) {
-                return w.arm(&transport.lane);
-            }
+            const is_due = transport.phase == .closing or !transport.isFlushed();
+            if (transport.out.state != .open or !is_due) return w.arm(&transport.lane);
             // An answer will follow at once, and messages of the session (tickets) go with it.
             if (transport.lane.current() != null) return w.waiting.cork(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
         fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
-            assert(transport.phase == .handshake and transport.tunnel.?.session.isHandshakeDone());
+            assert(transport.phase == .handshake and transport.tunnel.?.session.hasAgreed());
             transport.awaitRequest(w.clock.now);
             const agreed = transport.tunnel.?.session.protocol();
             if (alpn.isValidation(agreed)) return transport.lane.beginClosing();

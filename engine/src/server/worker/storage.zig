@@ -74,6 +74,7 @@ pub fn Storing(comptime W: type) type {
                 defer piece.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(piece.owner));
                 const lane = w.laneOf(ticket) orelse continue; // the lane has gone meanwhile
+                if (!lane.out.queue.isReading()) continue; // its output was dropped
                 arrived(w, lane, piece);
             }
         }
@@ -81,7 +82,6 @@ pub fn Storing(comptime W: type) type {
         fn arrived(w: *W, lane: *Lane, piece: *const Storage.Piece) void {
             const outbox = &lane.out.queue;
             const range = outbox.first.?.fileRange();
-            assert(range.reading);
             range.reading = false;
             if (piece.errno != 0) return output_part.fileFailed(w, lane, range, "could not be read");
             const bytes = piece.bytes();
