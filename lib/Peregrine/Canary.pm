@@ -10,7 +10,8 @@ use List::Util qw(max min sum0);
 # A share is clearly larger with this many events, by this much, by this factor, and by this many standard
 # errors of the difference. It is looked at again and again, so chance has many chances.
 use constant { EVENTS_LEAST => 5, SHARE_LEAST => 0.02, FACTOR => 2, ERRORS => 4 };
-# Answers of old code that show its times, and the part of them within which most are.
+# The least number of answers of the old code that show how long it takes; "most answers" are this part of
+# them.
 use constant { TIMES_LEAST => 20, MOST => 0.95 };
 # Classes of times, each twice as long as the one before: an answer is slow that is this number of classes
 # above most answers of the old code, and in this class at least (16 ms).

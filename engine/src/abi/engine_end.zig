@@ -558,7 +558,7 @@ pub const EngineEnd = struct {
     }
 
     fn refuse(end: *EngineEnd, err: error{ Malformed, OutOfMemory }) bool {
-        // The pool tells of another process.
+        // For a failure of another process the pool writes a line.
         if (end.other == .thread) {
             var buffer: [160]u8 = undefined;
             const text = "The engine cuts its connections: a command of its application cannot be read ({t})";
@@ -605,7 +605,7 @@ pub const EngineEnd = struct {
         assert(end.held.len > 0 and end.held.len <= end.held.bytes.len);
     }
 
-    /// A copy of a message that another process could still change; or the message.
+    /// The message itself, or a copy of it where another process could change it while it is read.
     fn own(
         end: *EngineEnd,
         message: []align(ring.alignment) const u8,

@@ -15,9 +15,9 @@ pub const Waiting = struct {
     loads: Loads = .{},
 
     pub const What = union(enum) {
-        /// Messages of the topic of channels come.
+        /// Redis sends this machine the messages of one topic from now on.
         group,
-        /// Messages of all feeds come that were wanted in this round, or before.
+        /// Redis sends this machine the messages of all feeds that were wanted in this round or before.
         all_groups: u64,
         /// The topic is complete: its newest place.
         tip,

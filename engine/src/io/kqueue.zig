@@ -48,8 +48,8 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.fd();
         }
 
-        /// All who share a listener are told of a connection: there is nothing exclusive here, and who comes
-        /// late finds it gone.
+        /// The kernel tells each poller that watches the listener of a connection; kqueue has no exclusive
+        /// watch. A poller that comes late finds the connection taken.
         pub fn watchListener(self: *Self, listener: sys.Fd, label: Label) sys.ResourceError!void {
             return self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.ADD, label));
         }

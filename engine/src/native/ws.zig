@@ -30,7 +30,7 @@ pub const Kind = websocket.Kind;
 /// The opcode of a frame, as RFC 6455 section 5.2 numbers them. A handler sees `.text` and `.binary`.
 pub const Opcode = protocol.websocket.frame.Opcode;
 
-/// A whole message. Frames of the wire are put together by the engine, control frames are its own business.
+/// A whole message. The engine puts fragments together and answers control frames itself.
 pub const Frame = struct {
     /// Always true: messages are whole.
     fin: bool = true,

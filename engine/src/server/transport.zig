@@ -132,7 +132,7 @@ pub const Transport = struct {
         };
     }
 
-    /// The streams, of a transport that carries them.
+    /// The streams of HTTP/2; null for a transport that carries none.
     pub fn multiplex(transport: *const Transport) ?*Multiplex {
         return if (transport.phase == .multiplexed) transport.phase.multiplexed else null;
     }

@@ -38,7 +38,7 @@ sub command {
     return _answer($link);
 }
 
-# The process in a pid file.
+# The number of the process that the pid file names.
 sub _pid_of {
     my ($command, $given) = @_;
     my $path = PAGI::Server::Subcommand::path($given, 'pid')

@@ -40,7 +40,7 @@ pub const Entry = struct {
         blocked: bool = false,
         /// A `sent` event is to be delivered.
         sent_due: bool = false,
-        /// The poller watches for room, too.
+        /// The poller also reports when the socket has room for output.
         watches_room: bool = false,
         /// Our sending side is ended.
         send_shut: bool = false,

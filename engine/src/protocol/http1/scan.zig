@@ -50,7 +50,7 @@ pub const Marks = struct {
         return marks;
     }
 
-    /// Adds the marks of a lane without its first `skipped` bytes, from bit `at` on.
+    /// Adds the marks for the bytes of `block`, without its first `skipped` bytes, from bit `at` on.
     inline fn note(marks: *Marks, block: [lane]u8, skipped: usize, at: usize) void {
         const Lane = @Int(.unsigned, lane);
         const controls: Lane = @bitCast(syntax.Class.control.hits(lane, block));

@@ -25,7 +25,7 @@ pub const Event = union(enum) {
     /// A request that is answered with this status, and that nobody else hears of unless `.request` has said
     /// so. What comes of its content is thrown away.
     refused: Refusal,
-    /// The stream is gone, and what is queued for it.
+    /// The stream is gone: content that is queued for it will not be sent.
     reset: Reset,
     /// The connection is to be closed when the frames that are owed are sent, and all streams are gone.
     failed: Failure,
@@ -60,7 +60,7 @@ pub const Emission = struct {
 
 /// The output of `start`.
 pub const Started = struct {
-    /// Bytes, the content included if it is among them.
+    /// Bytes that were written, with those of the content unless the caller has to queue it.
     len: usize,
     /// Whether the caller has to queue the content.
     queued: bool,

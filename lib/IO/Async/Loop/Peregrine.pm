@@ -20,7 +20,8 @@ use constant API_VERSION => '0.76';
 # Turns with events of the engine that may lie in each other; deeper ones have those of the loop only.
 use constant NESTED_MAX => 16;
 
-# Signals are let in once in this many turns that may not have waited.
+# A turn that finds work at once does not wait in the kernel, where signals arrive: after this many such turns
+# the loop lets signals in.
 use constant SIGNAL_TURNS => 64;
 
 # A timer is [ when, what ]; they lie in the order of their times, those of one time in the
