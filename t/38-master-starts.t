@@ -1,4 +1,5 @@
-# Restarts that Peregrine::Master is asked for before a child of its serves.
+# The start of a Peregrine::Master: restarts that it is asked for before a child of its serves, and children
+# that need each other.
 use strict;
 use warnings;
 
@@ -7,7 +8,7 @@ use PAGI::Server::Log;
 use Peregrine::Master;
 use Peregrine::Process;
 use Test::More;
-use TestTools qw(patience);
+use TestTools qw(patience wait_for);
 
 my $loop = Peregrine::Process->make_loop;
 
@@ -37,6 +38,63 @@ for my $way ([ 'children', run => \&broken ], [ 'a template', load => \&broken, 
         ok $start->is_failed, 'the start fails';
         ok $restart->is_done, '... the restart is over';
         is(($restart->is_done ? $restart->get : undef), 0, '... and was given up');
+    };
+}
+
+# Child 1 is a helper. A child begins to serve, or fails, when a byte comes for it.
+sub with_helper {
+    my ($code) = @_;
+    my @pipes  = map { pipe my $in, my $out or die "pipe: $!"; [ $in, $out ] } 0 .. 2;
+    my $served = 0;
+    my $master = master(
+        is_helper  => sub { my ($number) = @_; return $number == 1 },
+        on_serving => sub { $served++ },
+        run        => sub {
+            my ($record) = @_;
+            sysread $pipes[ $record->{number} ][0], my $byte, 1;
+            die "broken\n" if $byte ne 'r';
+            $record->{link}->say('ready');
+            sleep 1000;
+        },
+    );
+    my $start = $master->start;
+    my $tell  = sub { my ($number, $byte) = @_; syswrite $pipes[$number][1], $byte };
+    my $state = sub {
+        my ($number) = @_;
+        return join ' ', map { $_->{state} } grep { $_->{number} == $number } $master->children;
+    };
+    my $until = sub {
+        my ($what) = @_;
+        return wait_for(sub { $loop->loop_once(0.02); return $what->() });
+    };
+    $code->($start, $tell, $state, $until, \$served);
+    kill KILL => map { $_->{pid} } $master->children;
+    $master->stop->await;
+    return;
+}
+
+for my $case ([ 'helpers', 1, 2 ], [ 'other children', 2, 1 ]) {
+    my ($who, $late, $early) = @$case;
+    subtest "$who that start late" => sub {
+        with_helper(sub {
+            my ($start, $tell, $state, $until, $served) = @_;
+            $tell->($early, 'r');
+            ok $until->(sub { $state->($early) eq 'serving' }), 'the first child is ready';
+            is $$served, 0, '... and alone it does not serve';
+            $tell->($late, 'r');
+            ok $until->(sub { $start->is_ready }), 'the other one is ready';
+            is $$served, 1, '... then both serve';
+        });
+    };
+    subtest "$who that fail" => sub {
+        with_helper(sub {
+            my ($start, $tell, $state, $until, $served) = @_;
+            $tell->($early, 'r');
+            ok $until->(sub { $state->($early) eq 'serving' }), 'the first child is ready';
+            $tell->($late, 'x');
+            ok $until->(sub { $start->is_ready }), 'the other one fails: the first one serves';
+            is $state->($late), 'starting', '... and another one takes its place';
+        });
     };
 }
 

@@ -54,7 +54,7 @@ sub new {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role spread canary_time
-                never_canary places identity)
+                is_helper places identity)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -342,6 +342,7 @@ sub _gone {
     # A child that is still starting is told to leave by TERM.
     $self->{log}->warn($self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
+    $self->_look_at_start;
     $self->_balance;
     return;
 }
@@ -464,14 +465,31 @@ sub _ready {
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
     if    ($old && $self->_is_to_be_canary($child)) { $self->_begin_canary($child, $old) }
     elsif ($old)                                    { $self->_replaced($old, $child) }
-    if    ($self->{phase} eq 'starting') {
-        $self->{phase} = 'running';
-        $self->{on_serving}->() if $self->{on_serving};
-        $self->{starting}->done($self);
-    }
+    $self->_look_at_start;
     $self->{waiting}{ $child->{number} } //= 'restart' if $child->{generation} < $self->{generation};
     $self->_balance;
     return;
+}
+
+# Requests that come to helpers alone, or to children without helpers, would wait for the others, which may
+# never come to the end of their start. If all of a kind have failed, they are tried again while others serve.
+sub _look_at_start {
+    my ($self) = @_;
+    return if $self->{phase} ne 'starting';
+    my %there;
+    $there{ $self->_is_helper($_) }{ $_->{state} }++ for $self->children;
+    return if !grep { $_->{serving} } values %there;
+    return if grep  { $_->{starting} && !$_->{serving} } values %there;
+    $self->{phase} = 'running';
+    $self->{on_serving}->() if $self->{on_serving};
+    $self->{starting}->done($self);
+    $self->_ask_again($_) for $self->children;
+    return;
+}
+
+sub _is_helper {
+    my ($self, $child) = @_;
+    return $self->{is_helper} && $self->{is_helper}->($child->{number}) ? 1 : 0;
 }
 
 sub _replaced {
@@ -706,7 +724,7 @@ sub _is_to_be_canary {
     return
            $self->{canary_time}
         && !$self->{canary}
-        && !($self->{never_canary} && $self->{never_canary}->($child->{number}))
+        && !$self->_is_helper($child)
         && ($self->{waiting}{ $child->{number} } // '') eq 'restart'
         && $child->{generation} == $self->{generation}
         && ($self->{trusted} // -1) < $self->{generation} ? 1 : 0;
@@ -1094,10 +1112,10 @@ descriptors|Peregrine::Template/fork_child> for a child, beside its number.
 
 =item on_serving, before_fork, run, hear
 
-C<on_serving> is called when the first child serves. C<before_fork> is called with the number of a child
-before its start; if it dies, the child does not start. C<run> returns the exit status of the child; an
-exception is the reason why the child could not start. C<hear> has functions for further words that a child
-may say, called with the child and the text.
+C<on_serving> is called when the first child serves, and the first L<helper|/is_helper>. C<before_fork> is
+called with the number of a child before its start; if it dies, the child does not start. C<run> returns the
+exit status of the child; an exception is the reason why the child could not start. C<hear> has functions for
+further words that a child may say, called with the child and the text.
 
 =item start_timeout, heartbeat_timeout, busy_timeout
 
@@ -1116,9 +1134,10 @@ Seconds for which the first child of a restart serves beside all old ones before
 it is clearly worse by then (L<Peregrine::Canary>) it is taken back, and the restart is given up. C<run> has
 to count in L</tally>. 0: none.
 
-=item never_canary
+=item is_helper
 
-A function that gets a child's number, and says whether a child with that number is replaced without a trial.
+A function that gets a child's number, and says whether a child with that number works for the other children
+alone. It is replaced without a trial. Without helpers all children are of one kind.
 
 =item places
 

@@ -299,7 +299,7 @@ sub _make_master {
         busy_timeout      => $options->{request_kill_timeout},
         canary_time       => $options->{canary},
         tally             => $self->{figures} ? $self->{figures}->tally($pool ? $pool->group : 0) : undef,
-        never_canary      => sub { return !$pool && $weak->{placement}->is_sync(@_) },
+        is_helper         => sub { return !$pool && $weak->{placement}->is_sync(@_) },
         first_takes_over  => $options->{reuseport}
             && !$joins,
         limits => {
@@ -364,8 +364,10 @@ sub _sent_to_interpreter {
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
 
+# A server that was told to stop meanwhile has given its sockets up.
 sub _serving {
     my ($self) = @_;
+    return if $self->{stopping};
     $self->{running} = 1;
     $self->{engine_master}->tell('accept') if $self->{engine_master};
     $self->{server}->serves($self->{takeover});
