@@ -219,6 +219,8 @@ sub _try {
     my $state = $store->state($name);
     my $due   = $self->_due_by($names, $facts, $state);
     return $due if $due > time;
+    # A request that comes later, while a certificate is ordered for another reason, is for the next one.
+    my $asked = $store->is_asked($name);
     $state = $self->_begin($name, $state);
     my $window = $state->{window};
     my $came   = eval {
@@ -234,8 +236,8 @@ sub _try {
     my $trouble = $@;
     # `peregrine renew` reads the state when its request is gone, so the request goes after the state is kept.
     # The request goes even where the state cannot be kept: there would be an order at each look.
-    $store->answer($name);
-    die $trouble if !defined $due;
+    $store->answer($name) if $asked;
+    die $trouble          if !defined $due;
     undef $lock;
     return $due || $self->_due($names);
 }
