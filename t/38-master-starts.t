@@ -1,5 +1,5 @@
-# The start of a Peregrine::Master: restarts that it is asked for before a child of its serves, and children
-# that need each other.
+# The start of a Peregrine::Master: restarts that it is asked for before a child of its serves, children that
+# need each other, and the size of a child.
 use strict;
 use warnings;
 
@@ -97,5 +97,22 @@ for my $case ([ 'helpers', 1, 2 ], [ 'other children', 2, 1 ]) {
         });
     };
 }
+
+subtest 'a child that grows as soon as it serves' => sub {
+    my $size = 50;
+    no warnings 'redefine';
+    local *Peregrine::resident_bytes   = sub { $size };
+    local *Peregrine::Master::_private = sub { $size };
+    my $master = master(
+        count      => 1,
+        limits     => { rss => 100 },
+        run        => sub { my ($child) = @_; $child->{link}->say('ready'); sleep 60; return 0 },
+        on_serving => sub { $size       = 200 },
+    );
+    $master->start->get;
+    $master->_look;
+    is_deeply [ map { $_->{state} } $master->children ], [qw(serving starting)], '... is replaced';
+    kill KILL => map { $_->{pid} } $master->children;
+};
 
 done_testing;

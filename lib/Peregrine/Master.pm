@@ -462,6 +462,8 @@ sub _ready {
     return if $child->{state} ne 'starting';
     $child->{state} = 'serving';
     $child->{since} = Peregrine::Deadline::now();
+    # The size at its start, before requests make it grow.
+    $self->_check_limits($child, $child->{since});
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
     if    ($old && $self->_is_to_be_canary($child)) { $self->_begin_canary($child, $old) }
     elsif ($old)                                    { $self->_replaced($old, $child) }

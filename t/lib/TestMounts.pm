@@ -4,12 +4,13 @@ package TestMounts;
 use strict;
 use warnings;
 
-use Exporter    qw(import);
-use TestClient  qw(get);
+use Exporter   qw(import);
+use TestClient qw(get);
+use TestServer;
 use TestTools   qw(wait_for);
 use TestWorkers qw(write_file);
 
-our @EXPORT_OK = qw(app asked serves);
+our @EXPORT_OK = qw(all_serve app asked serves);
 
 # An application that answers, or does what `code` does with $path; `begin` runs when it is loaded.
 sub app {
@@ -40,6 +41,15 @@ sub asked {
 sub serves {
     my ($port, $path, $version) = @_;
     return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
+}
+
+# The master has heard that all workers of the mount serve, and knows their size from then on.
+sub all_serve {
+    my ($server, $path) = @_;
+    return wait_for(sub {
+        my (undef, $text) = TestServer->finish_at(qw(bin/peregrine status), $server->pid);
+        return $text =~ m{^\Q$path\E .*workers (\d+) of \1$}m;
+    });
 }
 
 1;
