@@ -1,7 +1,14 @@
-# How many processes a worker pool has with pool_idle_timeout: what its master does, by what the processes say
-# and by their words in shared memory. No process is started: the test says what each one does.
+# How many processes a worker pool has with pool_idle_timeout, and when a restart of it is over: its master
+# hears what the processes say and reads their words in shared memory. No process is started: the test says
+# what each one does.
 use strict;
 use warnings;
+
+my @SIGNALS;
+
+BEGIN {
+    *CORE::GLOBAL::kill = sub { push @SIGNALS, "@_"; return 1 };
+}
 
 use lib 't/lib';
 use IO::Async::Loop;
@@ -17,6 +24,8 @@ use constant { IDLE => Peregrine::PoolProcess::IDLE(), AT_A_CALL => Peregrine::P
 package Log {
     sub warn { return }
 }
+
+my $untaken = 0;
 
 package Master {
     use parent -norequire, 'Peregrine::Server::WorkerPool::Master';
@@ -42,6 +51,8 @@ sub master {
         heartbeat_timeout => 0,
         start_timeout     => 0,
         limits            => {},
+        notice            => Peregrine::Words->new(1),
+        untaken           => sub { return $untaken },
         stop_timeout      => sub { return 60 },
     );
     $master->start;
@@ -79,6 +90,7 @@ $master = master(3, AT_A_CALL, IDLE, IDLE);
 is says($master, 2, 'idle'), 3,         'a process that is not the last one stays';
 is says($master, 3, 'idle'), 2,         'the last one goes';
 is at($master, 3),           undef,     '... and is told to leave';
+is "@SIGNALS",               '',        '... by no signal, which could come when it has got a call';
 is says($master, 2, 'idle'), 2,         'the one before it stays: no other one that takes calls is idle';
 is at($master, 2)->{state},  'serving', '... and serves';
 $master = master(3, IDLE, IDLE, AT_A_CALL);
@@ -102,7 +114,15 @@ word($master, 2, AT_A_CALL);
 is says($master, 2, 'busy'), 3,          'a process starts when none is idle';
 is at($master, 3)->{state},  'starting', '... at once';
 is says($master, 1, 'busy'), 3,          '... and no further one, until it serves';
-$master = master(2, AT_A_CALL, AT_A_CALL);
+$untaken = 2;
+$master  = master(5, AT_A_CALL);
+is says($master, 1, 'busy'), 3, 'processes start for calls that wait';
+$untaken = 9;
+$master->_ready($_) for grep { $_->{state} eq 'starting' } $master->children;
+word($master, $_, AT_A_CALL) for 2, 3;
+is says($master, 1, 'busy'), 5, '... up to pool_workers';
+$untaken = 0;
+$master  = master(2, AT_A_CALL, AT_A_CALL);
 is says($master, 1, 'busy'), 2, 'there are no more than pool_workers';
 
 # The process that got a call saw the last one idle, which was told to leave at that time.
@@ -112,5 +132,32 @@ word($master, 1, AT_A_CALL);
 $master->_look;
 is $master->wanted,         2,          '... is none that takes calls: the master looks whether one is there';
 is at($master, 2)->{state}, 'starting', '... and starts one';
+
+# Calls of new code find processes with new code when the restart is over.
+sub restarted {
+    my ($word)     = @_;
+    my $master     = master(1, $word);
+    my $old        = at($master, 1);
+    my $restarting = $master->restart;
+    @SIGNALS = ();
+    $master->_ready(grep { $_->{state} eq 'starting' } $master->children);
+    return ($master, $old, $restarting);
+}
+
+my ($restarting, $old);
+($master, $old, $restarting) = restarted(AT_A_CALL);
+ok $restarting->is_done, 'a process that is at a call takes no further one: the restart is over';
+is $master->{notice}->get(0), 1,  '... as it sees before the next call that it has to leave';
+is "@SIGNALS",                '', '... and the call is not interrupted';
+($master, $old, $restarting) = restarted(IDLE);
+is "@SIGNALS", "TERM $old->{pid}", 'a process that is idle is told by a signal';
+$master->_look;
+ok !$restarting->is_ready, '... and may take a call until it has heard that';
+$master->_hear($old, 'leaves');
+ok $restarting->is_done, '... which it says';
+($master, $old, $restarting) = restarted(IDLE);
+$master->{spread}->words->set($old->{spread}, AT_A_CALL);
+$master->_look;
+ok $restarting->is_done, 'a process that has got a call meanwhile takes no further one';
 
 done_testing;

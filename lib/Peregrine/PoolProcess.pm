@@ -36,7 +36,9 @@ use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
 sub new {
     my ($class, %args) = @_;
     return bless {
-        %args{qw(link log number socket words place counts calls_max idle_timeout handlers init cleanup)},
+        %args{
+            qw(link log number socket words place notice counts calls_max idle_timeout handlers init cleanup)
+        },
         made => 0
     }, $class;
 }
@@ -44,32 +46,43 @@ sub new {
 # Returns the exit status of the process. Until the state is made TERM ends the process.
 sub run {
     my ($self) = @_;
-    $SIG{$_} = sub { }
-        for grep { $_ ne 'TERM' } MASTERS;
+    _ignore($_) for grep { $_ ne 'TERM' } MASTERS;
     Peregrine::settle_children(1);
     Peregrine::tell_when_stuck("pool process $self->{number}");
     $self->{state} = $self->{init} ? $self->{init}->() : {};
-    $SIG{TERM} = sub { };
+    _ignore('TERM');
     Peregrine::end_with_parent(0);
     $self->{link}->say('ready');
     my $way = $self->_serve;
     $self->_drain if $way eq 'stop';
     $self->{words}->set($self->{place}, 0);
+    $self->{link}->say('leaves');
     $self->{cleanup}->($self->{state}) if $self->{cleanup};
     return 0;
 }
 
-# Makes calls until the process is told to leave, and returns how.
+# A signal ends the wait for a call, as that has a limit, but no system call of a handler that is made again.
+# Programs that handlers run have the signals as any other process.
+sub _ignore {
+    my ($name) = @_;
+    my $action = POSIX::SigAction->new(sub { }, POSIX::SigSet->new, POSIX::SA_RESTART());
+    $action->safe(1);
+    POSIX::sigaction(POSIX->can("SIG$name")->(), $action);
+    return;
+}
+
+# Makes calls until the process is told to leave, and returns how. What the master has said is read before the
+# next call.
 sub _serve {
     my ($self) = @_;
-    my ($looked, $pauses) = (0, 1);
-    $self->{idle_since} = Peregrine::Deadline::now();
+    my ($looked, $pauses, $noticed) = (0, 1, 0);
+    $self->{ended} = Peregrine::Deadline::now();
     while (1) {
-        my $now = Peregrine::Deadline::now();
-        if ($pauses || $now - $looked > LOOK_S) {
+        my $notice = $self->{notice}->get(0);
+        if ($pauses || $notice != $noticed || $self->{ended} - $looked > LOOK_S) {
             my $way = $self->_told;
             return $way if $way;
-            $looked = $now;
+            ($looked, $noticed) = ($self->{ended}, $notice);
         }
         $pauses = !$self->_take(1);
         $self->_tell_of_idleness if $pauses && $self->{idle_timeout};
@@ -81,7 +94,7 @@ sub _serve {
 # it goes soon once those after it have gone.
 sub _tell_of_idleness {
     my ($self) = @_;
-    return if Peregrine::Deadline::now() - $self->{idle_since} < $self->{idle_timeout};
+    return if Peregrine::Deadline::now() - $self->{ended} < $self->{idle_timeout};
     return $self->{link}->say('idle');
 }
 
@@ -117,18 +130,17 @@ sub _take {
     $words->set($place, IDLE);
     my ($bytes, $end) = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
     return 0 if !defined $end;
-    my ($until, $now) = (unpack('Q', $bytes), Peregrine::Deadline::now());
+    my ($until, $began) = (unpack('Q', $bytes), Peregrine::Deadline::now());
     $words->set($place, $until || FOREVER);
     $self->_tell_if_none_is_idle if $self->{idle_timeout};
 
-    if (!$until || $now * 1000 < $until) {
-        $self->_make($end);
-        $self->{counts}->add(BUSY, 1_000_000 * (Peregrine::Deadline::now() - $now));
-    }
+    my $is_in_time = !$until || $began * 1000 < $until;
+    $self->_make($end) if $is_in_time;
     Peregrine::hide_from_forks($end, 0);
     POSIX::close($end);
-    $self->{idle_since} = Peregrine::Deadline::now() if $self->{idle_timeout};
-    $self->{link}->say(recycle => 'pool_max_calls')  if ++$self->{made} == $self->{calls_max};
+    $self->{ended} = Peregrine::Deadline::now();
+    $self->{counts}->add(BUSY, 1_000_000 * ($self->{ended} - $began)) if $is_in_time;
+    $self->{link}->say(recycle => 'pool_max_calls') if ++$self->{made} == $self->{calls_max};
     return 1;
 }
 
@@ -240,7 +252,8 @@ bytes the far end. ARCHITECTURE.md has the reasons.
 
     my $process = Peregrine::PoolProcess->new(
         link => $link, log => $log, number => 1, socket => $descriptor, words => $words, place => 1,
-        counts => $counts, calls_max => 1000, idle_timeout => 60, handlers => { name => sub { ... } },
+        notice => $word, counts => $counts, calls_max => 1000, idle_timeout => 60,
+        handlers => { name => sub { ... } },
         init => sub { ... }, cleanup => sub { ... },
     );
 
@@ -251,7 +264,8 @@ bytes the far end. ARCHITECTURE.md has the reasons.
 Calls C<init>, tells the master over the link that the process is ready, and makes calls until the master
 says C<retire> or C<stop>, or has gone. With C<idle_timeout> it tells the master C<idle> once a second after
 this time without a call, and C<busy> when it gets a call and no other process is idle. At a stop it makes
-the calls that wait first. Then it calls C<cleanup>.
+the calls that wait first. Then it tells the master C<leaves>, and calls C<cleanup>. The master adds to the
+word C<notice> after it has told a process to leave, which reads that before its next call.
 
 =head1 LICENSE
 

@@ -5,12 +5,16 @@ package TestPool;
 use strict;
 use warnings;
 
-use Exporter    qw(import);
-use JSON::PP    ();
+use Exporter qw(import);
+use JSON::PP ();
+use Test::More;
 use TestClient  qw(get post);
+use TestTools   qw(wait_for);
 use TestWorkers qw(write_file);
 
-our @EXPORT_OK = qw(application asked calls handlers pool_processes);
+our @EXPORT_OK = qw(
+    application asked begin calls handlers outcomes pool_processes wait_for_stats waits
+);
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
@@ -109,11 +113,11 @@ my %DO = (
         for my $call (@wrong) { push @results, await outcome($pool->call(@$call)) }
         return \@results;
     },
-    # Cancels calls while they wait and while they are made.
+    # Cancels calls while the first one is made and the others wait.
     '/cancel' => async sub {
         my ($scope, $pool, $calls) = @_;
         my @futures = map { begin($pool, @$_) } @$calls;
-        await IO::Async::Loop->new->delay_future(after => 0.3);
+        await IO::Async::Loop->new->delay_future(after => 0.02) until $pool->stats->{busy};
         $_->cancel for @futures;
         return scalar @futures;
     },
@@ -196,6 +200,39 @@ sub asked {
 sub calls {
     my ($server, @calls) = @_;
     return @{ asked($server, '/calls', \@calls) };
+}
+
+# A request that is sent and not answered yet.
+sub begin {
+    my ($server, $path, @calls) = @_;
+    my $client = TestClient->new($server->port);
+    my $body   = $json->encode(\@calls);
+    $client->send("POST $path HTTP/1.1\r\nHost: h\r\nContent-Length: ${\length $body}\r\n\r\n$body");
+    return $client;
+}
+
+# The outcomes of its calls.
+sub outcomes {
+    my ($client) = @_;
+    return map { $_->[0] } @{ $json->decode($client->response->{body}) };
+}
+
+# A call that waits at a gate, for as long as it likes.
+sub waits {
+    my ($gate) = @_;
+    return [ wait => ["$gate->{folder}/open"], 0 ];
+}
+
+# Tests whether the pool comes to these figures.
+sub wait_for_stats {
+    my ($server, %wanted) = @_;
+    my $stats;
+    wait_for(sub {
+        $stats = asked($server, '/stats');
+        return !grep { $stats->{$_} != $wanted{$_} } keys %wanted;
+    });
+    is $stats->{$_}, $wanted{$_}, "$_: $wanted{$_}" for sort keys %wanted;
+    return;
 }
 
 # Processes of the pool among the children of a process.

@@ -27,11 +27,12 @@ use constant SPARE_MAX => 64;
 sub CLONE_SKIP { return 1 }
 
 # `socket`: where processes take calls from; `message_size`: what one there takes of the kernel's memory;
-# `words`: what each process says of itself; `queue`, `timeout`: the options.
+# `words`: what each process says of itself; `queue`, `timeout`: the options; `at_most`: processes that there
+# may be, where idle ones end, otherwise 0.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
-        %args{qw(loop log socket message_size words counts queue timeout)},
+        %args{qw(loop log socket message_size words counts queue timeout at_most)},
         number => fileno $args{socket},
         lines  => {},                     # with a call, by the number of their descriptor
         spares => [],
@@ -82,10 +83,10 @@ sub _processes {
 # Calls of all interpreters that no process has taken, and that find none idle.
 sub _waiting {
     my ($self, $idle) = @_;
-    return max(0, $self->_untaken - $idle);
+    return max(0, $self->untaken - $idle);
 }
 
-sub _untaken {
+sub untaken {
     my ($self) = @_;
     return Peregrine::unreceived_bytes($self->{number}) / $self->{message_size};
 }
@@ -129,10 +130,11 @@ sub _submit {
 
 sub _is_full {
     my ($self) = @_;
-    my ($own, $queue, $untaken) = (scalar keys %{ $self->{lines} }, $self->{queue}, $self->_untaken);
+    my ($own, $queue, $untaken) = (scalar keys %{ $self->{lines} }, $self->{queue}, $self->untaken);
     return 0 if $untaken < $queue && $own < $queue;    # whatever the processes do
     my ($count, $idle) = $self->_processes;
-    return $own >= $count + $queue || $untaken + 1 - $idle > $queue;
+    my $coming = max(0, $self->{at_most} - $count);    # processes that start for calls which wait
+    return $own >= $count + $coming + $queue || $untaken + 1 - $idle - $coming > $queue;
 }
 
 sub _full {

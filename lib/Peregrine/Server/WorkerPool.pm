@@ -32,6 +32,7 @@ sub new {
     $self->{options}  = $args{configuration}->options;
     $self->{deadline} = Peregrine::Deadline->new;
     $self->{places}   = Peregrine::Spread->new;
+    $self->{notice}   = Peregrine::Words->new(1);
     $self->{counts}   = Peregrine::Words->new(scalar(my @counts = Peregrine::PoolProcess::COUNTS));
     $self->_open;
     return $self;
@@ -61,6 +62,7 @@ sub for_interpreter {
         words   => $self->{places}->words,
         queue   => $self->{options}{pool_queue},
         timeout => $self->{options}{pool_timeout},
+        at_most => $self->{options}{pool_idle_timeout} ? $self->{options}{pool_workers} : 0,
         %{$self}{qw(log message_size counts)},
     );
 }
@@ -89,6 +91,8 @@ sub start {
         role              => 'pool',
         count             => $self->{options}{pool_workers},
         spread            => $self->{places},
+        notice            => $self->{notice},
+        untaken           => sub { return $weak->for_interpreter->untaken },
         start_timeout     => $self->{configuration}->start_timeout,
         heartbeat_timeout => 0,
         limits            => {},
@@ -116,10 +120,10 @@ sub _run {
     return Peregrine::PoolProcess->new(
         %{$record}{qw(link number)},
         %{ $self->{code} }{qw(handlers init cleanup)},
-        log          => $self->{log},
-        socket       => fileno $self->{takes},
-        words        => $self->{places}->words,
-        counts       => $self->{counts},
+        log    => $self->{log},
+        socket => fileno $self->{takes},
+        words  => $self->{places}->words,
+        %{$self}{qw(notice counts)},
         place        => $record->{spread},
         calls_max    => $self->{configuration}->by_chance('pool_max_calls'),
         idle_timeout => $self->{options}{pool_idle_timeout},
@@ -176,16 +180,18 @@ package Peregrine::Server::WorkerPool::Master;
 
 use parent -norequire, qw(Peregrine::Master);
 
+use List::Util       qw(max min);
 use Peregrine::Later qw(weakly);
 
-# `count` is the largest number of processes, and the number at the start. With pool_idle_timeout there are
-# fewer while they are idle: one at least, and as a rule one more than are at calls, so that calls which come
-# one after another do not wait for the start of a process.
+# `notice`: a word in shared memory; `untaken`: tells how many calls no process has taken. `count` is the most
+# processes that there may be, and their number at the start. With pool_idle_timeout there are fewer while
+# they are idle: one at least, and as a rule one more than are at calls, so that calls which come one after
+# another do not wait for the start of a process.
 sub new {
     my ($class, %args) = @_;
     my $self = $class->SUPER::new(%args);
-    $self->{at_most} = $args{count};
-    $self->{hear}    = { busy => weakly($self, '_grow'), idle => weakly($self, '_shrink') };
+    @{$self}{qw(at_most notice untaken)} = @args{qw(count notice untaken)};
+    $self->{hear} = { busy => weakly($self, '_grow'), idle => weakly($self, '_shrink') };
     return $self;
 }
 
@@ -207,15 +213,15 @@ sub _serving {
     return grep { $_->{state} eq 'serving' } $self->children;
 }
 
-# Adds a process, if none is idle. A process that is on its way out takes no further call, though its word
-# may still say that it is idle.
+# Adds processes for calls that wait, one at least, if none is idle. A process that is on its way out takes no
+# further call, though its word may still say that it is idle.
 sub _grow {
     my ($self) = @_;
     return if !$self->is_running || $self->{wanted} >= $self->{at_most};
     my @serving = $self->_serving;
     my %numbers = map { $_->{number} => 1 } @serving;
     return if keys %numbers < $self->{wanted} || grep { $self->_is_idle($_) } @serving;
-    return $self->set_count($self->{wanted} + 1);
+    return $self->set_count(min($self->{at_most}, $self->{wanted} + max(1, $self->{untaken}->())));
 }
 
 # The numbers of processes have no gap: only the last one goes, and another one stays idle.
@@ -231,7 +237,18 @@ sub _shrink {
 sub _look {
     my ($self) = @_;
     $self->_grow;
+    my @leaving = grep { $_->{state} eq 'leaving' && !$_->{leaves} } $self->children;
+    $self->_note_leaving($_) for @leaving;
+    $self->_look_at_restart if @leaving;
     return $self->SUPER::_look;
+}
+
+# An idle process may get one more call before it reads that it is to leave, and says when it has. Others read
+# that before their next call.
+sub _note_leaving {
+    my ($self, $child) = @_;
+    $child->{leaves} = 1 if !$self->_is_idle($child);
+    return;
 }
 
 # The caller has got its failure already. A process that is killed for its call has not failed by itself.
@@ -256,12 +273,15 @@ sub _is_crash {
     return ($child->{counts_as} // '') ne 'request' && $self->SUPER::_is_crash($child);
 }
 
-# A process that is at a call takes no further one, and does not read what it is told.
+# A process that is at a call does not read what it is told. One that was idle and is not needed has time: the
+# signal could come when it has just got a call.
 sub _tell_to_leave {
-    my ($self, $child, @how) = @_;
-    $self->SUPER::_tell_to_leave($child, @how);
-    $child->{leaves} = 1;
-    kill TERM => $child->{pid} if $child->{pid} && $self->_is_idle($child);
+    my ($self, $child, $seconds, @message) = @_;
+    $self->SUPER::_tell_to_leave($child, $seconds, @message);
+    $self->{notice}->add(0, 1);
+    $self->_note_leaving($child);
+    my $has_time = ($message[1] // '') eq 'fewer';
+    kill TERM => $child->{pid} if $child->{pid} && !$has_time && $self->_is_idle($child);
     return;
 }
 

@@ -1,0 +1,85 @@
+# A process of a worker pool by itself, which is told to leave, or gets signals, while it is at a call.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use IO::Async::Loop;
+use PAGI::Server::Log;
+use Peregrine::Link;
+use Peregrine::PoolProcess;
+use Peregrine::Server::WorkerPool;
+use POSIX ();
+use Test::More;
+use TestTools qw(content ended wait_for);
+
+plan skip_all => 'Linux only' if $^O ne 'linux';
+
+pipe my $input, my $output or die "pipe: $!";
+
+package Configuration {
+    sub new       { my ($class, %options) = @_; return bless {%options}, $class }
+    sub options   { return $_[0] }
+    sub by_chance { return 0 }
+}
+
+# A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
+sub started {
+    my $pool = Peregrine::Server::WorkerPool->new(
+        log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
+        configuration => Configuration->new(
+            pool_queue   => 10,
+            pool_timeout => 0,
+            worker_pool  => {
+                handlers => {
+                    read => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
+                    echo => sub { return $_[1] },
+                }
+            },
+        ),
+    );
+    my $place = $pool->{places}->claim;
+    my ($here, $there) = Peregrine::Link->pair;
+    $there->keep_in_child;
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        $pool->_load;
+        POSIX::_exit($pool->_run({ link => $there->use_in_child, number => 1, spread => $place }));
+    }
+    $there->close;
+    $here->wait_for('ready') or die 'no process';
+    my $calls = $pool->for_interpreter(IO::Async::Loop->new);
+    wait_for(sub { $calls->stats->{idle} }) or die 'the process does not wait for calls';
+    return ($pool, $calls, $here, $pid);
+}
+
+subtest 'a process that is told to leave while it is at a call' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    my @calls = map { $calls->call($_) } qw(read echo);
+    ok wait_for(sub { $calls->stats->{busy} }), 'it is at a call';
+    $link->say(retire => 'restart');
+    $pool->{notice}->add(0, 1);
+    syswrite $output, 'text';
+    is $calls[0]->get, 'text', '... which it ends';
+    is ended($pid),    0,      '... and leaves';
+    ok !$calls[1]->is_ready, '... without the next call';
+    is $calls->untaken, 1, '... which waits for another process';
+    ok $link->wait_for('leaves'), '... and has told that';
+    is $calls->stats->{workers}, 0, '... and is none that makes calls';
+};
+
+subtest 'signals for all processes while it is at a call' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    for my $signal (qw(TERM INT HUP USR1)) {
+        my $call = $calls->call('read');
+        wait_for(sub { $calls->stats->{busy} });
+        wait_for(sub { content("/proc/$pid/stat") =~ /\) S / });
+        kill $signal => $pid;
+        ok wait_for(sub { content("/proc/$pid/status") =~ /^ShdPnd:\s+0+$/m }), "$signal comes";
+        syswrite $output, 'text';
+        is $call->get, 'text', '... and its handler reads on';
+    }
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'it leaves when it is told to';
+};
+
+done_testing;

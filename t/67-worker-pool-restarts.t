@@ -1,0 +1,86 @@
+# Restarts of a worker pool: HUP, USR2 and --reload, with and without processes that end while they are idle.
+# No call is lost.
+# Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
+use strict;
+use warnings;
+
+use lib 't/lib';
+use Test::More;
+use TestGate;
+use TestPool qw(application begin calls handlers outcomes wait_for_stats waits);
+use TestServer;
+use TestTools   qw(wait_for);
+use TestWorkers qw(directory is_gone pid_in stop_master write_file);
+
+plan skip_all => 'Linux only' if $^O ne 'linux';
+
+my $app = application();
+
+for my $how (
+    [], ['--preload-app'],
+    [ '--engine', 'process' ],
+    [ '--engine', 'process', '--preload-app' ],
+    [qw(--pool-idle-timeout 1)],
+    [qw(--pool-idle-timeout 1 --engine process --preload-app)],
+    )
+{
+    subtest "HUP: @$how" => sub {
+        my $file = write_file('changing.pl', '+{ handlers => { version => sub { 1 } } };');
+        my $server =
+            TestServer->command('--workers', 2, @$how, '--worker-pool', $file, '--pool-workers', 2, $app);
+        is_deeply [ calls($server, ['version']) ], [ [ done => 1 ] ], 'the first version';
+        write_file('changing.pl', '+{ handlers => { version => sub { 2 }, more => sub { 3 } } };');
+        my $waits = begin($server, '/calls', map { ['version'] } 1 .. 200);
+        $server->signal('HUP');
+        my $new = wait_for(sub { my ($said) = calls($server, ['more']); $said->[0] eq 'done' ? $said : 0 });
+        is_deeply $new,                                       [ done => 3 ], 'a HUP brings new handlers';
+        is_deeply [ grep { $_ ne 'done' } outcomes($waits) ], [],            'calls are not lost meanwhile';
+        my $seen = wait_for(sub {
+            !grep { $_->[1] != 2 } calls($server, map { ['version'] } 1 .. 8);
+        });
+        ok $seen, 'old processes leave';
+        write_file('changing.pl', 'die "spoilt\n";');
+        $server->signal('HUP');
+        ok $server->wait_for_log(qr/the restart is given up, .*spoilt/), 'code that does not load is refused';
+        ok $server->wait_for_log(qr/the workers go on as they are, too/), 'with all of the restart';
+        is_deeply [ calls($server, ['more']) ], [ [ done => 3 ] ], 'the pool goes on as it was';
+        write_file('changing.pl', '+{ handlers => { version => sub { 4 } } };');
+        $server->signal('HUP');
+        ok wait_for(sub { my ($said) = calls($server, ['version']); $said->[1] == 4 }),
+            'until the code is mended';
+        is $server->stop, 0, 'the server stops';
+    };
+}
+
+subtest '--reload' => sub {
+    my $file   = write_file('reloaded.pl', '+{ handlers => { version => sub { 1 } } };');
+    my $server = TestServer->command('--reload', '--worker-pool', $file, $app);
+    is_deeply [ calls($server, ['version']) ], [ [ done => 1 ] ], 'the first version';
+    write_file('reloaded.pl', '+{ handlers => { version => sub { "second" } } };');
+    ok wait_for(sub { my ($said) = calls($server, ['version']); $said->[1] eq 'second' }),
+        'a file that changes is loaded again';
+    is $server->stop, 0, 'the server stops';
+};
+
+for my $how ([qw(--pool-workers 1)], [qw(--pool-workers 3 --pool-idle-timeout 1)]) {
+    subtest "USR2: @$how" => sub {
+        my $server = TestServer->command('--workers', 1, @$how, '--pid', directory() . '/pool.pid',
+            '--worker-pool', handlers(), $app);
+        wait_for_stats($server, workers => 1, idle => 1);
+        my $old    = $server->pid;
+        my $gate   = TestGate->new;
+        my $client = begin($server, '/calls', waits($gate));
+        wait_for_stats($server, busy => 1);
+        $server->signal('USR2');
+        ok wait_for(sub { my $pid = pid_in('pool.pid'); return $pid && $pid != $old }),
+            'a new program serves';
+        $gate->open('open');
+        is_deeply [ outcomes($client) ], ['done'], 'a call of the old program ends';
+        ok wait_for(sub { is_gone($old) }), 'the old one goes';
+        is_deeply [ calls($server, [ echo => [1] ]) ], [ [ done => [1] ] ], 'the new one has a pool';
+        wait_for_stats($server, workers => 1, idle => 1);
+        ok stop_master('pool.pid'), 'it stops';
+    };
+}
+
+done_testing;
