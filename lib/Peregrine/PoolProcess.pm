@@ -9,6 +9,7 @@ use Errno qw(EAGAIN EINTR);
 use Peregrine;
 use Peregrine::Deadline;
 use Peregrine::Nearest;
+use Peregrine::Process;
 use POSIX        ();
 use Scalar::Util qw(blessed);
 
@@ -39,7 +40,8 @@ sub new {
         %args{
             qw(link log number socket words place notice counts calls_max idle_timeout handlers init cleanup)
         },
-        made => 0
+        made => 0,
+        pid  => $$,
     }, $class;
 }
 
@@ -50,6 +52,7 @@ sub run {
     Peregrine::settle_children(1);
     Peregrine::tell_when_stuck("pool process $self->{number}");
     $self->{state} = $self->{init} ? $self->{init}->() : {};
+    $self->_end_copy('') if $$ != $self->{pid};
     _ignore('TERM');
     Peregrine::end_with_parent(0);
     $self->{link}->say('ready');
@@ -186,8 +189,19 @@ sub _outcome {
             . Peregrine::Nearest::hint($name, sort keys %$handlers) ];
     my $result;
     local ($@, $_);
-    return [ done        => $result ] if eval { $result = $handler->($self->{state}, @args); 1 };
-    return [ HandlerDied => _reason($@) ];
+    my $is_done = eval { $result = $handler->($self->{state}, @args); 1 };
+    my $died    = $@;
+    $self->_end_copy($is_done ? '' : ': ' . _reason($died)) if $$ != $self->{pid};
+    return [ done => $result ] if $is_done;
+    return [ HandlerDied => _reason($died) ];
+}
+
+# A process that the pool's code has forked, and that was to end there. Calls and state are its parent's.
+sub _end_copy {
+    my ($self, $died) = @_;
+    Peregrine::Process->end_child($self->{log},
+        "process $$, which code of the worker pool has forked, returned from it$died");
+    return;
 }
 
 # Plain data that a handler died of are the caller's; an object is its text.
