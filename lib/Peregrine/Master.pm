@@ -217,6 +217,8 @@ sub _start_child {
         $self->{log}->error($self->_kind . " $number cannot be started: $reason");
         $self->_give_back($child);
         $self->_failed_start($number, $reason);
+        # No process ends from which the master would hear that it has to try again.
+        $self->_start_later($number, BACK_OFF_S) if $self->{phase} eq 'running';
         return;
     }
     $there->close;
@@ -432,7 +434,14 @@ sub _back_off {
     $self->{log}->error($self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
     );
-    $trouble->{timer} = later($self->{loop}, $wait, $self, sub { delete $trouble->{timer}; $_[0]->_balance });
+    return $self->_start_later($number, $wait);
+}
+
+sub _start_later {
+    my ($self, $number, $seconds) = @_;
+    my $trouble = $self->{trouble}{$number};
+    $trouble->{timer} //=
+        later($self->{loop}, $seconds, $self, sub { delete $trouble->{timer}; $_[0]->_balance });
     return;
 }
 
