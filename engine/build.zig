@@ -12,7 +12,7 @@
 //!     zig build test-target-programs  those that another target can run, for script/matrix
 //!     zig build abi         lib/libperegrine.a and include/peregrine.h, for C programs and the Perl module
 //!     zig build library     these, lib/libperegrine.so.2 and lib/pkgconfig/peregrine.pc, on Linux
-//!     zig build sim         the simulated histories and the fuzz corpus alone
+//!     zig build sim         the simulated histories and the fuzz corpus alone; those of TLS need OpenSSL
 //!     zig build sim-rings  simulated histories of an engine and an application on threads of their own
 //!     zig build fuzz        lib/libfuzz.a, which script/fuzz links with libFuzzer
 //!     zig build elsewhere   compile the package with its examples, and the C API, for macOS and FreeBSD
@@ -63,9 +63,9 @@ pub fn build(b: *std.Build) void {
     addThreadTests(b, target, filters);
     // To compile them optimised takes a minute each, and what `test` runs of them takes seconds without.
     test_step.dependOn(&ringsSimulation(b, target, .debug, filters).step);
-    test_step.dependOn(&manyCases(b, target, .debug, filters).step);
+    test_step.dependOn(&manyCases(b, target, .debug, with_tls, filters).step);
     b.step("sim", "Run the worker over the simulated network, and the fuzz corpus").dependOn(
-        &manyCases(b, target, .safe, filters).step,
+        &manyCases(b, target, .safe, with_tls, filters).step,
     );
     b.step(
         "sim-rings",
@@ -321,11 +321,15 @@ fn manyCases(
     b: *std.Build,
     target: std.Build.ResolvedTarget,
     optimize: std.builtin.Optimize,
+    with_tls: bool,
     filters: []const []const u8,
 ) *std.Build.Step.Run {
-    const how: Layers.How = .{ .target = target, .optimize = optimize };
+    const how: Layers.How = .{ .target = target, .optimize = optimize, .tls = with_tls };
     const layers: Layers = .create(b, how);
     const module = Layers.layer(b, "test/many_cases.zig", how);
+    const certificates = b.createModule(.{ .root_source_file = b.path("test/tls/certificates.zig") });
+    certificates.addImport("tls", layers.tls);
+    module.addImport("certificates", certificates);
     module.addImport("protocol", layers.protocol);
     module.addImport("hub", layers.hub);
     module.addImport("peregrine", layers.peregrine);

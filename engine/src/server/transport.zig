@@ -90,8 +90,8 @@ pub const Transport = struct {
         /// bytes of the header that are still to come, when its addresses are known.
         proxy_header: struct { since: u64, rest: ?u16 = null },
         /// TLS is being negotiated. Nothing is parsed, and the output is empty; the input is ciphertext that
-        /// waits for its turn.
-        handshake: struct { since: u64 },
+        /// waits for its turn; `has_ended`: nothing comes behind it.
+        handshake: struct { since: u64, has_ended: bool = false },
         /// Requests come and are answered one after the other: the lane says how far they are.
         serving,
         /// Received bytes are sent on another transport as they are.

@@ -1,11 +1,11 @@
 //! A client of the simulation: sends what it has to say at its own pace, reads at its own pace, and may go
 //! before the end. Does not know: what the bytes mean. See http_client.zig and socket_client.zig.
 const std = @import("std");
-const per = @import("peregrine");
+const Wire = @import("wire.zig").Wire;
 
 pub const Client = struct {
     gpa: std.mem.Allocator,
-    peer: per.io.SimPeer,
+    wire: Wire,
     manners: Manners,
     /// Bytes to send, complete from the start or added later.
     script: std.ArrayList(u8) = .empty,
@@ -46,6 +46,7 @@ pub const Client = struct {
     };
 
     pub fn deinit(client: *Client) void {
+        client.wire.deinit();
         client.script.deinit(client.gpa);
         client.got.deinit(client.gpa);
     }
@@ -59,12 +60,12 @@ pub const Client = struct {
         const deaf = client.rounds >= manners.deaf_from and
             client.rounds < manners.deaf_from + manners.deaf_rounds;
         if (!deaf and random.uintLessThan(u8, 100) < manners.read_percent) {
-            try client.got.appendSlice(client.gpa, client.peer.read());
+            try client.got.appendSlice(client.gpa, try client.wire.read());
         }
         const leaves = if (manners.leaves_after) |bytes| client.got.items.len >= bytes else false;
-        if (client.peer.ended() == null and !leaves) return;
+        if (client.wire.ended() == null and !leaves) return;
         client.done = true;
-        if (leaves and manners.rude) client.peer.reset() else client.peer.close();
+        if (leaves and manners.rude) client.wire.peer().reset() else try client.wire.close();
     }
 
     fn write(client: *Client, random: std.Random) !void {
@@ -73,7 +74,7 @@ pub const Client = struct {
         // A long script in single bytes would take all day.
         const most = @max(client.manners.send_max, client.script.items.len / 1000);
         const some = rest[0..@min(rest.len, random.uintAtMost(usize, most))];
-        client.sent += try client.peer.write(some);
-        if (client.sent == client.script.items.len and client.manners.half_closes) client.peer.shutdown();
+        client.sent += try client.wire.write(some);
+        if (client.sent == client.script.items.len and client.manners.half_closes) try client.wire.shutdown();
     }
 };

@@ -4,11 +4,13 @@
 const std = @import("std");
 const per = @import("peregrine");
 const host_file = @import("host.zig");
+const Cast = @import("cast.zig").Cast;
 const Client = @import("client.zig").Client;
 const HttpClient = @import("http_client.zig").HttpClient;
 const SocketClient = @import("socket_client.zig").SocketClient;
 const StreamsClient = @import("streams_client.zig").StreamsClient;
 const Flaky = @import("flaky.zig").Flaky;
+const Wire = @import("wire.zig").Wire;
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -29,9 +31,12 @@ const Scene = struct {
     /// See Host.lags.
     lags: bool,
     retirement: ?Retirement,
+    /// The connections speak TLS.
+    is_secured: bool,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
+        const is_secured = per.tls.enabled and random.boolean();
         const windows = [_]u32{ 50, 1_000, 20_000, 64 * 1024 };
         return .{
             .network = .{
@@ -43,6 +48,7 @@ const Scene = struct {
                 .partial_send_permille = random.uintLessThan(u16, 900),
                 .reset_permille = if (rough and random.boolean()) random.intRangeAtMost(u16, 1, 10) else 0,
                 .accept_failure_permille = if (rough) random.uintLessThan(u16, 200) else 0,
+                .seals = is_secured and random.boolean(),
             },
             .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
             .config = .{
@@ -54,6 +60,7 @@ const Scene = struct {
                 .body_memory_bytes_max = ([_]u32{ 1, 1_000, 20_000, 1 << 20 })[random.uintLessThan(usize, 4)],
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
                 .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
+                .handshakes_pass_max = random.intRangeAtMost(u16, 1, 4),
             },
             .meddling_permille = if (random.uintLessThan(u8, 4) == 0)
                 random.intRangeAtMost(u16, 1, 300)
@@ -65,6 +72,7 @@ const Scene = struct {
                 0,
             .lags = random.uintLessThan(u8, 6) == 0,
             .retirement = if (random.uintLessThan(u8, 4) == 0) .draw(random) else null,
+            .is_secured = is_secured,
         };
     }
 
@@ -140,9 +148,13 @@ fn play(comptime Host: type, seed: u64) !void {
     var fault: per.AccessLogFault = .{};
     var errno: u16 = 0;
     try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
+    var cast: ?Cast = if (scene.is_secured) try .init(gpa, seed, scene.network.seals) else null;
+    defer if (cast) |*all| all.deinit();
     const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
     var counters = std.mem.zeroes(per.Counters);
     worker.useCounters(&counters);
+
+    if (cast) |*all| try worker.secureListener(listener, all.server);
 
     // The network always has memory.
     var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
@@ -155,7 +167,10 @@ fn play(comptime Host: type, seed: u64) !void {
     var storage: [clients_max]Actor = undefined;
     const actors = storage[0..random.intRangeAtMost(usize, 1, clients_max)];
     var exchanges: usize = 0;
-    for (actors) |*actor| exchanges += try enter(actor, try worker.io.connect(listener), random, exchanges);
+    for (actors) |*actor| {
+        const peer = try worker.io.connect(listener);
+        exchanges += try enter(actor, peer, if (cast) |*all| all else null, random, exchanges);
+    }
     defer for (actors) |*actor| switch (actor.*) {
         inline else => |*one| one.deinit(),
     };
@@ -163,7 +178,7 @@ fn play(comptime Host: type, seed: u64) !void {
         if (actor.* == .streams) retirement.on_streams += actor.streams.count;
     };
     var ends: [clients_max]per.io.SimPeer = undefined;
-    for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().peer;
+    for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().wire.peer();
     host.clients = ends[0..actors.len];
     host.meddling_permille = scene.meddling_permille;
     host.lags = scene.lags;
@@ -202,7 +217,8 @@ fn judge(actors: []Actor, scene: *const Scene, unaccepted: usize, has_stopped: b
     const missed = if (scene.retirement == null) 0 else unaccepted;
     var unanswered: usize = 0;
     for (actors) |*actor| {
-        const left = actor.client().manners.leaves_after != null;
+        const wire = actor.client().wire;
+        const left = actor.client().manners.leaves_after != null or wire.isSpoiled();
         const broken = left or !scene.calm();
         faithful = faithful and !left;
         if (missed > 0 and actor.client().got.items.len == 0) {
@@ -210,6 +226,8 @@ fn judge(actors: []Actor, scene: *const Scene, unaccepted: usize, has_stopped: b
             continue;
         }
         const retirement = scene.retirement;
+        // A client of streams goes when it has all that it has asked for.
+        if (!broken and actor.* != .streams) try testing.expect(wire.hasSaidEnd());
         switch (actor.*) {
             .socket => |*one| if (retirement != null and retirement.?.ends_sockets_in != null)
                 try one.checkDismissed()
@@ -253,15 +271,21 @@ fn total(words: []const u64) u64 {
 }
 
 /// Makes up a client; how many exchanges it will have.
-fn enter(actor: *Actor, peer: per.io.SimPeer, random: std.Random, first_id: usize) !usize {
-    const client: Client = .{ .gpa = gpa, .peer = peer, .manners = .draw(random) };
-    if (random.uintLessThan(u8, 4) == 0) {
+fn enter(actor: *Actor, peer: per.io.SimPeer, cast: ?*Cast, random: std.Random, first_id: usize) !usize {
+    const count = random.intRangeAtMost(usize, 1, HttpClient.requests_max);
+    const is_socket = random.uintLessThan(u8, 4) == 0;
+    const has_streams = !is_socket and random.uintLessThan(u8, 3) == 0;
+    const wire: Wire = if (cast) |all|
+        .{ .secured = try all.enter(peer, if (has_streams) .multiplexed else .single, random) }
+    else
+        .{ .plain = peer };
+    const client: Client = .{ .gpa = gpa, .wire = wire, .manners = .draw(random) };
+    if (is_socket) {
         actor.* = .{ .socket = .{ .client = client } };
         try actor.socket.plan(random, first_id);
         return 1;
     }
-    const count = random.intRangeAtMost(usize, 1, HttpClient.requests_max);
-    if (random.uintLessThan(u8, 3) == 0) {
+    if (has_streams) {
         actor.* = .{ .streams = .{ .client = client } };
         try actor.streams.plan(random, first_id, count);
         return count;

@@ -1,10 +1,12 @@
 //! The worker over a simulated network: thousands of histories (history.zig), each from one number, and a few
-//! that are told by hand.
+//! that are told by hand. In half of the histories all connections speak TLS (cast.zig), in half of these the
+//! kernel seals.
 //!
 //! A failure prints its seed. PEREGRINE_SEED replays one; PEREGRINE_SEEDS says how many are run,
 //! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
 const per = @import("peregrine");
+const certificates = @import("certificates");
 const history = @import("history.zig");
 const Host = @import("host.zig").Host;
 const Worker = @import("host.zig").Worker;
@@ -21,6 +23,7 @@ fn number(name: []const u8) !?u64 {
 test "every history ends as it should" {
     const only = try number("PEREGRINE_SEED");
     const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
+    defer certificates.remove();
     const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
     for (first..first + count) |seed| history.run(seed) catch |err| {
         std.debug.print(

@@ -132,7 +132,7 @@ pub const StreamsClient = struct {
         while (try self.take()) {}
         if (self.client.done or self.isWaiting()) return;
         self.client.done = true;
-        self.client.peer.close();
+        try self.client.wire.close();
     }
 
     fn isWaiting(self: *const StreamsClient) bool {

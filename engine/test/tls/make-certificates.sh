@@ -35,6 +35,10 @@ sign wild "/CN=ignored.example" ca "subjectAltName=DNS:*.wild.example,DNS:wild.e
 key cn
 sign cn "/CN=cn.example" ca "keyUsage=digitalSignature"
 
+# A certificate whose length, and that of its signatures, never varies: for simulations.
+openssl genpkey -algorithm ed25519 -out even.key
+openssl req -new -x509 -key even.key -subj "/CN=localhost" -set_serial 1 -days 2 -out even.pem
+
 # Certificates for the same names with an RSA key, and with a key that is too weak.
 openssl genrsa -out rsa.key 2048
 sign rsa "/CN=localhost" ca "subjectAltName=DNS:localhost,DNS:Two.Example,IP:127.0.0.1"

@@ -340,6 +340,33 @@ test "a client that ends its session with the handshake leaves no connection beh
     };
 }
 
+test "a client whose sending side ends behind its handshake is answered" {
+    for (0..seeds) |seed| {
+        var config = secure();
+        config.limits.handshakes_pass_max = 1;
+        var scene: Scene = try .init(config, trusting, .{ .seed = seed });
+        defer scene.deinit();
+        var client = try scene.connect();
+        defer client.deinit();
+        try client.agree();
+        // The handshake waits for its turn, behind others.
+        const greeting = try hello(scene.context);
+        defer gpa.free(greeting);
+        for (0..10) |_| {
+            const other = try scene.simulation.connect();
+            try other.send(greeting);
+            other.close();
+        }
+        try client.session.write("GET /size/7 HTTP/1.1\r\nHost: h\r\n\r\n", client.sink());
+        try client.sendAll();
+        client.wire.peer.shutdown();
+        try client.settle();
+        try testing.expectStringStartsWith(client.plaintext.items, "HTTP/1.1 200 OK\r\n");
+        try testing.expectEqual(.closed, client.event);
+        try testing.expectEqual(0, scene.simulation.worker().statistics().connections);
+    }
+}
+
 test "a broken record while a thread reads the file of the response" {
     for (0..seeds) |seed| {
         var scene: Scene = try .init(secure(), trusting, .{

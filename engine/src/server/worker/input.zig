@@ -17,6 +17,7 @@ pub fn Input(comptime W: type) type {
     return struct {
         const access_part = @import("access.zig").Access(W);
         const gathering_part = @import("gathering.zig").Gathering(W);
+        const handshakes_part = @import("handshakes.zig").Shaking(W);
         const health_part = @import("health.zig").HealthPart(W);
         const memory_part = @import("memory.zig").Shedding(W);
         const output_part = @import("output.zig").Output(W);
@@ -461,6 +462,8 @@ pub fn Input(comptime W: type) type {
             // Over TLS the end of the session comes first.
             if (lane.sending == .ended) return;
             if (transport.phase == .serving) return laneEnded(w, lane);
+            // The end comes behind a flight that waits for its turn.
+            if (handshakes_part.postponesEnd(transport)) return;
             lane.sending = .ended;
             lane.needs_more = false;
             switch (transport.phase) {

@@ -393,7 +393,7 @@ fn invite(visitors: []Visitor, records: []Record, sim: *peregrine.io.Sim, random
         const kind: Visitor.Kind = @fromBackingInt(@intCast(random.weightedIndex(u8, &.{ 8, 4, 1 })));
         const count = if (kind == .socket) 1 else random.intRangeAtMost(usize, 1, Visitor.requests_max);
         visitor.* = .{
-            .client = .{ .gpa = gpa, .peer = try sim.connect(0), .manners = .draw(random) },
+            .client = .{ .gpa = gpa, .wire = .{ .plain = try sim.connect(0) }, .manners = .draw(random) },
             .kind = kind,
             .records = records[index * Visitor.requests_max ..][0..count],
         };

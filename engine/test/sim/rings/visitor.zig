@@ -125,7 +125,7 @@ pub const Visitor = struct {
         if (visitor.client.done) return;
         visitor.dismissed = true;
         visitor.client.done = true;
-        visitor.client.peer.reset();
+        visitor.client.wire.peer().reset();
     }
 
     // ---- WebSocket
