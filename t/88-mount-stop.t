@@ -32,7 +32,7 @@ async sub {
 }
 PERL
     return TestServer->command_of('peregrine', qw(-E production --engine process --no-access-log --workers 1),
-        '--mount', "/=$site", '--mount', "/shop=$shop,workers=1", @arguments);
+        '--mount', "/=$site", '--mount', "/shop=$shop,workers=1,queue_timeout=600", @arguments);
 }
 
 my %REQUESTS = (
@@ -114,6 +114,36 @@ PERL
         $server->stop;
     };
 }
+
+# Requests that an asynchronous worker has left to processes for handlers wait in a queue of their own.
+subtest 'requests that were handed over' => sub {
+    my $gate = TestGate->new;
+    my $busy = write_file('sync.pl', <<"PERL");
+use lib 't/lib';
+use Future::AsyncAwait;
+use PAGI::Sync qw(sync);
+use TestGate;
+my \$handler = sync(sub { bless({ folder => '$gate->{folder}' }, 'TestGate')->block('answer') });
+my \$count = 0;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no\n" if \$scope->{type} ne 'http';
+    \$count++;
+    print {*STDERR} "handed over: \$count\n";
+    await \$handler->(\@_);
+}
+PERL
+    my $server = TestServer->command(qw(-E production --no-access-log --workers 1 --engine process),
+        qw(--sync-workers 1 --queue-timeout 600 --shutdown-timeout 2), $busy);
+    my @clients = map { TestClient->new($server->port) } 1 .. 4;
+    $_->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") for @clients;
+    ok $server->wait_for_log(qr/handed over: 4/), 'all requests are handed over';
+    $server->signal('TERM');
+    my @statuses = sort map { ($_->response || {})->{status} // 0 } @clients;
+    is_deeply \@statuses, [ 0, 503, 503, 503 ], 'one is cut, and the others are refused';
+    $gate->open('answer');
+    $server->stop;
+};
 
 # An instance of a server without time, whose worker always has a request that waits.
 package Instance {

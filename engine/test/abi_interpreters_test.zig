@@ -875,10 +875,19 @@ test "requests wait for an interpreter in order, and are refused when they are t
 }
 
 test "requests that no interpreter has taken are refused when the time of a stop is over" {
-    const engine: Engine = try .start(.{ .shop = true, .whole = false, .exchanges = 0 });
+    // Requests of the shop, and requests that are handed over, wait by limits of their own.
+    const engine: Engine = try .start(.{ .shop = true, .whole = false, .exchanges = 0, .handed = 1, .own = .{
+        .size = @sizeOf(types.Interpreters),
+        .own = types.Own.queue_ms,
+        .queue_ms = for_ever_ms,
+    }, .limits = &.{.{ "queue_ms", for_ever_ms }} });
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
     try engine.expectInterpreters(1);
+    var handed = try engine.connect();
+    defer handed.close();
+    try handed.get("/hand/");
+    try engine.expectWaiting(1);
     var taken = try engine.connect();
     defer taken.close();
     try taken.get("/wait");
@@ -892,11 +901,11 @@ test "requests that no interpreter has taken are refused when the time of a stop
     defer for (&clients) |*client| client.close();
     try clients[0].get("/shop");
     try clients[1].say("POST /shop HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nsome");
-    try engine.expectStat("exchanges", 4);
+    try engine.expectStat("exchanges", 5);
     abi.peregrine_drain(engine.handle);
-    try testing.expectEqual(3, abi.interpreters.peregrine_refuse_waiting(engine.handle));
+    try testing.expectEqual(4, abi.interpreters.peregrine_refuse_waiting(engine.handle));
     for (&clients) |*client| try client.expect("503", "busy.\n");
-    try behind.expect("503", "busy.\n");
+    for ([_]*Client{ &handed, &behind }) |client| try client.expect("503", "busy.\n");
     try testing.expectEqual(0, abi.interpreters.peregrine_refuse_waiting(engine.handle));
     try site.open();
     try taken.expect("200", "");

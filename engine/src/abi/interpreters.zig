@@ -4,7 +4,6 @@ const peregrine = @import("peregrine");
 const ApplicationEnd = @import("application_end.zig").ApplicationEnd;
 const Depot = @import("depot.zig").Depot;
 const hub = @import("hub");
-const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const errors = @import("errors.zig");
 const history = @import("history.zig");
 const Hold = @import("hold.zig").Hold;
@@ -70,14 +69,7 @@ pub export fn peregrine_add_group(handle: *Handle, given: *const sized.Header) c
 pub export fn peregrine_refuse_waiting(handle: *Handle) callconv(.c) c_int {
     const engine = handle.ownEngine() orelse return 0;
     const pool = engine.pool orelse return 0;
-    return handle.call(refuseWaiting, .{ pool, &engine.worker });
-}
-
-fn refuseWaiting(pool: *Pool, worker: *EngineWorker) c_int {
-    const count = pool.refuseWaiting();
-    // The next round sends the answers.
-    worker.io.wake();
-    return @intCast(count);
+    return @intCast(handle.call(Pool.refuseWaiting, .{pool}));
 }
 
 pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
