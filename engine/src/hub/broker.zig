@@ -26,6 +26,7 @@ const Redis = redis_file.Redis;
 const Asker = redis_file.Asker;
 const Answerer = redis_file.Answerer;
 const Most = @import("loads.zig").Most;
+const Part = @import("loads.zig").Part;
 const Waiting = @import("waiting.zig").Waiting;
 const rolls_file = @import("rolls.zig");
 const Rolls = rolls_file.Rolls;
@@ -175,8 +176,8 @@ pub const Broker = struct {
     ) (Shares.Error || error{TooManyNodes})!Index {
         defer broker.invariants();
         const own = try broker.topics.shareOf(prefix);
-        const nodes = broker.topics.shares.at(own).nodes;
-        if (own != Shares.rest and nodes >= broker.config.mount_connections_max) return error.TooManyNodes;
+        const room = broker.topics.shares.roomOf(own, limits.nodes_max, broker.config.mount_connections_max);
+        if (broker.topics.shares.at(own).nodes >= room) return error.TooManyNodes;
         const index = for (broker.nodes.items, 0..) |*node, index| {
             if (node.state == .free) break index;
         } else blk: {
@@ -297,7 +298,7 @@ pub const Broker = struct {
                 if (broker.by_id.get(frame.node)) |asker| {
                     try broker.answer(asker, frame.number, frame.code);
                 } else if (broker.redis != null) {
-                    broker.route(frame.node, frame, nobody, .node) catch {};
+                    broker.route(frame.node, frame, .{ .node = id, .number = 0 }, .node) catch {};
                 }
             },
             .speak => try broker.speak(index, try wire.readSecret(frame.extra)),
@@ -458,10 +459,11 @@ pub const Broker = struct {
     /// Whether the node may have one more subscription.
     fn hasRoomFor(broker: *Broker, index: Index) bool {
         const config = &broker.config;
-        const own = broker.shareOf(index);
-        if (broker.nodes.items[index].topics >= config.interpreter_subscriptions_max) return false;
-        if (own.prefix.len > 0 and own.subscriptions >= config.mount_subscriptions_max) return false;
-        return broker.subscriptions < config.subscriptions_max;
+        const node = &broker.nodes.items[index];
+        if (node.topics >= config.interpreter_subscriptions_max) return false;
+        const shares = &broker.topics.shares;
+        const room = shares.roomOf(node.share, config.subscriptions_max, config.mount_subscriptions_max);
+        return shares.at(node.share).subscriptions < room and broker.subscriptions < config.subscriptions_max;
     }
 
     fn unsubscribe(broker: *Broker, index: Index, name: []const u8) void {
@@ -566,7 +568,8 @@ pub const Broker = struct {
     ) error{ OutOfMemory, TooMany }!void {
         const by = broker.nodes.items[target].state.met;
         const config = &broker.config;
-        const most: Most = .ofCounts(config.interpreter_errands_max, config.mount_errands_max);
+        const room = broker.topics.shares.roomOf(own, limits.errands_max, config.mount_errands_max);
+        const most: Most = .ofCounts(config.interpreter_errands_max, room);
         try broker.errands.add(broker.gpa, askerOf(frame), own, by, most, broker.now_ms);
         broker.say(target, frame);
     }
@@ -636,10 +639,22 @@ pub const Broker = struct {
 
     /// A frame for whoever hears a feed.
     fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
+        return broker.tellFor(broker.shareOfNode(asker.node), fed, frame, asker, by);
+    }
+
+    /// Of the room of a share.
+    fn tellFor(
+        broker: *Broker,
+        own: Shares.Index,
+        fed: Fed,
+        frame: *const Frame,
+        asker: Asker,
+        by: Answerer,
+    ) Told!void {
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(broker.gpa);
         try frame.append(broker.gpa, &bytes);
-        return broker.redis.?.say(fed, bytes.items, asker, broker.shareOfNode(asker.node), by);
+        return broker.redis.?.say(fed, bytes.items, asker, broker.partOf(own), by);
     }
 
     /// A frame for a node of another hub. That answers, unless Redis knows no such hub.
@@ -672,23 +687,39 @@ pub const Broker = struct {
         if (number == 0) return;
         const until = broker.now_ms + limits.request_ms;
         const asker: Asker = .{ .node = id, .number = number };
-        const most = broker.mostWaits();
         const own = broker.nodes.items[index].share;
+        const most = broker.mostWaits(own);
         broker.waits.add(broker.gpa, asker, own, most, what, name, until) catch |err| switch (err) {
             error.OutOfMemory => return error.OutOfMemory,
             error.TooMany => try broker.answer(index, number, .too_many),
         };
     }
 
-    fn mostWaits(broker: *const Broker) Most {
-        return .ofCounts(broker.config.interpreter_waits_max, broker.config.mount_waits_max);
+    fn mostWaits(broker: *const Broker, own: Shares.Index) Most {
+        const all = limits.waiting_requests_max;
+        const room = broker.topics.shares.roomOf(own, all, broker.config.mount_waits_max);
+        return .ofCounts(broker.config.interpreter_waits_max, room);
+    }
+
+    /// What all nodes of a share may have on its way to Redis.
+    fn partOf(broker: *const Broker, own: Shares.Index) Part {
+        const config = &broker.config;
+        const shares = &broker.topics.shares;
+        return .{ .share = own, .most = .{
+            .count = @intCast(shares.roomOf(own, config.publications_max, config.mount_publications_max)),
+            .bytes = shares.roomOf(
+                own,
+                config.publications_bytes_max,
+                config.mount_publications_bytes_max,
+            ),
+        } };
     }
 
     fn appendThere(broker: *Broker, redis: *Redis, index: Index, id: u64, frame: *const Frame) !void {
         if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
         const asker: Asker = .{ .node = id, .number = frame.number };
         const own = broker.nodes.items[index].share;
-        redis.append(frame.name, frame.payload, asker, own) catch |err| switch (err) {
+        redis.append(frame.name, frame.payload, asker, broker.partOf(own)) catch |err| switch (err) {
             error.TooLong => try broker.answer(index, frame.number, .too_many),
             error.OutOfMemory, error.Full, error.TooMany => |told| {
                 try broker.refuse(index, frame.number, told);
@@ -760,12 +791,13 @@ pub const Broker = struct {
             .unknown => return broker.reply(asker, .unknown),
         };
         broker.noteEntry(len);
+        if (!broker.by_id.contains(asker.node)) return;
         // A reader that begins here from now on is not to get the entry as a new one.
         const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
         if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);
         const until = broker.now_ms + limits.request_ms;
         const own = broker.shareOfNode(asker.node);
-        broker.waits.add(broker.gpa, asker, own, broker.mostWaits(), .{ .entry = at }, topic, until) catch
+        broker.waits.add(broker.gpa, asker, own, broker.mostWaits(own), .{ .entry = at }, topic, until) catch
             broker.replyPlace(asker, at);
     }
 
@@ -850,12 +882,16 @@ pub const Broker = struct {
         const code: wire.Code = if (!broker.mayReach(prefix, index))
             .forbidden
         else if (broker.entrust(index, own, frame)) |_| return else |_| .too_many;
-        broker.route(frame.node, &.{
+        // The answer takes room of the node that has asked, as far as its share is known here.
+        const asking_share = broker.topics.shares.find(prefix) orelse Shares.rest;
+        var digits: [node_digits]u8 = undefined;
+        const asker: Asker = .{ .node = frame.node, .number = 0 };
+        broker.tellFor(asking_share, feedOfNode(frame.node, &digits), &.{
             .kind = .answer,
             .code = code,
             .node = frame.node,
             .number = frame.number,
-        }, nobody, .node) catch {};
+        }, asker, .node) catch {};
     }
 
     // ---- Who is subscribed
@@ -893,10 +929,13 @@ pub const Broker = struct {
 
     fn asking(broker: *const Broker, target: rolls_file.For, own: Shares.Index) Rolls.By {
         const config = &broker.config;
+        // With Redis there are questions for nodes and for hubs, as many of each.
+        const all: u32 = if (broker.redis == null) limits.rolls_max else limits.rolls_max / 2;
+        const room = broker.topics.shares.roomOf(own, all, config.mount_questions_max);
         return .{
             .target = target,
             .share = own,
-            .most = .ofCounts(config.interpreter_questions_max, config.mount_questions_max),
+            .most = .ofCounts(config.interpreter_questions_max, room),
         };
     }
 

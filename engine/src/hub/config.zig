@@ -69,9 +69,10 @@ pub const Config = struct {
     subscriptions_max: u32 = 1_000_000,
     /// Subscriptions of one interpreter: a topic for each of more connections than an interpreter has.
     interpreter_subscriptions_max: u32 = 250_000,
-    /// Subscriptions of all interpreters of a mount that is confined to its own topics.
+    /// Subscriptions of all interpreters of a mount that is confined to its own topics. This limit and others
+    /// of mounts are lower where mounts are many, so that they do not fill the hub (Shares.roomOf).
     mount_subscriptions_max: u32 = 250_000,
-    /// Topics with history of such a mount. Four of them have room in a hub.
+    /// Topics with history of such a mount, a quarter of all that a hub has room for.
     mount_topics_max: u32 = 25_000,
     /// Connections of such a mount: those of 64 interpreters, twice while they are replaced, each with one to
     /// publish by.

@@ -8,7 +8,9 @@ const Broker = @import("broker.zig").Broker;
 const exchange = @import("topics_test.zig").exchange;
 const Config = @import("config.zig").Config;
 const Node = @import("node.zig").Node;
+const Part = @import("loads.zig").Part;
 const Redis = @import("redis/redis.zig").Redis;
+const Shares = @import("shares.zig").Shares;
 const Frame = wire.Frame;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -206,7 +208,7 @@ test "a node's id is not taken by a node that does not know its secret" {
 test "one interpreter, or one mount, does not take the room of the others" {
     var scene: Scene = undefined;
     try scene.init(&.{
-        .subscriptions_max = 6,
+        .subscriptions_max = 12,
         .interpreter_subscriptions_max = 3,
         .mount_subscriptions_max = 4,
         .mount_topics_max = 3,
@@ -225,10 +227,10 @@ test "one interpreter, or one mount, does not take the room of the others" {
             try testing.expectEqual(expected, try scene.code(i, .{ .kind = .subscribe, .name = topic }));
         }
     }
-    // There is room for two more.
-    for (0..3) |n| {
+    // A node that is not confined may have as many as any.
+    for (0..4) |n| {
         const topic = try std.fmt.bufPrint(&name, "c.{d}", .{n});
-        const expected: wire.Code = if (n < 2) .ok else .too_many;
+        const expected: wire.Code = if (n < 3) .ok else .too_many;
         try testing.expectEqual(expected, try scene.code(0, .{ .kind = .subscribe, .name = topic }));
     }
     // Topics that are followed stay; a further one has no room in the share, and is refused.
@@ -286,16 +288,26 @@ test "a topic of a share is not lost by those of one that has more" {
     defer broker.deinit();
     broker.limit(&.{ .mount_topics_max = limits.history_topics_max });
     _ = try broker.connect("a.");
-    _ = try broker.connect("b.");
-    for ([_][]const u8{ "b.quiet", "quiet" }) |name| _ = try broker.topics.append(name, "x");
     var buffer: [16]u8 = undefined;
-    for (0..limits.history_topics_max + 1) |n| {
+    _ = try broker.topics.append("quiet", "x");
+    // Each has an equal part. That of "a." is too large from the time on that there are three.
+    const all = limits.history_topics_max;
+    for (1..all / 2 + 2) |n| {
         const name = try std.fmt.bufPrint(&buffer, "a.{d}", .{n});
         _ = try broker.topics.append(name, "x");
     }
-    try testing.expectEqual(limits.history_topics_max, broker.topics.by_name.count());
+    try testing.expectEqual(all / 2, broker.topics.shares.at(1).topics);
+    _ = try broker.connect("b.");
+    _ = try broker.topics.append("b.quiet", "x");
+    for ([_][]const u8{ "b.", "" }, [_]usize{ all / 3, all / 6 + 2 }) |prefix, end| {
+        for (1..end) |n| {
+            const name = try std.fmt.bufPrint(&buffer, "{s}{d}", .{ prefix, n });
+            _ = try broker.topics.append(name, "x");
+        }
+    }
+    try testing.expectEqual(all, broker.topics.by_name.count());
     for ([_][]const u8{ "b.quiet", "quiet" }) |name| try testing.expect(broker.topics.by_name.contains(name));
-    try testing.expect(!broker.topics.by_name.contains("a.0"));
+    try testing.expect(!broker.topics.by_name.contains("a.2"));
 }
 
 test "topics that were there before their share are its own from then on" {
@@ -365,14 +377,15 @@ test "with Redis: publications of one interpreter under way, and their bytes, le
     defer redis.destroy();
     redis.setTime(1, 1);
     const long: [600]u8 = @splat('x');
+    const part: Part = .{ .share = Shares.rest, .most = .{ .count = 100, .bytes = 1 << 20 } };
     for (0..3) |n| {
-        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) }, 0);
+        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) }, part);
         if (n < 2) try said else try testing.expectError(error.TooMany, said);
     }
-    try redis.append("t", &long, .{ .node = 2, .number = 1 }, 0);
-    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }, 0));
-    try redis.append("t", "x", .{ .node = 2, .number = 3 }, 0);
-    try redis.append("t", &long, .{ .node = 3, .number = 1 }, 0);
+    try redis.append("t", &long, .{ .node = 2, .number = 1 }, part);
+    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }, part));
+    try redis.append("t", "x", .{ .node = 2, .number = 3 }, part);
+    try redis.append("t", &long, .{ .node = 3, .number = 1 }, part);
     try testing.expectEqual(3, redis.loads.nodes.count());
 }
 
@@ -409,6 +422,34 @@ const Crowd = struct {
             try numbered.append(gpa, &bytes);
         }
         crowd.broker.receive(index, bytes.items);
+    }
+
+    /// Subscribes a node to a topic. False: there is no room.
+    fn subscribes(crowd: *Crowd, index: Broker.Index, topic: []const u8) !bool {
+        try crowd.say(index, &.{ .kind = .subscribe, .name = topic }, 1, 1);
+        return try crowd.answers(index, .ok) == 1;
+    }
+
+    /// A message of a node of another machine, for a channel of the node with this secret.
+    fn hear(crowd: *Crowd, secret: usize, prefix: []const u8, from: u64, number: u32) !void {
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        var name: [wire.Channel.name_bytes]u8 = undefined;
+        const mail: Frame = .{
+            .kind = .mail,
+            .name = channelOf(secret, &name),
+            .extra = prefix,
+            .payload = "x",
+            .node = from,
+            .number = number,
+        };
+        try mail.append(gpa, &bytes);
+        var digits: [16]u8 = undefined;
+        const id = try std.fmt.bufPrint(&digits, "{x:0>16}", .{wire.nodeOf(secret)});
+        _ = crowd.broker.take(.{ .message = .{
+            .fed = .{ .feed = .node, .name = id },
+            .bytes = bytes.items,
+        } });
     }
 
     /// The number of answers with this code that wait for a node.
@@ -513,4 +554,81 @@ test "with Redis: many connections of one mount leave room for waits, publicatio
         } });
     }
     try testing.expectEqual(5, crowd.broker.rolls.loads.get(.hub).shares[1].count);
+}
+
+test "with Redis: answers to another machine take room of the nodes that have asked, or that answer" {
+    const config: Config = .{ .mount_publications_max = 5 };
+    const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config);
+    defer redis.destroy();
+    redis.setTime(1, 1);
+    var crowd: Crowd = undefined;
+    try crowd.init(redis, &config);
+    defer crowd.broker.deinit();
+    // Messages of confined nodes there for a channel that is not confined are refused here.
+    for (0..9) |n| try crowd.hear(Crowd.count, "own.", 1000 + n, 1);
+    try testing.expectEqual(5, redis.loads.shares[1].count);
+    // Answers of a confined node here.
+    for (0..9) |n| try crowd.hear(0, "", 2000 + n, 1);
+    for (0..9) |n| try crowd.say(crowd.mount[0], &.{ .kind = .answer, .node = 2000 + n }, 1, 1);
+    try testing.expectEqual(5, redis.loads.shares[1].count);
+    try testing.expectEqual(5, redis.requests.count());
+    const publish: Frame = .{ .kind = .publish, .name = "main.x", .payload = "x" };
+    try crowd.say(crowd.others[0], &publish, 1, 1);
+    try testing.expectEqual(0, try crowd.answers(crowd.others[0], .unavailable));
+    try testing.expectEqual(6, redis.requests.count());
+}
+
+test "however many mounts take all that they may, each has its part, and so have the nodes of none" {
+    var crowd: Crowd = .{ .broker = .init(gpa, 1) };
+    const broker = &crowd.broker;
+    defer broker.deinit();
+    broker.limit(&.{
+        .subscriptions_max = 60,
+        .mount_subscriptions_max = 15,
+        .interpreter_errands_max = limits.errands_max,
+        .interpreter_questions_max = limits.rolls_max,
+    });
+    const prefixes = [_][]const u8{ "", "a.", "b.", "c.", "d.", "e." };
+    // A node of each that asks, and one that never answers.
+    var asking: [prefixes.len]Broker.Index = undefined;
+    var silent: [prefixes.len]Broker.Index = undefined;
+    for (prefixes, &asking, &silent, 0..) |prefix, *asks, *answers, i| {
+        asks.* = try crowd.join(prefix, 2 * i);
+        answers.* = try crowd.join(prefix, 2 * i + 1);
+    }
+    var buffer: [16]u8 = undefined;
+    // The nodes of no mount come last.
+    var i: usize = prefixes.len;
+    while (i > 0) {
+        i -= 1;
+        const prefix = prefixes[i];
+        try testing.expect(try crowd.subscribes(silent[i], try std.fmt.bufPrint(&buffer, "{s}x", .{prefix})));
+        for (1..60 / prefixes.len + 1) |n| {
+            const topic = try std.fmt.bufPrint(&buffer, "{s}{d}", .{ prefix, n });
+            const has_room = n < 60 / prefixes.len;
+            try testing.expectEqual(has_room, try crowd.subscribes(asking[i], topic));
+        }
+
+        var name: [wire.Channel.name_bytes]u8 = undefined;
+        const mail: Frame = .{ .kind = .send, .name = channelOf(2 * i + 1, &name), .payload = "x" };
+        try crowd.say(asking[i], &mail, 1, limits.errands_max / prefixes.len);
+        const who: Frame = .{ .kind = .who, .name = try std.fmt.bufPrint(&buffer, "{s}x", .{prefix}) };
+        try crowd.say(asking[i], &who, 1, limits.rolls_max / 2 / prefixes.len);
+        try testing.expectEqual(0, try crowd.answers(asking[i], .too_many));
+        try crowd.say(asking[i], &mail, 200_000, limits.errands_max / prefixes.len);
+        try crowd.say(asking[i], &who, 400_000, limits.rolls_max / prefixes.len);
+        try testing.expect(try crowd.answers(asking[i], .too_many) > 0);
+
+        for (0..limits.history_topics_max / prefixes.len) |n| {
+            const topic = try std.fmt.bufPrint(&buffer, "{s}{d}", .{ prefix, n });
+            try broker.topics.follow(asking[i], topic, 1, null);
+        }
+        for (2..limits.nodes_max / prefixes.len) |_| {
+            _ = broker.connect(prefix) catch |err| {
+                // A mount has less than its part, if that is large.
+                try testing.expect(err == error.TooManyNodes and prefix.len > 0);
+                break;
+            };
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! Things of one kind that nodes have under way, such as questions: the number and the bytes of those of each
-//! node, and of all nodes of each share. The first share has as many as its nodes may have.
+//! node, and of all nodes of each share.
 //! Does not know: what the things are.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -32,16 +32,19 @@ pub const Load = struct {
     }
 };
 
-/// The limits of one node, and of all nodes of a share that has a prefix.
+/// The limits of one node, and of all nodes of its share.
 pub const Most = struct {
     node: Load,
     share: Load,
 
     /// Of things whose bytes are not counted.
-    pub fn ofCounts(node: u32, share: u32) Most {
-        return .{ .node = .{ .count = node }, .share = .{ .count = share } };
+    pub fn ofCounts(node: u32, share: u64) Most {
+        return .{ .node = .{ .count = node }, .share = .{ .count = @intCast(share) } };
     }
 };
+
+/// A share, and the limits of all of its nodes together.
+pub const Part = struct { share: Shares.Index, most: Load };
 
 pub const Loads = struct {
     nodes: std.AutoHashMapUnmanaged(u64, Load) = .empty,
@@ -60,7 +63,7 @@ pub const Loads = struct {
         most: Most,
     ) error{ OutOfMemory, TooMany }!void {
         const share = &loads.shares[owner.share];
-        if (owner.share != Shares.rest and !share.hasRoom(bytes, most.share)) return error.TooMany;
+        if (!share.hasRoom(bytes, most.share)) return error.TooMany;
         const load = loads.nodes.get(owner.node) orelse Load{};
         if (!load.hasRoom(bytes, most.node)) return error.TooMany;
         try loads.nodes.put(gpa, owner.node, load.with(bytes));
@@ -93,7 +96,9 @@ test "a node has its limit, all nodes of a share have theirs, and room comes bac
     try loads.add(testing.allocator, two, 4, most);
     try testing.expectError(error.TooMany, loads.add(testing.allocator, two, 0, most));
     try testing.expectError(error.TooMany, loads.add(testing.allocator, .{ .node = 3, .share = 1 }, 0, most));
-    for (10..20) |node| try loads.add(testing.allocator, .{ .node = node }, 9, most);
+    const others: Most = .{ .node = most.node, .share = .{ .count = 10, .bytes = 90 } };
+    for (10..20) |node| try loads.add(testing.allocator, .{ .node = node }, 9, others);
+    try testing.expectError(error.TooMany, loads.add(testing.allocator, .{ .node = 20 }, 0, others));
     loads.remove(one, 12);
     try loads.add(testing.allocator, .{ .node = 3, .share = 1 }, 9, most);
     loads.remove(.{ .node = 3, .share = 1 }, 9);

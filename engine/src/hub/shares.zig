@@ -90,6 +90,15 @@ pub const Shares = struct {
         return owner;
     }
 
+    /// The room of a share, where the hub has room for `all`. A share with prefix has an equal part, and at
+    /// most `most`; the first share has what these parts leave. A share that comes later makes the parts of
+    /// others smaller; nodes keep what they have.
+    pub fn roomOf(shares: *const Shares, index: Index, all: u64, most: u64) u64 {
+        assert(index < shares.count());
+        const part = @min(most, all / shares.count());
+        return if (index == rest) all - part * (shares.count() - 1) else part;
+    }
+
     /// The share with most topics.
     pub fn fullest(shares: *Shares) *Share {
         var most = &shares.first;
@@ -110,6 +119,24 @@ pub const Shares = struct {
 };
 
 const testing = std.testing;
+
+test "the parts of all shares are no more than there is, and that of the first is no smaller than others" {
+    var shares: Shares = .init(testing.allocator);
+    defer shares.deinit();
+    try testing.expectEqual(100, shares.roomOf(Shares.rest, 100, 25));
+    const forum = try shares.of("forum.");
+    try testing.expectEqual(25, shares.roomOf(forum, 100, 25));
+    try testing.expectEqual(75, shares.roomOf(Shares.rest, 100, 25));
+    var buffer: [8]u8 = undefined;
+    for (shares.count()..limits.shares_max) |n| {
+        _ = try shares.of(try std.fmt.bufPrint(&buffer, "p{d}.", .{n}));
+        var sum: u64 = 0;
+        for (0..shares.count()) |index| sum += shares.roomOf(@intCast(index), 100, 25);
+        try testing.expectEqual(100, sum);
+        try testing.expect(shares.roomOf(Shares.rest, 100, 25) >= shares.roomOf(forum, 100, 25));
+    }
+    try testing.expectEqual(3, shares.roomOf(forum, 100, 25));
+}
 
 test "a topic belongs to the share with its longest prefix, and a prefix is a name" {
     var shares: Shares = .init(testing.allocator);

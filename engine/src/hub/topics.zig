@@ -76,7 +76,7 @@ pub const Topics = struct {
     random: std.Random.DefaultPrng,
     bounds: log_file.Limits,
     shares: Shares,
-    /// Topics of one share, except the one without prefix.
+    /// Topics of one share with a prefix (Shares.roomOf).
     share_topics_max: u32,
     /// Names this hub's entries.
     hub: u48,
@@ -263,8 +263,8 @@ pub const Topics = struct {
     fn makeRoomFor(topics: *Topics, name: []const u8) error{TooMany}!void {
         const owner = topics.shares.ownerOf(name);
         const share = topics.shares.at(owner);
-        const is_full = owner != Shares.rest and share.topics >= topics.share_topics_max;
-        if (is_full and !topics.makeRoomIn(share)) return error.TooMany;
+        const room = topics.shares.roomOf(owner, limits.history_topics_max, topics.share_topics_max);
+        if (share.topics >= room and !topics.makeRoomIn(share)) return error.TooMany;
         if (topics.by_name.count() < limits.history_topics_max) return;
         if (!topics.makeRoomIn(topics.shares.fullest())) return error.TooMany;
     }

@@ -15,7 +15,7 @@ use POSIX ();
 use Peregrine::Server::Beside;
 use Peregrine::Later qw(weakly);
 use Scalar::Util     qw(weaken);
-use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET unpack_sockaddr_un);
+use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM unpack_sockaddr_un);
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
 my @KEPT = qw(hub_join hub_end hub_file);
@@ -176,6 +176,17 @@ sub _watch_confined {
     return;
 }
 
+# The hub shares its room among the mounts that it knows, and the rest. So it hears of each mount before nodes
+# join: by a connection that ends at once.
+sub _announce_confined {
+    my ($self) = @_;
+    for my $confined (values %{ $self->{confined} || {} }) {
+        socketpair my $one, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "the hub's sockets: $!\n";
+        Peregrine::send_descriptors(fileno $self->{hub_join}, "j$confined->{prefix}", fileno $other);
+    }
+    return;
+}
+
 # A connection that has no room, or is none, is closed: its worker sees that, and asks again.
 sub _pass_on {
     my ($self, $confined) = @_;
@@ -324,6 +335,7 @@ sub start {
     my ($self) = @_;
     $self->{thread} = $self->{hub}->_thread(fileno $self->{hub}{hub_file});
     $self->{hub}->_watch($self->{loop});
+    $self->{hub}->_announce_confined;
     $self->{hub}->_watch_confined($self->{loop});
     $self->_look;
     return 1;

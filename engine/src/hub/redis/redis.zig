@@ -5,7 +5,9 @@ const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
 const limits = @import("../limits.zig");
 const Loads = @import("../loads.zig").Loads;
+const Load = @import("../loads.zig").Load;
 const Owner = @import("../loads.zig").Owner;
+const Part = @import("../loads.zig").Part;
 const Shares = @import("../shares.zig").Shares;
 const Position = @import("../position.zig").Position;
 const Topics = @import("../topics.zig").Topics;
@@ -250,9 +252,9 @@ pub const Redis = struct {
 
     const EnterError = error{ OutOfMemory, Full, TooMany };
 
-    /// `TooMany`: of this node, or of its share. Answers of nodes to those of other machines are of none, and
-    /// each belongs to a request that was counted there.
-    fn enter(redis: *Redis, request: Request) EnterError!u64 {
+    /// `TooMany`: of this node, or of its share, which may have `most`. Answers of this hub to questions of
+    /// others are of none, and each belongs to a question that was counted here.
+    fn enter(redis: *Redis, request: Request, most: Load) EnterError!u64 {
         if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
         try redis.requests.ensureUnusedCapacity(redis.gpa, 1);
         if (request.asker.node != 0) {
@@ -262,10 +264,7 @@ pub const Redis = struct {
                     .count = config.interpreter_publications_max,
                     .bytes = config.interpreter_publications_bytes_max,
                 },
-                .share = .{
-                    .count = config.mount_publications_max,
-                    .bytes = config.mount_publications_bytes_max,
-                },
+                .share = most,
             });
         }
         redis.last_token += 1;
@@ -286,16 +285,16 @@ pub const Redis = struct {
         topic: []const u8,
         bytes: []const u8,
         asker: Asker,
-        share: Shares.Index,
+        part: Part,
     ) (EnterError || error{TooLong})!void {
         const own = try redis.gpa.dupe(u8, topic);
         errdefer redis.gpa.free(own);
         const token = try redis.enter(.{
             .asker = asker,
-            .share = share,
+            .share = part.share,
             .len = bytes.len,
             .what = .{ .publication = own },
-        });
+        }, part.most);
         errdefer _ = redis.leave(token);
         return redis.publisher.publish(topic, bytes, token, redis.moment());
     }
@@ -306,15 +305,15 @@ pub const Redis = struct {
         fed: Fed,
         bytes: []const u8,
         asker: Asker,
-        share: Shares.Index,
+        part: Part,
         by: Answerer,
     ) EnterError!void {
         const token = try redis.enter(.{
             .asker = asker,
-            .share = share,
+            .share = part.share,
             .len = bytes.len,
             .what = .{ .message = by },
-        });
+        }, part.most);
         errdefer _ = redis.leave(token);
         return redis.publisher.say(fed, bytes, token, redis.moment());
     }

@@ -56,6 +56,8 @@ pub const Subscriptions = struct {
     all: Map(Feed) = .empty,
     /// Feeds for which a command is to be sent. Room for all feeds.
     due: Map(void) = .empty,
+    /// Counts commands, so that each feed that is due has its turn, however many come meanwhile.
+    turn: usize = 0,
     /// How many are wanted or asked.
     pending: usize = 0,
     /// The rounds that have such feeds, oldest first; the last one is that of feeds that are wanted now, and
@@ -192,7 +194,7 @@ pub const Subscriptions = struct {
 
     pub fn next(subscriptions: *const Subscriptions) ?Order {
         if (subscriptions.due.count() == 0) return null;
-        const fed = subscriptions.due.keys()[subscriptions.due.count() - 1];
+        const fed = subscriptions.due.keys()[subscriptions.turn % subscriptions.due.count()];
         return .{
             .verb = if (subscriptions.all.get(fed).?.state == .wanted) .subscribe else .unsubscribe,
             .fed = fed,
@@ -203,6 +205,7 @@ pub const Subscriptions = struct {
     pub fn sent(subscriptions: *Subscriptions) void {
         defer subscriptions.invariants();
         const order = subscriptions.next().?;
+        subscriptions.turn +%= 1;
         switch (order.verb) {
             .subscribe => subscriptions.set(order.fed, subscriptions.all.getPtr(order.fed).?, .asked),
             .unsubscribe => subscriptions.remove(order.fed),
@@ -251,6 +254,22 @@ pub const Subscriptions = struct {
 };
 
 const testing = std.testing;
+
+test "a feed is subscribed, whatever else is wanted and left meanwhile" {
+    var subscriptions: Subscriptions = .init(testing.allocator);
+    defer subscriptions.deinit();
+    const fed: Fed = .{ .feed = .group, .name = "first" };
+    try subscriptions.want(fed);
+    var buffer: [16]u8 = undefined;
+    for (0..8) |n| {
+        const other: Fed = .{ .feed = .group, .name = try std.fmt.bufPrint(&buffer, "other.{d}", .{n}) };
+        try subscriptions.want(other);
+        subscriptions.sent();
+        _ = subscriptions.confirmed(other);
+        subscriptions.unwant(other);
+    }
+    try testing.expect(subscriptions.all.get(fed).?.state == .asked);
+}
 
 test "a feed that is wanted, left and wanted again has one SUBSCRIBE under way at a time" {
     var subscriptions: Subscriptions = .init(testing.allocator);
