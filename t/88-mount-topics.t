@@ -7,6 +7,7 @@ use warnings;
 use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
+use TestRedis;
 use TestServer;
 use TestStream;
 use TestTools   qw(content wait_for);
@@ -93,12 +94,15 @@ my $place = qr/[0-9a-f]{12}\.\d+\.[0-9a-f]{12}/;
 
 sub started {
     my ($settings, @more) = @_;
+    return machine($settings, '--channels', '--channels-socket', "$dir/topics.sock", @more);
+}
+
+sub machine {
+    my ($settings, @more) = @_;
     chmod 0755, $dir;
     return TestServer->command_of(
         'peregrine',
-        qw(--engine process --workers 1 --channels),
-        '--channels-socket',
-        "$dir/topics.sock",
+        qw(--engine process --workers 1),
         @more,
         map { ('--mount', $_) } "/=$dir/topics.pl,pagi",
         "/own=$dir/topics.pl,pagi,workers=2,topics=own.$settings",
@@ -225,6 +229,35 @@ subtest 'reloads, a hub that dies, programs from outside, and a hot upgrade' => 
     ok serves($server),                 'the mounts have a hub';
     is_confined($server, 'with the hub of the new program');
     ok stop_master('topics.pid'), 'and that stops';
+};
+
+# What clients of the join socket may do there is tried by t/66-redis-confined.t.
+subtest 'two machines with one Redis' => sub {
+    my $redis    = TestRedis->new or plan skip_all => 'redis-server is not installed';
+    my $url      = 'redis://127.0.0.1:' . $redis->port . '?prefix=mounts:';
+    my @machines = map { machine('', '--shutdown-timeout', 1, '--channels', $url) } 1 .. 2;
+    ok serves($_), 'the mounts serve' or return for @machines;
+    is_confined($machines[$_], 'machine ' . (1 + $_)) for 0, 1;
+
+    my ($one, $two) = @machines;
+    my ($main, $other)   = stream($two, '/sse/main.x');
+    my ($own,  $channel) = stream($two, '/own/sse/own.x');
+    ok wait_for(sub { said($one, '/own/readers/own.x') eq "1 $channel" }),
+        'a mount is told who reads its topic on the other machine';
+    like said($one, "/own/$_"), qr/\Afailed: Forbidden/, "$_ is refused"
+        for "send/$other", "add/own.y/$other", "discard/own.y/$other", "add/main.y/$channel";
+    is said($one, "/own/send/$channel"),      1,            'a channel of its own there can be reached';
+    is $own->message->{data},                 'test.mail',  '... and has its message';
+    is said($one, "/own/add/own.y/$channel"), 1,            'and be subscribed';
+    is said($one, '/own/members/own.y'),      "1 $channel", '... as is told';
+    like said($one, "/add/main.y/$channel"), qr/\Afailed: Forbidden/,
+        'no other mount subscribes it to a topic that is not its own';
+    my $position = said($one, '/own/publish/own.x');
+    is $own->message->{id},               $position, 'an entry is delivered there';
+    is said($two, '/own/position/own.x'), $position, '... with the same position';
+    like said($one, '/publish/main.x'), qr/\A$place/, 'another mount publishes to its topic';
+    is $main->message->{data}, 'x', '... and a stream there has that entry, and no other before';
+    is $_->stop,               0,   'a server stops' for @machines;
 };
 
 subtest 'what is refused at the start' => sub {
