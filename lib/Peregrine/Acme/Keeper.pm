@@ -81,7 +81,9 @@ sub _work_for {
     my ($self, $names) = @_;
     my $held = $self->{trouble}{ $names->[0] };
     return $held->{until}
-        if $held && $held->{until} > time && !$self->{store}->is_asked($names->[0]);
+        if $held
+        && Peregrine::Acme::Schedule::believed($held->{until}, time) > time
+        && !$self->{store}->is_asked($names->[0]);
     my $due = $self->_due($names);
     $due = $self->_try($names) if $due <= time;
     $self->_report($names, $due);

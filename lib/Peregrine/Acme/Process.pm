@@ -9,6 +9,7 @@ use JSON::PP   ();
 use List::Util qw(max min);
 use Peregrine::Acme::Store;
 use Peregrine::Daemon;
+use Peregrine::Deadline;
 use Peregrine::Fork;
 use Peregrine::Link;
 use POSIX ();
@@ -67,7 +68,8 @@ sub _turn {
     @{ $self->{servers} } = grep { $_->{link}->handle } @{ $self->{servers} };
     return 0 if !@{ $self->{servers} };
     $self->_hear_child;
-    $self->_start_child if $self->{orders} && !$self->{child} && time >= ($self->{again} // 0);
+    $self->_start_child
+        if $self->{orders} && !$self->{child} && Peregrine::Deadline::now() >= ($self->{again} // 0);
     $self->_show($_) for @{ $self->{servers} };
     return 1;
 }
@@ -149,8 +151,24 @@ sub _use {
     return;
 }
 
-# A program of its own, which meets the authority.
+# With the rights that this process has given up no other one could take its place: it goes on childless.
 sub _start_child {
+    my ($self) = @_;
+    return if eval { $self->_make_child; 1 };
+    return $self->_without_child('cannot be started: ' . $@ =~ s/\s+\z//r . ', which is tried again');
+}
+
+sub _without_child {
+    my ($self, $why) = @_;
+    $self->{again} = Peregrine::Deadline::now() + AGAIN_S;
+    return $self->_say($JSON->encode({
+        level => 'error',
+        text  => "the process that orders certificates $why in ${\AGAIN_S} seconds",
+    }));
+}
+
+# A program of its own, which meets the authority.
+sub _make_child {
     my ($self) = @_;
     my @pipes  = map { pipe(my $reads, my $writes) or die "pipe: $!\n"; [ $reads, $writes ] } 1, 2;
     my ($orders, $facts) = @pipes;
@@ -181,14 +199,12 @@ sub _hear_child {
     delete @{$self}{qw(input facts text)};
     waitpid $child, 0;
     return if $child == (delete $self->{dismissed} // 0);
-    $self->{again} = time + AGAIN_S;
-    return if ($? & 127) == POSIX::SIGTERM();    # so a service manager ends all processes
-    return $self->_say($JSON->encode({
-        level => 'error',
-        text  => 'the process that orders certificates '
-            . Peregrine::Fork::how_it_ended($?)
-            . "; it is started again in ${\AGAIN_S} seconds",
-    }));
+    # So a service manager ends all processes.
+    if (($? & 127) == POSIX::SIGTERM()) {
+        $self->{again} = Peregrine::Deadline::now() + AGAIN_S;
+        return;
+    }
+    return $self->_without_child(Peregrine::Fork::how_it_ended($?) . '; it is started again');
 }
 
 # A new certificate is shown before it is counted.
