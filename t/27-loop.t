@@ -69,6 +69,26 @@ subtest 'a thousand in any order' => sub {
     is_deeply \@fired, \@expected, 'fire by time, then by age';
 };
 
+subtest 'a clock that is set' => sub {
+    for my $hours (-1, 1) {
+        my @fired;
+        my $start = $loop->time;
+        $loop->watch_time(at    => $start + 0.03, code => sub { push @fired, 'at' });
+        $loop->watch_time(after => 0.06,          code => sub { push @fired, 'after' });
+        my $now = \&IO::Async::Loop::time;
+        no warnings 'redefine';
+        local *IO::Async::Loop::time = sub { return $now->(@_) + 3600 * $hours };
+        my $late = $loop->watch_time(after => 10, code => sub { $loop->stop });
+        my $own =
+            $loop->watch_time(at => $loop->time + 0.09, code => sub { push @fired, 'own'; $loop->stop });
+        $loop->run;
+        is_deeply \@fired, [qw(at after own)],
+            "timers fire, whether they were set before or behind that ($hours hours)";
+        cmp_ok $now->($loop) - $start, '>=', 0.09, '... and not at once';
+        $loop->unwatch_time($late);
+    }
+};
+
 subtest 'a signal whose callback takes the others back' => sub {
     my @names = qw(USR1 USR2 HUP TTIN TTOU WINCH URG IO);
     my (@called, $take_back);

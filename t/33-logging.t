@@ -150,6 +150,21 @@ subtest 'repetition' => sub {
         11, 'of fifty messages that differ in a number ten are written, and how many more');
     is($lines[-1], "(40 more like this) connection 50 failed\n", '... with the last one');
     ok((grep { /else/ } @lines), 'another one is written');
+    # A clock that is set back would hold them back until it has come to that time again.
+    my $now = 1000;
+    no warnings 'redefine';
+    local *Peregrine::Deadline::now = sub { return $now };
+    @lines = lines_of(sub {
+        my ($log) = @_;
+        $log->error("connection $_ failed") for 1 .. 12;
+        $now += PAGI::Server::Log::WINDOW;
+        $log->error('connection 13 failed');
+    });
+    is_deeply(
+        [ @lines[ 10 .. $#lines ] ],
+        [ "(2 more like this) connection 12 failed\n", "connection 13 failed\n" ],
+        'repetition is over after a time that no clock changes'
+    );
     my @words = map { tr/0-9/a-j/r } 1 .. 1000;
     @lines = lines_of(sub { my ($log) = @_; $log->error($_) for @words; $log->flush });
     is(scalar @lines, 1000, 'many kinds of messages are no repetition');

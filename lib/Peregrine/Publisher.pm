@@ -8,8 +8,8 @@ our $VERSION = '0.003000';
 use IO::Select ();
 use IO::Socket::UNIX;
 use Peregrine;
-use Socket      qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STREAM);
-use Time::HiRes qw(time);
+use Peregrine::Deadline;
+use Socket qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STREAM);
 
 # The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
@@ -120,7 +120,7 @@ sub _position {
 sub _ask {
     my ($self, $kind, $name, $payload) = @_;
     die "MessageTooLarge\n" if length $payload > MESSAGE_BYTES;
-    my $until = time + $self->{patience};
+    my $until = Peregrine::Deadline::now() + $self->{patience};
     $self->_connect($until);
     my $number = $self->{number} = $self->{number} % 0xFFFF_FFFF + 1;
     # A frame that is cut short is none.
@@ -192,7 +192,7 @@ sub _frame {
 # Waits until the socket is ready; false: the time is up.
 sub _is_ready {
     my ($self, $can, $until) = @_;
-    my $left = $until - time;
+    my $left = $until - Peregrine::Deadline::now();
     return $left > 0 && IO::Select->new($self->{handle})->$can($left);
 }
 

@@ -28,7 +28,7 @@ static int left_ms(pTHX_ HV *loop) {
     SV **at = SvROK(*first) && SvTYPE(SvRV(*first)) == SVt_PVAV ? av_fetch((AV *)SvRV(*first), 0, 0) : NULL;
     if (!at) return 0;
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_MONOTONIC, &now);
     const double left = ceil((SvNV(*at) - (double)now.tv_sec) * 1e3 - (double)now.tv_nsec / 1e6);
     return left <= 0 ? 0 : left >= INT32_MAX ? INT32_MAX : (int)left;
 }

@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use PAGI::Server::RequestName;
+use Peregrine::Deadline;
 use POSIX ();
 
 my %RANK = (error => 1, warn => 2, info => 3, debug => 4);
@@ -51,7 +52,7 @@ sub _write_after {
     my ($self, $begin, $level, $text, $request) = @_;
     return if $RANK{$level} > $self->{manner}{rank};
     my @message = ($begin, $level, $text =~ s/\s+\z//r, $request);
-    $self->_tell_suppressed(time - WINDOW);
+    $self->_tell_suppressed(Peregrine::Deadline::now() - WINDOW);
     $self->_print(@message) if $self->_may_pass(@message);
     return;
 }
@@ -63,7 +64,7 @@ sub _may_pass {
     my $seen = $self->{seen};
     $self->flush if !$seen->{$kind} && keys %$seen >= KINDS_MAX;
     # When the window began, how many messages came in it, and the last one.
-    my $entry = $seen->{$kind} ||= [ time, 0 ];
+    my $entry = $seen->{$kind} ||= [ Peregrine::Deadline::now(), 0 ];
     return 1 if ++$entry->[1] <= BURST;
     @{$entry}[ 2 .. 1 + @message ] = @message;
     return 0;
@@ -84,7 +85,7 @@ sub _tell_suppressed {
 
 sub flush {
     my ($self) = @_;
-    $self->_tell_suppressed(time);
+    $self->_tell_suppressed(Peregrine::Deadline::now());
     return;
 }
 

@@ -13,6 +13,7 @@ our $VERSION = '0.003000';
 use Carp         qw(croak);
 use POSIX        ();
 use Scalar::Util qw(weaken);
+use Time::HiRes  qw(CLOCK_MONOTONIC);
 use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
@@ -25,8 +26,13 @@ use constant NESTED_MAX => 16;
 use constant SIGNAL_TURNS => 64;
 
 # A timer is [ when, what ]; they lie in the order of their times, those of one time in the
-# order of their making.
+# order of their making. Times are of the clock that only goes on: the machine's time may be set back by
+# hours, and timers would wait as much longer.
 use constant { AT => 0, CODE => 1 };
+
+# Seconds by which the two clocks have to drift apart until the difference between them counts as another one.
+# A smaller difference is the time between two readings, by which timers of one time would change places.
+use constant DRIFT_S => 0.01;
 
 sub new {
     my ($class, @arguments) = @_;
@@ -58,10 +64,10 @@ sub watch_time {
     my ($self, %args) = @_;
     my $code = $args{code};
     croak q(Expected 'code' to be a CODE reference) if !ref $code;
-    my $at =
-          defined $args{at}    ? $args{at}
-        : defined $args{after} ? ($args{now} // $self->time) + $args{after}
-        :                        croak q(Expected one of 'at' or 'after');
+    my ($at, $after, $now) = @args{qw(at after now)};
+    croak q(Expected one of 'at' or 'after') if !defined $at && !defined $after;
+    $at //= $now + $after                    if defined $now;
+    $at = defined $at ? $self->_steady($at) : _steady_now() + $after;
 
     my $timers = $self->{peregrine_timers};
     my $timer  = [ $at, $code ];
@@ -72,6 +78,17 @@ sub watch_time {
         splice @$timers, _first_from($timers, $at, 1), 0, $timer;
     }
     return $timer;
+}
+
+sub _steady_now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
+
+# A time of day as the timers have it.
+sub _steady {
+    my ($self, $time) = @_;
+    my $ahead = $self->time - _steady_now();
+    my $known = $self->{peregrine_ahead};
+    $self->{peregrine_ahead} = $ahead if !defined $known || abs($ahead - $known) > DRIFT_S;
+    return $time - $self->{peregrine_ahead};
 }
 
 sub unwatch_time {
@@ -369,7 +386,7 @@ sub _adjust_timeout {
     $self->SUPER::_adjust_timeout($timeout, %params);
     $$timeout = 0 if @{ $self->{peregrine_idle} };
     if (my $next = $self->{peregrine_timers}[0]) {
-        my $left = $next->[AT] - ($params{now} // $self->time);
+        my $left = $next->[AT] - _steady_now();
         $left     = 0     if $left < 0;
         $$timeout = $left if !defined $$timeout || $left < $$timeout;
     }
@@ -382,7 +399,7 @@ sub _manage_queues {
     my $timers = $self->{peregrine_timers};
     my $count  = 0;
     if (@$timers) {
-        my $now = $self->time;
+        my $now = _steady_now();
         while (@$timers && $timers->[0][AT] <= $now) {
             my $timer = shift @$timers;
             my $code  = $timer->[CODE];
