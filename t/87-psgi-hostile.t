@@ -10,6 +10,7 @@ use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
 use TestTools qw(wait_for);
+use TestWebSocket;
 
 package Bomb {
     use overload '""' => sub { die "no string\n" }, bool => sub { die "no truth\n" }, fallback => 1;
@@ -26,6 +27,17 @@ package Odd {
         return shift @{ $self->{lines} };
     }
     sub close { die "cannot be closed\n" }
+}
+
+package TiedHash {
+    sub TIEHASH { return bless {}, shift }
+    sub FETCH   { return undef }
+    sub DELETE  { die "not to be removed\n" }
+}
+
+package Text {
+    use overload '""' => sub { $_[0]->() };
+    sub new { my ($class, $code) = @_; return bless $code, $class }
 }
 
 package TiedScalar {
@@ -101,10 +113,15 @@ my %answers = (
     'body of undef'         => [ 500,   sub { [ 200, [@plain],            undef ] } ],
     'body of a hash'        => [ 500,   sub { [ 200, [@plain],            {} ] } ],
     'body of a number'      => [ 500,   sub { [ 200, [@plain],            42 ] } ],
-    'getline of references' => [ 200,   sub { [ 200, [@plain],            Odd->new([], {}, \1) ] } ],
-    'getline of wide text'  => [ 'cut', sub { [ 200, [@plain],            Odd->new("\x{263a}") ] } ],
-    'close dies'            => [ 200,   sub { [ 200, [@plain],            Odd->new('a', 'b') ] } ],
-    'tied handle'           => [ 200,   sub { [ 200, [@plain],            tied_handle('a', 'b') ] } ],
+    'getline of references' => [ 200,   sub { [ 200, [@plain],            Odd->new([],  {}, \1) ] } ],
+    'getline of bombs'      => [ 'cut', sub { [ 200, [@plain],            Odd->new('a', Bomb->new) ] } ],
+    'getline of objects'    => [
+        200,
+        sub { [ 200, [@plain], Odd->new(Text->new(sub { 'a' })) ] }
+    ],
+    'getline of wide text' => [ 'cut', sub { [ 200, [@plain], Odd->new("\x{263a}") ] } ],
+    'close dies'           => [ 200,   sub { [ 200, [@plain], Odd->new('a', 'b') ] } ],
+    'tied handle'          => [ 200,   sub { [ 200, [@plain], tied_handle('a', 'b') ] } ],
     'closed handle' => [ 200, sub { open my $x, '<', '/dev/null' or die; close $x; [ 200, [@plain], $x ] } ],
     'write handle'  => [ 200, sub { [ 200, [@plain], File::Temp->new ] } ],
     'cleanup of a word' =>
@@ -133,6 +150,27 @@ my %answers = (
                 $writer->write('x') for 1 .. 100;
                 $writer->poll_cb(sub { die "never\n" });
             };
+        }
+    ],
+    'drops its writer' => [
+        200,
+        sub {
+            sub {
+                my $writer = $_[0]->([ 200, [@plain] ]);
+                IO::Async::Loop->new->later(sub {
+                    $writer->write(Text->new(sub { undef $writer; 'x' }));
+                });
+            }
+        }
+    ],
+    'responds twice at once' => [
+        200,
+        sub {
+            sub {
+                my ($respond) = @_;
+                tie my $response, 'TiedScalar', sub { $respond->([ 200, [@plain], ['x'] ]) };
+                print STDERR "answered twice\n" if eval { $respond->($response); 1 };
+            }
         }
     ],
     'poll_cb dies' => [
@@ -201,6 +239,11 @@ sub app {
     my $answer = $answers{$name};
     return $answer->[1]->($env)   if $answer;
     return $deadly{$name}->($env) if $deadly{$name};
+    if ($name eq 'socket') {
+        print STDERR "has a socket\n" if $env->{'psgix.io'};
+        tie %$env, 'TiedHash';
+        return [];
+    }
     return [ 200, [@plain], ["at your service $$"] ];
 }
 
@@ -216,8 +259,13 @@ for my $way (qw(inline thread)) {
             is $got, $answers{$name}[0], $name;
             like get($port, '/')->{body}, qr/\Aat your service/, '... and the server goes on';
         }
+        my $client = TestClient->new($port);
+        $client->send(TestWebSocket::handshake('/socket'));
+        ok $server->wait_for_log(qr/^has a socket$/m), 'a tied environment with psgix.io';
+        like get($port, '/')->{body}, qr/\Aat your service/, '... and the server goes on';
         is $server->stop, 0, 'the server stops';
-        unlike $server->log, qr/panic|segfault|Attempt to free|Bizarre|at xs/, 'nothing strange in the log';
+        unlike $server->log, qr/panic|segfault|Attempt to free|Bizarre|at xs|answered twice/,
+            'nothing strange in the log';
     };
 }
 

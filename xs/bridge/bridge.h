@@ -117,6 +117,12 @@ static inline void px_clear(pTHX_ SV **slot) {
     SvREFCNT_dec(sv);
 }
 
+/* Keeps a value until the statement of Perl's ends that has called a function of ours with it. Perl code that
+ * runs meanwhile may drop the only other reference: Perl's stack has none. */
+static inline void px_keep(pTHX_ SV *sv) {
+    sv_2mortal(SvREFCNT_inc_simple_NN(sv));
+}
+
 /* A copy of a shared scalar that shares its string. */
 static inline SV *px_copy(pTHX_ SV *shared) {
     return newSVhek(SvSHARED_HEK_FROM_PV(SvPVX_const(shared)));

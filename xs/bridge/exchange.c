@@ -87,6 +87,7 @@ static void retire(pTHX_ px_exchange *exchange) {
     PX_ASSERT(!px_exchange_is_live(exchange) && !exchange->waits_for_turn);
     exchange->holds = 1; /* destructors below must not find the exchange idle */
     clear_request(aTHX_ exchange);
+    PX_ASSERT(exchange->holds == 1 && !exchange->waits_for_turn);
     if (exchange->previous) exchange->previous->next = exchange->next;
     else worker->live = exchange->next;
     if (exchange->next) exchange->next->previous = exchange->previous;

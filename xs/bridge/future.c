@@ -127,9 +127,9 @@ SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...) {
     return px_future_failed(aTHX_ worker, newSVsv(text));
 }
 
-/* Whether a Future is one of the plain hashes that we know. */
+/* Whether a Future is one of the plain hashes that we know. A tied one runs Perl code when it is read. */
 bool px_future_is_plain(const px_context *cx, const SV *object) {
-    if (!cx->loop_key || SvTYPE(object) != SVt_PVHV) return false;
+    if (!cx->loop_key || SvTYPE(object) != SVt_PVHV || SvMAGICAL(object)) return false;
     const HV *stash = SvSTASH(object);
     return stash == cx->future_stash || stash == cx->own_future_stash || stash == cx->loop_future_stash;
 }

@@ -12,12 +12,13 @@ static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argume
 }
 
 /* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of
- * the others from running. */
+ * the others from running. A callback that is added meanwhile has its turn the next time. */
 static void run_callbacks(pTHX_ pagi_exchange *exchange, AV *list, SV *argument) {
     if (!list) return;
     /* a callback may end the exchange, which frees the list */
     sv_2mortal(SvREFCNT_inc_simple_NN((SV *)list));
-    for (SSize_t i = 0; i <= av_top_index(list); i++) {
+    const SSize_t last = av_top_index(list);
+    for (SSize_t i = 0; i <= last; i++) {
         SV **callback = av_fetch(list, i, 0);
         if (callback) run_callback(aTHX_ exchange, *callback, argument);
     }

@@ -29,11 +29,14 @@ void pagi_exchange_make(pTHX_ px_exchange *base) {
     exchange->transport = px_handle_object(aTHX_ base, exchange->app->cx->transport_stash);
 }
 
+/* A destructor that ran while the exchange was cleared may have asked for a Future, which no other request
+ * may have. */
 bool pagi_exchange_is_reusable(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     const pagi_context *cx = exchange->app->cx;
     const U32 references = exchange->scope ? 2 : 1; /* a scope that was kept refers to the objects */
-    return px_handle_is_only_ours((const SV *)exchange->receive, NULL, 1) &&
+    return !exchange->receiver && !exchange->disconnect_future &&
+           px_handle_is_only_ours((const SV *)exchange->receive, NULL, 1) &&
            px_handle_is_only_ours((const SV *)exchange->send, NULL, 1) &&
            (!exchange->connection ||
             px_handle_is_only_ours(exchange->connection, cx->connection_stash, references)) &&
@@ -137,6 +140,7 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future);
 /* The application's Future is in a final state, or is something that cannot be waited for. One that is done
  * while a file is opened for it ends when that was sent. */
 static void app_settled(pTHX_ pagi_exchange *exchange, px_future_state state, SV *failure) {
+    if (!exchange->app_running) return; /* a Future of a class of the application's may call more than once */
     switch (state) {
     case PX_FUTURE_PENDING: return;
     case PX_FUTURE_DONE:
@@ -210,8 +214,7 @@ static bool unobserved(const pagi_exchange *exchange) {
     return !exchange->app_running && px_exchange_is_live(&exchange->base) && !exchange->base.named &&
            exchange->response == PAGI_RESPONSE_COMPLETE && exchange->end == PAGI_END_OPEN &&
            !exchange->senders && !exchange->flushers && !exchange->base.deferred && !exchange->feeders &&
-           !exchange->receiver && !exchange->disconnect_future && !exchange->on_complete &&
-           !exchange->on_disconnect && !exchange->on_high_water &&
+           !exchange->on_complete && !exchange->on_disconnect && !exchange->on_high_water &&
            !exchange->on_drain && pagi_exchange_is_reusable(&exchange->base);
 }
 
@@ -379,8 +382,8 @@ SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, S
                         SvRV(send) == (SV *)exchange->send;
     if (!exchange->blocks) return NULL;
     /* The functions of other exchanges ask nothing: servers without sync handlers do not pay for them. */
-    CvXSUB(exchange->receive) = pagi_xs_receive_sync;
-    CvXSUB(exchange->send) = pagi_xs_send_sync;
+    if (exchange->receive) CvXSUB(exchange->receive) = pagi_xs_receive_sync;
+    if (exchange->send) CvXSUB(exchange->send) = pagi_xs_send_sync;
     return call_handler(aTHX_ worker, code, scope, receive, send);
 }
 

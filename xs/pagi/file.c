@@ -84,7 +84,7 @@ static SV *open_aside(pTHX_ pagi_exchange *exchange, HV *event) {
     SV *answer = ask_server(aTHX_ exchange, "_open_aside", event, newRV_noinc((SV *)more));
     if (!SvROK(answer) || SvTYPE(SvRV(answer)) != SVt_PVAV || sv_isobject(answer)) return answer;
     SV **futures = AvARRAY((AV *)SvRV(answer));
-    SvREFCNT_dec(exchange->opening);
+    px_clear(aTHX_ & exchange->opening);
     exchange->opening = newSVsv(futures[0]);
     keep_head(exchange, true);
     SV *future = newSVsv(futures[1]);

@@ -83,7 +83,9 @@ void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
             if (kind->want) kind->want(aTHX_ exchange);
             return;
         }
-        pagi_receive_give(aTHX_ exchange, event);
+        /* The last event closes the channel, and a callback of that may cancel the Future that has waited.
+         * The event comes again. */
+        if (!pagi_receive_give(aTHX_ exchange, event)) SvREFCNT_dec_NN(event);
     }
 }
 

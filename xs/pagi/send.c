@@ -64,9 +64,21 @@ static SV *not_before_next_turn(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) != PX_FUTURE_DONE) return future;
     SvREFCNT_dec_NN(future);
-    /* a worker without an engine has no next turn */
-    if (!exchange->base.worker->engine) return pagi_in_vain(aTHX_ exchange, NULL);
+    /* A worker without an engine has no next turn. A request that is over has none, either: a destructor may
+     * send while its exchange is given up. */
+    if (!exchange->base.worker->engine || !px_exchange_is_live(&exchange->base))
+        return pagi_in_vain(aTHX_ exchange, NULL);
     return px_turn_next(aTHX_ &exchange->base);
+}
+
+/* An application that waits in `await` keeps the event of its call until it goes on, and the event a share of
+ * a body that the engine has borrowed: Perl lets 255 scalars share a string, and copies it for the next one.
+ * An event that only this call can see is emptied. */
+static void empty_event(pTHX_ const px_worker *worker, SV *event) {
+    if (!worker->loans || !SvTEMP(event) || SvREFCNT(event) != 1 || !SvROK(event)) return;
+    SV *hash = SvRV(event);
+    if (SvTYPE(hash) != SVt_PVHV || SvREFCNT(hash) != 1 || SvOBJECT(hash) || SvMAGICAL(hash)) return;
+    hv_clear((HV *)hash);
 }
 
 /* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application
@@ -78,6 +90,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
     const bool had_turn = px_turn_spend(&exchange->base);
     SV *future = send_event(aTHX_ exchange, event);
+    empty_event(aTHX_ worker, event);
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
     const bool gone = px_exchange_is_lost(&exchange->base);
@@ -100,24 +113,12 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
     return future;
 }
 
-/* An application that waits in `await` keeps the event of its call until it goes on, and the event a share of
- * a body that the engine has borrowed: Perl lets 255 scalars share a string, and copies it for the next one.
- * An event that only this call can see is emptied. */
-static void empty_event(pTHX_ const px_worker *worker, SV *event) {
-    if (!worker->loans || !SvTEMP(event) || SvREFCNT(event) != 1 || !SvROK(event)) return;
-    SV *hash = SvRV(event);
-    if (SvTYPE(hash) != SVt_PVHV || SvREFCNT(hash) != 1 || SvOBJECT(hash) || SvMAGICAL(hash)) return;
-    hv_clear((HV *)hash);
-}
-
 /* $send */
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
-    px_worker *worker = exchange->base.worker;
     SV *event = items > 0 ? ST(0) : &PL_sv_undef;
     SV *future = sv_2mortal(answer_to(aTHX_ exchange, event));
-    empty_event(aTHX_ worker, event);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = future;

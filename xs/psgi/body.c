@@ -81,6 +81,7 @@ void psgi_body_go_on(pTHX_ psgi_exchange *exchange) {
             px_turn_wait(aTHX_ & exchange->base);
             break;
         }
+        px_keep(aTHX_ exchange->source); /* the client may leave in an event loop of the handle's */
         SV *line = psgi_call_values(aTHX_ "line", exchange->source, NULL, &error);
         if (!line) {
             psgi_exchange_fail(aTHX_ exchange, error, "in its body");

@@ -12,12 +12,13 @@ static SV *make_writer(pTHX_ psgi_exchange *exchange) {
 static XSPROTO(xs_respond) {
     dXSARGS;
     psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
+    px_keep(aTHX_ (SV *)cv);
     if (items != 1)
         croak("PSGI: the responder takes a response: [ status, headers ] or [ status, headers, body ]");
-    if (exchange->responds) croak("PSGI: the responder was called before");
     SV *response = sv_mortalcopy(ST(0));
     const bool is_list = SvROK(response) && SvTYPE(SvRV(response)) == SVt_PVAV;
     const bool streams = is_list && av_count((AV *)SvRV(response)) == 2;
+    if (exchange->responds) croak("PSGI: the responder was called before"); /* by a tied response perhaps */
     const bool live = px_exchange_pin(&exchange->base);
     exchange->responds = true;
     if (live && psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, true);
@@ -103,11 +104,11 @@ void psgi_writer_gone(pTHX_ psgi_exchange *exchange) {
 /* $writer->poll_cb($code): it is called with the writer whenever the peer has taken what was written. The
  * exchange has both until its end. */
 void psgi_writer_poll(pTHX_ psgi_exchange *exchange, SV *writer, SV *callback) {
-    if (!psgi_delivers(exchange) || exchange->state != PSGI_STARTED) return;
+    SV *poll = sv_2mortal(newSVsv(callback)); /* runs Perl code if it is tied */
     px_clear(aTHX_ & exchange->poll);
     px_clear(aTHX_ & exchange->writer);
-    if (!SvOK(callback)) return;
-    exchange->poll = newSVsv(callback);
+    if (!psgi_delivers(exchange) || exchange->state != PSGI_STARTED || !SvOK(poll)) return;
+    exchange->poll = SvREFCNT_inc_simple_NN(poll);
     exchange->writer = newSVsv(writer);
     if (!exchange->drains) psgi_writer_go_on(aTHX_ exchange);
 }

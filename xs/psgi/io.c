@@ -20,7 +20,8 @@ void psgi_io_give(pTHX_ psgi_exchange *exchange) {
 /* The application gives no response: it has spoken on the socket, or will if anybody has that but us. Behind
  * the turn in which it was called. */
 void psgi_io_only(pTHX_ psgi_exchange *exchange) {
-    if (SvREFCNT(exchange->base.given) == 1) (void)hv_deletes(exchange->base.given, "psgix.io", G_DISCARD);
+    HV *env = exchange->base.given;
+    if (SvREFCNT(env) == 1 && !SvMAGICAL(env)) (void)hv_deletes(env, "psgix.io", G_DISCARD);
     exchange->responds = true;
     exchange->state = PSGI_SENT;
     const int code = peregrine_relay_only(exchange->base.worker->engine, exchange->base.ticket);

@@ -166,9 +166,9 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     return true;
 }
 
-/* Sends the pieces of a whole body. */
+/* Sends the pieces of a whole body. The list may be gone once a piece that is wrong was told. */
 static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
-    for (SSize_t i = 0; i <= AvFILLp(list) && psgi_delivers(exchange); i++) {
+    for (SSize_t i = 0; psgi_delivers(exchange) && i <= AvFILLp(list); i++) {
         const char *wrong;
         psgi_response_write(aTHX_ exchange, AvARRAY(list)[i], &wrong);
         if (!wrong) continue;
@@ -374,6 +374,7 @@ static bool may_be_handle(const SV *body) {
 /* The content of a handle, which may be the rest of a file: as much as was promised. */
 static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV *source) {
     UV promised = UV_MAX;
+    px_keep(aTHX_ source); /* a wrong head is told, and a handler for warnings may drop the response */
     if (head->content_length)
         (void)grok_number(head->content_length->value, head->content_length->value_len, &promised);
     if (start(aTHX_ exchange, head, PEREGRINE_HOLD, NULL, 0))
@@ -384,6 +385,8 @@ static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV
 /* Collects the content of a response that is to be held: a list, or what a handle gives; without either a
  * writer will send it. */
 static void hold(pTHX_ psgi_exchange *exchange, SV *response, SV *body, AV *pieces) {
+    /* The instruction's code reads the environment, which may be tied. */
+    if (body) px_keep(aTHX_ pieces ? (SV *)pieces : body);
     if (!psgi_grip_begin(aTHX_ exchange, response)) {
         if (body && !pieces) psgi_body_drop(aTHX_ exchange, body);
         return;
@@ -430,6 +433,7 @@ void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream) 
 XS_EXTERNAL(psgi_xs_inform) {
     dXSARGS;
     psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
+    px_keep(aTHX_ (SV *)cv);
     if (items != 2) croak("PSGI: psgix.informational takes a status and a list of headers");
     AV *given = newAV();
     SV *response = sv_2mortal(newRV_noinc((SV *)given));

@@ -54,7 +54,8 @@ sub _string {
 sub line {
     my ($body) = @_;
     local $/ = \PIECE_BYTES;
-    return scalar $body->getline;
+    my $line = $body->getline;
+    return ref $line ? "$line" : $line;    # an object's code runs here, where it may die
 }
 
 sub close {
