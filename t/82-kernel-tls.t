@@ -119,7 +119,43 @@ subtest 'openssl as the client' => sub {
     }
 };
 
-is($server->stop, 0, 'stops');
+subtest 'clients that go, or break the rules' => sub {
+    my $http2   = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" . pack 'Cn C2 N', 0, 0, 4, 0, 0;
+    my @targets = qw(/size/5 /size/900000 /file);
+    for my $version (qw(TLSv1_2 TLSv1_3)) {
+        for my $target (@targets) {
+            my $request = "GET $target HTTP/1.1\r\nHost: h\r\n\r\n";
+            my $client  = client($server, SSL_version => $version);
+            $client->send($request)->some(1);
+            $client->reset;
+            $client = client($server, SSL_version => $version);
+            $client->send($request)->reset;
+            $client = client($server, SSL_version => $version);
+            $client->send_broken($request);
+            ok(defined $client->rest, "$version: the connection ends behind $target and a broken record");
+            $client = client($server, SSL_version => $version);
+            $client->send($request)->half_close;
+            like($client->rest, qr/\AHTTP\/1.1 200 /, "$version: $target is answered behind a close_notify");
+        }
+        my $idle = client($server, SSL_version => $version, SSL_alpn_protocols => ['h2']);
+        $idle->send($http2)->some(1);
+        $idle->reset;
+    }
+    is(length ask(client($server), '/size/5'), 5, 'the server goes on');
+};
+
+subtest 'clients that are gone at the end' => sub {
+    my @clients = map { client($server, SSL_alpn_protocols => [$_]) } qw(h2 http/1.1 h2 http/1.1);
+    $_->send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" . pack 'Cn C2 N', 0, 0, 4, 0, 0)->some(1)
+        for @clients[ 0, 2 ];
+    ask($clients[$_], '/size/5') for 1, 3;
+    $server->signal('TERM');
+    # GOAWAY and a PING, or a close_notify, are on their way.
+    $_->some(1)                                            for @clients[ 0, 2 ];
+    $_->send(pack 'Cn C2 N a8', 0, 8, 6, 1, 0, 'draining') for @clients[ 0, 2 ];
+    $_->reset                                              for @clients;
+    is($server->wait(30), 0, 'the server stops');
+};
 
 $server = start(ktls => 0);
 ok($server->wait_for_log(qr{ktls: off}), 'not if it is not wanted');

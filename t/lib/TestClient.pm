@@ -11,8 +11,10 @@ use Exporter         qw(import);
 use IO::Select       ();
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
-use Socket    qw(IPPROTO_TCP SOCK_STREAM SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO TCP_NODELAY);
-use TestTools qw(patience);
+use POSIX            ();
+use Socket           qw(IPPROTO_TCP SOCK_STREAM SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO
+    TCP_CORK TCP_NODELAY);
+use TestTools   qw(patience);
 use Time::HiRes qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
@@ -183,6 +185,17 @@ sub response {
     $response->{complete} = defined $body ? 1     : 0;
     $response->{body}     = defined $body ? $body : substr $self->{buffer}, 0, length $self->{buffer}, '';
     return $response;
+}
+
+# Over TLS: sends bytes, and behind them a record that the server cannot open, in one segment.
+sub send_broken {
+    my ($self, $bytes) = @_;
+    my $socket = $self->{socket};
+    setsockopt $socket, IPPROTO_TCP, TCP_CORK, pack('i', 1);
+    $self->send($bytes);
+    POSIX::write(fileno $socket, "\x17\x03\x03\x00\x20" . 'n' x 32, 5 + 32);
+    setsockopt $socket, IPPROTO_TCP, TCP_CORK, pack('i', 0);
+    return $self;
 }
 
 # Says that nothing more will be sent: with close_notify over TLS.

@@ -28,8 +28,10 @@ pub const Kind = enum { single, multiplexed };
 pub const Cast = struct {
     gpa: std.mem.Allocator,
     server: *tls.Context,
-    /// See `Secured.Habits.keys_end`.
+    /// The server's kernel seals.
     seals: bool,
+    /// The server has no memory now and then.
+    is_starved: bool,
     /// Two of each kind, for the two versions.
     clients: [4]*tls.Context,
 
@@ -46,7 +48,7 @@ pub const Cast = struct {
         return 1;
     }
 
-    pub fn init(gpa: std.mem.Allocator, seed: u64, seals: bool) !Cast {
+    pub fn init(gpa: std.mem.Allocator, seed: u64, seals: bool, is_starved: bool) !Cast {
         numbers = .init(seed);
         if (RAND_set_rand_method(&method) != 1) return error.NoRandomNumbers;
         var diagnostic: tls.Diagnostic = .{};
@@ -54,7 +56,13 @@ pub const Cast = struct {
             .certificates = &.{certificates.files("even")},
         }, &diagnostic);
         errdefer server.deinit();
-        var cast: Cast = .{ .gpa = gpa, .server = server, .seals = seals, .clients = undefined };
+        var cast: Cast = .{
+            .gpa = gpa,
+            .server = server,
+            .seals = seals,
+            .is_starved = is_starved,
+            .clients = undefined,
+        };
         var made: usize = 0;
         errdefer for (cast.clients[0..made]) |context| context.deinit();
         while (made < cast.clients.len) : (made += 1) {
@@ -71,8 +79,14 @@ pub const Cast = struct {
         cast.server.deinit();
     }
 
-    /// A session for a client of this kind.
-    pub fn enter(cast: *Cast, peer: per.io.SimPeer, kind: Kind, random: std.Random) !*Secured {
+    /// A session for a client of this kind, which sends `first` before everything else.
+    pub fn enter(
+        cast: *Cast,
+        peer: per.io.SimPeer,
+        kind: Kind,
+        first: []const u8,
+        random: std.Random,
+    ) !*Secured {
         const of_kind = if (kind == .single) cast.clients[0..2] else cast.clients[2..];
         const context = of_kind[random.uintLessThan(usize, 2)];
         const resumption = if (random.uintLessThan(u8, 3) == 0) try cast.meet(context) else null;
@@ -84,9 +98,10 @@ pub const Cast = struct {
             .peer = peer,
             .session = try .initClient(context, "localhost", resumption),
             .prng = .init(random.int(u64)),
-            .habits = .draw(random, cast.seals),
+            .habits = .draw(random, cast.seals, cast.is_starved),
         };
         errdefer secured.session.deinit();
+        try secured.outgoing.appendSlice(cast.gpa, first);
         _ = try secured.read();
         return secured;
     }

@@ -33,6 +33,8 @@ const Scene = struct {
     retirement: ?Retirement,
     /// The connections speak TLS.
     is_secured: bool,
+    /// The connections begin with the header of a proxy.
+    proxy_header: []const u8,
 
     fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.boolean();
@@ -73,8 +75,19 @@ const Scene = struct {
             .lags = random.uintLessThan(u8, 6) == 0,
             .retirement = if (random.uintLessThan(u8, 4) == 0) .draw(random) else null,
             .is_secured = is_secured,
+            .proxy_header = if (random.uintLessThan(u8, 6) == 0)
+                proxy_headers[random.uintLessThan(usize, proxy_headers.len)]
+            else
+                "",
         };
     }
+
+    const proxy_headers = [_][]const u8{
+        "PROXY TCP4 192.0.2.1 192.0.2.9 4000 443\r\n",
+        // Addresses, and a field that says nothing.
+        "\r\n\r\n\x00\r\nQUIT\n" ++ "\x21\x11\x00\x14" ++ "\xc0\x00\x02\x01\xc0\x00\x02\x09" ++
+            "\x0f\xa0\x01\xbb" ++ "\x04\x00\x05.....",
+    };
 
     /// Whether every connection lasts as long as its client wants.
     fn calm(scene: *const Scene) bool {
@@ -148,13 +161,15 @@ fn play(comptime Host: type, seed: u64) !void {
     var fault: per.AccessLogFault = .{};
     var errno: u16 = 0;
     try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
-    var cast: ?Cast = if (scene.is_secured) try .init(gpa, seed, scene.network.seals) else null;
+    var cast: ?Cast = if (scene.is_secured)
+        try .init(gpa, seed, scene.network.seals, scene.starved_permille > 0)
+    else
+        null;
     defer if (cast) |*all| all.deinit();
-    const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+    const own = if (cast) |*all| all else null;
+    const listener = try listen(worker, own, &scene);
     var counters = std.mem.zeroes(per.Counters);
     worker.useCounters(&counters);
-
-    if (cast) |*all| try worker.secureListener(listener, all.server);
 
     // The network always has memory.
     var memory: Flaky = .{ .child = gpa, .random = random, .permille = scene.starved_permille };
@@ -169,7 +184,7 @@ fn play(comptime Host: type, seed: u64) !void {
     var exchanges: usize = 0;
     for (actors) |*actor| {
         const peer = try worker.io.connect(listener);
-        exchanges += try enter(actor, peer, if (cast) |*all| all else null, random, exchanges);
+        exchanges += try enter(actor, peer, own, scene.proxy_header, random, exchanges);
     }
     defer for (actors) |*actor| switch (actor.*) {
         inline else => |*one| one.deinit(),
@@ -208,6 +223,17 @@ fn play(comptime Host: type, seed: u64) !void {
     try checkCounters(&counters, if (scene.starved_permille == 0) host.line_count else null);
     const ended = host.finished_count + host.closed_count;
     if (faithful) try testing.expectEqual(exchanges, ended) else try testing.expect(ended <= exchanges);
+}
+
+/// The listener of a history; its number.
+fn listen(worker: anytype, cast: ?*Cast, scene: *const Scene) !u32 {
+    const listener = try worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
+    if (cast) |all| try worker.secureListener(listener, all.server);
+    if (scene.proxy_header.len > 0) {
+        var wrong: per.Networks.Fault = .{};
+        worker.proxyListener(listener, try .parse(gpa, "10.0.0.0/8", &wrong));
+    }
+    return listener;
 }
 
 /// Whether each client got what it must get, and all of it. `unaccepted`: how many never came in.
@@ -271,15 +297,23 @@ fn total(words: []const u64) u64 {
 }
 
 /// Makes up a client; how many exchanges it will have.
-fn enter(actor: *Actor, peer: per.io.SimPeer, cast: ?*Cast, random: std.Random, first_id: usize) !usize {
+fn enter(
+    actor: *Actor,
+    peer: per.io.SimPeer,
+    cast: ?*Cast,
+    first: []const u8,
+    random: std.Random,
+    first_id: usize,
+) !usize {
     const count = random.intRangeAtMost(usize, 1, HttpClient.requests_max);
     const is_socket = random.uintLessThan(u8, 4) == 0;
     const has_streams = !is_socket and random.uintLessThan(u8, 3) == 0;
     const wire: Wire = if (cast) |all|
-        .{ .secured = try all.enter(peer, if (has_streams) .multiplexed else .single, random) }
+        .{ .secured = try all.enter(peer, if (has_streams) .multiplexed else .single, first, random) }
     else
         .{ .plain = peer };
-    const client: Client = .{ .gpa = gpa, .wire = wire, .manners = .draw(random) };
+    var client: Client = .{ .gpa = gpa, .wire = wire, .manners = .draw(random) };
+    if (cast == null) try client.script.appendSlice(gpa, first);
     if (is_socket) {
         actor.* = .{ .socket = .{ .client = client } };
         try actor.socket.plan(random, first_id);

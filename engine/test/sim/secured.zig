@@ -47,15 +47,15 @@ pub const Secured = struct {
     end: enum { open, said, failed } = .open,
     /// The client has broken the rules of TLS, or cut its own words short.
     spoiled: bool = false,
-    /// Calls of `read` since then.
-    spoiled_reads: usize = 0,
+    /// Calls of `read` in vain: since then, or since bytes came last.
+    vain_reads: usize = 0,
 
     const backlog_bytes_max = 64 * 1024;
     /// A record that no session has sealed.
     const broken_record = "\x17\x03\x03\x00\x20" ++ @as([32]u8, @splat('n'));
 
-    /// Reads after which a client that is spoiled goes: the server may wait for more of it.
-    const spoiled_reads_max = 200;
+    /// A client goes after so many reads in vain, if it is spoiled or gives up.
+    const vain_reads_max = 200;
 
     pub const Habits = struct {
         /// Writes out of 1000 with which something goes wrong.
@@ -64,19 +64,22 @@ pub const Secured = struct {
         new_keys_permille: u16,
         /// A kernel that seals cannot change its keys: a client that asks for that may lose its session.
         keys_end: bool,
+        /// Without memory for its last word a server whose kernel seals says nothing for `linger_ms`.
+        gives_up: bool,
         /// The client says close_notify before it goes, and before it ends its sending side.
         is_polite: bool,
         /// Behind close_notify the client ends the sending side of its socket, too.
         ends_socket: bool,
 
-        pub fn draw(random: std.Random, keys_end: bool) Habits {
+        pub fn draw(random: std.Random, seals: bool, is_starved: bool) Habits {
             return .{
                 .mischief_permille = if (random.uintLessThan(u8, 4) == 0)
                     random.intRangeAtMost(u16, 1, 500)
                 else
                     0,
                 .new_keys_permille = if (random.boolean()) random.uintLessThan(u16, 300) else 0,
-                .keys_end = keys_end,
+                .keys_end = seals,
+                .gives_up = seals and is_starved,
                 .is_polite = random.uintLessThan(u8, 4) > 0,
                 .ends_socket = random.boolean(),
             };
@@ -136,7 +139,7 @@ pub const Secured = struct {
                 const at = secured.prng.random().uintLessThan(usize, outgoing.items.len);
                 outgoing.items[at] ^= 1;
             },
-            5 => try secured.sayEnd(),
+            5 => secured.sayEnd(),
             6 => return secured.shutdown(),
             7 => if (secured.session.isHandshakeDone()) {
                 if (!tls.enabled) unreachable;
@@ -152,8 +155,8 @@ pub const Secured = struct {
     /// See `Wire.read`.
     pub fn read(secured: *Secured) ![]const u8 {
         secured.plaintext.clearRetainingCapacity();
-        secured.spoiled_reads += @intFromBool(secured.spoiled);
         var rest = secured.peer.read();
+        secured.vain_reads = if (rest.len > 0 and !secured.spoiled) 0 else secured.vain_reads + 1;
         var window: [5_000]u8 = undefined;
         var sink: Sink = .{ .gpa = secured.gpa, .bytes = &secured.outgoing };
         while (secured.end == .open) {
@@ -183,7 +186,7 @@ pub const Secured = struct {
     fn flush(secured: *Secured) !void {
         if (secured.side == .ended) return secured.outgoing.clearRetainingCapacity();
         if (secured.side == .ending and secured.early.items.len == 0 and secured.habits.is_polite) {
-            try secured.sayEnd();
+            secured.sayEnd();
         }
         const sent = try secured.peer.write(secured.outgoing.items);
         secured.outgoing.replaceRangeAssumeCapacity(0, sent, "");
@@ -192,9 +195,10 @@ pub const Secured = struct {
         if (secured.habits.ends_socket or !secured.habits.is_polite) secured.peer.shutdown();
     }
 
-    fn sayEnd(secured: *Secured) !void {
+    fn sayEnd(secured: *Secured) void {
         var sink: Sink = .{ .gpa = secured.gpa, .bytes = &secured.outgoing };
-        secured.session.shutdown(sink.interface()) catch |err| if (!secured.spoiled) return err;
+        // Expected: a session in the midst of a ticket, or of a second handshake, cannot say it.
+        secured.session.shutdown(sink.interface()) catch {};
     }
 
     /// See `Wire.shutdown`.
@@ -206,7 +210,7 @@ pub const Secured = struct {
     /// See `Wire.close`.
     pub fn close(secured: *Secured) !void {
         if (secured.habits.is_polite and secured.side == .open) {
-            try secured.sayEnd();
+            secured.sayEnd();
             try secured.flush();
         }
         secured.peer.close();
@@ -215,7 +219,8 @@ pub const Secured = struct {
     /// See `Wire.ended`.
     pub fn ended(secured: *Secured) ?per.io.Ended {
         return switch (secured.end) {
-            .open => if (secured.spoiled_reads > spoiled_reads_max) .reset else secured.peer.ended(),
+            .open => if (secured.vain_reads > vain_reads_max and
+                (secured.spoiled or secured.habits.gives_up)) .reset else secured.peer.ended(),
             .said => .eof,
             .failed => .reset,
         };
