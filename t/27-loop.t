@@ -69,6 +69,21 @@ subtest 'a thousand in any order' => sub {
     is_deeply \@fired, \@expected, 'fire by time, then by age';
 };
 
+subtest 'a signal beside a handle that is always ready' => sub {
+    pipe my $reader, my $writer or die "pipe: $!";
+    syswrite $writer, 'x';
+    my ($turns, $came) = (0, 0);
+    my $signal = $loop->attach_signal(USR1 => sub { $came = 1; $loop->stop });
+    my $late   = $loop->watch_time(after => 5, code => sub { $loop->stop });
+    $loop->watch_io(handle => $reader, on_read_ready => sub { kill USR1 => $$ if ++$turns == 3 });
+    $loop->run;
+    is $came, 1, 'its callback is called';
+    cmp_ok $turns, '<', 1000, '... after a few turns';
+    $loop->unwatch_io(handle => $reader, on_read_ready => 1);
+    $loop->unwatch_time($late);
+    $loop->detach_signal(USR1 => $signal);
+};
+
 subtest 'a clock that is set' => sub {
     for my $hours (-1, 1) {
         my @fired;

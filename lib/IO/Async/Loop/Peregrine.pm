@@ -240,7 +240,9 @@ sub _own_turn {
     my ($self, $timeout) = @_;
     my $is_nested = $self->{peregrine_turns};
     local $self->{peregrine_turns} = 1;
+    $timeout = 0 if delete $self->{peregrine_signals};
     my $count = $self->SUPER::loop_once($timeout);
+    $self->{peregrine_worked} = $count;
     delete $self->{peregrine_kept} if !$is_nested;
     return $count;
 }
@@ -390,7 +392,9 @@ sub _adjust_timeout {
         $left     = 0     if $left < 0;
         $$timeout = $left if !defined $$timeout || $left < $$timeout;
     }
-    $self->_note_turn if defined $$timeout && $$timeout <= 0;
+    # A handle that is always ready leaves no wait, either.
+    $self->_note_turn if $self->{peregrine_worked} || defined $$timeout && $$timeout <= 0;
+    $$timeout = 0     if $self->{peregrine_signals};
     return;
 }
 
