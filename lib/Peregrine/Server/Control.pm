@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Future;
 use IO::Handle ();
 use Peregrine;
+use Peregrine::Acceptor;
 use Peregrine::Later qw(weakly);
 use Peregrine::Link;
 use Scalar::Util qw(weaken);
@@ -39,11 +40,14 @@ sub new {
     socket my $socket, AF_UNIX, SOCK_STREAM, 0 or return $self->_without("$!");
     bind $socket, _address($$) or return $self->_without("$!");
     listen $socket, SOMAXCONN or return $self->_without("$!");
-    $socket->blocking(0);
     Peregrine::hide_from_forks(fileno $socket, 1);
     push @SOCKETS, $socket;
-    $self->{socket} = $socket;
-    $args{loop}->watch_io(handle => $socket, on_read_ready => weakly($self, '_accept'));
+    $self->{socket}   = $socket;
+    $self->{acceptor} = Peregrine::Acceptor->new(
+        loop          => $args{loop},
+        socket        => $socket,
+        on_connection => weakly($self, '_accept'),
+    );
     return $self;
 }
 
@@ -55,24 +59,21 @@ sub _without {
 
 # Commands of root, and of the user that could as well send signals to this process.
 sub _accept {
-    my ($self) = @_;
-    while (accept my $connection, $self->{socket}) {
-        my (undef, $uid) = unpack 'iii', getsockopt($connection, SOL_SOCKET, SO_PEERCRED) // next;
-        my $link    = Peregrine::Link->of($connection);
-        my $refusal = $self->_refusal($uid);
-        if (defined $refusal) {
-            $link->say(failed => $refusal);
-            $link->close;
-            next;
-        }
-        $self->{links}{$link} = $link;
-        weaken(my $weak = $self);
-        $link->watch(
-            $self->{loop},
-            sub { $weak->_hear($link, @_) if $weak },
-            sub { $weak->_gone($link) if $weak }
-        );
+    my ($self, $connection) = @_;
+    my (undef, $uid) = unpack 'iii', getsockopt($connection, SOL_SOCKET, SO_PEERCRED) // return;
+    my $link    = Peregrine::Link->of($connection);
+    my $refusal = $self->_refusal($uid);
+    if (defined $refusal) {
+        $link->say(failed => $refusal);
+        return $link->close;
     }
+    $self->{links}{$link} = $link;
+    weaken(my $weak = $self);
+    $link->watch(
+        $self->{loop},
+        sub { $weak->_hear($link, @_) if $weak },
+        sub { $weak->_gone($link) if $weak }
+    );
     return;
 }
 
@@ -177,8 +178,8 @@ sub facts {
 sub close {
     my ($self) = @_;
     my $socket = delete $self->{socket} or return;
-    return                                                           if $self->{pid} != $$;
-    $self->{loop}->unwatch_io(handle => $socket, on_read_ready => 1) if $self->{loop};
+    return if $self->{pid} != $$;
+    $self->{acceptor}->stop;
     Peregrine::hide_from_forks(fileno $socket, 0);
     @SOCKETS = grep { $_ != $socket } @SOCKETS;
     CORE::close($socket);

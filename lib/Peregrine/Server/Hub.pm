@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Fcntl qw(F_SETFD FD_CLOEXEC);
 use Future;
 use Peregrine;
+use Peregrine::Acceptor;
 use Peregrine::Handover;
 use Peregrine::Node;
 use Peregrine::Publisher;
@@ -104,27 +105,27 @@ sub listen {
 
 # Other programs connect there; the hub gets their connections as it gets those of nodes.
 sub _accept {
-    my ($self) = @_;
-    while (accept my $connection, $self->{hub_listener}) {
-        Peregrine::send_descriptors(fileno $self->{hub_join}, 'j', fileno $connection);
-    }
+    my ($self, $connection) = @_;
+    Peregrine::send_descriptors(fileno $self->{hub_join}, 'j', fileno $connection);
     return;
 }
 
 sub _watch {
     my ($self, $loop) = @_;
     my $listener = $self->{hub_listener} or return;
-    $listener->blocking(0);
-    $loop->watch_io(handle => $listener, on_read_ready => weakly($self, '_accept'));
-    $self->{watched} = $loop;
+    $self->{acceptor} = Peregrine::Acceptor->new(
+        loop          => $loop,
+        socket        => $listener,
+        on_connection => weakly($self, '_accept'),
+    );
     return;
 }
 
 # The file goes with the process that made it, if it is still that file.
 sub _close {
     my ($self) = @_;
-    my $loop = delete $self->{watched};
-    $loop->unwatch_io(handle => $self->{hub_listener}, on_read_ready => 1) if $loop;
+    my $acceptor = delete $self->{acceptor};
+    $acceptor->stop if $acceptor;
     my $file = $self->{file};
     return if !$file || $file->{pid} != $$;
     delete $self->{file};
