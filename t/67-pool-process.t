@@ -1,4 +1,5 @@
-# A process of a worker pool by itself, which is told to leave, or gets signals, while it is at a call.
+# A process of a worker pool by itself: calls of each length, and a process that is told to leave, or gets
+# signals, while it is at a call.
 use strict;
 use warnings;
 
@@ -51,6 +52,19 @@ sub started {
     wait_for(sub { $calls->stats->{idle} }) or die 'the process does not wait for calls';
     return ($pool, $calls, $here, $pid);
 }
+
+subtest 'calls that fit the message, and longer ones' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    my %wrong;
+    for my $length (1 .. 300) {
+        my $text = substr join('', 'a' .. 'zz'), 0, $length;
+        my $said = $calls->call('echo', args => [$text])->get;
+        $wrong{$length} = $said if $said ne $text;
+    }
+    is_deeply \%wrong, {}, 'all come as they are';
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'the process leaves when it is told to';
+};
 
 subtest 'a process that is told to leave while it is at a call' => sub {
     my ($pool, $calls, $link, $pid) = started();

@@ -8,7 +8,8 @@ use lib 't/lib';
 use JSON::PP ();
 use Test::More;
 use TestClient qw(get);
-use TestPool   qw(application asked calls handlers pool_processes);
+use TestGate;
+use TestPool qw(application asked begin calls handlers outcomes pool_processes waits);
 use TestServer;
 use TestTools qw(refused wait_for);
 use TestWebSocket;
@@ -94,16 +95,24 @@ sub try_stats {
     my @right = (('done') x 5, ('Backpressure') x 2);
     my @said;
     for (1 .. 3) {
-        @said = map { $_->[0] } @{ asked($server, '/together', [ map { [ sleep => [1] ] } 1 .. 7 ]) };
+        my $gate   = TestGate->new;
+        my $client = begin($server, '/together', map { waits($gate) } 1 .. 7);
+        wait_for(sub { asked($server, '/stats')->{busy} == 2 });
+        $gate->open('open');
+        @said = outcomes($client);
         last if "@said" eq "@right";
     }
     is_deeply \@said, \@right, 'two calls are made, three wait, the next are refused';
-    my $client = TestClient->new($server->port);
-    my $body   = JSON::PP::encode_json([ map { [ sleep => [1] ] } 1 .. 4 ]);
-    $client->send("POST /together HTTP/1.1\r\nHost: h\r\nContent-Length: ${\length $body}\r\n\r\n$body");
-    my $busy = { workers => 2, busy => 2, idle => 0, queue_depth => 2, queue_limit => 3 };
-    is_deeply wait_for(sub { my $stats = asked($server, '/stats'); $stats->{busy} == 2 ? $stats : 0 }),
-        $busy, 'stats of a busy pool, whoever calls';
+    my $gate   = TestGate->new;
+    my $client = begin($server, '/together', map { waits($gate) } 1 .. 4);
+    my $busy   = { workers => 2, busy => 2, idle => 0, queue_depth => 2, queue_limit => 3 };
+    my $stats;
+    wait_for(sub {
+        $stats = asked($server, '/stats');
+        return $stats->{busy} == 2 && $stats->{queue_depth} == 2;
+    });
+    is_deeply $stats, $busy, 'stats of a busy pool, whoever calls';
+    $gate->open('open');
     $client->response;
     is_deeply wait_for(sub { my $stats = asked($server, '/stats'); $stats->{busy} ? 0 : $stats }), $idle,
         'and idle again';

@@ -22,8 +22,12 @@ use constant { IDLE => 1, FOREVER => 1 << 62 };
 use constant COUNTS => qw(done died timeout lost refused busy);
 use constant { DONE => 0, DIED => 1, TIMEOUT => 2, LOST => 3, REFUSED => 4, BUSY => 5 };
 
-# Bytes of a call in the pool's socket: the time in milliseconds when it has to be over; 0: never.
-use constant CALL_BYTES => 8;
+# A call in the pool's socket: the time in milliseconds when it has to be over, 0: never; and its values,
+# unless they are longer than SHORT_BYTES and come over the line. All calls have the same number of bytes, as
+# the kernel tells how many bytes wait. A shorter message would take as much of its memory.
+use constant CALL_BYTES  => 192;
+use constant SHORT_BYTES => CALL_BYTES - 10;
+use constant CALL        => 'Q n/a* @' . CALL_BYTES;
 
 # Bytes that are read at a time, and that are sent together with a descriptor.
 use constant { READ_MAX => 65_536, SEND_MAX => 16_384 };
@@ -110,6 +114,12 @@ sub _tell_if_none_is_idle {
     return $self->{link}->say('busy');
 }
 
+# The message of a call, for who makes one.
+sub message {
+    my ($until, $bytes) = @_;
+    return pack CALL, $until, length $bytes > SHORT_BYTES ? '' : $bytes;
+}
+
 # `stop`, `retire`, or nothing.
 sub _told {
     my ($self) = @_;
@@ -133,12 +143,13 @@ sub _take {
     $words->set($place, IDLE);
     my ($bytes, $end) = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
     return 0 if !defined $end;
-    my ($until, $began) = (unpack('Q', $bytes), Peregrine::Deadline::now());
+    my ($until, $values) = unpack 'Q n/a*', $bytes;
+    my $began = Peregrine::Deadline::now();
     $words->set($place, $until || FOREVER);
     $self->_tell_if_none_is_idle if $self->{idle_timeout};
 
     my $is_in_time = !$until || $began * 1000 < $until;
-    $self->_make($end) if $is_in_time;
+    $self->_make($end, $values) if $is_in_time;
     Peregrine::hide_from_forks($end, 0);
     POSIX::close($end);
     $self->{ended} = Peregrine::Deadline::now();
@@ -150,8 +161,9 @@ sub _take {
 # ---- A call -------------------------------------------------------------------------------------
 
 sub _make {
-    my ($self, $end) = @_;
-    my ($name, $forgets, @args) = @{ $self->_read($end) || return };
+    my ($self, $end, $values) = @_;
+    my ($name, $forgets, @args) =
+        @{ (length $values ? Peregrine::decode_values($values) : $self->_read($end)) || return };
     return if !$forgets && _has_gone($end);
     my $outcome = $self->_outcome($name, @args);
     $self->{counts}->add($outcome->[0] eq 'done' ? DONE : DIED, 1);
@@ -256,9 +268,9 @@ Takes calls from a socket that all processes of the pool share, of which one get
 a time: so it may block. It has no event loop. What it does is in its word of shared memory: 0 while it starts
 and ends, C<IDLE>, or the time when the call that it is at has to be over, after which its master kills it.
 
-A call is a message of eight bytes, that time, and a descriptor: the far end of a pair of stream sockets. The
-process reads the name of a handler and its arguments from it, and sends back the answer, and with the last
-bytes the far end. ARCHITECTURE.md has the reasons.
+A call is a message with that time, and a descriptor: the far end of a pair of stream sockets. The name of a
+handler and its arguments are in the message if they are short; otherwise the process reads them from the far
+end. It sends back the answer, and with the last bytes the far end. ARCHITECTURE.md has the reasons.
 
 =head1 METHODS
 

@@ -123,9 +123,8 @@ sub _submit {
     return _failed(NotSerializable => "the arguments of '$name': $why") if !defined $bytes;
     return $self->_full                                                 if $self->_is_full;
     my $line = pop @{ $self->{spares} } // $self->_open or return _failed(Unavailable => "no call now: $!");
-    @{$line}{qw(name until output answer)} =
-        ($name, $timeout && Peregrine::Deadline::now() + $timeout, pack('N a*', length $bytes, $bytes), '');
-    return $self->_start($line);
+    @{$line}{qw(name until answer)} = ($name, $timeout && Peregrine::Deadline::now() + $timeout, '');
+    return $self->_start($line, $bytes);
 }
 
 sub _is_full {
@@ -179,13 +178,16 @@ sub _close {
 }
 
 sub _start {
-    my ($self, $line) = @_;
+    my ($self, $line, $bytes) = @_;
     my $future = $self->{loop}->new_future;
     my $until  = int 1000 * $line->{until};
     my $far    = delete $line->{far};
-    $self->_write($line);
-    my $number = ref $far ? fileno $far : $far;
-    my $sent   = Peregrine::send_descriptors($self->{number}, pack('Q', $until), $number);
+    if (length $bytes > Peregrine::PoolProcess::SHORT_BYTES) {
+        $line->{output} = pack 'N a*', length $bytes, $bytes;
+        $self->_write($line);
+    }
+    my $message = Peregrine::PoolProcess::message($until, $bytes);
+    my $sent    = Peregrine::send_descriptors($self->{number}, $message, ref $far ? fileno $far : $far);
     _close_end($far);
 
     if (!$sent) {    # the kernel's own limits of what may be on its way
