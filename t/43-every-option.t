@@ -10,6 +10,7 @@ use PAGI::Server;
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
 use PAGI::Server::Options;
+use Peregrine::Server::Certificates;
 use Test::More;
 use TestTools qw(refused);
 
@@ -164,6 +165,8 @@ for my $option (@all) {
     my $name = $option->{name};
     my ($good, $bad) = samples($option);
     subtest $name => sub {
+        my $lacks = $name eq 'acme' ? Peregrine::Server::Certificates::missing() : undef;
+        plan skip_all => $lacks if $lacks;
         if (!$option->{only}) {
             my %with = (app => $app, quiet => 1, %{ $WITH{$name} || {} });
             is(refused(%with, $name => $good), '', 'the constructor takes a good value');

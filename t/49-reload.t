@@ -78,7 +78,7 @@ write_file($app,                  code(1));
 write_file("$dir/lib/My/Name.pm", module('My::Name',  name  => 'name'));
 write_file("$other/Elsewhere.pm", module('Elsewhere', place => 'here'));
 # In place of the module: as where there is none.
-write_file("$dir/blind/Linux/Inotify2.pm", "die qq{Can't locate Linux/Inotify2.pm in \\@INC\\n};\n");
+write_file("$dir/blind/Linux/Inotify2.pm", q[die "Can't locate Linux/Inotify2.pm in \@INC\n";]);
 
 sub reloads { return scalar(() = $_[0]->log =~ /the application is loaded again$/mg) }
 
@@ -137,7 +137,7 @@ sub asker {
 
 sub command {
     my ($told, @arguments) = @_;
-    local $ENV{PERL5LIB} = join ':', "$dir/blind", $ENV{PERL5LIB} // () if !$told;
+    local @INC = ($told ? () : "$dir/blind", @INC);
     return TestServer->command('--reload', '-E', 'development', '--no-access-log', @arguments, $app);
 }
 
@@ -149,6 +149,9 @@ for my $told (eval { require Linux::Inotify2; 1 } ? (1) : (), 0) {
         my $stop   = asker($port);
         like(page($port)->{body}, qr/\A1 name here \d+\z/, 'the server serves');
         my ($worker) = page($port)->{body} =~ /(\d+)\z/;
+        my $pid      = $server->pid;
+        my @told     = grep { (readlink($_) // q()) =~ /inotify/ } glob("/proc/$pid/fd/*");
+        is(scalar @told, $told, '... and asks the kernel, if it can');
 
         my $kept = TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         like($kept->response->{body}, qr/\A1 name here/, '... on a connection that stays');

@@ -51,7 +51,8 @@ my %apps = (
     middleware => <<'PERL',
 use Common;
 use Plack::Builder;
-my @types = (content_type => [ 'text/plain', 'text/event-stream' ]);
+my @types    = (content_type => [ 'text/plain', 'text/event-stream' ]);
+my $deflates = eval { require Plack::Middleware::Deflater };    # Expected: it is not installed.
 builder {
     mount '/length'   => builder { enable 'ContentLength'; \&Common::app };
     mount '/lint'     => builder { enable 'Lint'; \&Common::app };
@@ -62,9 +63,9 @@ builder {
         \&Common::app;
     };
     mount '/chunked' => builder { enable 'Chunked'; \&Common::app };
-    mount '/deflate' => builder { enable 'Deflater', @types; \&Common::app };
+    mount '/deflate' => builder { enable 'Deflater', @types if $deflates; \&Common::app };
     mount '/skipped' => builder {
-        enable 'Deflater', @types;
+        enable 'Deflater', @types if $deflates;
         sub { $_[0]{'plack.skip-deflater'} = 1; Common::app($_[0]) };
     };
     mount '/' => \&Common::app;
