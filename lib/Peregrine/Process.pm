@@ -189,8 +189,10 @@ sub _handle {
     my ($self, $name, $handler) = @_;
     my $service = $name eq 'HUP' ? $self->{service} : undef;
     $service->reloading if $service;
-    my $done = $handler->($self->{server}, $name);
-    return if !$service;
+    my $done = eval { $handler->($self->{server}, $name) };
+    # An exception in the loop would end the server, for a signal that is to change or to replace it.
+    $self->{log}->error("SIG$name: " . _text($@)) if length $@;
+    return                                        if !$service;
     my $ready = sub { $service->ready($self->{status}) };
     return $done->on_ready($ready)->retain if blessed $done && $done->isa('Future') && !$done->is_ready;
     $ready->();
@@ -326,7 +328,8 @@ Ends a stop that has not come to its end.
     );
 
 C<log> is a L<PAGI::Server::Log>. C<on> has functions for signals other than TERM,
-INT and QUIT, by name; they are called with the server and the name of the signal. C<stop_within>, in seconds,
+INT and QUIT, by name; they are called with the server and the name of the signal, and their exceptions are
+logged. C<stop_within>, in seconds,
 is given where no other process would end this one if an application did not return: the third signal does, or
 the end of that time after the first one (L<Peregrine/count_stops>). Both the loop and the server are referred
 to weakly.

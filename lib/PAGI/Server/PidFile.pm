@@ -50,10 +50,10 @@ sub _taken_over {
     return bless { path => $path, handle => $handle, waits => 1, pid => $$ }, $class;
 }
 
+# False, with the reason in $!: the file cannot be written.
 sub take_over {
     my ($self) = @_;
-    $self->_write("$$\n") if delete $self->{waits};
-    return;
+    return !delete $self->{waits} || $self->_write("$$\n");
 }
 
 sub handle { return $_[0]{handle} }
@@ -76,9 +76,10 @@ sub _is_same {
 sub _write {
     my ($self, $text) = @_;
     my $handle = $self->{handle};
-    truncate $handle, 0 or return 0;
     sysseek $handle, 0, 0 or return 0;
-    return length $text ? syswrite $handle, $text : 1;
+    # On a full disk there is room for the text before only.
+    return 0 if length $text && (syswrite($handle, $text) // -1) != length $text;
+    return truncate $handle, length $text;
 }
 
 # By the process that made it only, while it still has the lock. One that may not remove it any more empties
@@ -132,10 +133,10 @@ Dies with a readable message when the file cannot be written, or belongs to a pr
 
 =head2 take_over
 
-    $file->take_over;
+    $file->take_over or die "the pid file: $!\n";
 
 Writes the process id into a file that L<Peregrine::Handover> has brought, which has that of the old program
-until then.
+until then. False if the file cannot be written, with the reason in C<$!>.
 
 =head2 handle, let_go
 

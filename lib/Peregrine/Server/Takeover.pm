@@ -119,9 +119,11 @@ sub cancel {
 # ---- In the new program -------------------------------------------------------------------------
 
 sub serves {
-    my ($self) = @_;
+    my ($self)   = @_;
     my $handover = Peregrine::Handover->from_environment or return;
-    $self->{pid_file}->take_over if $self->{pid_file};
+    my $file     = $self->{pid_file};
+    $self->{log}->error("the pid file cannot be written, it names another process: $!")
+        if $file && !$file->take_over;
     $_->own_files for @{ $self->{listeners} };
     $handover->serving;
     my $inherited = Peregrine::Inherited->from_environment;
