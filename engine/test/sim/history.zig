@@ -51,6 +51,7 @@ const Scene = struct {
                 .reset_permille = if (rough and random.boolean()) random.intRangeAtMost(u16, 1, 10) else 0,
                 .accept_failure_permille = if (rough) random.uintLessThan(u16, 200) else 0,
                 .seals = is_secured and random.boolean(),
+                .slow_file_permille = ([_]u16{ 0, 300, 900 })[random.uintLessThan(usize, 3)],
             },
             .jump_ms = if (random.uintLessThan(u8, 4) == 0) random.intRangeAtMost(u64, 1, 3_000) else 0,
             .config = .{
@@ -62,6 +63,7 @@ const Scene = struct {
                 .body_memory_bytes_max = ([_]u32{ 1, 1_000, 20_000, 1 << 20 })[random.uintLessThan(usize, 4)],
                 .pipeline_pass_max = random.intRangeAtMost(u16, 1, 5),
                 .round_bytes = ([_]u32{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
+                .file_loop_bytes_max = ([_]u32{ 1, 2_000, 65_536 })[random.uintLessThan(usize, 3)],
                 .handshakes_pass_max = random.intRangeAtMost(u16, 1, 4),
             },
             .meddling_permille = if (random.uintLessThan(u8, 4) == 0)

@@ -6,11 +6,13 @@ const std = @import("std");
 const per = @import("peregrine");
 const assert = std.debug.assert;
 
-/// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `echo`: the request's body.
-/// `socket`: a WebSocket.
-pub const Mode = enum { whole, chunked, echo, socket };
+/// `whole`: a body of SIZE with its length. `chunked`: the same in chunks. `file`: the same from a file.
+/// `echo`: the request's body. `socket`: a WebSocket.
+pub const Mode = enum { whole, chunked, file, echo, socket };
 
 pub const piece_max = 40_000;
+/// The longest file that a client asks for.
+const file_max = 100_000;
 
 /// The pieces in which the answer to request `id` is written.
 pub fn pieceSize(id: usize) usize {
@@ -295,6 +297,15 @@ pub fn HostOf(comptime wanted: per.Demand) type {
             if (job.mode == .echo) {
                 const content: per.Content = .{ .bytes = job.body.items };
                 return host.note(job, try worker.write(exchange, content, .{ .last = true }));
+            }
+            if (job.mode == .file) {
+                var bytes: [file_max]u8 = undefined;
+                const fd = try per.io.sharing.fileOf(pattern(&bytes, job.id, 0, size));
+                const content: per.Content = .{ .file = .{ .fd = fd, .offset = 0, .len = size } };
+                return host.note(job, worker.write(exchange, content, .{ .last = true }) catch |err| {
+                    per.io.file.close(fd);
+                    return err;
+                });
             }
             var buffer: [piece_max]u8 = undefined;
             const piece = pattern(&buffer, job.id, job.sent, @min(pieceSize(job.id), size - job.sent));

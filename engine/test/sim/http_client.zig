@@ -22,7 +22,7 @@ pub const HttpClient = struct {
     /// Makes up `count` requests, the last of which closes the connection.
     pub fn plan(self: *HttpClient, random: std.Random, first_id: usize, count: usize) !void {
         for (first_id..first_id + count) |id| {
-            const modes = [_]host.Mode{ .whole, .chunked, .echo };
+            const modes = [_]host.Mode{ .whole, .chunked, .file, .echo };
             const mode = modes[random.uintLessThan(usize, modes.len)];
             // Few large bodies are enough.
             const size_max: usize = if (host.pieceSize(id) < 100)

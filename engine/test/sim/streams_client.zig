@@ -51,7 +51,7 @@ pub const StreamsClient = struct {
         value.write(&setting);
         try self.put(.settings, 0, 0, &setting);
         for (first_id..first_id + count, 0..) |id, index| {
-            const modes = [_]host.Mode{ .whole, .chunked, .echo };
+            const modes = [_]host.Mode{ .whole, .chunked, .file, .echo };
             const mode = modes[random.uintLessThan(usize, modes.len)];
             const size_max: usize = if (host.pieceSize(id) < 100)
                 30
