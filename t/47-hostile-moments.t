@@ -105,6 +105,12 @@ my %apps = (
         $kept->on_complete($callback);
         await answer($send, 'dropped');
     },
+    '/undefines' => sub {
+        my ($scope, $receive, $send) = @_;
+        undef &$receive;
+        undef &$send;
+        die "undefined\n";
+    },
     '/future-is-tied' => sub {
         my $future = Future->new;
         tie %$future, 'Moment::Hash';
@@ -150,6 +156,9 @@ for my $engine (qw(inline thread)) {
 
         is get($port, '/keeps')->{body}, 'kept',    'a connection is kept';
         is get($port, '/drops')->{body}, 'dropped', '... and dropped by a callback that is read';
+
+        is get($port, '/undefines')->{status}, 500,    'functions are undefined';
+        is get($port, '/')->{body},            'fine', '... and not those of the next request';
 
         is get($port, '/future-is-tied')->{status}, 500, 'a Future that is a tied hash is none';
 

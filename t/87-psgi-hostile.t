@@ -337,6 +337,33 @@ subtest 'changes of environments by applications' => sub {
     is $server->stop, 0, 'the server stops';
 };
 
+# Requests without a body share a handle, unless an application has changed it.
+subtest 'changes of psgi.input' => sub {
+    my %spoil = (
+        '/undef'  => sub { undef *{ $_[0] } },
+        '/close'  => sub { CORE::close $_[0] },
+        '/open'   => sub { open $_[0],     '<', $0 or die "$0: $!\n" },
+        '/layers' => sub { binmode $_[0],  ':encoding(UTF-8)' },
+        '/utf8'   => sub { binmode $_[0],  ':utf8' },
+        '/bless'  => sub { bless $_[0],    'Spoilt' },
+        '/tie'    => sub { tie *{ $_[0] }, 'TiedHandle', 'line' },
+    );
+    my $app = sub {
+        my ($env) = @_;
+        my $input = $env->{'psgi.input'};
+        my $text  = join ' ', ref $input, PerlIO::get_layers($input), length(readline($input) // '');
+        $spoil{ $env->{PATH_INFO} }->($input) if $env->{PATH_INFO} ne '/';
+        return [ 200, [@plain], [$text] ];
+    };
+    my $server = TestServer->start(psgi => 1, app => $app, access_log => undef);
+    is get($server->port, '/')->{body}, 'GLOB scalar 0', 'no input';
+    for my $way (sort keys %spoil) {
+        is get($server->port, $way)->{body}, 'GLOB scalar 0', "$way: not changed yet";
+        is get($server->port, '/')->{body},  'GLOB scalar 0', '... nor for the next one';
+    }
+    is $server->stop, 0, 'the server stops';
+};
+
 # A loop of the server's must not be left by an application that has none.
 subtest 'PAGI, too' => sub {
     my $app = sub {

@@ -3,13 +3,24 @@
 #include "psgi/psgi.h"
 
 #include <fcntl.h>
+#include "perliol.h"
 
-/* Gives the handle of all requests without a body. An application may have closed it. */
+/* Whether a handle on a string is as it was opened: an application may have closed it, undefined its glob,
+ * opened a file by it, blessed it, tied it, or given it layers, which each request would add to. */
+static bool is_as_opened(const SV *handle) {
+    const SV *glob = SvRV(handle);
+    const IO *io = isGV_with_GP(glob) && !SvOBJECT(glob) ? GvIO((const GV *)glob) : NULL;
+    const PerlIO *file = io && !SvMAGICAL(io) ? IoIFP(io) : NULL;
+    const PerlIOl *layer = file ? *file : NULL;
+    return layer && !layer->next && !(layer->flags & (PERLIO_F_UTF8 | PERLIO_F_CRLF));
+}
+
+/* Gives the handle of all requests without a body. */
 static void give_no_input(pTHX_ psgi_exchange *exchange) {
     psgi_app *app = exchange->app;
     HV *env = exchange->base.given;
-    if (!app->no_input || !IoIFP(GvIOp((GV *)SvRV(app->no_input)))) {
-        SvREFCNT_dec(app->no_input);
+    if (!app->no_input || !is_as_opened(app->no_input)) {
+        px_clear(aTHX_ & app->no_input);
         app->no_input = psgi_call_values(aTHX_ "input", NULL, NULL, NULL);
     }
     if (app->no_input)
