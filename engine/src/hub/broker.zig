@@ -882,16 +882,20 @@ pub const Broker = struct {
         const code: wire.Code = if (!broker.mayReach(prefix, index))
             .forbidden
         else if (broker.entrust(index, own, frame)) |_| return else |_| .too_many;
-        // The answer takes room of the node that has asked, as far as its share is known here.
-        const asking_share = broker.topics.shares.find(prefix) orelse Shares.rest;
         var digits: [node_digits]u8 = undefined;
         const asker: Asker = .{ .node = frame.node, .number = 0 };
-        broker.tellFor(asking_share, feedOfNode(frame.node, &digits), &.{
+        // The answer takes room of the node that has asked.
+        broker.tellFor(broker.shareThere(prefix), feedOfNode(frame.node, &digits), &.{
             .kind = .answer,
             .code = code,
             .node = frame.node,
             .number = frame.number,
         }, asker, .node) catch {};
+    }
+
+    /// The share of a node at another hub, also where no node here is of that share.
+    fn shareThere(broker: *Broker, prefix: []const u8) Shares.Index {
+        return broker.topics.shareOf(prefix) catch Shares.rest;
     }
 
     // ---- Who is subscribed
@@ -942,7 +946,7 @@ pub const Broker = struct {
     /// A question of a node of any hub, with the prefix of its share. Its hub has a partial answer if there
     /// is no room for it here.
     fn hearQuestion(broker: *Broker, frame: *const Frame) void {
-        const own = broker.topics.shares.find(frame.payload) orelse Shares.rest;
+        const own = broker.shareThere(frame.payload);
         broker.callRoll(broker.asking(.{ .hub = askerOf(frame) }, own), frame) catch {};
     }
 

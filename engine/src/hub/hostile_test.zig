@@ -572,10 +572,14 @@ test "with Redis: answers to another machine take room of the nodes that have as
     for (0..9) |n| try crowd.say(crowd.mount[0], &.{ .kind = .answer, .node = 2000 + n }, 1, 1);
     try testing.expectEqual(5, redis.loads.shares[1].count);
     try testing.expectEqual(5, redis.requests.count());
+    // A mount that only the other machine has.
+    for (0..9) |n| try crowd.hear(Crowd.count, "far.", 3000 + n, 1);
+    try testing.expectEqual(5, redis.loads.shares[2].count);
+    try testing.expectEqual(10, redis.requests.count());
     const publish: Frame = .{ .kind = .publish, .name = "main.x", .payload = "x" };
     try crowd.say(crowd.others[0], &publish, 1, 1);
     try testing.expectEqual(0, try crowd.answers(crowd.others[0], .unavailable));
-    try testing.expectEqual(6, redis.requests.count());
+    try testing.expectEqual(11, redis.requests.count());
 }
 
 test "however many mounts take all that they may, each has its part, and so have the nodes of none" {

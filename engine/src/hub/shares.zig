@@ -59,7 +59,7 @@ pub const Shares = struct {
     pub const Error = error{ OutOfMemory, TooMany, Malformed };
 
     /// The share of this prefix, if there is one.
-    pub fn find(shares: *const Shares, prefix: []const u8) ?Index {
+    fn find(shares: *const Shares, prefix: []const u8) ?Index {
         if (prefix.len == 0) return rest;
         for (shares.others.items, 1..) |share, index| {
             if (std.mem.eql(u8, share.prefix, prefix)) return @intCast(index);
