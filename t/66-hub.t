@@ -9,6 +9,7 @@ use Config;
 use JSON::PP ();
 use POSIX    qw(WNOHANG);
 use Peregrine::Publisher;
+use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 use Test::More;
 use TestChannels qw(application asked);
 use TestClient   qw(get);
@@ -94,5 +95,22 @@ subtest 'a thread that hangs' => sub {
     ok wait_for(sub { return $call->([ publish => 't', $message ])->[0] eq '1' }), 'there is another hub';
 };
 is $server->stop, 0, 'the server stops';
+
+# A real hub has mounts whose workers do not start, and keeps their room free; here its place is the test's.
+subtest 'confined mounts' => sub {
+    require Peregrine::Server::Hub;
+    socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
+    my $hub = bless { hub_join => $join }, 'Peregrine::Server::Hub';
+    $hub->confine(1, 'one.');
+    $hub->confine(2, 'two.');
+    $hub->_announce_confined;
+    my %told;
+    for (1 .. 2) {
+        my ($word, $descriptor) = Peregrine::receive_descriptors(fileno $end, 100) or last;
+        open my $socket, '+<&=', $descriptor or die "a descriptor: $!";
+        $told{$word} = sysread $socket, my $byte, 1;
+    }
+    is_deeply \%told, { 'jone.' => 0, 'jtwo.' => 0 }, 'the hub hears of each, by a connection that has ended';
+};
 
 done_testing;
