@@ -5,12 +5,17 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use List::Util qw(min);
 use Peregrine::Child;
+use Peregrine::Later qw(later);
 use Peregrine::Master;
 use Scalar::Util qw(weaken);
 
 # Seconds that the process has to stop.
 use constant SHUTDOWN_S => 1;
+
+# Seconds between two tries to start a process that cannot start; each time twice as long.
+use constant { TRY_S => 1, TRY_MAX_S => 30 };
 
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -18,19 +23,30 @@ sub CLONE_SKIP { return 1 }
 # The log gets `failed` with the reason if the process cannot start.
 sub start {
     my ($class, %args) = @_;
-    my ($loop, $heartbeat, $failed) = @args{qw(loop heartbeat failed)};
-    my $log    = $args{log}->of($args{role});
-    my $master = Peregrine::Master->new(
-        loop              => $loop,
+    my $self = bless { %args{qw(loop log role failed heartbeat serve)}, tries => 0 }, $class;
+    weaken($self->{loop});
+    $self->_start;
+    return $self;
+}
+
+# A master whose first child cannot start is over.
+sub _start {
+    my ($self) = @_;
+    delete $self->{timer};
+    my ($heartbeat, $serve) = @{$self}{qw(heartbeat serve)};
+    my $log = $self->{log}->of($self->{role});
+    weaken(my $weak = $self);
+    $self->{master} = Peregrine::Master->new(
+        loop              => $self->{loop},
         log               => $log,
-        role              => $args{role},
+        role              => $self->{role},
         count             => 1,
         heartbeat_timeout => $heartbeat,
         start_timeout     => $heartbeat,
         stop_timeout      => sub { SHUTDOWN_S + 1 },
         run               => sub {
             my ($record) = @_;
-            my ($own_loop, $server) = $args{serve}->();
+            my ($own_loop, $server) = $serve->();
             return Peregrine::Child->new(
                 link              => $record->{link},
                 loop              => $own_loop,
@@ -40,15 +56,26 @@ sub start {
             )->serve;
         },
     );
-    $master->start->on_fail(sub { $args{log}->error("$failed: $_[0]") })->retain;
-    my $self = bless { loop => $loop, master => $master }, $class;
-    weaken($self->{loop});
-    return $self;
+    $self->{master}->start->on_fail(sub { $weak->_not_started(@_) if $weak })->retain;
+    return;
+}
+
+sub _not_started {
+    my ($self, $reason) = @_;
+    my $text = "$self->{failed}: " . $reason =~ s/\s+\z//r;
+    return $self->{log}->error($text) if $self->{stopping};
+    my $wait = min(TRY_MAX_S, TRY_S * 2**min(8, $self->{tries}++));
+    $self->{log}->error("$text; the next try is in $wait s");
+    $self->{timer} = later($self->{loop}, $wait, $self, '_start');
+    return;
 }
 
 # The master's Future is done within a callback of the master, which has to be there still.
 sub stop {
     my ($self) = @_;
+    $self->{stopping} = 1;
+    my $timer = delete $self->{timer};
+    $self->{loop}->unwatch_time($timer) if $timer;
     return $self->{master}->stop->on_ready(sub {
         $self->{loop}->later(sub { delete $self->{master} });
     });
@@ -66,7 +93,7 @@ Peregrine::Server::Beside - a process beside the interpreters: that of the statu
 
 =head1 DESCRIPTION
 
-A L<Peregrine::Master> with one child, which is started again when it dies.
+A L<Peregrine::Master> with one child, which is started again when it dies, and when it could not start.
 
 =head1 METHODS
 
