@@ -28,6 +28,8 @@ const Scene = struct {
     meddling_permille: u16,
     /// Allocations of the worker's out of 1000 that fail.
     starved_permille: u16,
+    /// See Host.flushes.
+    flushes: bool,
     /// See Host.lags.
     lags: bool,
     retirement: ?Retirement,
@@ -74,6 +76,7 @@ const Scene = struct {
                 random.intRangeAtMost(u16, 1, 300)
             else
                 0,
+            .flushes = random.uintLessThan(u8, 4) == 0,
             .lags = random.uintLessThan(u8, 6) == 0,
             .retirement = if (random.uintLessThan(u8, 4) == 0) .draw(random) else null,
             .is_secured = is_secured,
@@ -198,6 +201,7 @@ fn play(comptime Host: type, seed: u64) !void {
     for (actors, ends[0..actors.len]) |*actor, *end| end.* = actor.client().wire.peer();
     host.clients = ends[0..actors.len];
     host.meddling_permille = scene.meddling_permille;
+    host.flushes = scene.flushes;
     host.lags = scene.lags;
 
     var rounds: usize = 0;

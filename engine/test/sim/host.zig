@@ -36,6 +36,7 @@ const Job = struct {
     started: bool = false,
     sent: usize = 0,
     blocked: bool = false,
+    flushing: bool = false,
     /// Echo: the body as it comes.
     body: std.ArrayList(u8) = .empty,
     body_complete: bool = false,
@@ -78,6 +79,8 @@ pub fn HostOf(comptime wanted: per.Demand) type {
         meddling: bool = false,
         /// The host stopped the worker while clients were connected.
         has_stopped: bool = false,
+        /// Now and then it wants to hear when all output of an exchange is with the kernel.
+        flushes: bool = false,
         /// Now and then it takes no messages for a while.
         lags: bool = false,
         is_behind: bool = false,
@@ -181,6 +184,12 @@ pub fn HostOf(comptime wanted: per.Demand) type {
             host.meddle(worker);
         }
 
+        pub fn flushed(host: *Self, worker: anytype, exchange: *per.Exchange) void {
+            assert(host.find(exchange.ticket).flushing);
+            host.find(exchange.ticket).flushing = false;
+            host.meddle(worker);
+        }
+
         pub fn finished(host: *Self, worker: anytype, exchange: *per.Exchange) void {
             host.finished_count += 1;
             host.drop(exchange.ticket);
@@ -256,11 +265,18 @@ pub fn HostOf(comptime wanted: per.Demand) type {
             while (i < host.jobs.items.len) {
                 const ticket = host.jobs.items[i].ticket;
                 if (host.random.uintLessThan(u8, 4) > 0) try host.goOn(worker, ticket);
+                if (host.flushes and host.random.uintLessThan(u8, 8) == 0) host.flush(worker, ticket);
                 // Not at the end of the round: the worker sees at once who is gone.
                 if (host.meddling) if (worker.find(ticket)) |exchange| worker.sendNow(exchange);
                 // The job may be gone, and another one in its place.
                 if (i < host.jobs.items.len and host.jobs.items[i].ticket == ticket) i += 1;
             }
+        }
+
+        fn flush(host: *Self, worker: anytype, ticket: per.Ticket) void {
+            const exchange = worker.find(ticket) orelse return;
+            if (worker.flush(exchange)) return;
+            host.find(ticket).flushing = true;
         }
 
         /// Takes a job a step further. The job is given up if there is no memory.
