@@ -47,14 +47,14 @@ pub const Secured = struct {
     end: enum { open, said, failed } = .open,
     /// The client has broken the rules of TLS, or cut its own words short.
     spoiled: bool = false,
-    /// Calls of `read` in vain: since then, or since bytes came last.
+    /// Calls of `read` since bytes came last, or since the client is spoiled.
     vain_reads: usize = 0,
 
     const backlog_bytes_max = 64 * 1024;
     /// A record that no session has sealed.
     const broken_record = "\x17\x03\x03\x00\x20" ++ @as([32]u8, @splat('n'));
 
-    /// A client goes after so many reads in vain, if it is spoiled or gives up.
+    /// Reads in vain after which a client goes that is spoiled or gives up.
     const vain_reads_max = 200;
 
     pub const Habits = struct {
