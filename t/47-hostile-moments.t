@@ -10,6 +10,7 @@ use Future::AsyncAwait;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestWebSocket;
 
 {
 
@@ -118,9 +119,19 @@ my %apps = (
     },
 );
 
+# After a denial no event comes: the Future that waits for one is cancelled.
+async sub deny {
+    my ($scope, $receive, $send) = @_;
+    await $receive->();
+    $receive->()->on_cancel(sub { die "nothing comes\n" });
+    await $send->({ type => 'websocket.http.response.start', status => 403 });
+    await $send->({ type => 'websocket.http.response.body',  body   => 'denied' });
+}
+
 sub app {
     my ($scope, $receive, $send) = @_;
-    die "no lifespan\n" if $scope->{type} eq 'lifespan';
+    die "no lifespan\n"                  if $scope->{type} eq 'lifespan';
+    return deny($scope, $receive, $send) if $scope->{type} eq 'websocket';
     my $app = $apps{ $scope->{path} } || async sub { await answer($_[2], 'fine') };
     return $app->($scope, $receive, $send);
 }
@@ -161,6 +172,9 @@ for my $engine (qw(inline thread)) {
         is get($port, '/')->{body},            'fine', '... and not those of the next request';
 
         is get($port, '/future-is-tied')->{status}, 500, 'a Future that is a tied hash is none';
+
+        is(TestWebSocket->start($port, '/')->answer->{status}, 403, 'a WebSocket is denied');
+        ok $server->wait_for_log(qr/a callback died: nothing comes/), '... and a callback of that dies';
 
         is get($port, '/')->{body}, 'fine', 'the server goes on';
         is $server->stop,           0,      '... and ends well';

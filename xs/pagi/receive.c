@@ -94,8 +94,10 @@ void pagi_receive_cancel(pTHX_ pagi_exchange *exchange) {
     SV *future;
     exchange->let_go = true;
     while ((future = first_waiting(aTHX_ exchange))) {
+        SV *error = NULL;
         forget_first(aTHX_ exchange);
-        SvREFCNT_dec(px_call(aTHX_ future, "cancel", NULL, NULL, NULL));
+        SvREFCNT_dec(px_call(aTHX_ future, "cancel", NULL, NULL, &error));
+        if (error) px_exchange_tell(aTHX_ &exchange->base, "_callback_died", error, "in a callback");
     }
 }
 
