@@ -96,6 +96,59 @@ subtest 'a fork fails once in a restart' => sub {
     $master->stop->get;
 };
 
+# Children that do not come to the end of their start, until the test is ready.
+my $is_ready;
+
+sub wait_and_serve {
+    my ($child) = @_;
+    return serve($child) if $is_ready;
+    local $SIG{TERM} = 'IGNORE';
+    $child->{link}->say(beat => 0);
+    sleep 1000;
+    return 0;
+}
+
+my $refusals = 0;
+my %once     = (
+    'a fork fails once' => {
+        code => sub { $failures = 1 }
+    },
+    'what comes before the fork fails once' => {
+        code      => sub { $refusals = 1 },
+        arguments => [ before_fork => sub { die "not now\n" if $refusals-- > 0 } ],
+    },
+    'a child fails once' => {
+        code      => sub { $refusals = 1 },
+        arguments => [ run => sub { die "broken\n" if $refusals > 0; return wait_and_serve(@_) } ],
+        launched  => sub { $refusals = 0 },
+    },
+    'a template fails to fork once' => {
+        arguments => [ load => sub { $failures = 1 if $is_ready } ],
+        ways      => ['restart'],
+    },
+);
+for my $what (sort keys %once) {
+    my $once = $once{$what};
+    for my $way (@{ $once->{ways} || [qw(restart renew)] }) {
+        subtest "$what in a $way before the first child serves" => sub {
+            ($is_ready, $failures, $refusals) = (0, 0, 0);
+            my $master = master(count => 1, run => \&wait_and_serve, @{ $once->{arguments} || [] });
+            my $start  = $master->start;
+            loop_until(sub {
+                grep { defined $_->{connections} } $master->children;
+            });
+            $is_ready = 1;
+            $once->{code}->() if $once->{code};
+            $master->$way;
+            $once->{launched}->() if $once->{launched};
+            ok loop_until(sub { $start->is_ready }), 'the start is over';
+            ok $start->is_done,                      '... and a child serves';
+            kill KILL => map { $_->{pid} } grep { $_->{state} eq 'leaving' } $master->children;
+            $master->stop->get;
+        };
+    }
+}
+
 subtest 'a template cannot be forked once in a restart' => sub {
     my $master = master(run => \&serve, load => sub { });
     $master->start->get;

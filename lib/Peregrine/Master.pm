@@ -87,9 +87,7 @@ sub _templates {
 
 sub _has_template {
     my ($self) = @_;
-    return $self->_balance if $self->{phase} ne 'starting';
-    for my $number (1 .. $self->{wanted}) { $self->_start_child($number) if !$self->_at($number) }
-    return;
+    return $self->{phase} eq 'starting' ? $self->_start_missing : $self->_balance;
 }
 
 # The first children are of generation 1, those of each restart that came to its end of the next one.
@@ -126,7 +124,7 @@ sub start {
     $self->{starting} = $self->{loop}->new_future;
     $self->_look_later;
     if (!$self->{templates}) {
-        $self->_start_child($_) for 1 .. $self->{wanted};
+        $self->_start_missing;
         return $self->{starting};
     }
     $self->{templates}->renew->on_fail(weakly($self, '_cannot_start'))->else_done->retain;
@@ -144,14 +142,25 @@ sub _cannot_start {
     return;
 }
 
+sub _start_missing {
+    my ($self) = @_;
+    for my $number (1 .. $self->{wanted}) {
+        next if $self->_at($number) || $self->_waits_for_start($number);
+        $self->_start_child($number);
+    }
+    return;
+}
+
+sub _waits_for_start {
+    my ($self, $number) = @_;
+    return ($self->{trouble}{$number} || {})->{timer} ? 1 : 0;
+}
+
 # Starts a child for each number that has none, and lets children with higher numbers go.
 sub _balance {
     my ($self) = @_;
     return if $self->{phase} ne 'running' || $self->_has_no_template;
-    for my $number (1 .. $self->{wanted}) {
-        next if $self->_at($number) || ($self->{trouble}{$number} || {})->{timer};
-        $self->_start_child($number);
-    }
+    $self->_start_missing;
     my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->children;
     if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
     else                                   { $self->{waiting}{1} //= 'fewer' }
@@ -419,9 +428,13 @@ sub _failed_start {
     my ($self, $number, $reason) = @_;
     my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
     $trouble->{crashes}++;
-    return $self->_back_off($number)     if $self->{phase} eq 'running';
-    return $self->_cannot_start($reason) if !%{ $self->{children} };
-    return;
+    return $self->_back_off($number) if $self->{phase} eq 'running';
+    my @children = $self->children;
+    return if $self->{phase} ne 'starting' || grep { $_->{state} ne 'leaving' } @children;
+    return if grep                                 { $self->_waits_for_start($_) } 1 .. $self->{wanted};
+    # A restart has told the children to leave that were about to start: this failure is the first one.
+    return $self->_start_later($number, BACK_OFF_S) if @children;
+    return $self->_cannot_start($reason);
 }
 
 # The next child with this number waits for its start, the longer the more children have failed in a row.
@@ -441,8 +454,14 @@ sub _start_later {
     my ($self, $number, $seconds) = @_;
     my $trouble = $self->{trouble}{$number};
     $trouble->{timer} //=
-        later($self->{loop}, $seconds, $self, sub { delete $trouble->{timer}; $_[0]->_balance });
+        later($self->{loop}, $seconds, $self, sub { delete $trouble->{timer}; $_[0]->_waited });
     return;
+}
+
+sub _waited {
+    my ($self) = @_;
+    return $self->_balance if $self->{phase} ne 'starting' || $self->_has_no_template;
+    return $self->_start_missing;
 }
 
 # ---- What children say ---------------------------------------------------------------------------
@@ -578,6 +597,7 @@ sub _replace_all {
     $self->_forget_failures;
     $self->_supersede($_) for grep { $_->{state} eq 'starting' } $self->children;
     $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->children;
+    $self->_start_missing if $self->{phase} eq 'starting';
     $self->_balance;
     $self->_look_at_restart;
     return;
@@ -603,7 +623,7 @@ sub renew {
         $self->_interrupt_start($child);
         $self->_tell_to_leave($child, $self->{stop_timeout}->('renew'), 'stop');
     }
-    $self->_start_child($_) for 1 .. $self->{wanted};
+    $self->_start_missing;
     $self->_look_at_restart;
     return;
 }
@@ -667,7 +687,7 @@ sub _replace_next {
             delete $self->{waiting}{$number};
             next;
         }
-        next if ($self->{trouble}{$number} || {})->{timer};
+        next if $self->_waits_for_start($number);
         $self->_start_child($number, $old);
         return;
     }
@@ -679,7 +699,7 @@ sub _replace_beside_canary {
     my ($self) = @_;
     for my $old (grep { defined $_->{due} && $_->{state} eq 'serving' } $self->children) {
         my $number = $old->{number};
-        next if $number > $self->{wanted} || ($self->{trouble}{$number} || {})->{timer};
+        next if $number > $self->{wanted} || $self->_waits_for_start($number);
         $self->_start_child($number, $old);
         return;
     }
