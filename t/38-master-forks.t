@@ -149,6 +149,16 @@ for my $what (sort keys %once) {
     }
 }
 
+subtest 'the first fork of all fails' => sub {
+    $failures = 1;
+    my $master = master(count => 3, run => \&serve);
+    my $start  = $master->start;
+    ok $start->is_failed, 'the start fails';
+    is $failures, 0, '... and no other child is forked';
+    is_deeply [ $master->children ], [], '... nor there';
+    kill KILL => map { $_->{pid} } $master->children;
+};
+
 subtest 'a template cannot be forked once in a restart' => sub {
     my $master = master(run => \&serve, load => sub { });
     $master->start->get;

@@ -147,6 +147,7 @@ sub _start_missing {
     for my $number (1 .. $self->{wanted}) {
         next if $self->_at($number) || $self->_waits_for_start($number);
         $self->_start_child($number);
+        last if $self->{phase} eq 'over';
     }
     return;
 }
