@@ -15,7 +15,7 @@ plan skip_all => 'Linux only' if $^O ne 'linux';
 
 my ($join, $end);
 socketpair $join, $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
-my $hub   = Peregrine::HubHandle->new(fileno $end, -1, '', 100, 100_000, 60_000);
+my $hub   = Peregrine::HubHandle->new(fileno $end, -1, '', '', 100, 100_000, 60_000);
 my $place = qr/\A[0-9a-f]{12}\.\d+\.[0-9a-f]{12}\z/;
 my $head  = 'L< C C S< L< Q< L<';
 

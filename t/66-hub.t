@@ -9,7 +9,7 @@ use Config;
 use JSON::PP ();
 use POSIX    qw(WNOHANG);
 use Peregrine::Publisher;
-use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM);
 use Test::More;
 use TestChannels qw(application asked);
 use TestClient   qw(get);
@@ -22,6 +22,7 @@ plan skip_all => 'Linux only' if $^O ne 'linux';
 my $app    = application();
 my $socket = directory() . '/socket';
 my $status = free_port();
+my $nodes  = 0;
 my $server = TestServer->command(
     qw(--workers 2 --channels --channels-capacity 2 --channels-expiry 1 --channels-message-size 2K),
     '--channels-socket', $socket, '--status', "127.0.0.1:$status", $app);
@@ -64,6 +65,48 @@ subtest 'the status' => sub {
     like $metrics, qr/^peregrine_channels_dropped_total\{reason="full"\} 1$/m, 'by reason';
 };
 
+# ---- Nodes --------------------------------------------------------------------------------------
+
+# The frames and the answer of engine/src/hub/wire.zig, and the limits of engine/src/hub: questions without an
+# answer of one node, of a mount that is confined, and of all nodes.
+use constant { HELLO => 0, SUBSCRIBE => 1, SYNC => 8, WHO => 27, TOO_MANY => 3 };
+use constant { INTERPRETER_QUESTIONS => 100, MOUNT_QUESTIONS => 125, QUESTIONS => 1000 };
+use constant LAST => 1000;
+use constant HEAD => 'L< C C S< L< Q< L<';
+
+sub frame {
+    my ($kind, $number, $name, $extra) = @_;
+    my $rest = $name . ($extra // '');
+    return pack(HEAD, 20 + length $rest, $kind, 0, length $name, $number, 0, length($extra // '')) . $rest;
+}
+
+# A connection of a node that has said these frames.
+sub node {
+    my ($hub, @frames) = @_;
+    my $secret = pack 'Q< Q<', 0, ++$nodes;
+    socketpair my $here, my $there, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "socketpair: $!";
+    Peregrine::send_descriptors(fileno $hub->{hub_join}, 'j', fileno $there);
+    my $bytes = join '', frame(HELLO, Peregrine::Publisher::WIRE(), '', $secret), map { frame(@$_) } @frames;
+    syswrite($here, $bytes) == length $bytes or die "a node's socket: $!";
+    return $here;
+}
+
+# The number of requests that a node had no room for, until its last one is answered.
+sub refused {
+    my ($node)  = @_;
+    my $bytes   = '';
+    my $refused = 0;
+    while (sysread $node, $bytes, 65_536, length $bytes) {
+        while (length $bytes >= 24 && length $bytes >= 4 + unpack 'L<', $bytes) {
+            my ($length, $kind, $code, undef, $number) = unpack HEAD, $bytes;
+            substr $bytes, 0, 4 + $length, '';
+            return $refused if $number == LAST;
+            $refused++      if $code == TOO_MANY;
+        }
+    }
+    return 'the connection has ended';
+}
+
 # Linux: waits for threads of others, too.
 use constant WALL => 0x4000_0000;
 
@@ -96,21 +139,25 @@ subtest 'a thread that hangs' => sub {
 };
 is $server->stop, 0, 'the server stops';
 
-# A real hub has mounts whose workers do not start, and keeps their room free; here its place is the test's.
+# As after a crash: when the hub begins, nodes of no mount have joined, and the workers of mounts have not.
 subtest 'confined mounts' => sub {
     require Peregrine::Server::Hub;
-    socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
-    my $hub = bless { hub_join => $join }, 'Peregrine::Server::Hub';
-    $hub->confine(1, 'one.');
-    $hub->confine(2, 'two.');
-    $hub->_announce_confined;
-    my %told;
-    for (1 .. 2) {
-        my ($word, $descriptor) = Peregrine::receive_descriptors(fileno $end, 100) or last;
-        open my $socket, '+<&=', $descriptor or die "a descriptor: $!";
-        $told{$word} = sysread $socket, my $byte, 1;
-    }
-    is_deeply \%told, { 'jone.' => 0, 'jtwo.' => 0 }, 'the hub hears of each, by a connection that has ended';
+    my %options       = (channels => 1, map { ("topics_history_$_" => 1000) } qw(entries size age));
+    my $configuration = bless { options => \%options }, 'Configuration';
+    my $hub           = bless { configuration => $configuration }, 'Peregrine::Server::Hub';
+    socketpair $hub->{hub_join}, $hub->{hub_end}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
+    $hub->confine($_ => "mount.$_.") for 1, 2;
+
+    my $subscriber = node($hub, [ SUBSCRIBE, 1, 'room' ]);
+    my @asking     = map {
+        node($hub, (map { [ WHO, $_, 'room' ] } 1 .. INTERPRETER_QUESTIONS), [ SYNC, LAST, '' ])
+    } 1 .. QUESTIONS / INTERPRETER_QUESTIONS;
+    my $thread  = $hub->_thread(-1);
+    my $refused = 0;
+    $refused += refused($_) for @asking;
+    is $refused, 2 * MOUNT_QUESTIONS, 'the hub keeps the room of each for its workers';
 };
+
+sub Configuration::options { return $_[0]{options} }
 
 done_testing;

@@ -35,7 +35,7 @@ my $url = 'redis://127.0.0.1:' . $redis->port . '?prefix=confined:';
 sub machine {
     my ($relay) = @_;
     socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
-    my $hub = Peregrine::HubHandle->new(fileno $end, -1, $url, 100, 100_000, 60_000);
+    my $hub = Peregrine::HubHandle->new(fileno $end, -1, $url, '', 100, 100_000, 60_000);
     return { join => $join, end => $end, hub => $hub };
 }
 

@@ -329,7 +329,7 @@ subtest 'a hub finds nonsense in the place of histories' => sub {
         open my $file, '+<&=', $descriptor or die "$descriptor: $!";
         syswrite $file, $bytes;
         socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
-        my $hub = Peregrine::HubHandle->new(fileno $end, $descriptor, '', 10, 1000, 1000);
+        my $hub = Peregrine::HubHandle->new(fileno $end, $descriptor, '', '', 10, 1000, 1000);
         ok wait_for(sub { !-s $file }), "$name: the file is empty";
         my $beats = $hub->beats;
         ok wait_for(sub { $hub->beats > $beats }), '... and the hub goes on';

@@ -1071,10 +1071,13 @@ typedef struct peregrine_history {
  * that is a file of peregrine_hub_file(), a hub that is freed leaves the histories of its topics there, and
  * the next one goes on with them.
  * Both descriptors stay the caller's, and must be open until the hub is freed, which ends its thread. `redis`
- * is the URL of a Redis, by which the hubs of several machines are one; "": there is none. PEREGRINE_OK,
- * PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM, PEREGRINE_E_RANGE: peregrine_redis_problem() has found one. */
+ * is the URL of a Redis, by which the hubs of several machines are one; "": there is none. `prefixes` are
+ * those of topics that nodes will be confined to, with a space between two of them: the hub keeps room for
+ * these nodes from the start. PEREGRINE_OK, PEREGRINE_E_MEMORY, PEREGRINE_E_SYSTEM, PEREGRINE_E_RANGE:
+ * peregrine_redis_problem() has found one, a prefix is no name, or there are more than 31. */
 typedef struct peregrine_hub peregrine_hub;
 int peregrine_hub_new(int join_socket, int lock, const char *redis, size_t redis_len,
+                      const char *prefixes, size_t prefixes_len,
                       const peregrine_history *history, peregrine_hub **hub);
 void peregrine_hub_free(peregrine_hub *hub);
 /* A file in memory, which is closed on exec. PEREGRINE_E_SYSTEM. */

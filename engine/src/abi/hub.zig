@@ -46,11 +46,17 @@ pub const Hub = struct {
     /// As `peregrine_hub_trouble` tells.
     trouble: std.atomic.Value(?[*:0]const u8) = .init(null),
 
-    pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors, NoAddress };
+    pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors, NoAddress, BadPrefix };
 
     /// Starts it. The descriptors stay the caller's, and must be open until `stop`. `address`: of Redis;
-    /// empty: there is none.
-    pub fn start(join_socket: i32, lock: i32, address: []const u8, config: hub.Config) Error!*Hub {
+    /// empty: there is none. `prefixes`: of the topics that nodes will be confined to, with spaces between.
+    pub fn start(
+        join_socket: i32,
+        lock: i32,
+        address: []const u8,
+        prefixes: []const u8,
+        config: hub.Config,
+    ) Error!*Hub {
         const self = try gpa.create(Hub);
         errdefer gpa.destroy(self);
         const redis = try redisAt(address, config);
@@ -73,8 +79,21 @@ pub const Hub = struct {
             try self.broker.share(own);
             self.trouble.store(own.troubleText(), .monotonic);
         }
+        errdefer self.broker.deinit();
+        try self.shareAmong(prefixes);
         self.thread = try io.thread.spawn(run, .{self});
         return self;
+    }
+
+    /// Nodes of the first share may wait in the join socket already: they get no room of these.
+    fn shareAmong(self: *Hub, prefixes: []const u8) error{ OutOfMemory, BadPrefix }!void {
+        var each = std.mem.tokenizeScalar(u8, prefixes, ' ');
+        while (each.next()) |prefix| {
+            _ = self.broker.topics.shareOf(prefix) catch |err| switch (err) {
+                error.OutOfMemory => return error.OutOfMemory,
+                error.TooMany, error.Malformed => return error.BadPrefix,
+            };
+        }
     }
 
     fn redisAt(address: []const u8, config: hub.Config) error{ OutOfMemory, NoAddress }!?*Redis {
@@ -294,13 +313,17 @@ pub export fn peregrine_hub_new(
     lock: c_int,
     redis: [*]const u8,
     redis_len: usize,
+    prefixes: [*]const u8,
+    prefixes_len: usize,
     given: *const sized.Header,
     made: *?*Hub,
 ) callconv(.c) c_int {
     const config = history.limited(&sized.read(types.History, given));
-    made.* = Hub.start(join_socket, lock, redis[0..redis_len], config) catch |err| switch (err) {
+    const address = redis[0..redis_len];
+    const all = prefixes[0..prefixes_len];
+    made.* = Hub.start(join_socket, lock, address, all, config) catch |err| switch (err) {
         error.OutOfMemory => return Code.memory,
-        error.NoAddress => return Code.range,
+        error.NoAddress, error.BadPrefix => return Code.range,
         error.CannotStartThread, error.NoDescriptors => {
             errors.setErrno(.AGAIN);
             return Code.system;

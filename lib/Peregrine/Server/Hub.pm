@@ -16,7 +16,7 @@ use POSIX ();
 use Peregrine::Server::Beside;
 use Peregrine::Later qw(weakly);
 use Scalar::Util     qw(weaken);
-use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM unpack_sockaddr_un);
+use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET unpack_sockaddr_un);
 
 # The descriptors that a hot upgrade hands over, so that both programs have one hub.
 my @KEPT = qw(hub_join hub_end hub_file);
@@ -177,17 +177,6 @@ sub _watch_confined {
     return;
 }
 
-# The hub shares its room among the mounts that it knows, and the rest. So it hears of each mount before nodes
-# join: by a connection that ends at once.
-sub _announce_confined {
-    my ($self) = @_;
-    for my $confined (values %{ $self->{confined} || {} }) {
-        socketpair my $one, my $other, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "the hub's sockets: $!\n";
-        Peregrine::send_descriptors(fileno $self->{hub_join}, "j$confined->{prefix}", fileno $other);
-    }
-    return;
-}
-
 # A connection that has no room, or is none, is closed: its worker sees that, and asks again.
 sub _pass_on {
     my ($self, $confined) = @_;
@@ -250,11 +239,14 @@ sub _history {
     return ($entries, $bytes, int(1000 * $age_s));
 }
 
-# `lock`: a descriptor, or -1 where no other process may be the hub.
+# `lock`: a descriptor, or -1 where no other process may be the hub. The hub shares its room among the mounts
+# that are confined, and the rest: so the hub hears of these mounts before any node joins, of which some may
+# wait in the socket.
 sub _thread {
     my ($self, $lock) = @_;
-    return Peregrine::HubHandle->new(fileno $self->{hub_end}, $lock, $self->_redis, $self->_history)
-        // die "the hub's thread cannot be started: $!\n";
+    my $prefixes = join ' ', sort map { $_->{prefix} } values %{ $self->{confined} || {} };
+    return Peregrine::HubHandle->new(fileno $self->{hub_end},
+        $lock, $self->_redis, $prefixes, $self->_history) // die "the hub's thread cannot be started: $!\n";
 }
 
 sub start_thread {
@@ -336,7 +328,6 @@ sub start {
     my ($self) = @_;
     $self->{thread} = $self->{hub}->_thread(fileno $self->{hub}{hub_file});
     $self->{hub}->_watch($self->{loop});
-    $self->{hub}->_announce_confined;
     $self->{hub}->_watch_confined($self->{loop});
     $self->_look;
     return 1;
