@@ -67,7 +67,7 @@ sub with_helper {
         my ($what) = @_;
         return wait_for(sub { $loop->loop_once(0.02); return $what->() });
     };
-    $code->($start, $tell, $state, $until, \$served);
+    $code->($start, $tell, $state, $until, \$served, $master);
     kill KILL => map { $_->{pid} } $master->children;
     $master->stop->await;
     return;
@@ -94,6 +94,33 @@ for my $case ([ 'helpers', 1, 2 ], [ 'other children', 2, 1 ]) {
             $tell->($late, 'x');
             ok $until->(sub { $start->is_ready }), 'the other one fails: the first one serves';
             is $state->($late), 'starting', '... and another one takes its place';
+        });
+    };
+}
+
+# TERM is like the end of a whole program, which the master waits a moment for. After the second end in a row
+# the next child waits.
+for my $case ([ KILL => 1 ], [ TERM => 1 ], [ KILL => 2 ]) {
+    my ($signal, $times) = @$case;
+    subtest "a helper that serves and ends by $signal while others start, times: $times" => sub {
+        with_helper(sub {
+            my ($start, $tell, $state, $until, $served, $master) = @_;
+            for (1 .. $times) {
+                $tell->(1, 'r');
+                ok $until->(sub { $state->(1) eq 'serving' }), 'the helper is ready';
+                my ($helper) = $master->children;
+                kill $signal => $helper->{pid};
+                ok $until->(sub {
+                    !grep { $_ == $helper } $master->children;
+                    }),
+                    '... and has gone';
+            }
+            $tell->(2, 'r');
+            ok $until->(sub { $state->(2) eq 'serving' }), 'the other child is ready';
+            is $$served, 0, '... and does not serve alone';
+            $tell->(1, 'r');
+            ok $until->(sub { $start->is_ready }), 'another helper is ready';
+            is $$served, 1, '... then both serve';
         });
     };
 }

@@ -347,10 +347,12 @@ sub _gone {
     $self->{templates}->lost_child($child->{template}) if $child->{template};
     return $self->_stopped                             if $self->{phase} eq 'stopping';
     my $state = $child->{state};
+    # During the start other children may be ready before that time is over.
     return later($self->{loop}, ALONE_S, $self, _died_alone => $child, $status)
-        if $state eq 'serving' && _is_like_a_stop($status);
-    $self->_not_started($child, $status) if $state eq 'starting';
-    $self->_died($child, $status)        if $state eq 'serving';
+        if $state eq 'serving' && $self->{phase} ne 'starting' && _is_like_a_stop($status);
+    $self->_not_started($child, $status)      if $state eq 'starting';
+    $self->_died($child, $status)             if $state eq 'serving';
+    $self->_start_successor($child->{number}) if $state eq 'serving' && $self->{phase} eq 'starting';
     # A child that is still starting is told to leave by TERM.
     $self->{log}->warn($self->_name($child) . ', which was to leave, ' . _how_it_ended($status))
         if $state eq 'leaving' && $status && $status != POSIX::SIGTERM();
@@ -393,6 +395,15 @@ sub _died {
     $self->{canary}->note_crash($child) if $self->{canary};
     $self->{log}->warn($self->_name($child) . " $why: another one takes its place");
     $self->_back_off($child->{number});
+    return;
+}
+
+# A child that has served has not failed to start: the start waits for another one. Children that have failed
+# are tried again once others serve.
+sub _start_successor {
+    my ($self, $number) = @_;
+    return if $number > $self->{wanted} || $self->_waits_for_start($number) || $self->_has_no_template;
+    $self->_start_child($number);
     return;
 }
 
@@ -443,7 +454,7 @@ sub _back_off {
     my ($self, $number) = @_;
     my $trouble = $self->{trouble}{$number};
     my $crashes = $trouble->{crashes};
-    return if $crashes < 2 || $trouble->{timer} || $self->{phase} ne 'running';
+    return if $crashes < 2 || $trouble->{timer} || $self->{phase} !~ /\A(?:starting|running)\z/;
     my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(8, $crashes - 2));
     $self->{log}->error($self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
@@ -461,8 +472,10 @@ sub _start_later {
 
 sub _waited {
     my ($self) = @_;
-    return $self->_balance if $self->{phase} ne 'starting' || $self->_has_no_template;
-    return $self->_start_missing;
+    return $self->_balance if $self->{phase} ne 'starting';
+    $self->_start_missing  if !$self->_has_no_template;
+    $self->_look_at_start;
+    return;
 }
 
 # ---- What children say ---------------------------------------------------------------------------
@@ -508,7 +521,8 @@ sub _look_at_start {
     my ($self) = @_;
     return if $self->{phase} ne 'starting';
     my %there;
-    $there{ $self->_is_helper($_) }{ $_->{state} }++ for $self->children;
+    $there{ $self->_is_helper($_->{number}) }{ $_->{state} }++ for $self->children;
+    $there{ $self->_is_helper($_) }{starting}++ for grep { $self->_waits_for_start($_) } 1 .. $self->{wanted};
     return if !grep { $_->{serving} } values %there;
     return if grep  { $_->{starting} && !$_->{serving} } values %there;
     $self->{phase} = 'running';
@@ -519,8 +533,8 @@ sub _look_at_start {
 }
 
 sub _is_helper {
-    my ($self, $child) = @_;
-    return $self->{is_helper} && $self->{is_helper}->($child->{number}) ? 1 : 0;
+    my ($self, $number) = @_;
+    return $self->{is_helper} && $self->{is_helper}->($number) ? 1 : 0;
 }
 
 sub _replaced {
@@ -756,7 +770,7 @@ sub _is_to_be_canary {
     return
            $self->{canary_time}
         && !$self->{canary}
-        && !$self->_is_helper($child)
+        && !$self->_is_helper($child->{number})
         && ($self->{waiting}{ $child->{number} } // '') eq 'restart'
         && $child->{generation} == $self->{generation}
         && ($self->{trusted} // -1) < $self->{generation} ? 1 : 0;
