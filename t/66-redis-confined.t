@@ -135,7 +135,7 @@ is asked($_,     'subscribe', name => 'own.room'),   'ok', '... a room of the mo
 is asked($far,   'subscribe', name => 'main.room'),  'ok', '... and other rooms';
 is asked($other, 'subscribe', name => 'other.room'), 'ok', '...';
 
-# What nodes of other mounts have heard until now; a message of a node that may send it comes last.
+# Messages that nodes of other mounts have heard until now; one of a node that may send it comes last.
 sub heard_by_others {
     is asked($main, 'publish', name => $_, payload => 'marker'), 'ok', 'a marker'
         for qw(main.room other.room);
@@ -150,7 +150,7 @@ sub heard_by_others {
     return \@heard;
 }
 
-# ---- What is refused --------------------------------------------------------------------------
+# ---- Requests that are refused ----------------------------------------------------------------
 
 subtest 'topics of others' => sub {
     my $before = publisher($there)->publish('main.x', 'entry');
@@ -179,7 +179,7 @@ subtest 'channels of others, on the other machine' => sub {
     is_deeply heard_by_others(), [], 'no frame came to others';
 };
 
-# ---- What is the mount's own --------------------------------------------------------------------
+# ---- Requests within the mount ------------------------------------------------------------------
 
 subtest 'a channel of the same mount, on the other machine' => sub {
     say_as($evil, 'send', name => channel_of($own), payload => 'hello', number => 1);

@@ -231,7 +231,7 @@ subtest 'reloads, a hub that dies, programs from outside, and a hot upgrade' => 
     ok stop_master('topics.pid'), 'and that stops';
 };
 
-# What clients of the join socket may do there is tried by t/66-redis-confined.t.
+# The rights of clients of the join socket are tried by t/66-redis-confined.t.
 subtest 'two machines with one Redis' => sub {
     my $redis    = TestRedis->new or plan skip_all => 'redis-server is not installed';
     my $url      = 'redis://127.0.0.1:' . $redis->port . '?prefix=mounts:';

@@ -389,7 +389,7 @@ pub const Sim = struct {
         return self.options.seals;
     }
 
-    /// What is sent from now on goes in TLS records with these keys. False: nothing has changed.
+    /// Bytes that are sent from now on go in TLS records with these keys. False: nothing has changed.
     pub fn sealInKernel(self: *Sim, socket: Socket, keys: []const u8) bool {
         const slot = self.addedSlot(socket);
         if (!self.options.seals or slot.phase != .open or self.chance(100)) return false;
