@@ -294,11 +294,11 @@ pub const Broker = struct {
             .unfollow => broker.topics.unfollow(index, frame.name),
             .who => try broker.askWho(index, id, frame),
             .present => try broker.answerRoll(index, id, frame),
-            .answer => if (broker.errands.take(askerOf(frame), id)) {
+            .answer => if (broker.errands.take(askerOf(frame), id)) |share_of_asker| {
                 if (broker.by_id.get(frame.node)) |asker| {
                     try broker.answer(asker, frame.number, frame.code);
                 } else if (broker.redis != null) {
-                    broker.route(frame.node, frame, .{ .node = id, .number = 0 }, .node) catch {};
+                    broker.answerThere(share_of_asker, frame, frame.code);
                 }
             },
             .speak => try broker.speak(index, try wire.readSecret(frame.extra)),
@@ -882,14 +882,19 @@ pub const Broker = struct {
         const code: wire.Code = if (!broker.mayReach(prefix, index))
             .forbidden
         else if (broker.entrust(index, own, frame)) |_| return else |_| .too_many;
+        broker.answerThere(broker.shareThere(prefix), frame, code);
+    }
+
+    /// Answers a node at another hub. That takes room of the node which has asked, as far as this hub knows
+    /// its share: if there is none, the node has too many answers on their way, and gets no further one.
+    fn answerThere(broker: *Broker, own: Shares.Index, asked: *const Frame, code: wire.Code) void {
         var digits: [node_digits]u8 = undefined;
-        const asker: Asker = .{ .node = frame.node, .number = 0 };
-        // The answer takes room of the node that has asked.
-        broker.tellFor(broker.shareThere(prefix), feedOfNode(frame.node, &digits), &.{
+        const asker: Asker = .{ .node = asked.node, .number = 0 };
+        broker.tellFor(own, feedOfNode(asked.node, &digits), &.{
             .kind = .answer,
             .code = code,
-            .node = frame.node,
-            .number = frame.number,
+            .node = asked.node,
+            .number = asked.number,
         }, asker, .node) catch {};
     }
 

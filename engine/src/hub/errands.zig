@@ -62,12 +62,13 @@ pub const Errands = struct {
         errands.all.swapRemoveAt(at);
     }
 
-    /// Whether `by` was asked. It is not from then on.
-    pub fn take(errands: *Errands, asker: Asker, by: u64) bool {
-        const at = errands.all.getIndex(asker) orelse return false;
-        if (errands.all.values()[at].by != by) return false;
+    /// The share of the node that has asked `by`; null: none has. `by` is not asked from then on.
+    pub fn take(errands: *Errands, asker: Asker, by: u64) ?Shares.Index {
+        const at = errands.all.getIndex(asker) orelse return null;
+        const errand = errands.all.values()[at];
+        if (errand.by != by) return null;
         errands.removeAt(at);
-        return true;
+        return errand.share;
     }
 
     /// Time passes.
@@ -93,12 +94,16 @@ test "a node answers what it was asked, once, and in time" {
     try errands.add(gpa, asker, 0, 2, most, 0);
     try errands.add(gpa, .{ .node = 1, .number = 0 }, 0, 2, most, 0);
     try testing.expectError(error.TooMany, errands.add(gpa, .{ .node = 1, .number = 6 }, 0, 2, most, 0));
-    try testing.expect(!errands.take(asker, 3) and !errands.take(.{ .node = 1, .number = 6 }, 2));
-    try testing.expect(!errands.take(.{ .node = 1, .number = 0 }, 2));
-    try testing.expect(errands.take(asker, 2) and !errands.take(asker, 2));
+    try testing.expectEqual(null, errands.take(asker, 3));
+    try testing.expectEqual(null, errands.take(.{ .node = 1, .number = 6 }, 2));
+    try testing.expectEqual(null, errands.take(.{ .node = 1, .number = 0 }, 2));
+    try testing.expectEqual(0, errands.take(asker, 2));
+    try testing.expectEqual(null, errands.take(asker, 2));
+    try errands.add(gpa, asker, 3, 2, most, 0);
+    try testing.expectEqual(3, errands.take(asker, 2));
     try errands.add(gpa, asker, 0, 2, most, 0);
     errands.tick(limits.request_ms - 1);
     errands.tick(limits.request_ms + Errands.sweep_ms);
-    try testing.expect(!errands.take(asker, 2));
+    try testing.expectEqual(null, errands.take(asker, 2));
     try testing.expectEqual(0, errands.loads.nodes.count());
 }
