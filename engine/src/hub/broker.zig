@@ -900,7 +900,7 @@ pub const Broker = struct {
 
     /// The share of a node at another hub, also where no node here is of that share.
     fn shareThere(broker: *Broker, prefix: []const u8) Shares.Index {
-        return broker.topics.shareOf(prefix) catch Shares.rest;
+        return broker.topics.shares.ofElsewhere(prefix) catch Shares.rest;
     }
 
     // ---- Who is subscribed

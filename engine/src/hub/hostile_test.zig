@@ -577,6 +577,14 @@ test "with Redis: answers to another machine take room of the nodes that have as
     for (0..9) |n| try crowd.hear(Crowd.count, "far.", 3000 + n, 1);
     try testing.expectEqual(5, redis.loads.shares[2].count);
     try testing.expectEqual(19, redis.requests.count());
+    // Mounts of further machines have the room of one, and leave a mount that comes later its place here.
+    var prefix: [16]u8 = undefined;
+    for (0..2 * limits.shares_max) |n| {
+        try crowd.hear(Crowd.count, try std.fmt.bufPrint(&prefix, "far.{d}.", .{n}), 4000 + n, 1);
+    }
+    try testing.expectEqual(3, crowd.broker.topics.shares.count());
+    try testing.expectEqual(19, redis.requests.count());
+    _ = try crowd.broker.connect("late.");
     const publish: Frame = .{ .kind = .publish, .name = "main.x", .payload = "x" };
     try crowd.say(crowd.others[0], &publish, 1, 1);
     try testing.expectEqual(0, try crowd.answers(crowd.others[0], .unavailable));

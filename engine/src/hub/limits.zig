@@ -30,7 +30,8 @@ pub const hub_bytes_max = 256 << 20;
 pub const nodes_max = 2200;
 /// Topics that one node subscribes to.
 pub const node_topics_max = 1_000_000;
-/// Prefixes of topics that nodes are confined to: those of all mounts of two programs, during a hot upgrade.
+/// Shares of the hub's own nodes: one without prefix, and those of all mounts of two programs, during a hot
+/// upgrade. Nodes of other hubs may have one more.
 pub const shares_max = 32;
 /// Messages and changes of subscriptions that nodes have yet to answer, of all nodes together.
 pub const errands_max = 100_000;

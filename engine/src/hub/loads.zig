@@ -48,7 +48,7 @@ pub const Part = struct { share: Shares.Index, most: Load };
 
 pub const Loads = struct {
     nodes: std.AutoHashMapUnmanaged(u64, Load) = .empty,
-    shares: [limits.shares_max]Load = @splat(.{}),
+    shares: [1 + limits.shares_max]Load = @splat(.{}),
 
     pub fn deinit(loads: *Loads, gpa: Allocator) void {
         loads.nodes.deinit(gpa);

@@ -9,7 +9,7 @@ const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
 pub const Share = struct {
-    /// Empty: of the first share. Owned.
+    /// Empty: of the first share, and of that of other hubs. Owned.
     prefix: []const u8,
     /// Connections of nodes that are confined to it.
     nodes: u32 = 0,
@@ -34,6 +34,9 @@ pub const Shares = struct {
     gpa: Allocator,
     others: std.ArrayList(*Share) = .empty,
     first: Share = .{ .prefix = "" },
+    /// The share of nodes at other hubs whose share is not one of this hub: it has no topics and no nodes
+    /// here. Null: none was heard of.
+    elsewhere: ?Index = null,
 
     pub fn init(gpa: Allocator) Shares {
         return .{ .gpa = gpa };
@@ -71,13 +74,26 @@ pub const Shares = struct {
     pub fn of(shares: *Shares, prefix: []const u8) Error!Index {
         if (shares.find(prefix)) |index| return index;
         if (!wire.isName(prefix)) return error.Malformed;
-        if (shares.count() == limits.shares_max) return error.TooMany;
+        const here = shares.count() - @intFromBool(shares.elsewhere != null);
+        if (here == limits.shares_max) return error.TooMany;
+        return shares.add(prefix);
+    }
+
+    /// The share of this prefix for a node at another hub. However many prefixes others have, they make the
+    /// parts of mounts here smaller by those of one share.
+    pub fn ofElsewhere(shares: *Shares, prefix: []const u8) error{OutOfMemory}!Index {
+        if (shares.find(prefix)) |index| return index;
+        if (shares.elsewhere == null) shares.elsewhere = try shares.add("");
+        return shares.elsewhere.?;
+    }
+
+    fn add(shares: *Shares, prefix: []const u8) error{OutOfMemory}!Index {
+        assert(shares.count() <= limits.shares_max);
         try shares.others.ensureUnusedCapacity(shares.gpa, 1);
         const share = try shares.gpa.create(Share);
         errdefer shares.gpa.destroy(share);
         share.* = .{ .prefix = try shares.gpa.dupe(u8, prefix) };
         shares.others.appendAssumeCapacity(share);
-        assert(shares.count() <= limits.shares_max);
         return shares.count() - 1;
     }
 
@@ -160,4 +176,25 @@ test "a topic belongs to the share with its longest prefix, and a prefix is a na
         _ = try shares.of(try std.fmt.bufPrint(&buffer, "p{d}.", .{n}));
     }
     try testing.expectError(error.TooMany, shares.of("one.more."));
+}
+
+test "the prefixes of other hubs have one share, which takes the place of none here" {
+    var shares: Shares = .init(testing.allocator);
+    defer shares.deinit();
+    const forum = try shares.of("forum.");
+    const elsewhere = try shares.ofElsewhere("p1.");
+    try testing.expect(elsewhere != forum and elsewhere != Shares.rest);
+    var buffer: [8]u8 = undefined;
+    for (2..limits.shares_max) |n| {
+        const prefix = try std.fmt.bufPrint(&buffer, "p{d}.", .{n});
+        try testing.expectEqual(elsewhere, try shares.ofElsewhere(prefix));
+        try testing.expectEqual(n + 1, shares.count());
+        const own = try shares.of(prefix);
+        try testing.expectEqual(own, try shares.ofElsewhere(prefix));
+    }
+    try testing.expectError(error.TooMany, shares.of("one.more."));
+    try testing.expectEqual(elsewhere, try shares.ofElsewhere("one.more."));
+    try testing.expectEqual(forum, try shares.ofElsewhere("forum."));
+    try testing.expectEqual(Shares.rest, try shares.ofElsewhere(""));
+    try testing.expectEqual(Shares.rest, shares.ownerOf("one.more.x"));
 }
