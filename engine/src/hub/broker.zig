@@ -701,7 +701,7 @@ pub const Broker = struct {
         return .ofCounts(broker.config.interpreter_waits_max, room);
     }
 
-    /// What all nodes of a share may have on its way to Redis.
+    /// The most that all nodes of a share may have on its way to Redis.
     fn partOf(broker: *const Broker, own: Shares.Index) Part {
         const config = &broker.config;
         const shares = &broker.topics.shares;

@@ -56,7 +56,7 @@ pub const Subscriptions = struct {
     all: Map(Feed) = .empty,
     /// Feeds for which a command is to be sent. Room for all feeds.
     due: Map(void) = .empty,
-    /// Counts commands, so that each feed that is due has its turn, however many come meanwhile.
+    /// Counts commands, so that feeds that come all the time do not always go before one that is due.
     turn: usize = 0,
     /// How many are wanted or asked.
     pending: usize = 0,
