@@ -88,20 +88,48 @@ subtest 'a clock that is set' => sub {
     for my $hours (-1, 1) {
         my @fired;
         my $start = $loop->time;
-        $loop->watch_time(at    => $start + 0.03, code => sub { push @fired, 'at' });
-        $loop->watch_time(after => 0.06,          code => sub { push @fired, 'after' });
-        my $now = \&IO::Async::Loop::time;
+        $loop->watch_time(after => 0.06, code => sub { push @fired, 'after' });
+        my $date = $loop->watch_time(at => $start + 1800, code => sub { push @fired, 'at' });
+        my $gone = $loop->watch_time(at => $start + 1800, code => sub { push @fired, 'gone' });
+        my $now  = \&IO::Async::Loop::time;
         no warnings 'redefine';
-        local *IO::Async::Loop::time = sub { return $now->(@_) + 3600 * $hours };
-        my $late = $loop->watch_time(after => 10, code => sub { $loop->stop });
-        my $own =
-            $loop->watch_time(at => $loop->time + 0.09, code => sub { push @fired, 'own'; $loop->stop });
-        $loop->run;
-        is_deeply \@fired, [qw(at after own)],
-            "timers fire, whether they were set before or behind that ($hours hours)";
-        cmp_ok $now->($loop) - $start, '>=', 0.09, '... and not at once';
-        $loop->unwatch_time($late);
+        {
+            local *IO::Async::Loop::time = sub { return $now->(@_) + 3600 * $hours };
+            my $late = $loop->watch_time(after => 10, code => sub { $loop->stop });
+            my $own  = $loop->watch_time(
+                at   => $loop->time + 0.09,
+                code => sub { push @fired, 'own'; $loop->stop }
+            );
+            $loop->unwatch_time($gone);
+            $loop->run;
+            my @expected = $hours > 0 ? qw(at after own) : qw(after own);
+            is_deeply \@fired, \@expected,
+                "a timer fires by the clock that it was asked for, whenever it was set ($hours hours)";
+            cmp_ok $now->($loop) - $start, '>=', 0.09, '... and not before its time';
+            $loop->unwatch_time($late);
+        }
+        $loop->unwatch_time($date);
     }
+};
+
+subtest 'a clock that is set while it waits' => sub {
+    my (@fired, $set);
+    my $now = \&IO::Async::Loop::time;
+    no warnings 'redefine';
+    local *IO::Async::Loop::time = sub { return $now->(@_) + ($set ? 3600 : 0) };
+    $loop->watch_time(at => $now->($loop) + 1800, code => sub { push @fired, 'at'; $loop->stop });
+    $loop->watch_time(after => 0.01, code => sub { $set = 1 });
+    my $late = $loop->watch_time(after => 10, code => sub { push @fired, 'late'; $loop->stop });
+    $loop->run;
+    is_deeply \@fired, ['at'], 'a timer for a time of day is due';
+    $loop->unwatch_time($late);
+    $set = 0;
+    my @times = map { $now->($loop) + $_ } 3600, 1800, 2700;
+    my @dates = map {
+        $loop->watch_time(at => $_, code => sub { })
+    } @times;
+    $loop->unwatch_time($_) for @dates;
+    is $loop->{peregrine_dated}, 0, 'timers that have fired or were taken back are not counted';
 };
 
 subtest 'a signal whose callback takes the others back' => sub {
@@ -200,6 +228,36 @@ PERL
         or die "$^X: $!";
     return scalar <$out>;
 }
+
+# The engine's turns run no Perl code, and nothing but the clock says that a timer is due.
+subtest 'a clock that is set while a loop waits in an engine' => sub {
+    my $own    = IO::Async::Loop::Peregrine->new;
+    my $server = PAGI::Server->new(
+        app        => \&loop_app,
+        host       => '127.0.0.1',
+        port       => 0,
+        quiet      => 1,
+        access_log => undef
+    );
+    $own->add($server);
+    $server->listen->get;
+    $own->watch_time(after => 0.05, code => sub { $own->stop });
+    $own->run;    # the work of the start is done
+    my @fired;
+    my $now   = \&IO::Async::Loop::time;
+    my $start = $now->($own);
+    {
+        no warnings 'redefine';
+        local *IO::Async::Loop::time = sub { return $now->(@_) - 3600 };
+        $own->watch_time(at => $own->time + 1800, code => sub { push @fired, 'at'; $own->stop });
+    }
+    $own->watch_time(after => 20, code => sub { push @fired, 'late'; $own->stop });
+    ok $own->{peregrine_engine}, 'the loop waits in an engine';
+    $own->run;
+    is_deeply \@fired, ['at'], 'a timer for a time of day is due';
+    cmp_ok $now->($own) - $start, '<', 20, '... at once';
+    $own->remove($server);
+};
 
 subtest 'post_fork' => sub {
     is after_post_fork(), 'in the engine', 'the engine waits for the new epoll descriptor';

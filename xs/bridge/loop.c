@@ -16,6 +16,26 @@ static SV *referent(pTHX_ HV *loop, const char *name, I32 len, svtype type) {
     return reference && SvROK(reference) && SvTYPE(SvRV(reference)) == type ? SvRV(reference) : NULL;
 }
 
+/* Timers that have a time of day move when that was set by DRIFT_S of IO::Async::Loop::Peregrine, which is
+ * less: so the loop never comes back without having moved them. */
+#define SET_S 0.02
+
+/* Seconds by which the time of day is ahead of the timers' clock. */
+static double ahead_s(void) {
+    struct timespec day, steady;
+    clock_gettime(CLOCK_REALTIME, &day);
+    clock_gettime(CLOCK_MONOTONIC, &steady);
+    return (double)(day.tv_sec - steady.tv_sec) + (double)(day.tv_nsec - steady.tv_nsec) / 1e9;
+}
+
+/* Whether the loop is to move timers. */
+static bool was_set(pTHX_ HV *loop) {
+    SV *dated = member(aTHX_ loop, "peregrine_dated", 15);
+    if (!dated || SvIV(dated) == 0) return false;
+    SV *known = member(aTHX_ loop, "peregrine_ahead", 15);
+    return known && fabs(ahead_s() - SvNV(known)) > SET_S;
+}
+
 /* Milliseconds until the loop has something to do itself; 0: now, -1: nothing is planned. */
 static int left_ms(pTHX_ HV *loop) {
     AV *idle = (AV *)referent(aTHX_ loop, "peregrine_idle", 14, SVt_PVAV);
@@ -25,6 +45,7 @@ static int left_ms(pTHX_ HV *loop) {
     if (member(aTHX_ loop, "peregrine_signals", 17)) return 0;
     SV **first = av_fetch(timers, 0, 0);
     if (!first) return -1;
+    if (was_set(aTHX_ loop)) return 0;
     SV **at = SvROK(*first) && SvTYPE(SvRV(*first)) == SVt_PVAV ? av_fetch((AV *)SvRV(*first), 0, 0) : NULL;
     if (!at) return 0;
     struct timespec now;

@@ -25,10 +25,11 @@ use constant NESTED_MAX => 16;
 # the loop lets signals in.
 use constant SIGNAL_TURNS => 64;
 
-# A timer is [ when, what ]; they lie in the order of their times, those of one time in the
+# A timer is [ when, what, time of day ]; they lie in the order of their times, those of one time in the
 # order of their making. Times are of the clock that only goes on: the machine's time may be set back by
-# hours, and timers would wait as much longer.
-use constant { AT => 0, CODE => 1 };
+# hours, and timers would wait as much longer. A timer that was asked for a time of day has that, too, and is
+# moved when the machine's time is set.
+use constant { AT => 0, CODE => 1, DATE => 2 };
 
 # Seconds by which the two clocks have to drift apart until the difference between them counts as another one.
 # A smaller difference is the time between two readings, by which timers of one time would change places.
@@ -38,6 +39,7 @@ sub new {
     my ($class, @arguments) = @_;
     my $self = $class->SUPER::new(@arguments);
     $self->{peregrine_timers} = [];
+    $self->{peregrine_dated}  = 0;    # timers that have a time of day
     $self->{peregrine_idle}   = [];
     return $self;
 }
@@ -66,11 +68,14 @@ sub watch_time {
     croak q(Expected 'code' to be a CODE reference) if !ref $code;
     my ($at, $after, $now) = @args{qw(at after now)};
     croak q(Expected one of 'at' or 'after') if !defined $at && !defined $after;
-    $at //= $now + $after                    if defined $now;
-    $at = defined $at ? $self->_steady($at) : _steady_now() + $after;
+    my $date = $at;
+    $at //= $now + $after if defined $now;
+    $self->_follow_clock  if defined $at;
+    $at = defined $at ? $at - $self->{peregrine_ahead} : _steady_now() + $after;
 
     my $timers = $self->{peregrine_timers};
-    my $timer  = [ $at, $code ];
+    my $timer  = [ $at, $code, $date ];
+    $self->{peregrine_dated}++ if defined $date;
     if (!@$timers || $timers->[-1][AT] <= $at) {
         push @$timers, $timer;    # timers of one length come in order
     }
@@ -82,13 +87,19 @@ sub watch_time {
 
 sub _steady_now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
-# A time of day as the timers have it.
-sub _steady {
-    my ($self, $time) = @_;
-    my $ahead = $self->time - _steady_now();
-    my $known = $self->{peregrine_ahead};
-    $self->{peregrine_ahead} = $ahead if !defined $known || abs($ahead - $known) > DRIFT_S;
-    return $time - $self->{peregrine_ahead};
+# Notes by how many seconds the time of day is ahead of the timers' clock. If it was set, timers that have a
+# time of day move.
+sub _follow_clock {
+    my ($self) = @_;
+    my $ahead  = $self->time - _steady_now();
+    my $known  = $self->{peregrine_ahead};
+    return if defined $known && abs($ahead - $known) <= DRIFT_S;
+    $self->{peregrine_ahead} = $ahead;
+    return if !$self->{peregrine_dated};
+    my $timers = $self->{peregrine_timers};
+    for my $timer (@$timers) { $timer->[AT] = $timer->[DATE] - $ahead if defined $timer->[DATE] }
+    @$timers = sort { $a->[AT] <=> $b->[AT] } @$timers;
+    return;
 }
 
 sub unwatch_time {
@@ -98,6 +109,7 @@ sub unwatch_time {
         last if $timers->[$index][AT] != $timer->[AT];
         next if $timers->[$index] != $timer;
         splice @$timers, $index, 1;
+        $self->{peregrine_dated}-- if defined $timer->[DATE];
         last;
     }
     undef $timer->[CODE];    # the function holds objects
@@ -386,7 +398,8 @@ sub _first_from {
 sub _adjust_timeout {
     my ($self, $timeout, %params) = @_;
     $self->SUPER::_adjust_timeout($timeout, %params);
-    $$timeout = 0 if @{ $self->{peregrine_idle} };
+    $$timeout = 0        if @{ $self->{peregrine_idle} };
+    $self->_follow_clock if $self->{peregrine_dated};
     if (my $next = $self->{peregrine_timers}[0]) {
         my $left = $next->[AT] - _steady_now();
         $left     = 0     if $left < 0;
@@ -403,10 +416,12 @@ sub _manage_queues {
     my $timers = $self->{peregrine_timers};
     my $count  = 0;
     if (@$timers) {
+        $self->_follow_clock if $self->{peregrine_dated};
         my $now = _steady_now();
         while (@$timers && $timers->[0][AT] <= $now) {
             my $timer = shift @$timers;
             my $code  = $timer->[CODE];
+            $self->{peregrine_dated}-- if defined $timer->[DATE];
             undef $timer->[CODE];
             $code->();
             $count++;
@@ -487,7 +502,7 @@ See L<IO::Async::Loop::Epoll>.
 =head2 unwatch_time
 
 As L<IO::Async::Loop> has them. To unwatch a timer that has fired, or that is not watched any
-more, does nothing.
+more, does nothing. When the machine's time is set, timers with C<at> move, and those with C<after> do not.
 
 =head2 stay_out_of_ev
 
