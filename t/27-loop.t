@@ -117,8 +117,8 @@ subtest 'a clock that is set while it waits' => sub {
     my $now = \&IO::Async::Loop::time;
     no warnings 'redefine';
     local *IO::Async::Loop::time = sub { return $now->(@_) + ($set ? 3600 : 0) };
-    $loop->watch_time(at => $now->($loop) + 1800, code => sub { push @fired, 'at'; $loop->stop });
-    $loop->watch_time(after => 0.01, code => sub { $set = 1 });
+    $loop->watch_time(at    => $now->($loop) + 1800, code => sub { push @fired, 'at'; $loop->stop });
+    $loop->watch_time(after => 0.01,                 code => sub { $set = 1 });
     my $late = $loop->watch_time(after => 10, code => sub { push @fired, 'late'; $loop->stop });
     $loop->run;
     is_deeply \@fired, ['at'], 'a timer for a time of day is due';
