@@ -257,6 +257,10 @@ subtest 'examples whose hub does not answer tell it, and log why' => sub {
         is post($server->port, '/', 'one')->{status}, 200, "$name: a notice";
         my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
         kill STOP => $hub;
+        # A thread of a busy machine may run on for a while.
+        wait_for(sub {
+            !grep { content($_) !~ /\) T / } glob "/proc/$hub/task/*/stat";
+        });
         my $answer = post($server->port, '/', 'two');
         kill CONT => $hub;
         is $answer->{status}, 504, "$name: the next one may be there";
