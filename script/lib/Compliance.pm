@@ -212,7 +212,11 @@ for (
     [
         cpan => 'The tarball',
         'The tarball of F<script/dist> in clean Debians 12 and 13 without Zig and without network: built and'
-            . ' tested by an ordinary user, installed, and asked for pages; and its library for musl.'
+            . ' tested by an ordinary user, installed, and asked for pages.'
+    ],
+    [
+        musl => 'The library for musl',
+        'A C program with the library for musl that the tarball of F<script/dist> has, asked for a page.'
     ],
     [
         deb => 'The packages of Debian',
