@@ -5,11 +5,10 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
-use Peregrine::Process;
 use Peregrine::Server::Beside;
 use Test::More;
-use TestTools   qw(content patience);
-use Time::HiRes ();
+use TestMaster qw(loop loop_until);
+use TestTools  qw(content);
 
 # A log that keeps its messages.
 package Log;
@@ -20,7 +19,7 @@ sub warn  { return }
 
 package main;
 
-my $loop   = Peregrine::Process->make_loop;
+my $loop   = loop();
 my $folder = File::Temp->newdir;
 
 # `serve` is called in the process.
@@ -34,13 +33,6 @@ sub beside {
         heartbeat => 0,
         serve     => $serve,
     );
-}
-
-sub loop_until {
-    my ($is_so) = @_;
-    my $until = Time::HiRes::time() + patience(20);
-    $loop->loop_once(0.2) until $is_so->() || Time::HiRes::time() > $until;
-    return $is_so->();
 }
 
 # Messages that the server goes on without the process.

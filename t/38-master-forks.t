@@ -4,27 +4,11 @@ use warnings;
 
 use lib 't/lib';
 use Errno qw(EAGAIN);
-use PAGI::Server::Log;
 use Peregrine::Fork;
 use Peregrine::Master;
-use Peregrine::Process;
 use Test::More;
-use TestTools   qw(patience);
-use Time::HiRes ();
-
-my $loop = Peregrine::Process->make_loop;
-
-sub master {
-    my (%arguments) = @_;
-    return Peregrine::Master->new(
-        loop          => $loop,
-        log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
-        count         => 2,
-        start_timeout => 0,
-        stop_timeout  => sub { 5 },
-        %arguments,
-    );
-}
+use TestMaster qw(loop_until master);
+use TestTools  ();                      # for its deadline
 
 # Serves until it is told to leave.
 sub serve {
@@ -52,13 +36,6 @@ my $failures = 0;
         $! = EAGAIN;
         return undef;    ## no critic
     };
-}
-
-sub loop_until {
-    my ($is_so) = @_;
-    my $until = Time::HiRes::time() + patience(20);
-    $loop->loop_once(1) until $is_so->() || Time::HiRes::time() > $until;
-    return $is_so->();
 }
 
 sub serving {

@@ -4,25 +4,12 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use PAGI::Server::Log;
 use Peregrine::Master;
-use Peregrine::Process;
 use Test::More;
-use TestTools qw(patience wait_for);
+use TestMaster qw(loop master);
+use TestTools  qw(patience wait_for);
 
-my $loop = Peregrine::Process->make_loop;
-
-sub master {
-    my (%arguments) = @_;
-    return Peregrine::Master->new(
-        loop          => $loop,
-        log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
-        count         => 2,
-        start_timeout => 0,
-        stop_timeout  => sub { 5 },
-        %arguments,
-    );
-}
+my $loop = loop();
 
 # Dies in its child, after the time in which a restart comes.
 sub broken { select undef, undef, undef, 0.3; die "broken\n" }

@@ -11,7 +11,7 @@ use Peregrine::Process;
 use Test::More;
 use TestTools qw(patience);
 
-# What Peregrine::Process asks of a server and of a log.
+# A server and a log with the methods that Peregrine::Process calls.
 package Server;
 sub new          { return bless {}, $_[0] }
 sub shutdown     { push @{ $_[0]{heard} }, 'shutdown'; return Future->done }

@@ -150,6 +150,21 @@ sub is_confined {
     return;
 }
 
+# A confined mount, asked at a server, reaches its own channel, whose stream may be on another machine, and no
+# channel of another mount.
+sub has_own_channels {
+    my ($server, $channel, $own, $other) = @_;
+    like said($server, "/own/$_"), qr/\Afailed: Forbidden/, "$_ is refused"
+        for "send/$other", "add/own.y/$other", "discard/own.y/$other", "add/main.y/$channel";
+    is said($server, "/own/send/$channel"),      1,            'a channel of its own can be reached';
+    is $own->message->{data},                    'test.mail',  '... and has its message';
+    is said($server, "/own/add/own.y/$channel"), 1,            'and be subscribed';
+    is said($server, '/own/members/own.y'),      "1 $channel", '... as is told';
+    like said($server, "/add/main.y/$channel"), qr/\Afailed: Forbidden/,
+        'no other mount subscribes it to a topic that is not its own';
+    return;
+}
+
 my @users = ('', $> == 0 ? ',user=daemon' : ());
 for my $settings (@users) {
     subtest "workers of one mount$settings" => sub {
@@ -168,14 +183,7 @@ for my $settings (@users) {
         is $own->message->{id},                 $first,       'the engine delivers its topic';
         is said($server, '/own/readers/own.x'), "1 $channel", 'it is told who reads that';
 
-        like said($server, "/own/$_"), qr/\Afailed: Forbidden/, "$_ is refused"
-            for "send/$other", "add/own.y/$other", "discard/own.y/$other", "add/main.y/$channel";
-        is said($server, "/own/send/$channel"),      1,            'a channel of its own can be reached';
-        is $own->message->{data},                    'test.mail',  '... and has its message';
-        is said($server, "/own/add/own.y/$channel"), 1,            'and be subscribed';
-        is said($server, '/own/members/own.y'),      "1 $channel", '... as is told';
-        like said($server, "/add/main.y/$channel"), qr/\Afailed: Forbidden/,
-            'no other mount subscribes it to a topic that is not its own';
+        has_own_channels($server, $channel, $own, $other);
         is said($server, '/message/own.y'), 1,           'another mount sends to its topics';
         is $own->message->{data},           'test.mail', '... which arrives';
 
@@ -244,14 +252,7 @@ subtest 'two machines with one Redis' => sub {
     my ($own,  $channel) = stream($two, '/own/sse/own.x');
     ok wait_for(sub { said($one, '/own/readers/own.x') eq "1 $channel" }),
         'a mount is told who reads its topic on the other machine';
-    like said($one, "/own/$_"), qr/\Afailed: Forbidden/, "$_ is refused"
-        for "send/$other", "add/own.y/$other", "discard/own.y/$other", "add/main.y/$channel";
-    is said($one, "/own/send/$channel"),      1,            'a channel of its own there can be reached';
-    is $own->message->{data},                 'test.mail',  '... and has its message';
-    is said($one, "/own/add/own.y/$channel"), 1,            'and be subscribed';
-    is said($one, '/own/members/own.y'),      "1 $channel", '... as is told';
-    like said($one, "/add/main.y/$channel"), qr/\Afailed: Forbidden/,
-        'no other mount subscribes it to a topic that is not its own';
+    has_own_channels($one, $channel, $own, $other);
     my $position = said($one, '/own/publish/own.x');
     is $own->message->{id},               $position, 'an entry is delivered there';
     is said($two, '/own/position/own.x'), $position, '... with the same position';

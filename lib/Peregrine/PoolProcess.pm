@@ -114,7 +114,7 @@ sub _tell_if_none_is_idle {
     return $self->{link}->say('busy');
 }
 
-# The message of a call, for who makes one.
+# The message of a call, for the interpreter that makes it.
 sub message {
     my ($until, $bytes) = @_;
     return pack CALL, $until, length $bytes > SHORT_BYTES ? '' : $bytes;

@@ -582,7 +582,7 @@ extern const MGVTBL px_handle_vtbl;
 int px_handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params);
 
 /* Whether nobody else has a handle: this many references, no weak one, no magic of others, and still of its
- * class (NULL: a function, which nobody has undefined). */
+ * class (NULL: a function that is still defined). */
 static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32 references) {
     const MAGIC *mg = SvMAGIC(handle);
     return SvREFCNT(handle) == references && mg && mg->mg_virtual == &px_handle_vtbl && !mg->mg_moremagic &&

@@ -405,6 +405,15 @@ const Crowd = struct {
         for (&crowd.others, count..) |*index, i| index.* = try crowd.join("", i);
     }
 
+    /// The caller destroys the connection to Redis after the broker.
+    fn initWithRedis(crowd: *Crowd, config: *const Config) !*Redis {
+        const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config.*);
+        errdefer redis.destroy();
+        redis.setTime(1, 1);
+        try crowd.init(redis, config);
+        return redis;
+    }
+
     fn join(crowd: *Crowd, prefix: []const u8, secret: wire.Secret) !Broker.Index {
         const index = try crowd.broker.connect(prefix);
         const extra = wire.writeSecret(secret);
@@ -512,11 +521,9 @@ test "with Redis: many connections of one mount leave room for waits, publicatio
         .mount_publications_bytes_max = 1024,
         .mount_questions_max = 5,
     };
-    const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config);
-    defer redis.destroy();
-    redis.setTime(1, 1);
     var crowd: Crowd = undefined;
-    try crowd.init(redis, &config);
+    const redis = try crowd.initWithRedis(&config);
+    defer redis.destroy();
     defer crowd.broker.deinit();
     const long: [300]u8 = @splat('x');
     for ([_]struct { Frame, usize }{
@@ -558,11 +565,9 @@ test "with Redis: many connections of one mount leave room for waits, publicatio
 
 test "with Redis: answers to another machine take room of the nodes that have asked" {
     const config: Config = .{ .mount_publications_max = 5 };
-    const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config);
-    defer redis.destroy();
-    redis.setTime(1, 1);
     var crowd: Crowd = undefined;
-    try crowd.init(redis, &config);
+    const redis = try crowd.initWithRedis(&config);
+    defer redis.destroy();
     defer crowd.broker.deinit();
     // Messages of confined nodes there for a channel that is not confined are refused here.
     for (0..9) |n| try crowd.hear(Crowd.count, "own.", 1000 + n, 1);

@@ -757,9 +757,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn closeTransport(w: *Self, transport: *Transport) void {
             assert(transport.phase != .multiplexed); // all streams have ended before
-            if (transport.tunnel) |tunnel| if (transport.lane.isIdle()) {
-                _ = secure.sendCloseNotify(w, transport, tunnel);
-            };
+            if (transport.lane.isIdle()) _ = output.sayEnd(w, transport);
             const phase = transport.phase;
             transport.leaveServing(.closed);
             output.closeSocket(w, transport);

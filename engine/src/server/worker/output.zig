@@ -599,7 +599,7 @@ pub fn Output(comptime W: type) type {
         }
 
         /// The last word of a connection that speaks TLS.
-        fn sayEnd(w: *W, transport: *Transport) secure_part.Progress {
+        pub fn sayEnd(w: *W, transport: *Transport) secure_part.Progress {
             const tunnel = transport.tunnel orelse return .sent;
             return secure_part.sendCloseNotify(w, transport, tunnel);
         }
