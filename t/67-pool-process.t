@@ -23,14 +23,29 @@ package Configuration {
     sub by_chance { return 0 }
 }
 
+# The states of processes, read at a moment that a test chooses.
+package States {
+    sub new { my ($class, $words, $before) = @_; return bless { words => $words, before => $before }, $class }
+
+    sub get {
+        my ($self, @which) = @_;
+        my $before = delete $self->{before};
+        $before->() if $before;
+        return $self->{words}->get(@which);
+    }
+}
+
 # A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
 sub started {
+    my (%options) = @_;
     my $pool = Peregrine::Server::WorkerPool->new(
         log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
         configuration => Configuration->new(
             pool_queue   => 10,
             pool_timeout => 0,
-            worker_pool  => {
+            pool_workers => 1,
+            %options,
+            worker_pool => {
                 handlers => {
                     read => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
                     echo => sub { return $_[1] },
@@ -79,6 +94,41 @@ subtest 'a process that is told to leave while it is at a call' => sub {
     is $calls->untaken, 1, '... which waits for another process';
     ok $link->wait_for('leaves'), '... and has told that';
     is $calls->stats->{workers}, 0, '... and is none that makes calls';
+};
+
+subtest 'a call that the process takes while the next one is made' => sub {
+    my ($pool, $calls, $link, $pid) = started(pool_queue => 1);
+    kill STOP => $pid;
+    wait_for(sub { content("/proc/$pid/stat") =~ /\) T / }) or die 'the process goes on';
+    my $first = $calls->call('read');
+    my $words = $calls->{words};
+    $calls->{words} = States->new(
+        $words,
+        sub {
+            kill CONT => $pid;
+            wait_for(sub {
+                !grep { $_ == Peregrine::PoolProcess::IDLE } $words->get(1, $words->get(0));
+            })
+                or die 'the process takes no call';
+        }
+    );
+    my $second = $calls->call('echo', args => ['text']);
+    ok !$second->is_failed, 'the queue has room for the next call';
+    syswrite $output, 'text';
+    is $first->get,  'text', 'the process makes both of them';
+    is $second->get, 'text', '... in turn' if !$second->is_failed;
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'it leaves when it is told to';
+};
+
+subtest 'calls while the process is replaced' => sub {
+    my ($pool, $calls, $link, $pid) = started(pool_queue => 1);
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'it leaves when it is told to';
+    my @calls = map { $calls->call('echo') } 1 .. 3;
+    is_deeply [ map { $_->is_failed ? ($_->failure)[2] : 'waits' } @calls ],
+        [ 'waits', 'waits', 'Backpressure' ],
+        'one call waits for its successor, and the queue has another one';
 };
 
 subtest 'signals for all processes while it is at a call' => sub {

@@ -27,8 +27,8 @@ use constant SPARE_MAX => 64;
 sub CLONE_SKIP { return 1 }
 
 # `socket`: where processes take calls from; `message_size`: what one there takes of the kernel's memory;
-# `words`: what each process says of itself; `queue`, `timeout`: the options; `at_most`: processes that there
-# may be, where idle ones end, otherwise 0.
+# `words`: what each process says of itself; `queue`, `timeout`: the options; `at_most`: processes that the
+# pool has while none is idle or replaced.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
@@ -129,11 +129,14 @@ sub _submit {
 
 sub _is_full {
     my ($self) = @_;
-    my ($own, $queue, $untaken) = (scalar keys %{ $self->{lines} }, $self->{queue}, $self->untaken);
-    return 0 if $untaken < $queue && $own < $queue;    # whatever the processes do
+    my ($own, $queue) = (scalar keys %{ $self->{lines} }, $self->{queue});
+    return 0 if $own < $queue && $self->untaken < $queue;    # whatever the processes do
     my ($count, $idle) = $self->_processes;
-    my $coming = max(0, $self->{at_most} - $count);    # processes that start for calls which wait
-    return $own >= $count + $coming + $queue || $untaken + 1 - $idle - $coming > $queue;
+    my $coming = max(0, $self->{at_most} - $count);    # processes that start, or will for calls which wait
+    return 1 if $own >= $count + $coming + $queue;
+    # The calls are counted after the idle processes: a call that such a process takes meanwhile would count
+    # as one that waits, and the process as one that is not idle.
+    return $self->untaken + 1 - $idle - $coming > $queue;
 }
 
 sub _full {

@@ -62,7 +62,7 @@ sub for_interpreter {
         words   => $self->{places}->words,
         queue   => $self->{options}{pool_queue},
         timeout => $self->{options}{pool_timeout},
-        at_most => $self->{options}{pool_idle_timeout} ? $self->{options}{pool_workers} : 0,
+        at_most => $self->{options}{pool_workers},
         %{$self}{qw(log message_size counts)},
     );
 }
