@@ -30,6 +30,8 @@ SERVERS = {
     "psgi-process": s.PSGI_PROCESS,
     "pagi-channels": s.PAGI_CHANNELS,
     "psgi-process-channels": s.PSGI_PROCESS_CHANNELS,
+    "sync": s.SYNC,
+    "sync-handler": s.SYNC_HANDLER,
 }
 # As in bench/requests.lua.
 BROWSER = {

@@ -130,6 +130,21 @@ PSGI = Server(
     build=("script/build",),
 )
 PSGI_PROCESS = _in_process(PSGI)
+# Handlers that block, in a process of their own: an application that is such a handler, and a handler behind an
+# asynchronous application.
+SYNC = replace(
+    PAGI,
+    name="sync",
+    title="Peregrine, PAGI, sync",
+    command=(*PAGI_COMMAND, "--engine", "process", "--workers", "1", "--sync-workers", "1")
+    + ("--port", "@PORT@", "@ROOT@/bench/pool/sync_whole.pl"),
+)
+SYNC_HANDLER = replace(
+    SYNC,
+    name="sync-handler",
+    title="Peregrine, PAGI, sync behind an application",
+    command=(*SYNC.command[:-1], "@ROOT@/bench/pool/sync.pl"),
+)
 PAGI_WEBSOCKET = replace(
     PAGI,
     command=(*PAGI_COMMAND, "--port", "@PORT@", "@WORK@/echo.pagi.pl"),
