@@ -130,8 +130,8 @@ PSGI = Server(
     build=("script/build",),
 )
 PSGI_PROCESS = _in_process(PSGI)
-# Handlers that block, in a process of their own: an application that is such a handler, and a handler behind an
-# asynchronous application.
+# Handlers that block, in a process of their own: an application that is such a handler, and a handler behind
+# an asynchronous application.
 SYNC = replace(
     PAGI,
     name="sync",
