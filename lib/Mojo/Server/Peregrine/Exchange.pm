@@ -210,12 +210,8 @@ sub _body {
 sub _file {
     my ($self, $asset) = @_;
     $self->{tx}->res->finish;
-    return {
-        type   => 'body',
-        fh     => $asset->handle,
-        offset => $asset->start_range // 0,
-        length => $asset->size,
-    };
+    my ($start, $end) = ($asset->start_range // 0, $asset->end_range // $asset->size - 1);
+    return { type => 'body', fh => $asset->handle, offset => $start, length => $end - $start + 1 };
 }
 
 # ---- The end ------------------------------------------------------------------------------------
