@@ -8,22 +8,21 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = @import("peregrine").thisMachine() });
+    const optimize = b.option(std.builtin.Optimize, "optimize", "Other than for measurements");
     const load = b.createModule(.{
         .root_source_file = b.path("load/main.zig"),
         .target = target,
-        .optimize = .fast,
+        .optimize = optimize orelse .fast,
     });
     const load_program = install(b, "load", "Build the load generator", load);
     // The engine as it ships: with its safety checks.
     const server = b.createModule(.{
         .root_source_file = b.path("peers/peregrine.zig"),
         .target = target,
-        .optimize = .safe,
+        .optimize = optimize orelse .safe,
     });
-    server.addImport(
-        "peregrine",
-        b.dependency("peregrine", .{ .target = target, .optimize = .safe }).module("peregrine"),
-    );
+    const engine = b.dependency("peregrine", .{ .target = target, .optimize = optimize orelse .safe });
+    server.addImport("peregrine", engine.module("peregrine"));
     const server_program = install(b, "peregrine", "Build the server of the Zig rows", server);
 
     const checked = b.createModule(.{

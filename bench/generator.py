@@ -8,9 +8,10 @@ import select
 import subprocess
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAM = os.path.join(ROOT, ".peregrine", "bench", "bin", "load")
-BUILD = ("sh", "-c", f'cd {ROOT}/bench && "$PEREGRINE_ZIG" build load --prefix {ROOT}/.peregrine/bench')
+from programs import ROOT, STATE, zig
+
+PROGRAM = os.path.join(STATE, "bin", "load")
+BUILD = zig(f"{ROOT}/bench", "load", prefix=STATE)
 READY_S = 60  # to open all connections
 GRACE_S = 30  # beyond the seconds of a run
 

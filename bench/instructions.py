@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import programs
 import servers as s
 from process import free_port
 from start import replaced, replace_words
@@ -197,7 +198,7 @@ def measure(server, connections, requests, top, owners):
         port = free_port()
         words = {"@PORT@": str(port), "@WORK@": work}
         for name in server.files:
-            with open(os.path.join(s.ROOT, "bench", "peers", name), encoding="utf-8") as file:
+            with open(os.path.join(programs.ROOT, "bench", "peers", name), encoding="utf-8") as file:
                 text = replace_words(file.read(), words)
             with open(os.path.join(work, name), "w", encoding="utf-8") as file:
                 file.write(text)

@@ -16,8 +16,8 @@ import report
 import start
 from measure import Cores
 from process import CannotRun, NotInstalled
+from programs import ROOT
 from scenarios import COMPARED, GOALS, SCENARIOS
-from servers import ROOT
 
 PAGE = os.path.join(ROOT, "docs", "BENCHMARKS.md")
 TURN_S = 0.5  # long enough for thousands of requests, short enough for a machine whose speed changes

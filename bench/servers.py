@@ -6,11 +6,10 @@ as it would be told to run for speed: one process for the event-driven, one per 
 which otherwise leave the other keep-alive connections waiting.
 """
 
-import os
 from dataclasses import dataclass, replace
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-STATE = os.path.join(ROOT, ".peregrine", "bench")
+from programs import zig
+
 PREFORKED = 64  # processes: one for each connection of the keep-alive scenario
 BODY_BYTES = 6150  # of the larger body, which bench/peers/peregrine.zig knows as well
 MIB = 2**20  # bytes of the largest, which it knows, too
@@ -30,11 +29,6 @@ class Server:
     tls: bool = False  # its port speaks TLS, with tls.pem and tls.key in @WORK@
 
 
-def _zig(folder, step, mode, prefix="@STATE@"):
-    """Builds one program with its package's build file."""
-    return ("sh", "-c", f'cd {folder} && "$PEREGRINE_ZIG" build {step} {mode} --prefix {prefix}')
-
-
 _VENV = "@STATE@/venv/bin"
 _PERL = ("perl", "-I@ROOT@/blib/lib", "-I@ROOT@/blib/arch", "@ROOT@/bin/pagi-server", "--quiet")
 PAGI_COMMAND = (*_PERL, "--no-access-log")  # before where it listens and the application
@@ -44,20 +38,20 @@ YARDSTICK = Server(
     "yardstick",
     "yardstick (bare epoll loop)",
     ("@STATE@/bin/yardstick", "@PORT@"),
-    build=_zig("engine", "bench-yardstick", "--release=fast"),
+    build=zig("engine", "bench-yardstick", "--release=fast"),
 )
 ZIG = Server(
     "zig",
     "Peregrine, Zig handler",
     ("@STATE@/bin/hello", "@PORT@"),
-    build=_zig("engine", "example-hello", "--release=safe"),
+    build=zig("engine", "example-hello", "--release=safe"),
 )
 ZIG_UNCHECKED = replace(
     ZIG,
     name="zig-unchecked",
     title="Peregrine, Zig handler, built with -Dunchecked",
     command=("@STATE@/unchecked/bin/hello", "@PORT@"),
-    build=_zig("engine", "example-hello", "--release=safe -Dunchecked", "@STATE@/unchecked"),
+    build=zig("engine", "example-hello", "--release=safe -Dunchecked", "@STATE@/unchecked"),
 )
 URING = replace(
     ZIG,
@@ -65,13 +59,13 @@ URING = replace(
     title="Peregrine, Zig handler, io_uring",
     command=("@STATE@/bin/hello", "@PORT@", "1", "uring"),
 )
-ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=_zig("bench", "peregrine", ""))
+ZIG_BENCH = replace(ZIG, command=("@STATE@/bin/peregrine", "@PORT@"), build=zig("bench", "peregrine"))
 ZIG_BODY = replace(ZIG_BENCH, path="/body", proof=_BODY)
 DIRSERVER = Server(
     "dirserver",
     "Peregrine, DirServer",
     ("@STATE@/bin/dirserver", "@WORK@", "@PORT@", "1"),
-    build=_zig("engine", "example-dirserver", "--release=safe"),
+    build=zig("engine", "example-dirserver", "--release=safe"),
     files=("body.txt",),
     path="/body.txt",
     proof=_BODY,

@@ -14,7 +14,8 @@ import tempfile
 import certificate
 import generator
 from process import Process, free_port
-from servers import BODY_BYTES, MIB, ROOT, STATE
+from programs import ROOT, STATE
+from servers import BODY_BYTES, MIB
 
 BUILD_S = 900
 _LENGTHS = {"body.txt": BODY_BYTES, "mib.txt": MIB}  # of files that are made

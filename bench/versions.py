@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import generator
 import measure
+import programs
 import servers as s
 import start
 import wrk
@@ -68,7 +69,7 @@ def main():
     other = os.path.realpath(options.tree)
     cores = sorted(os.sched_getaffinity(0))
     cores = measure.Cores(cores[0], cores[-1])
-    print(f"This tree is {_commit(s.ROOT)}, the other one {_commit(other)}.")
+    print(f"This tree is {_commit(programs.ROOT)}, the other one {_commit(other)}.")
     print(f"{options.rounds} turns of a second each.\n")
     print("| Row | the other, µs | this one, µs | ratio (lowest to highest) |\n|---|---:|---:|---:|")
     missed = 0

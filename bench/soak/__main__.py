@@ -18,6 +18,7 @@ import time
 import urllib.request
 
 import check
+import programs
 import servers
 import start
 from abuse import tls
@@ -80,8 +81,8 @@ def soak(settings, seconds, restarts_often, engine):
         asyncio.run(_load(seconds, tally, places, processes, looks, deaths, times, engine != "process"))
         restarts = _restarts(status)
         alive = pagi.alive() + psgi.alive()
-        shutil.copy(pagi.log, os.path.join(servers.STATE, f"soak-pagi-{engine}.log"))
-        shutil.copy(psgi.log, os.path.join(servers.STATE, f"soak-psgi-{engine}.log"))
+        shutil.copy(pagi.log, os.path.join(programs.STATE, f"soak-pagi-{engine}.log"))
+        shutil.copy(psgi.log, os.path.join(programs.STATE, f"soak-psgi-{engine}.log"))
     inside = [failure for failure in tally.failures if deaths.explain(failure)]
     failures = [failure for failure in tally.failures if not deaths.explain(failure)]
     return [

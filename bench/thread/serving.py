@@ -3,10 +3,11 @@
 import os
 from dataclasses import replace
 
+import programs
 import servers
 import start
 
-PROGRAM = os.path.join(servers.ROOT, "bench", "thread", "server.pl")
+PROGRAM = os.path.join(programs.ROOT, "bench", "thread", "server.pl")
 
 
 def serving(settings, engine="thread"):

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import time
 
+import programs
 import servers
 import start
 import wrk
@@ -100,7 +101,8 @@ def handshakes(settings, folder):
 
 def per_handshake(settings, process, kind, version):
     count = settings.seconds(HANDSHAKES, 300)
-    command = (os.path.join(servers.STATE, "bin", "handshakes"), str(process.port), str(count), kind, version)
+    program = os.path.join(programs.STATE, "bin", "handshakes")
+    command = (program, str(process.port), str(count), kind, version)
     before = process.cpu_seconds()
     subprocess.run(
         command,
@@ -136,7 +138,7 @@ def idle(settings, folder):
 
 def zig(certificate):
     files = (f"{certificate}.pem", f"{certificate}.key") if certificate else ()
-    return lambda port, _work: (os.path.join(servers.STATE, "bin", "hello"), str(port), "1", *files)
+    return lambda port, _work: (os.path.join(programs.STATE, "bin", "hello"), str(port), "1", *files)
 
 
 def pagi(certificate):

@@ -10,6 +10,8 @@ use TestClient;
 use TestServer;
 use Time::HiRes qw(sleep time);
 
+$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # as in script/lib/bench.t
+
 for my $check (qw(garbage bombs certificate)) {
     my $output = `script/abuse --short $check 2>&1`;
     is $? >> 8, 0, "$check: exit status" or diag $output;

@@ -3,7 +3,8 @@
 use v5.36;
 use Test::More;
 
-$ENV{PEREGRINE_CHECKS} = 1;    # other tests run beside this one, on the build that has assertions
+$ENV{PEREGRINE_CHECKS}      = 1;    # other tests run beside this one, on the build that has assertions
+$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # the optimised programs take minutes to compile
 
 my $BRIEF  = '--rounds 1 --seconds 1';
 my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or the one that a busy machine left
