@@ -12,17 +12,27 @@ use IO::Select ();
 use IO::Socket::INET;
 use Test::More;
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(content patience wait_for);
 
 my $dir = File::Temp->newdir;
 
-# Marks that the code has come to that point, and waits while it is held there.
+# Marks that the process has come to that point.
+my $note = <<"PERL";
+sub note {
+    my (\$mark) = \@_;
+    open my \$out, '>>', "$dir/\$mark" or die \$!;
+    print {\$out} "\$\$ ";
+    close \$out;
+}
+PERL
+
+# Marks that the process has come to that point, waits while it is held there, and marks that it does.
 my $hold = <<"PERL";
+$note
 sub hold {
     my (\$point) = \@_;
-    open my \$mark, '>', "$dir/at.\$point" or die \$!;
-    close \$mark;
-    select undef, undef, undef, 0.02 while -e "$dir/hold.\$point";
+    note("at.\$point");
+    while (-e "$dir/hold.\$point") { select undef, undef, undef, 0.02; note("waits.\$point") }
 }
 PERL
 
@@ -55,11 +65,15 @@ PERL
     waits => write_file('waits.pl', <<"PERL"),
 use Future::AsyncAwait;
 use IO::Async::Loop;
+$note
 async sub {
     my (\$scope, \$receive, \$send) = \@_;
     await \$receive->();
-    open my \$mark, '>', "$dir/at.startup" or die \$!;
-    await IO::Async::Loop->new->delay_future(after => 0.02) while -e "$dir/hold.startup";
+    note('at.startup');
+    while (-e "$dir/hold.startup") {
+        await IO::Async::Loop->new->delay_future(after => 0.02);
+        note('waits.startup');
+    }
     await \$send->({ type => 'lifespan.startup.complete' });
 };
 PERL
@@ -90,10 +104,37 @@ sub command {
     return ($^X, (map { "-I$_" } @INC), @command, @options, '-E', 'deployment', $app{$app});
 }
 
+# The threads of a server but those that wait at a point, and how often each has run; nothing while one runs.
+sub threads {
+    my ($server, $held) = @_;
+    my %waits = map { $_ => 1 } split ' ', content("$dir/waits.$held");
+    my @threads;
+    for my $status (map { glob "/proc/$_/task/*/status" } $server->family) {
+        my ($number) = $status =~ m{(\d+)/status\z};
+        my $text = content($status);
+        next   if $waits{$number};
+        return if $text !~ /^State:\s+S/m;
+        push @threads, join ' ', $number, $text =~ /ctxt_switches:\s+(\d+)/g;
+    }
+    return join "\n", @threads;
+}
+
+# No thread of the server runs, and none has run between two looks: it has taken what it takes.
+sub rests {
+    my ($server, $held) = @_;
+    my $before;
+    return wait_for(sub {
+        my $now  = threads($server, $held);
+        my $same = defined $now && defined $before && $now eq $before;
+        $before = $now;
+        return $same;
+    });
+}
+
 for my $case (@cases) {
     my ($what, $held, $before, @command) = @$case;
     subtest $what => sub {
-        unlink glob "$dir/{hold,at}.*";
+        unlink glob "$dir/{hold,at,waits}.*";
         write_file("hold.$held");
         my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 5) or die $@;
         fcntl $listener, F_SETFD, 0 or die "fcntl: $!";
@@ -104,10 +145,9 @@ for my $case (@cases) {
             local $ENV{SERVER_STARTER_PORT} = "127.0.0.1:$port=" . fileno $listener;
             TestServer->spawn(command(@command));
         };
-        ok $server->is_running && wait_for(sub { -e "$dir/at.$before" }), 'it starts'
+        ok $server->is_running && wait_for(sub { -e "$dir/at.$before" && -e "$dir/waits.$held" }), 'it starts'
             or return diag $server->log;
-        # A server that would take the request does so at once.
-        IO::Select->new($client)->can_read(0.5);
+        ok rests($server, $held), '... and does all that it can do';
         $server->signal('TERM');
         ok defined $server->wait(patience(20)), 'it stops';
         my $is_there = IO::Select->new($listener)->can_read(0);
