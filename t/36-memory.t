@@ -15,7 +15,7 @@ use TestClient;
 use TestHPACK ();
 use TestHTTP2 ();
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(not_repeated patience wait_for);
 
 # The number of connections fits the usual limit on open files, together with the files of a test.
 my ($CONNECTIONS, $BODY, $HEAD) = (900, 300_000, 7_000);
@@ -256,10 +256,11 @@ sub {
 APP
 close $large_psgi;
 
-hold_with_streams('PAGI',                     'pagi-server', $large_pagi->filename);
-hold_with_streams('PAGI, engine on a thread', 'pagi-server', $large_pagi->filename, '--engine', 'thread');
-hold_with_streams('PSGI',                     'peregrine',   $large_psgi->filename, qw(--engine inline));
-hold_with_streams('PAGI, engine in a process',
-    'pagi-server', $large_pagi->filename, qw(--engine process --workers 2));
+hold_with_streams(@$_) for not_repeated(
+    [ 'PAGI',                      'pagi-server', $large_pagi->filename, qw(--engine inline) ],
+    [ 'PAGI, engine on a thread',  'pagi-server', $large_pagi->filename, qw(--engine thread) ],
+    [ 'PSGI',                      'peregrine',   $large_psgi->filename, qw(--engine inline) ],
+    [ 'PAGI, engine in a process', 'pagi-server', $large_pagi->filename, qw(--engine process --workers 2) ],
+);
 
 done_testing;

@@ -9,7 +9,7 @@ use IO::Select;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content wait_for);
+use TestTools qw(content not_repeated wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory write_file);
 use Time::HiRes qw(sleep time);
@@ -135,12 +135,12 @@ sub finds {
 my $LOCK  = "GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
 my $LATER = "GET /lock?later HTTP/1.1\r\nHost: h\r\n\r\n";    # in a callback of the loop
 my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
-my @BLOCKED =
-    map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } sort keys %START;
+my @BLOCKED = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] }
+    'preload_app', not_repeated(qw(PSGI inline thread));
 my @LATER = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LATER) ] }
-    qw(inline thread);
-my @STANDING =
-    map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] } qw(inline thread);
+    not_repeated(qw(inline thread));
+my @STANDING = map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] }
+    not_repeated(qw(inline thread));
 my $AGE = qr/which came [1-9]\d*\.\d s ago/;
 my $STACK =
     qr/    \S+::wait_for_lock .+\n(?:    \S+::(?:http|__ANON__) .+\n)*(?! )/;    # the application's frames
@@ -203,7 +203,7 @@ for (@STANDING) {
 }
 
 # Each worker's engine has a thread, and could accept while its application stands.
-connections_come(@$_) for [ 'in a request', $LOCK ], [ 'in a callback of its loop', $LATER ];
+connections_come(@$_) for not_repeated([ 'in a request', $LOCK ], [ 'in a callback of its loop', $LATER ]);
 
 sub connections_come {
     my ($where, $request) = @_;
@@ -236,7 +236,7 @@ sub are_served {
 }
 
 # The deadline is that of the whole stop, whatever workers do.
-for my $placement ([], ['--preload-app'], [qw(--engine thread)], [qw(--engine process)]) {
+for my $placement ([], ['--preload-app'], not_repeated([qw(--engine thread)], [qw(--engine process)])) {
     subtest "shutdown_timeout @$placement" => sub {
         my $server =
             TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $app);
@@ -250,7 +250,7 @@ for my $placement ([], ['--preload-app'], [qw(--engine thread)], [qw(--engine pr
     };
 }
 
-# So it is while END blocks run, those of a template too.
+# The deadline holds while END blocks run, too, those of a template as well.
 my $never_ends = write_file('never-ends.pl', <<'APP');
 END { print STDERR "END\n"; my $end = time + 300; select undef, undef, undef, 0.1 while time < $end }
 use Future::AsyncAwait;
@@ -261,7 +261,7 @@ async sub {
     await $send->({ type => 'http.response.body', body => 'hello' });
 }
 APP
-for my $placement ([], ['--preload-app'], [qw(--engine process --preload-app)]) {
+for my $placement ([], ['--preload-app'], not_repeated([qw(--engine process --preload-app)])) {
     subtest "shutdown_timeout and END @$placement" => sub {
         my $server =
             TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $never_ends);
@@ -279,7 +279,7 @@ for my $placement ([], ['--preload-app'], [qw(--engine process --preload-app)]) 
     };
 }
 
-for my $engine (qw(inline thread)) {
+for my $engine (not_repeated(qw(inline thread))) {
     subtest "TERM, TERM, TERM: $engine" => sub {
         my $server = TestServer->command(qw(-E production --shutdown-timeout 100 --engine), $engine, $app);
         my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -298,7 +298,7 @@ for my $engine (qw(inline thread)) {
 }
 
 # Server::Starter sends one signal and waits.
-for my $engine (qw(inline thread)) {
+for my $engine (not_repeated(qw(inline thread))) {
     subtest "one TERM: $engine" => sub {
         my $server = TestServer->command(qw(-E production --shutdown-timeout 1 --engine), $engine, $app);
         my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");

@@ -1,6 +1,7 @@
 # Applications that use what they got at odd moments: in destructors, in callbacks that add callbacks, while
 # the server reads a value of theirs. Each case is one request; the server goes on, and no later request hears
 # of it.
+# Not repeated for each PEREGRINE_ENGINE: it names its engines.
 use strict;
 use warnings;
 

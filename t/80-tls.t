@@ -12,7 +12,7 @@ use Certificates;
 use PAGI::Server;
 use TestClient;
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(not_repeated patience wait_for);
 
 plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
 
@@ -142,7 +142,7 @@ subtest 'requests in both directions' => sub {
 };
 
 subtest 'a record that cannot be opened, behind a request' => sub {
-    for my $engine (qw(inline thread process)) {
+    for my $engine (not_repeated(qw(inline thread process))) {
         my $server = start({}, engine => $engine, $engine eq 'process' ? (workers => 1) : ());
         for my $version (qw(TLSv1_2 TLSv1_3)) {
             for my $target (qw(/scope /file)) {

@@ -10,7 +10,7 @@ use Peregrine;
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
-use TestTools qw(wait_for);
+use TestTools qw(not_repeated wait_for);
 use TestWebSocket;
 
 my $answer = join "\r\n", 'HTTP/1.1 101 Switching Protocols', 'Upgrade: websocket', 'Connection: Upgrade',
@@ -107,7 +107,7 @@ sub server {
     );
 }
 
-# Both directions, at once and bit by bit, and both ends.
+# Echoes in both directions, at once and bit by bit, and ends from both sides.
 sub check_echo {
     my ($port, $path, %options) = @_;
     my $socket = TestWebSocket->open($port, $path, %options);
@@ -155,10 +155,12 @@ sub check_all {
 }
 
 my %placements = (
-    inline  => [ '/waiting',  {} ],
-    thread  => [ '/blocking', { engine => 'thread' } ],
-    process => [ '/blocking', { engine => 'process', workers => 1 } ],
-    clone   => [ '/blocking', { engine => 'thread',  workers => 1 } ],
+    inline => [ '/waiting', {} ],
+    not_repeated(
+        thread  => [ '/blocking', { engine => 'thread' } ],
+        process => [ '/blocking', { engine => 'process', workers => 1 } ],
+        clone   => [ '/blocking', { engine => 'thread',  workers => 1 } ],
+    )
 );
 
 for my $placement (sort keys %placements) {

@@ -1,5 +1,6 @@
 # Request bodies of many clients that come at the same time, piece by piece: each is given to the application
 # whole, whatever the engine does with the memory of those that are done.
+# Not repeated for each PEREGRINE_ENGINE: it names its engines.
 use strict;
 use warnings;
 
@@ -30,7 +31,7 @@ sub upload {
 }
 
 my %placements = (
-    inline  => {},
+    inline  => { engine => 'inline' },
     thread  => { engine => 'thread' },
     process => { engine => 'process', workers => 2 },
 );

@@ -9,7 +9,7 @@ use PAGI::Server::Mounts;
 use Test::More;
 use TestClient qw(exchange get post);
 use TestServer;
-use TestTools qw(content);
+use TestTools qw(content not_repeated);
 
 my $dir = File::Temp->newdir;
 
@@ -99,7 +99,10 @@ my @mounts = (
     '--mount', "/api=$pagi",      '--mount', "/=$psgi",
     '--mount', "/api/old/=$psgi", '--mount', "/=$other,host=other.example"
 );
-my %ways = (inline => [], 'with a worker' => [ '--workers', 1 ], 'on a thread' => [ '--engine', 'thread' ]);
+my %ways = (
+    'with a worker' => [ '--workers', 1 ],
+    not_repeated(inline => [qw(--engine inline)], 'on a thread' => [qw(--engine thread)])
+);
 for my $way (sort keys %ways) {
     subtest $way => sub {
         my ($server, $port) = peregrine(@mounts, '-E', 'deployment', @{ $ways{$way} });

@@ -1,5 +1,6 @@
 # HTTP/2 as applications see it, with a client that says exactly what a test wants: in the clear and over TLS,
 # with the engine in the loop and on a thread of its own.
+# Not repeated for each PEREGRINE_ENGINE: it names its engines.
 use strict;
 use warnings;
 

@@ -14,8 +14,8 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content ended for_this_perl free_port freeze has_ipv6 is_emulated patience program_path refused wait_for
-    write_old_file
+    content ended for_this_perl free_port freeze has_ipv6 is_emulated not_repeated patience program_path
+    refused wait_for write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -23,6 +23,13 @@ sub program_path {
     my ($name) = @_;
     my ($path) = grep { -x } map { "$_/$name" } split /:/, $ENV{PATH};
     return $path;
+}
+
+# Rows of a test that name the place of their engine: none where the file runs again with PEREGRINE_ENGINE,
+# which is for the other rows.
+sub not_repeated {
+    my (@rows) = @_;
+    return $ENV{PEREGRINE_ENGINE} ? () : @rows;
 }
 
 # The factor for all times that tests wait, for machines where programs are slow, as under script/vm.
@@ -71,7 +78,7 @@ END {
     }
 }
 
-# A child, or a program that any of them has run.
+# Whether a process was started by this test: a child, or a program that a child has run.
 sub _is_ours {
     my ($pid) = @_;
     return 1 if content("/proc/$pid/stat") =~ /\A\d+ \(.*\) \S $OWNER /s;
@@ -109,7 +116,7 @@ sub write_old_file {
 # clients and for port 0, so that no other test takes it meanwhile.
 sub free_port {
     for (1 .. 100) {
-        # Processes that were forked with the same seed try others.
+        # Tests that were forked with the same random seed try different ports.
         my $port  = 10_000 + (31 * $$ + int rand 20_000) % 20_000;
         my $probe = IO::Socket::IP->new(LocalHost => '127.0.0.1', LocalPort => $port, Listen => 1);
         return $port if $probe;
@@ -123,7 +130,7 @@ sub has_ipv6 {
     return defined $socket;
 }
 
-# Why PAGI::Server takes no such options; an empty string if it takes them.
+# The message with which PAGI::Server refuses options; an empty string if it takes them.
 sub refused {
     my (%options) = @_;
     require PAGI::Server;
