@@ -9,11 +9,11 @@ use POSIX ();
 use XSLoader;
 XSLoader::load(__PACKAGE__, $VERSION);
 
-# For what happens when the server is gone, or dies while it is told of it.
+# Reports events that no server gets to know: it is gone, or has died while it was told.
 sub _warn_lost {
     my ($about, $error) = @_;
-    warn 'PAGI: the server died when it was told of something: ' . _text($error) if defined $error;
-    warn 'PAGI: nobody is told of: ' . _text($about)                             if defined $about;
+    warn 'PAGI: the server died while it was told of an event: ' . _text($error) if defined $error;
+    warn 'PAGI: an event reached no server: ' . _text($about)                   if defined $about;
     return;
 }
 

@@ -20,7 +20,7 @@ my $large   = 'x' x 16_000_000;
 
 sub say_line { print STDERR "@_\n"; return }
 
-# Nothing else happens in the process until the test says so.
+# Computes, so that the process does nothing else, until the test opens the gate of this name.
 sub compute {
     my ($name) = @_;
     my $end = time + patience(60);

@@ -77,7 +77,7 @@ PERL
     };
 }
 
-# The head has left; what follows it does not come.
+# Responses whose head was sent, and whose body never ends.
 for my $way ('PSGI, process', 'PAGI, process, preload') {
     subtest "a canary in which a response never ends: $way" => sub {
         my $server = started($way, qw(--workers 2 --canary 300 --shutdown-timeout 2));

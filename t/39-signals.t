@@ -59,7 +59,7 @@ sub logged {
 # Waits until the server serves.
 sub serves {
     my ($run) = @_;
-    # All start at the same time, on a machine that may be busy.
+    # Waits long, because all servers start at the same time, on a machine that may be busy.
     my $started = 0;
     for (1 .. 4) { last if $started = logged($run, qr/listening on/) }
     $started or diag content("$dir/$run->{name}.log"), $run->{child}->log;

@@ -186,7 +186,7 @@ sub traced {
     return @found;
 }
 
-# Requests until the reader has seen one: it begins when it comes to it.
+# Sends requests until the reader of the trace has seen one: it begins with the first that it comes to.
 sub begin {
     my ($server) = @_;
     my $reader   = TestTrace->follow($server->pid);

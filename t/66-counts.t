@@ -40,7 +40,7 @@ sub facts {
     return JSON::PP::decode_json(get($status, '/status.json')->{body});
 }
 
-# Waits until the hub has heard of it.
+# Waits until the hub's counts are the wanted ones.
 sub counted {
     my ($status, $what, %wanted) = @_;
     my $counts;
@@ -124,7 +124,7 @@ subtest 'a hub that does not answer' => sub {
     my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
     kill STOP => $hub;
     my $facts;
-    # Its threads stop one by one.
+    # The stopped hub's threads stop one by one.
     ok wait_for(sub { $facts = facts($status); return defined $facts->{hub} && !$facts->{hub} }),
         'the status says so';
     is $facts->{channels}, undef, 'and has no counts';

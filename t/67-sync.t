@@ -199,7 +199,8 @@ sub server {
     return TestServer->command(qw(--engine process --workers 1 --sync-workers), $sync, @arguments, $app);
 }
 
-# An application that is marked as a whole, if it is. It notes the processes that such a request came to.
+# An application whose handlers block: marked as a whole if `$is_marked`. Notes the process that each request
+# came to.
 sub whole {
     my ($is_marked) = @_;
     my $code = <<'PERL';

@@ -469,7 +469,8 @@ subtest 'a client that does not read' => sub {
     cmp_ok($most // 0, '<', 1_000_000, '... with little held for it until then');
 };
 
-# Everything at once: two requests, the second with a body, and the end. The bodies of their answers.
+# Sends two requests, the second with a body, and the end of the sending side in one flight. Returns the
+# bodies of their answers.
 sub one_flight {
     my ($client, $length, $body) = @_;
     my $cork = 3;    # TCP_CORK

@@ -11,7 +11,7 @@ use TestServer;
 use TestStream;
 use TestWebSocket;
 
-# Endless on purpose, and none of them looks at its connection.
+# Applications that send for ever, and never look at their connection.
 my %endless = (
     http => async sub {
         my (undef, undef, $send) = @_;

@@ -128,7 +128,7 @@ my %DO = (
         }
         return 'ok';
     },
-    # Both loops have children.
+    # AnyEvent's loop and IO::Async's watch children in the same process.
     '/children' => sub {
         my @pids = map { start_child($_) } 3, 4, 5;
         return sub {

@@ -63,7 +63,7 @@ subtest 'time in queue' => sub {
     my $server = server(access_log => $log->filename, access_log_format => '%Q %{us}Q %{ms}Q %{s}Q %D');
     my @two    = map { TestClient->new($server->port) } 1, 2;
     $_->send("GET /queue HTTP/1.1\r\nHost: h\r\n\r\n")->response for @two;
-    # Both are read in one round, so that one of them waits for the other.
+    # The server reads both requests in one round, so that one of them waits for the other.
     freeze($server->pid);
     $_->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n") for @two;
     kill CONT => $server->{pid};

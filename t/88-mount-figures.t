@@ -131,8 +131,8 @@ sub status_of {
     return ($facts->{refused}, $metric);
 }
 
-# Nothing answers for two mounts. Three requests of one of them, where two may wait, and one of the other one
-# come together, and those that wait are refused together.
+# Two mounts whose application dies when it is loaded. Three requests of the first, where two may wait, and
+# one of the second come together, and all that wait are refused together.
 subtest 'refusals' => sub {
     my $broken = write_file('broken.psgi', qq{die "no database\n";\n});
     my $server = started(

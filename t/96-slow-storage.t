@@ -227,7 +227,7 @@ subtest 'to find a file, the engine in a process of its own' => sub {
     is $server->stop,                                                0,       'the server stops';
 };
 
-# Everything that a folder answers with, here by way of a thread.
+# Each answer that a folder of files gives, here by way of a thread.
 sub check_answers {
     my ($port) = @_;
     my $path   = '/s/' . large();

@@ -65,7 +65,7 @@ get '/' => { text => 'mounted' };
 app->start;
 END
 
-# Whom an example lets in.
+# The credentials of the user whom an example lets in.
 my $BENDER = encode_base64('Bender:rocks', '');
 
 delete @ENV{qw(MOJO_REACTOR PAGI_ENV PLACK_ENV)};

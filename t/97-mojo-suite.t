@@ -8,7 +8,7 @@ use MojoSuite qw(run_text source_of);
 use Test::More;
 use TestTools ();
 
-# The first lines of tests of one reactor ask for its class.
+# The text of a test, with the reactor of this server where its first lines ask for Mojolicious' own.
 sub adapted {
     my ($name) = @_;
     my $text = source_of("t/mojo/$name.t");

@@ -80,7 +80,7 @@ sub _look {
     my $begun = _cpu_s();
     my %prints =
         map { my $print = _print_of($_); defined $print ? ($_ => $print) : () } keys %{ $self->{files} };
-    # Every file of a folder once, even if it is in two of them.
+    # Each file of the watched folders once, even if two folders have it.
     my @folders =
         ((map { [ $_, undef ] } @{ $self->{folders} }), map { [ $_, $SOURCE ] } @{ $self->{sources} });
     my %entered;
@@ -179,7 +179,8 @@ sub _changes_in {
     return $self->_look_in(QUIET_S);
 }
 
-# Which file it was is found by looking. A folder that was made anew is another one.
+# An event names a folder: the file that changed is found by looking at each. A folder that was made anew has
+# another watch.
 sub _ask_of_folder {
     my ($self, $folder) = @_;
     my $inotify = $self->{inotify} or return;

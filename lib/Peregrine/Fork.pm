@@ -24,7 +24,7 @@ sub children_become {
     return;
 }
 
-# Of the same user, where other children give up their rights.
+# Forks a child that keeps the process's user, where other children give up their rights.
 sub equal_child {
     local $CHILDREN = undef;
     return child();

@@ -102,7 +102,8 @@ sub replaced { return $_[0]{replaced} }
 sub busy_words { return $_[0]{busy_words} }
 sub tally      { return $_[0]{tally} }
 
-# In a child of another master: it can write none of what this one looks at.
+# Called in a child of another master: unmaps the words that this master reads, so that the child can write
+# none of them.
 sub leave_words {
     my ($self) = @_;
     $_->leave for grep { defined } @{$self}{qw(busy_words tally)};
@@ -764,7 +765,7 @@ sub _give_up_restart {
 
 # ---- A canary: one child with new code beside the old ones ----------------------------------------
 
-# The first one of a restart.
+# Whether a child is the canary: the first one of a restart.
 sub _is_to_be_canary {
     my ($self, $child) = @_;
     return

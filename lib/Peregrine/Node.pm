@@ -11,7 +11,7 @@ use Peregrine::Later qw(later weakly);
 use Scalar::Util     qw(weaken);
 use Socket           qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
-# Of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
+# Constants of peregrine_node_poll, peregrine_node_request and their results; see peregrine.h.
 use constant { CONNECTED => 1, DEADLINES => 4 };
 use constant {
     OK          => 0,

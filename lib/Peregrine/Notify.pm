@@ -34,7 +34,7 @@ sub from_environment {
         $class;
 }
 
-# Seconds between two signs of life; undef: nobody waits for them.
+# Seconds between two signs of life; undef: systemd waits for none.
 sub _watchdog {
     my ($usec, $pid) = @_;
     return if !defined $usec || $usec !~ /\A[1-9][0-9]{0,17}\z/;
@@ -46,7 +46,7 @@ sub environment {
     return map { defined $SAID{$_} ? ($_ => $SAID{$_}) : () } qw(NOTIFY_SOCKET WATCHDOG_USEC);
 }
 
-# Never waits. Nobody is to be told of it when nobody listens.
+# Sends fields to systemd, and never waits. A socket that no program reads is no error.
 sub say {
     my ($self, @fields) = @_;
     return 0 if $self->{pid} != $$;

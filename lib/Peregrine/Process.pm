@@ -73,7 +73,7 @@ sub _check_loops_of_environment {
     return;
 }
 
-# So often may callbacks of the loop die while a server that one of them ended shuts down.
+# The number of callbacks of the loop that may die while a server that one of them ended shuts down.
 use constant EXCEPTIONS_MAX => 10;
 
 # The process whose loop runs, in case the application ends it meanwhile.

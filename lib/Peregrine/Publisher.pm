@@ -175,7 +175,7 @@ sub _has_ended {
     return defined $got && !length $byte;
 }
 
-# Whoever knew it could take the connection's place.
+# The secret of a connection to the hub: a program that knew it could take the connection's place.
 sub _secret {
     open my $random, '<:raw', '/dev/urandom' or die "/dev/urandom: $!\n";
     read($random, my $secret, SECRET_BYTES) == SECRET_BYTES or die "/dev/urandom: $!\n";

@@ -214,7 +214,7 @@ sub _part {
     };
 }
 
-# Nothing without channels.
+# The process of the hub; undef without channels.
 sub _hub {
     my ($self) = @_;
     return undef if !$self->options->{channels};    ## no critic

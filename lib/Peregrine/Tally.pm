@@ -74,7 +74,8 @@ sub _figures {
     return { %figures, times => [ splice @words, 0, TIMES ], lengths => \@words };
 }
 
-# Of all interpreters, also of those that have gone. Reads again if the master has moved figures meanwhile.
+# The sums over all interpreters, also over those that have gone. Reads again if the master has moved figures
+# meanwhile.
 sub sum {
     my ($self) = @_;
     my ($words, $epoch) = ($self->{words}, $self->{most} * WIDTH);

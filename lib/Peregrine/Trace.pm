@@ -40,7 +40,7 @@ my @TOWARDS = ('->', '<-');
 
 # ---- Finding the memory -------------------------------------------------------------------------
 
-# Of a process of the server. Dies with a text.
+# A reader of the trace of a server's process. Dies with a text.
 sub of_process {
     my ($class, $pid) = @_;
     my $folder = "/proc/$pid/fd";
@@ -56,7 +56,7 @@ sub of_process {
     die "process $pid is none of a server that can be traced\n";
 }
 
-# Of a file name that leads to the memory.
+# A reader of the trace whose memory has this file name.
 sub of_file {
     my ($class, $name) = @_;
     sysopen my $memory, $name, POSIX::O_RDWR() or die "the trace cannot be opened: $!\n";
@@ -161,7 +161,8 @@ sub follow {
     return;
 }
 
-# Other readers want records, too, if the word is not this one's.
+# Records are wanted no longer, unless the word in the memory is not this reader's: then another reader wants
+# them.
 sub _leave {
     my ($self) = @_;
     $self->_want_for(LEAVES_S) if $self->_word($LAYOUT->{until}) == ($self->{until} // 0);

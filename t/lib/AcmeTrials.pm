@@ -168,7 +168,7 @@ sub damage ($folder) {
 
 # ---- Trials -------------------------------------------------------------------------------------
 
-# One renewal after the other on request, while clients come all the time, over HTTP/1 and HTTP/2.
+# Renewals on request, one after the other, while clients come all the time, over HTTP/1 and HTTP/2.
 sub renewals ($self, $count) {
     my $pebble = Pebble->new(http_port => my $plain = free_port(), nonce_reject => 20);
     my ($port, $folder) = (free_port(), "$self->{dir}/renewals");
@@ -196,7 +196,7 @@ sub renewals ($self, $count) {
         wait_for(sub { !$store->is_asked('example.org') }) or last;
         $renewed++ if certificate($folder) ne $before;
     }
-    # All of them, because each has copies of those before.
+    # Closes the pipes of all clients, because each client has copies of the earlier ones' ends.
     close $_->{stop} for @clients;
     my (%serials, @failed, $asked);
     for my $client (@clients) {

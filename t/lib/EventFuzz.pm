@@ -300,7 +300,8 @@ my @ACTIONS = (
     sub { my ($self) = @_; bless $self->{event}, 'EventFuzz::Mute' if ref $self->{event} },
 );
 
-# Neither may run code by itself: perl's own loops do not hold what they go through.
+# Header lists and pairs may not run code (tied, overloaded): perl's own loops do not hold the arrays that
+# they go through.
 sub _headers {
     my ($self) = @_;
     my $event  = $self->{event};

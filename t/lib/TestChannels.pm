@@ -1,7 +1,8 @@
 package TestChannels;
 
-# The application of the tests of channels, and what asks it. It is small, and made of the examples in PAGI's
-# design document (docs/design/channel-layer.mkdn): a chat room, a pool of workers, a push from a request.
+# The application of the tests of channels, and the functions that send it requests. It is small, and made of
+# the examples in PAGI's design document (docs/design/channel-layer.mkdn): a chat room, a pool of workers, a
+# push from a request.
 
 use strict;
 use warnings;

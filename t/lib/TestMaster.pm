@@ -16,7 +16,7 @@ our @EXPORT_OK = qw(loop loop_until master);
 
 my $loop;
 
-# One for the process.
+# The event loop, which all masters of the process share.
 sub loop { return $loop ||= Peregrine::Process->make_loop }
 
 # A quiet master of two children.

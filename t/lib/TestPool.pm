@@ -94,7 +94,7 @@ my %DO = (
         for my $call (@$calls) { push @results, await outcome(begin($pool, @$call)) }
         return \@results;
     },
-    # All of them at the same time, in one turn of the loop.
+    # Begins all calls at the same time, in one turn of the loop.
     '/together' => async sub {
         my ($scope, $pool, $calls) = @_;
         my @futures = map { begin($pool, @$_) } @$calls;

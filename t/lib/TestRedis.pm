@@ -14,7 +14,7 @@ use TestTools qw(free_port wait_for);
 
 my $PROGRAM = '/usr/bin/redis-server';
 
-# Nothing where there is no such program.
+# Starts a Redis; returns nothing where the program is not installed.
 sub new {
     my ($class, @more) = @_;
     return if !-x $PROGRAM;

@@ -161,10 +161,10 @@ sub _stop {
 # The output of the server that was started last.
 sub log { return $_[0]{server}->log }
 
-# ... its process,
+# The process of the server that was started last.
 sub pid { return $_[0]{server}->pid }
 
-# ... and its command.
+# The command of the server that was started last.
 sub serving { return $_[0]{server} ? $_[0]{command} : '' }
 
 sub _command {

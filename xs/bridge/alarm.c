@@ -110,7 +110,7 @@ void px_alarm_prepare(pTHX) {
     px_own_signals_prepare(aTHX);
 }
 
-/* This thread's interpreter has an alarm of its own now. */
+/* The interpreter of this thread has an alarm of its own from now on. */
 void px_alarm_begin(pTHX) {
     alarm_perl = aTHX;
     mask(SIG_UNBLOCK, timer_signal());

@@ -128,7 +128,7 @@ static bool all_simple(AV *callbacks) {
 static bool hangs_simply(pTHX_ const px_context *cx, HV *hash, AV **callbacks) {
     *callbacks = list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), false);
     if (*callbacks && !all_simple(*callbacks)) return false;
-    /* `ready`, and the loop that the base class has none of */
+    /* Keys that each Future has: `ready`, and, but for the base class, its loop. */
     const STRLEN keys = (SvSTASH((SV *)hash) == cx->future_stash ? 1 : 2) + (*callbacks ? 1 : 0);
     return HvTOTALKEYS(hash) == keys ||
            (HvTOTALKEYS(hash) == keys + 1 && hv_exists_ent(hash, PX_KEY(cx, ON_CANCEL), 0));

@@ -177,7 +177,7 @@ struct px_worker {
     px_context *cx;
     const uint64_t *trace_wanted; /* the engine's word, see px_trace() */
     Pid_t pid;      /* the process that has made the worker */
-    uint32_t forks; /* peregrine_forks() there */
+    uint32_t forks; /* peregrine_forks() in that process */
     bool left_loop; /* in a child: the server was told to leave the event loop */
     int refs; /* the Perl object, and each exchange that is not in the pool */
     /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer
@@ -199,7 +199,7 @@ struct px_worker {
     SV *loop;      /* for our Futures */
     UV requests_left; /* until the server is told; 0: it is not */
     bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
-    bool one_at_a_time;     /* of those: it gets requests that others hand over */
+    bool one_at_a_time;     /* of several interpreters: gets requests that others hand over */
     bool engine_delivers;   /* the engine, on a thread of its own, delivers topics */
     uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
     bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
@@ -207,12 +207,12 @@ struct px_worker {
     int lost;      /* live exchanges that are gone and were never named */
     px_loan *loans; /* strings that the engine has borrowed */
     SV *words;      /* the memory that the engine counts in; NULL: it does not count */
-    SV *places;     /* the table of workers at the same sockets; NULL: it is the only one there */
+    SV *places;     /* the table of workers at the same sockets; NULL: this worker is the only one there */
     SV *refused_words; /* the memory in which the engine counts refused requests of groups; NULL: none */
     SV *busy_words; /* the memory that `busy` points into */
-    uint64_t *busy; /* since when an event is being handled, 0: none is; NULL: nobody asks. See busy.c */
+    uint64_t *busy; /* when the present event began, 0: none is handled; NULL: no process asks. See busy.c */
     SV *tally_words; /* the memory that `tally` points into */
-    uint64_t *tally; /* what is answered here; NULL: nobody asks. See tally.c */
+    uint64_t *tally; /* counts of answers of this interpreter; NULL: no process asks. See tally.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
     const peregrine_request *at_head; /* the head of that request, if the event is one */
     px_exchange *live;
@@ -242,9 +242,9 @@ struct px_exchange {
     px_ticket_state state;
     bool named;       /* the engine's events about the ticket bring our pointer along */
     uint32_t connection_number, request_number; /* for messages */
-    uint64_t since;   /* when the request came, if `busy.c` or `tally.c` asks for it */
+    uint64_t since;   /* when the request came, if `busy.c` or `tally.c` reads the time */
     HV *given;        /* the hash that the application was called with, until it is done, or NULL */
-    px_packed *packed; /* or packed, while nobody else refers to the scope; or NULL */
+    px_packed *packed; /* or packed, while the application does not refer to it; or NULL */
     uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
     bool waits_for_turn;
     bool parked; /* see px_exchange_note_parked */
@@ -475,7 +475,7 @@ static inline void px_note_cut(const px_exchange *exchange) {
     if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_cut(exchange);
 }
 
-/* Something is about to be done that others wait for. */
+/* Notes when the application's next event begins, for a process that watches how long it takes. */
 static inline void px_busy_begin(const px_worker *worker) {
     if (worker->busy) __atomic_store_n(worker->busy, px_busy_now(), __ATOMIC_RELAXED);
 }

@@ -1,5 +1,6 @@
-/* busy.c - since when an interpreter is at one event, for whoever watches its process: a word in memory that
- * both have. Nobody is asked, so it can be seen of one that does not come back. */
+/* busy.c - the time since which an interpreter has been at one event, for a process that watches it: a word
+ * in memory that both processes map. The watcher sees it even if the interpreter never comes back from the
+ * event. */
 #include "bridge/bridge.h"
 
 #include <time.h>
@@ -15,7 +16,8 @@ uint64_t px_busy_now(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 + 1;
 }
 
-/* From now on the word says since when the application is at one event; `words` owns its memory. */
+/* From now on `*word` has the time since which the application has been at one event. `words` is the Perl
+ * value that owns the word's memory. */
 void px_busy_watch(pTHX_ px_worker *worker, SV *words, uint64_t *word) {
     px_busy_forget(aTHX_ worker);
     worker->busy_words = SvREFCNT_inc_NN(words);

@@ -1,7 +1,7 @@
 /* bytes.c - the bytes of an event as a Perl string. */
 #include "bridge/bridge.h"
 
-/* Of less a copy costs no more than memory that has never been used. */
+/* The least bytes that are kept: a copy of fewer costs no more than memory that has never been used. */
 #define PX_KEEP_MIN (64 * 1024)
 
 /* Whether Perl frees what malloc() has given. */

@@ -136,7 +136,8 @@ static const px_coding codings[] = {
     {"zstd", "libzstd.so.1", find_zstd, begin_zstd, step_zstd, end_zstd},
 };
 
-/* NULL: this system does not have it. Asked while there is one thread: by options, before a server starts. */
+/* The coding of a name; NULL: the system has no library for it. Asked while there is one thread: by options,
+ * before a server starts. */
 static const px_coding *coding_of(const char *name) {
     static int known[2]; /* for each coder 1: the library is installed, -1: it is not */
     for (int i = 0; i < 2; i++) {

@@ -182,8 +182,8 @@ void px_exchange_forget_given(pTHX_ px_exchange *exchange) {
 
 /* ---- The ticket ------------------------------------------------------------------------------ */
 
-/* Something has happened to an exchange, or its application has done something: whether it waits for its
- * client now counts for the engine's choice among its interpreters. */
+/* To be called after each event of an exchange and each call of its application: whether the exchange waits
+ * for its client now counts for the engine's choice among its interpreters. */
 void px_exchange_note_parked(px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     if (!worker->is_one_of_several || !worker->engine) return;

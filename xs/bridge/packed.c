@@ -13,7 +13,7 @@
 typedef enum {
     PX_ITEM_UNDEF,
     PX_ITEM_INTEGER,
-    PX_ITEM_SHARED, /* a string or key that shares its bytes with others */
+    PX_ITEM_SHARED, /* a string or key whose bytes other values share */
     PX_ITEM_BYTES,
     PX_ITEM_TEXT, /* a string with perl's UTF-8 flag */
     PX_ITEM_LIST,

@@ -287,7 +287,7 @@ static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*h
     Zero(&action, 1, struct sigaction);
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
-    /* Neither handler interrupts the other one. */
+    /* Each of both handlers is blocked while the other one runs. */
     (void)sigaddset(&action.sa_mask, px_stuck_signal());
     (void)sigaddset(&action.sa_mask, thread_signal());
     my_strlcpy(stuck_name, name, sizeof(stuck_name));

@@ -35,7 +35,7 @@ void px_tally_note_unanswered(px_exchange *exchange) {
     exchange->owes_answer = false;
 }
 
-/* Another interpreter counts the request, or nobody does. */
+/* Takes a request back out of the count: another interpreter counts it, or none does. */
 void px_tally_note_left(px_exchange *exchange) {
     uint64_t *asked = &exchange->worker->tally[ASKED];
     __atomic_store_n(asked, *asked - 1, __ATOMIC_RELAXED);

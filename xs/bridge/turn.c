@@ -54,8 +54,8 @@ static void resume_first(pTHX_ px_worker *worker) {
     LEAVE;
 }
 
-/* Some loops block the signals that they watch, but while they wait; and one that is never idle does not
- * wait. Tells the server when there are signals that are blocked. */
+/* Event loops may block the signals that they watch, but while they wait; and a loop that is never idle does
+ * not wait. Tells the server when there are signals that are blocked. */
 static void look_for_signals(pTHX_ px_worker *worker) {
     sigset_t pending;
     if (sigpending(&pending) != 0 || !worker->server) return;

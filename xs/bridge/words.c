@@ -36,7 +36,7 @@ void px_words_free(pTHX_ px_words *words) {
     Safefree(words);
 }
 
-/* Gives the words up in this process, which has none of them from then on. */
+/* Unmaps the words in this process, which neither reads nor writes them from then on. */
 void px_words_leave(px_words *words) {
     if (words->count > 0) munmap(words->list, words->count * sizeof(uint64_t));
     words->list = NULL;

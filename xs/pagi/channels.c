@@ -52,7 +52,7 @@ SV *pagi_channels_next(pTHX_ pagi_exchange *exchange) {
     return pagi_channels_take(aTHX_ exchange->app->node, exchange->mailbox);
 }
 
-/* There is mail for a request that had found none, or there are entries of topics. */
+/* Serves a request when mail has come after it had found none, or, if `readable`, entries of topics. */
 static void serve(pTHX_ pagi_exchange *exchange, bool readable) {
     px_exchange *base = &exchange->base;
     px_worker *worker = base->worker;

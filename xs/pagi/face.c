@@ -114,7 +114,7 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     pagi_exchange_invariants(exchange);
 }
 
-/* Of an application with channels. */
+/* Like take_request, for an application with channels. */
 static void take_request_with_channel(pTHX_ px_exchange *base, const peregrine_event *event) {
     pagi_exchange *exchange = pagi_exchange_of(base);
     HV *scope = open_request(aTHX_ exchange, event);
@@ -162,7 +162,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
     pagi_exchange_invariants(exchange);
 }
 
-/* Of an application with channels. */
+/* Like take_event, for an application with channels. */
 static void take_event_with_channel(pTHX_ px_exchange *base, const peregrine_event *event) {
     if (event->kind == PEREGRINE_TOPIC) {
         pagi_topics_told(aTHX_ pagi_exchange_of(base), event);

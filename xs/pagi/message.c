@@ -108,7 +108,7 @@ static void put_reference(pTHX_ writer *to, SV *reference) {
             to->wrong = "has at most 64 values within each other";
             return;
         }
-        sv_2mortal(SvREFCNT_inc_simple_NN(target)); /* code that is run may let go of it */
+        sv_2mortal(SvREFCNT_inc_simple_NN(target)); /* code of the message may free it */
         if (SvTYPE(target) == SVt_PVHV) put_hash(aTHX_ to, (HV *)target);
         else put_list(aTHX_ to, (AV *)target);
         to->depth--;

@@ -212,7 +212,7 @@ struct pagi_app {
     enum {
         PAGI_SYNC_NONE,
         PAGI_SYNC_OVER, /* handlers that block leave their requests to other interpreters */
-        PAGI_SYNC_HERE, /* they run here */
+        PAGI_SYNC_HERE, /* handlers that block run here */
     } sync;
     SV *worker_state; /* beside a pool, what its handlers share here, or NULL */
     SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
@@ -262,7 +262,7 @@ typedef struct pagi_scope {
 
 /* How far the request's body is. */
 typedef enum {
-    PAGI_REQUEST_MORE,      /* more of the body comes, and the engine was not asked for it */
+    PAGI_REQUEST_MORE,      /* more of the body comes, for which the engine was not asked */
     PAGI_REQUEST_ASKED,     /* a peregrine_read() is unanswered */
     PAGI_REQUEST_LAST,      /* the whole body is here */
     PAGI_REQUEST_DELIVERED, /* the application has the whole body */
@@ -283,7 +283,7 @@ typedef enum {
     PAGI_END_COMPLETED,    /* the response was delivered */
     /* the peer sends no more: disconnected for the application, but it may read, so what is sent goes out */
     PAGI_END_HALF_CLOSED,
-    PAGI_END_DISCONNECTED, /* and nothing goes out any more */
+    PAGI_END_DISCONNECTED, /* the connection is gone: output goes nowhere */
 } pagi_end_state;
 
 typedef enum {
@@ -314,7 +314,7 @@ typedef struct pagi_stream {
     SV *comment;
     uint32_t comment_ms;
     SV *close_reason; /* the application's reason for closing, or NULL */
-    bool encoded; /* its content has a Content-Encoding: bytes of others would not be of it */
+    bool encoded; /* has a Content-Encoding: the engine's comments would not be of it */
 } pagi_stream;
 
 /* A request and its response. */
@@ -342,7 +342,7 @@ struct pagi_exchange {
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
     pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
-    uint64_t mailbox;  /* of its channel; 0: it has none */
+    uint64_t mailbox;  /* of the request's channel; 0: it has none */
     AV *resets;        /* events topic.reset that $receive has not given, or NULL */
     HV *follows;       /* Futures of subscriptions without answer, by their numbers, or NULL */
     uint32_t follow_number; /* of the last subscription */

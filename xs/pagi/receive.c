@@ -74,7 +74,8 @@ static inline SV *next_of(pTHX_ pagi_exchange *exchange) {
     return exchange->mailbox ? next_of_both(aTHX_ exchange) : exchange->kind->next(aTHX_ exchange);
 }
 
-/* Something has changed: serves those who wait, oldest first, with what there is. */
+/* To be called when events have come or a limit has changed: serves the calls of `receive` that wait, oldest
+ * first, with the events that there are. */
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
     while (first_waiting(aTHX_ exchange)) {

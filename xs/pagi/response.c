@@ -112,7 +112,7 @@ static SV *send_bytes(pTHX_ pagi_exchange *exchange, const char *type, SV *body,
 /* A part of a file; length < 0: to its end. */
 typedef struct pagi_range {
     IV offset, length;
-    bool from_offset; /* or else from where a handle stands */
+    bool from_offset; /* false: from the handle's position */
 } pagi_range;
 
 static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pagi_range *range) {

@@ -105,7 +105,7 @@ static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
             in_vain = true;
         }
     }
-    /* but the event that completes a response, after which its application usually ends */
+    /* An event that completes a response waits for no turn: its application usually ends after it. */
     const bool completes = !was_complete && exchange->response == PAGI_RESPONSE_COMPLETE;
     if (had_turn && live && !in_vain && !completes) future = not_before_next_turn(aTHX_ exchange, future);
     px_exchange_note_parked(&exchange->base);

@@ -64,7 +64,7 @@ void psgi_put_flag(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which,
     else renew(aTHX_ exchange, env, which, newSVsv(boolSV(value)));
 }
 
-/* A reference to what lives longer than the exchange, or goes with it. */
+/* Puts a reference to a value that lives longer than the exchange, or ends with it. */
 void psgi_put_reference(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *target) {
     if (psgi_kept_refers_to(exchange, which, target)) put(aTHX_ exchange, env, which);
     else renew(aTHX_ exchange, env, which, newRV_inc(target));

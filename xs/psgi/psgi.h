@@ -84,7 +84,7 @@ typedef struct psgi_app {
     AV *version;   /* [1, 1], read-only */
     bool multithread; /* other interpreters of the process serve requests as well */
     bool multiprocess;
-    bool harakiri; /* the process is replaced when it asks for it */
+    bool harakiri; /* the process is replaced when its application asks for that */
     bool underscores; /* header names may have them */
     UV spool_max;  /* bytes of a response that may wait in a file; 0: there are no files */
     UV spools_max; /* bytes that the temporary files of all responses may hold */
@@ -149,7 +149,7 @@ typedef struct psgi_spool {
         PSGI_SPOOL_FAILED, /* the temporary file failed, and there will be none */
     } state;
     int fd;
-    UV size, sent; /* bytes that it got, and those of them that the engine has */
+    UV size, sent; /* bytes in the file, and those of them that the engine has */
 } psgi_spool;
 
 /* A request and its response. */

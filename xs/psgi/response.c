@@ -283,7 +283,7 @@ void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *given_head, SV *conte
         psgi_exchange_reject(aTHX_ exchange, wrong);
         return;
     }
-    /* Of a stream it is the length of the first part. */
+    /* A stream's Content-Length would be the length of its first part: it is left out. */
     if (how->kind == PEREGRINE_HELD_STREAM) {
         const size_t count = head.count;
         head.count = 0;

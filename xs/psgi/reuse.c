@@ -110,7 +110,7 @@ static bool is_keepable(pTHX_ psgi_exchange *exchange, HV *env, findings *found)
            refer_as_made(aTHX_ exchange, found->references);
 }
 
-/* Forgets the values of header fields from that one on. */
+/* Forgets the values of header fields from the field numbered `from` on. */
 void psgi_env_forget_fields(pTHX_ psgi_exchange *exchange, int from) {
     if (exchange->field_count <= from) return;
     for (int i = from; i < exchange->field_count; i++) SvREFCNT_dec_NN(exchange->fields[i]);

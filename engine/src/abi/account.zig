@@ -28,7 +28,7 @@ pub const Account = struct {
         const name = if (wanted.name) |text| std.mem.span(text) else "";
         var account: Account = .{ .name = .init(name), .refused = wanted.refused };
         const topics = if (wanted.topics) |text| std.mem.span(text) else "";
-        assert(topics.len <= account.topics.len); // peregrine_add_group() has refused others
+        assert(topics.len <= account.topics.len); // peregrine_add_group() has refused longer ones
         @memcpy(account.topics[0..topics.len], topics);
         account.topics_len = @intCast(topics.len);
         return account;

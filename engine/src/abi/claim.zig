@@ -139,7 +139,7 @@ pub const Claim = union(enum) {
         exchange.word = wordOf(.subscribed, subscriber);
     }
 
-    /// Likewise, of a lone application.
+    /// Subscribes an exchange of a lone application, which no interpreter has taken.
     pub fn subscribeLone(exchange: *Exchange, subscriber: *Subscriber) void {
         assert(exchange.word == .none and subscriber.work == null);
         exchange.word = wordOf(.subscribed, subscriber);

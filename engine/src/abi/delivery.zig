@@ -111,7 +111,7 @@ const Response = struct {
 
 /// An interpreter that asks for topics.
 pub const Speaker = struct {
-    /// Of its group.
+    /// The account of the interpreter's group.
     account: *Account,
     /// The node of its channels, by which it reads: the first that it has named.
     node: ?hub.wire.Secret = null,
@@ -153,10 +153,10 @@ pub const Delivery = struct {
     groups: u32 = 1,
     /// The feeds without interpreter that a stop has ended; no further ones come to be in a stop.
     ended: enum { none, held, all } = .none,
-    /// Of an application that is the only one.
+    /// The account of a lone application.
     lone_account: Account = .{},
     lone_speaker: Speaker,
-    /// Of the responses that wait for an entry.
+    /// The deadlines of responses that wait for an entry.
     awaiting: Deadlines = .{},
     fields: std.ArrayList(peregrine.Field) = .empty,
 
@@ -299,7 +299,7 @@ pub const Delivery = struct {
             .readable => |about| if (delivery.subscriberOf(@fromBackingInt(about.user))) |subscriber| {
                 delivery.makeReady(subscriber);
             },
-            .mail => {}, // no channel has a mailbox here
+            .mail => {}, // mailboxes are those of interpreters
         };
     }
 
@@ -516,7 +516,7 @@ pub const Delivery = struct {
         if (delivery.node.readers.any(subscriber.mailbox) == null) return false;
         if (exchange.openWebSocket()) |websocket| {
             if (!websocket.isOpen()) return false;
-            // Its next message ends it: see `unheard`.
+            // The WebSocket's next message ends the subscription that the engine alone reads: see `unheard`.
             delivery.worker.setFlow(exchange, .all) catch return false;
         }
         Claim.orphan(exchange, subscriber);
@@ -822,7 +822,7 @@ pub const Delivery = struct {
 
     /// The hub has answered about a topic of a response that has not begun.
     fn noteTopic(delivery: *Delivery, subscriber: *Subscriber, code: hub.wire.Code) void {
-        const exchange = delivery.worker.exchanges.get(subscriber.ticket).?; // it has the subscriber
+        const exchange = delivery.worker.exchanges.get(subscriber.ticket).?; // a subscriber ends with it
         const response = subscriber.held.opening;
         if (code != .ok) return delivery.refuse(exchange);
         assert(response.missing > 0);
@@ -882,7 +882,7 @@ pub const Delivery = struct {
         switch (Claim.release(exchange)) {
             .subscribed => |subscriber| delivery.free(subscriber),
             .taken, .answered_by_engine => {},
-            .waiting, .offered, .kept, .answered => unreachable, // none of them is held
+            .waiting, .offered, .kept, .answered => unreachable, // such an exchange has no held response
         }
         exchange.silence();
     }
@@ -957,7 +957,7 @@ pub const Delivery = struct {
             const due = delivery.awaiting.next(now) orelse return;
             if (now < due.at) continue;
             const response: *Response = @fieldParentPtr("due", due);
-            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // it has the response
+            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // a response ends with it
         }
     }
 };

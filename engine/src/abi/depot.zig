@@ -56,7 +56,7 @@ pub const Depot = struct {
         return .{ .heap = heap, .home = .{ .shared = .{ .memory = memory, .readable = readable } } };
     }
 
-    /// When nothing lies in it any more.
+    /// Frees an empty depot's memory.
     pub fn deinit(depot: *Depot) void {
         assert(depot.units.taken.count() == 0);
         switch (depot.home) {

@@ -116,7 +116,7 @@ pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
     @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
 }
 
-/// Like `encode`, for an event whose run of bytes is at this place.
+/// Like `encode`, for an event whose bytes lie in the annex or the depot.
 pub fn encodeApart(event: *const Event, tls: []const u8, place: Place, out: []u8) void {
     const head, const end = .{ out[0 .. out.len - @sizeOf(u64)], out[out.len - @sizeOf(u64) ..] };
     const flag: u16, const offset = switch (place) {

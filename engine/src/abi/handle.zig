@@ -87,10 +87,10 @@ pub const Handle = struct {
 
     /// The place of the engine.
     pub const Home = union(enum) {
-        /// In C's thread. Other threads ask where the engine is (`wake`), and must find nothing here that C's
-        /// thread writes: so it lies elsewhere.
+        /// The engine runs in C's thread. Other threads ask where the engine is (`wake`), and must find
+        /// nothing here that C's thread writes: so it lies elsewhere.
         here: *Here,
-        /// In a thread of its own, behind a ring pair.
+        /// The engine runs in a thread of its own, behind a ring pair.
         thread: *RingPair,
         /// Perhaps in another process: C runs one of its interpreters.
         joined: *Interpreter,

@@ -11,9 +11,9 @@ const wire = hub.wire;
 /// The wish of an application about its response.
 pub const Hold = struct {
     kind: Kind,
-    /// Of `.response`: the time after which it is sent.
+    /// For `.response`: the time after which the response is sent without an entry.
     timeout_ms: u32 = 0,
-    /// Of `.stream`: bytes that are sent after this time without an entry; 0: none are.
+    /// For `.stream`: the time without an entry after which the keep-alive bytes are sent; 0: never.
     keepalive_ms: u32 = 0,
     keepalive: []const u8 = "",
     topics: Topics,
@@ -73,7 +73,7 @@ pub const Hold = struct {
 
             pub fn next(it: *Iterator) ?Topic {
                 if (it.rest.len == 0) return null;
-                return it.read() catch unreachable; // they were checked
+                return it.read() catch unreachable; // the topics were checked
             }
 
             fn read(it: *Iterator) error{Malformed}!Topic {

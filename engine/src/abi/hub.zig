@@ -246,7 +246,7 @@ pub const Hub = struct {
         for (0..admitted_max) |_| switch (sharing.receive(self.join_socket, &bytes, &fds)) {
             .nothing => return,
             .ended => if (!polling.isOpen(self.join_socket)) {
-                // All nodes are gone for good, as are those that make others.
+                // All nodes have ended, and so have the processes that could make new ones.
                 self.stops.store(true, .release);
                 return;
             },

@@ -29,7 +29,7 @@ pub const Interpreter = struct {
     end: ApplicationEnd,
     /// The engine as the application's end knows it.
     way: application_end.Engine,
-    /// Routes that C has added here, as its engine's owner has there.
+    /// Routes that the program has added on this side, as the engine's owner has on the other.
     routes: u8 = 0,
     /// A thread of this process has made the wakeup readable.
     raised: std.atomic.Value(bool) = .init(false),
@@ -140,7 +140,7 @@ pub const Interpreter = struct {
         return last;
     }
 
-    /// Nothing comes any more, but C's loop waits here for all else.
+    /// The engine sends no further events, but the program's loop waits here for all that it watches itself.
     fn waitForLoop(self: *Interpreter, timeout_ms: c_int) void {
         const loop = if (self.end.loop) |*loop| loop else return;
         self.clear(true);

@@ -249,7 +249,8 @@ fn heldKind(kind: u32) ?Hold.Kind {
     };
 }
 
-/// The topics of a held response, each of them another one; null: they are not.
+/// The topics that a held response reads, in `space`; null: the list is empty, too long, has a name twice or
+/// one that is no name.
 fn heldTopics(ask: *const types.HeldAsk, space: *[types.HeldMost.topics]Hold.Topic) ?[]const Hold.Topic {
     if (ask.topic_count == 0 or ask.topic_count > space.len) return null;
     var next = ask.topics orelse return null;

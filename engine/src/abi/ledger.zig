@@ -25,7 +25,7 @@ pub const Entry = struct {
     streamed: rules.Streamed,
     /// Content that was handed to the ring pair.
     spoken: u64 = 0,
-    /// Nothing was said about it.
+    /// The application has given no command for the exchange yet.
     fresh: bool = true,
     /// C has heard of the exchange's end, or will with the events that it reads now.
     over: bool = false,

@@ -53,7 +53,7 @@ pub const Takers = enum {
     handed,
 };
 
-/// Requests that interpreters have handed over and that wait for others.
+/// Requests that interpreters have handed over, and that wait for other interpreters.
 pub const Handed = struct {
     queue: Offers = .{},
     count: u64 = 0,

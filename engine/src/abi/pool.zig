@@ -80,7 +80,7 @@ const Group = struct {
     account: Account,
     /// Requests that wait.
     queue: Offers = .{},
-    /// How many they are.
+    /// The number of requests that wait.
     count: u32 = 0,
     /// The join socket may have more messages, which the next round reads.
     more_join: bool = false,
@@ -716,7 +716,7 @@ pub const Pool = struct {
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
         // A request whose body is in a file already may be as long, by its head.
         if (way == .records and event.len > 0) {
-            // There will be room when the interpreter has taken what it was offered.
+            // The ring has room again when the interpreter has taken the requests that it was offered.
             if (seat.work.offered.count > 0) return false;
             offer.keepAsFile(event) catch return false;
         }
@@ -784,7 +784,7 @@ pub const Pool = struct {
 
     // ---- What the worker tells its host
 
-    /// Of a pool whose engine delivers topics.
+    /// The calls of a pool whose engine delivers topics.
     const delivering_calls: Interpreters.Calls = blk: {
         var with = calls;
         with.turn = deliveringTurn;

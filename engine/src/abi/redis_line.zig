@@ -109,7 +109,7 @@ pub const Line = struct {
         }
     }
 
-    /// There is no connection.
+    /// Closes the connection to Redis, or gives up the attempt, and tells the hub why.
     fn fail(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
         line.close();
         // The files may be others by now, and look the same.

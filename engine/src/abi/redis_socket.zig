@@ -16,7 +16,7 @@ pub const Received = union(enum) {
     blocked,
     /// The other end is gone.
     ended,
-    /// There is no TLS with it.
+    /// TLS could not be agreed on with the other end.
     insecure: Insecure,
 };
 

@@ -245,7 +245,7 @@ pub const Seat = struct {
         return seat.end.loop_since.load(.acquire) != 0;
     }
 
-    /// Whether it has done so for this time.
+    /// Whether the interpreter has been in its own loop for this time.
     fn isInLoopFor(seat: *const Seat, ms: u64) bool {
         const since = seat.end.loop_since.load(.monotonic);
         return since != 0 and seat.worker.clock.now -| since >= ms;

@@ -24,8 +24,8 @@ pub const Words = extern struct {
     given_up: platform.Atomic(u64),
     /// Set by the application: how many of its exchanges wait for their clients, and not for it.
     parked: platform.Atomic(u32),
-    /// Set by the application: since when it handles what its own loop watches, in milliseconds of the
-    /// monotonic clock; 0: it does not.
+    /// Set by the application: the time since which it has been handling what its own loop watches, in
+    /// milliseconds of the monotonic clock; 0: it waits.
     loop_since: platform.Atomic(u64),
     /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked, or
     /// until it has left its own loop.
@@ -80,7 +80,7 @@ pub const Shared = struct {
     const words_bytes = std.mem.alignForward(usize, @sizeOf(Words), page);
     const slots_bytes = std.mem.alignForward(usize, Slots.bytes, page);
     const ring_bytes = std.mem.alignForward(usize, ring.memoryBytes(ring.bytes_min), page);
-    /// Only what is touched takes memory: a line for each exchange that was ever open at once.
+    /// Only touched pages take memory: a line for each exchange that was ever open at once.
     pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.region_bytes;
 
     /// A number that changes with the layout: both ends have to be of the same build.

@@ -92,7 +92,7 @@ pub const TopicWish = union(enum) {
                 .as = std.enums.fromInt(As, head.as) orelse return error.Malformed,
                 .cuts = head.cuts != 0,
                 .since = rest[head.name_len..],
-                .secret = wire.readSecret(&head.secret) catch unreachable, // it has the length
+                .secret = wire.readSecret(&head.secret) catch unreachable, // the secret has its length
                 .mailbox = head.mailbox,
             },
         };

@@ -11,7 +11,7 @@ const sharing = io.sharing;
 const trace = peregrine.trace;
 const Area = trace.Area;
 
-/// For readers, who look for it in /proc.
+/// The name of the trace's memory, by which readers find it in /proc.
 const name = "peregrine-trace";
 
 /// This process's memory, and its descriptor; null: the process has none.

@@ -27,7 +27,7 @@ pub fn Units(comptime count: usize, comptime unit_bytes: usize) type {
             return null;
         }
 
-        /// Whether so many units from this one on are free.
+        /// Whether `wanted` units from `first` on are free.
         pub fn isFree(units: *const Self, first: usize, wanted: usize) bool {
             if (first + wanted > count) return false;
             return for (first..first + wanted) |at| {

@@ -91,9 +91,9 @@ pub const Counts = struct {
     cut: u64 = 0,
     /// Redis: 0: there is none, 1: it cannot be reached, 2: it is there.
     redis: u64 = 0,
-    /// Connections to it that ended.
+    /// Connections to Redis that ended.
     redis_lost: u64 = 0,
-    /// Messages that could not be published there.
+    /// Messages that could not be published in Redis.
     redis_failed: u64 = 0,
 };
 
@@ -237,7 +237,7 @@ pub const Broker = struct {
         return node.output.items[node.sent..];
     }
 
-    /// The first of them have gone.
+    /// The socket has taken the first `count` bytes that wait for a node.
     pub fn noteSent(broker: *Broker, index: Index, count: usize) void {
         defer broker.invariants();
         const node = &broker.nodes.items[index];
@@ -314,7 +314,7 @@ pub const Broker = struct {
             .subscribe, .publish, .append, .look, .follow, .who => !own.has(frame.name),
             .send => Channel.parse(frame.name) == null and !own.has(frame.name),
             .add, .discard => !own.has(frame.extra),
-            // These are about all nodes.
+            // Frames about all nodes, which a confined node may not send.
             .flush, .count => true,
             // Words about what the node has, answers, and frames of no node.
             else => false,
@@ -508,7 +508,7 @@ pub const Broker = struct {
         broker.tell(fed, &publication, asker, .hub) catch |err| try broker.refuse(index, frame.number, err);
     }
 
-    /// To all nodes here that want the topic.
+    /// Sends a publication to all nodes of this hub that want the topic.
     fn distribute(broker: *Broker, publication: *const Frame) void {
         const group = broker.groups.getPtr(publication.name) orelse return;
         // A node that is cut meanwhile leaves the group.
@@ -642,7 +642,7 @@ pub const Broker = struct {
         return broker.tellFor(broker.shareOfNode(asker.node), fed, frame, asker, by);
     }
 
-    /// Of the room of a share.
+    /// Like `tell`, but the answer takes room of a share.
     fn tellFor(
         broker: *Broker,
         own: Shares.Index,
@@ -849,7 +849,7 @@ pub const Broker = struct {
     fn hear(broker: *Broker, fed: Fed, bytes: []const u8) void {
         const frame = wire.parse(bytes) catch return;
         switch (fed.feed) {
-            .entries => unreachable, // those come as entries
+            .entries => unreachable, // histories come as entries
             .group => {
                 if (!std.mem.eql(u8, frame.name, fed.name)) return;
                 if (frame.kind == .publication) broker.distribute(&frame);
@@ -992,7 +992,7 @@ pub const Broker = struct {
         while (each.next()) |name| {
             const channel = Channel.parse(name) orelse continue;
             if (channel.node != id and std.mem.findScalar(u64, voices, channel.node) == null) continue;
-            writer.print("{s} ", .{name}) catch unreachable; // they are part of as many
+            writer.print("{s} ", .{name}) catch unreachable; // a part of the names that had room
         }
         present.names = writer.buffered();
         broker.rolls.answer(frame.node, id, &present);
@@ -1014,7 +1014,7 @@ pub const Broker = struct {
                     .payload = over.bytes,
                 };
                 if (broker.by_id.contains(asker.node)) {
-                    const own = Present.read(over.bytes) catch unreachable; // it was just written
+                    const own = Present.read(over.bytes) catch unreachable; // written by this hub
                     broker.rolls.answerOf(asker, &own);
                 } else broker.route(asker.node, &present, nobody, .hub) catch {};
             },
@@ -1042,7 +1042,7 @@ pub const Broker = struct {
         return @intCast(most);
     }
 
-    /// Nothing more comes from the node, and nothing goes to it.
+    /// Cuts a node: its connection neither brings frames any more nor takes any.
     fn cut(broker: *Broker, index: Index) void {
         const node = &broker.nodes.items[index];
         switch (node.state) {

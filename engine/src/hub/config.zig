@@ -46,7 +46,7 @@ pub const Config = struct {
     redis_ping_ms: u64 = 5_000,
     /// The pause before another attempt to connect; it doubles with each...
     redis_retry_ms: u64 = 100,
-    /// ...up to this one. Half of it is drawn at random.
+    /// The longest pause before the next connection to Redis. Half of each pause is drawn at random.
     redis_retry_ms_max: u64 = 5_000,
     /// Commands that wait for the socket, beyond which the next ones are not written yet.
     redis_output_bytes_max: u64 = 1024 * 1024,
@@ -61,8 +61,8 @@ pub const Config = struct {
     publish_ms: u64 = 4_000,
     /// Entries that are read from Redis's history at a time.
     history_page: u32 = 100,
-    /// The pause between two such reads of a machine, so that live messages come between them. A machine that
-    /// comes back reads a thousand topics in a second.
+    /// The pause between two reads of histories by one machine, so that live messages come between them. A
+    /// machine that comes back reads a thousand topics in a second.
     history_pause_ms: u64 = 1,
 
     /// Subscriptions of all interpreters to topics of channels. Each takes about 200 bytes.
@@ -80,19 +80,21 @@ pub const Config = struct {
     /// Messages and changes of subscriptions of one interpreter that other ones have yet to answer, as many
     /// as it may have under way.
     interpreter_errands_max: u32 = 10_000,
-    /// Such messages and changes of all interpreters of a confined mount, a quarter of all that have room.
+    /// Messages and changes of subscriptions of all interpreters of a confined mount: a quarter of all that
+    /// have room.
     mount_errands_max: u32 = 25_000,
     /// Questions of one interpreter who is subscribed, of a thousand that a hub has room for. Each asks all
     /// interpreters.
     interpreter_questions_max: u32 = 100,
-    /// Such questions of all interpreters of a confined mount. With Redis each has two places in a hub, so
-    /// that they take a quarter.
+    /// Questions of all interpreters of a confined mount who is subscribed. With Redis each question has two
+    /// places in a hub, so that they take a quarter.
     mount_questions_max: u32 = 125,
     /// With Redis: publications of one interpreter under way, a quarter of all that have room.
     interpreter_publications_max: u32 = 4_096,
-    /// Bytes of these, likewise.
+    /// With Redis: bytes of one interpreter's publications under way, a quarter of all that have room.
     interpreter_publications_bytes_max: u64 = 16 * 1024 * 1024,
-    /// With Redis: subscriptions and places of topics that one interpreter waits for, likewise.
+    /// With Redis: subscriptions and places of topics that one interpreter waits for, a quarter of all that
+    /// have room.
     interpreter_waits_max: u32 = 2_500,
     /// With Redis: publications of all interpreters of a confined mount, their bytes and what they wait for,
     /// a quarter likewise.

@@ -15,14 +15,14 @@ pub const Errands = struct {
     const Errand = struct {
         /// The node that is to answer.
         by: u64,
-        /// Of the node that has asked.
+        /// The share of the node that has asked.
         share: Shares.Index,
         /// The node that has asked has given it up by then.
         until_ms: u64,
     };
 
     all: std.AutoArrayHashMapUnmanaged(Asker, Errand) = .empty,
-    /// Of the nodes that have asked.
+    /// The errands of each node that has asked, and of each share.
     loads: Loads = .{},
     swept_ms: u64 = 0,
 
@@ -71,7 +71,7 @@ pub const Errands = struct {
         return errand.share;
     }
 
-    /// Time passes.
+    /// Ends the errands whose time is over.
     pub fn tick(errands: *Errands, now_ms: u64) void {
         if (now_ms -| errands.swept_ms < sweep_ms) return;
         errands.swept_ms = now_ms;

@@ -73,7 +73,7 @@ pub const Frames = struct {
         gpa.destroy(frames);
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory that the frames take, in bytes.
     pub fn size(frames: *const Frames) usize {
         return frames.bytes.len + frames.ends.len * @sizeOf(u32) + @sizeOf(Frames);
     }

@@ -109,7 +109,7 @@ test "a confined node names topics of its share alone, and nothing of all nodes"
     const refused = (try scene.next(1)).?;
     try testing.expect(refused.kind == .refused and refused.code == .forbidden and refused.node == 7);
     try testing.expectEqual(0, scene.broker.topics.by_name.get("b.x").?.followers.count());
-    // Nothing of what was refused has happened.
+    // No refused frame has had an effect.
     try testing.expectEqual(2, scene.broker.subscriptions);
     try testing.expect(scene.broker.topics.by_name.get("other") == null);
 }

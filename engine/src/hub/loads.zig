@@ -37,7 +37,7 @@ pub const Most = struct {
     node: Load,
     share: Load,
 
-    /// Of things whose bytes are not counted.
+    /// The most of things that are counted, but not their bytes.
     pub fn ofCounts(node: u32, share: u64) Most {
         return .{ .node = .{ .count = node }, .share = .{ .count = @intCast(share) } };
     }

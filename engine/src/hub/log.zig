@@ -17,15 +17,15 @@ const Allocator = std.mem.Allocator;
 /// Bounds of a topic's history.
 pub const Limits = struct {
     entries_max: u32,
-    /// Of the entries' bytes. The newest entry is kept even if it is longer.
+    /// The most bytes of all entries. The newest entry is kept even if it is longer.
     bytes_max: u64,
     age_ms_max: u64,
     segment_entries_max: u32,
     /// A longer entry has a segment of its own.
     segment_bytes_max: u32,
-    /// Of frames that are kept for further readers.
+    /// The most bytes of frames that are kept for further readers.
     framed_bytes_max: u64,
-    /// Of an entry.
+    /// The most bytes of an entry.
     message_bytes_max: u32,
 
     /// The limits of the hub.
@@ -73,16 +73,16 @@ pub const Cursor = struct {
 /// A reader's wishes.
 pub const Want = struct {
     variant: Variant,
-    /// How far it may be behind the newest entry.
+    /// How far the reader may be behind the newest entry.
     quota: Lag = .{ .entries = std.math.maxInt(u64), .bytes = std.math.maxInt(u64) },
-    /// When it is further behind than its quota, or than the history goes back.
+    /// What happens to a reader that is further behind than its quota, or than the history goes back.
     behind: enum { cut, skip } = .cut,
 };
 
 /// How far a reader is behind the newest entry.
 pub const Lag = struct {
     entries: u64,
-    /// Of entries that are kept.
+    /// Bytes of the entries that are kept.
     bytes: u64,
 };
 
@@ -104,7 +104,7 @@ pub const Next = union(enum) {
 
 /// The result of a reader's return.
 pub const Resumed = union(enum) {
-    /// Nothing is new.
+    /// The reader has read all entries.
     current: Cursor,
     /// Entries follow.
     behind: Cursor,
@@ -115,9 +115,9 @@ pub const Resumed = union(enum) {
     pub const Why = enum {
         /// The history began anew.
         epoch,
-        /// There is no such entry yet.
+        /// The log has no entry at this offset yet.
         ahead,
-        /// The entry at this offset is another one.
+        /// The log's entry at this offset is another one than the reader names.
         other_entry,
         /// Entries that would follow are gone.
         trimmed,

@@ -27,7 +27,7 @@ pub const Event = union(enum) {
     reply: struct { number: u32, code: Code, place: ?Position = null, present: ?[]const u8 = null },
     /// A message has come for a mailbox whose owner had found none: `user` of `open`.
     mail: About,
-    /// There is something to `read` for a connection that had found nothing.
+    /// A connection whose last `read` found nothing has something to read now.
     readable: About,
 
     pub const About = struct { mailbox: u64, user: u64 };
@@ -77,7 +77,7 @@ const Topic = struct {
 const Request = struct {
     /// `asked_ms` + limits.request_ms is its end.
     asked_ms: u64,
-    /// The hub can have heard of it when this many bytes have gone.
+    /// The hub may know of the request when the node has sent this many bytes.
     sent_at: u64 = never,
     /// The mailbox and the topic that a request subscribes.
     subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
@@ -190,13 +190,13 @@ pub const Node = struct {
     fn newPlace(node: *Node) !u32 {
         const slot = node.mailboxes.items.len;
         if (slot == mailboxes_max) return error.TooMany;
-        // So that `close` never needs memory.
+        // Memory is taken here, so that `close` never needs any.
         try node.free.ensureTotalCapacity(node.gpa, slot + 1);
         try node.mailboxes.append(node.gpa, .{});
         return @intCast(slot);
     }
 
-    /// Ends its subscriptions; its messages are gone.
+    /// Closes a mailbox: its subscriptions end, and its messages are gone.
     pub fn close(node: *Node, id: u64) void {
         defer node.invariants();
         const mailbox = node.find(id) orelse return;
@@ -237,7 +237,7 @@ pub const Node = struct {
         return message;
     }
 
-    /// Whether `take` would find one.
+    /// Whether `take` would find a message.
     pub fn has(node: *Node, id: u64, now_ms: u64) bool {
         const mailbox = node.find(id) orelse return false;
         node.expire(mailbox, now_ms);
@@ -388,7 +388,7 @@ pub const Node = struct {
         return node.ask(.{ .kind = .subscribe, .name = name }, what);
     }
 
-    /// Takes effect at once.
+    /// Ends a mailbox's subscription at once, without an answer of the hub.
     pub fn unsubscribe(node: *Node, id: u64, name: []const u8) void {
         defer node.invariants();
         const mailbox = node.find(id) orelse return;
@@ -477,7 +477,7 @@ pub const Node = struct {
         present.count += 1;
         if (present.count > limits.present_names_max) return;
         var buffer: [Channel.name_bytes]u8 = undefined;
-        // There is room for as many names.
+        // `Present.bytes_max` has room for as many names.
         writer.print("{s} ", .{channel_of.write(&buffer)}) catch unreachable;
     }
 
@@ -508,7 +508,7 @@ pub const Node = struct {
         node.voices.appendAssumeCapacity(secret);
     }
 
-    /// Takes effect at once.
+    /// Ends the reading of a topic at once, without an answer of the hub.
     pub fn unfollow(node: *Node, id: u64, name: []const u8) void {
         defer node.invariants();
         node.endReading(id, name, .ended);
@@ -526,7 +526,7 @@ pub const Node = struct {
     fn settled(node: *Node, what: readers_file.Settled) void {
         node.finish(what.number, .ok, what.position);
         const user = node.find(what.mailbox).?.user;
-        // For want of memory it hears of the next entry.
+        // A reader that is not told for want of memory hears of the next entry.
         node.events.append(node.gpa, .{ .readable = .{ .mailbox = what.mailbox, .user = user } }) catch {};
     }
 
@@ -653,7 +653,7 @@ pub const Node = struct {
 
     // ---- The hub
 
-    /// There is a connection to a hub.
+    /// The node is connected to a hub, which it greets before anything else.
     pub fn connected(node: *Node) error{OutOfMemory}!void {
         defer node.invariants();
         switch (node.state) {

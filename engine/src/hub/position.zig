@@ -10,7 +10,7 @@ pub const Epoch = u48;
 /// offsets to others; epoch and offset are the same then, and this is not.
 pub const Check = u48;
 
-/// An entry of some history: how many there are up to it, and its check.
+/// The place of an entry in a history: the number of entries up to it, and its check.
 pub const Mark = struct {
     offset: u64,
     check: Check,

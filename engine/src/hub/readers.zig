@@ -19,7 +19,7 @@ pub const As = enum {
     /// As messages of a WebSocket with their frames, some at once.
     text_frames,
     binary_frames,
-    /// Likewise, compressed where that is worth it.
+    /// As WebSocket frames, compressed where that is worth it.
     text_deflated,
     binary_deflated,
     /// As messages of an event stream, with positions.
@@ -85,11 +85,11 @@ pub const Read = union(enum) {
 
 const Topic = struct {
     name: []const u8,
-    /// Of this following: what the hub tells of an earlier one is not for this topic.
+    /// The number of this following of the topic: what the hub tells of an earlier one is ignored.
     number: u64,
-    /// Null: the hub has told nothing of it yet.
+    /// Null: the hub has told nothing of the topic yet.
     log: ?Log = null,
-    /// The log has all that this hub has.
+    /// The log has all entries that the hub has.
     live: bool = false,
     /// The hub has no room for one more topic. It is asked again.
     is_refused: bool = false,
@@ -344,7 +344,7 @@ pub const Readers = struct {
 
     // ---- What the hub tells
 
-    /// The connection is gone: readers go on with what is here.
+    /// The connection to the hub is gone: readers go on with the entries that are here.
     pub fn lose(readers: *Readers) void {
         var topics = readers.topics.valueIterator();
         while (topics.next()) |topic| topic.*.live = false;
@@ -514,7 +514,7 @@ pub const Readers = struct {
 
     /// The position of the only entry that `read` gave.
     pub fn positionOf(readers: *const Readers, mailbox_id: u64) Position {
-        const mailbox = readers.mailboxes.getPtr(mailbox_id).?; // it has read
+        const mailbox = readers.mailboxes.getPtr(mailbox_id).?; // the mailbox of a reader exists
         const reader = mailbox.readers.items[mailbox.turn];
         assert(reader.wish.as == .text or reader.wish.as == .binary);
         const hold = reader.state.reads.hold.?;

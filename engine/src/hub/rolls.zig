@@ -41,7 +41,7 @@ pub const Present = struct {
     }
 };
 
-/// Whom the answer is for.
+/// The asker of a question: the receiver of its answer.
 pub const For = union(enum) {
     /// A node of this hub, by its request.
     node: Asker,
@@ -59,7 +59,7 @@ pub const For = union(enum) {
     }
 };
 
-/// The parties that were asked.
+/// The nodes or hubs that were asked who is subscribed.
 const Asked = union(enum) {
     /// Nodes of this hub that have yet to answer.
     nodes: std.ArrayList(u64),
@@ -70,7 +70,7 @@ const Asked = union(enum) {
 const Roll = struct {
     number: u64,
     target: For,
-    /// Of the node that has asked.
+    /// The share of the node that has asked.
     share: Shares.Index,
     asked: Asked,
     answers: u64 = 0,

@@ -14,7 +14,8 @@ pub const Seeds = struct {
         return .{ .first = first, .end = first + count };
     }
 
-    /// Whether each event that a history may have ought to happen in one of these.
+    /// Whether there are so many seeds that each event which a history may have ought to happen in one of
+    /// them.
     pub fn areMany(seeds: Seeds) bool {
         return seeds.end - seeds.first > 1;
     }

@@ -13,14 +13,14 @@ pub const Segment = struct {
     entries: std.ArrayList(Entry) = .empty,
     payload: std.ArrayList(u8) = .empty,
     frames: std.ArrayList(*Frames) = .empty,
-    /// Readers that send frames of it.
+    /// Readers that are sending frames of the segment.
     holds: u32 = 0,
     place: Place = .open,
 
     pub const Place = enum {
-        /// The last one of its topic; no reader has seen it.
+        /// The last segment of its topic, which no reader has seen.
         open,
-        /// Part of its topic.
+        /// A segment of its topic that does not change.
         sealed,
         /// No longer part of its topic: goes with the last reader that holds it.
         stale,
@@ -60,7 +60,7 @@ pub const Segment = struct {
         return segment.before.offset + segment.entries.items.len;
     }
 
-    /// The mark of an entry of it, or of the one before its first.
+    /// The mark of one of the segment's entries, or of the entry before the first.
     pub fn mark(segment: *const Segment, offset: u64) Mark {
         if (offset == segment.before.offset) return segment.before;
         return .{ .offset = offset, .check = segment.entry(offset).check };
@@ -100,7 +100,7 @@ pub const Segment = struct {
         segment.invariants();
     }
 
-    /// From here on it does not change.
+    /// Closes the segment for further entries.
     pub fn seal(segment: *Segment, gpa: std.mem.Allocator) void {
         assert(segment.place == .open);
         segment.place = .sealed;

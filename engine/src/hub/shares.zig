@@ -11,7 +11,7 @@ const Allocator = std.mem.Allocator;
 pub const Share = struct {
     /// Empty: of the first share, and of that of other hubs. Owned.
     prefix: []const u8,
-    /// Connections of nodes that are confined to it.
+    /// Connections of nodes that are confined to the share.
     nodes: u32 = 0,
     /// Subscriptions of these nodes to topics of channels.
     subscriptions: u32 = 0,

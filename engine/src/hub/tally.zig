@@ -24,7 +24,7 @@ pub const Events = struct {
     }
 };
 
-/// Things that are there now.
+/// Counts of what a node has at present.
 pub const Now = struct {
     /// Readers of topics with history.
     readers: u64 = 0,

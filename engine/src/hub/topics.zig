@@ -26,14 +26,14 @@ const entry_bytes = 48;
 
 /// A node's reading of topics.
 const Reads = struct {
-    /// The topics that may have something for it.
+    /// Topics that may have entries for the node.
     due: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
-    /// The topics that it follows: `due` has room for as many.
+    /// The number of topics that the node follows: `due` has room for all of them.
     count: usize = 0,
 };
 
 const Follower = struct {
-    /// As `follow` had it.
+    /// The number that `follow` was given.
     number: u64,
     generation: u32,
     /// The newest entry that the node has been told.
@@ -56,7 +56,7 @@ pub const Topic = struct {
     followers: std.AutoArrayHashMapUnmanaged(u32, Follower) = .empty,
     /// In `Topics.by_use`.
     place: std.DoublyLinkedList.Node = .{},
-    /// The share that pays for it, and its place in the list of that.
+    /// The share that pays for the topic, and the topic's place in the share's list.
     share: Shares.Index,
     place_in_share: std.DoublyLinkedList.Node = .{},
     used_ms: u64,

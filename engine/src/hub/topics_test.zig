@@ -326,7 +326,7 @@ test "the hub counts entries and bytes, readers, the lag of the slowest, resets 
     try testing.expectEqual(1, broker.events.readers_cut);
     try testing.expectEqual(3, broker.events.delivered);
 
-    // Nothing is new: nothing is told.
+    // A node whose account has not changed tells its hub nothing.
     try testing.expect(!node.tick(2000));
     try testing.expectEqual(0, node.toSend().len);
     node.tally.now.orphans = 0;

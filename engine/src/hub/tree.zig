@@ -16,7 +16,7 @@ pub const Tree = struct {
     open_count: u8 = 0,
     /// A string is not complete.
     in_text: bool = false,
-    /// An attribute is passed over: aggregates that are open in it.
+    /// Open aggregates of an attribute, which is left out; 0: none is.
     ignored: u8 = 0,
 
     const Node = struct {
@@ -198,7 +198,7 @@ pub const Tree = struct {
             };
         }
 
-        /// Whether it is a string or a status with these bytes.
+        /// Whether the value is a string or a status with these bytes.
         pub fn is(view: View, expected: []const u8) bool {
             return std.mem.eql(u8, view.bytes() orelse return false, expected);
         }
@@ -211,7 +211,7 @@ pub const Tree = struct {
             };
         }
 
-        /// Whether it is RESP's null.
+        /// Whether the value is RESP's null.
         pub fn isNothing(view: View) bool {
             return view.value().* == .nothing;
         }
@@ -224,7 +224,7 @@ pub const Tree = struct {
             };
         }
 
-        /// How many values it holds; null: it is no aggregate.
+        /// The number of values that an aggregate holds; null: the value is no aggregate.
         pub fn count(view: View) ?u32 {
             return switch (view.value().*) {
                 .list => |list| list.count,

@@ -19,9 +19,9 @@ pub const Waiting = struct {
         group,
         /// Redis sends this machine the messages of all feeds that were wanted in this round or before.
         all_groups: u64,
-        /// The topic is complete: its newest place.
+        /// Redis's history of the topic was read to its end: the newest place.
         tip,
-        /// The entry at this place is here.
+        /// The log has the entry at this place.
         entry: Position,
     };
 

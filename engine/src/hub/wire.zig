@@ -72,7 +72,8 @@ pub const Kind = enum(u8) {
     entry,
     /// The node has all entries. name: topic; node.
     live,
-    /// The hub does not know whether there are others, until it says `live` again. name: topic; node.
+    /// The hub does not know whether there are further entries, until it says `live` again. name: topic;
+    /// node.
     stale,
 
     // About who is subscribed.
@@ -139,15 +140,15 @@ pub fn readPlace(bytes: []const u8) error{Malformed}!Position {
 /// The result of a request.
 pub const Code = enum(u8) {
     ok,
-    /// There is no such channel: it has ended, or never was.
+    /// The channel has ended, or never was.
     gone,
     /// The channel's mailbox is full.
     full,
     /// A limit of limits.zig is reached.
     too_many,
-    /// The hub cannot be reached, and has not heard of it.
+    /// The hub cannot be reached, and has not got the request.
     unavailable,
-    /// The hub has, and what became of it is not known.
+    /// The hub has got the request, and its result is not known.
     unknown,
     /// A flush has ended the subscription that was asked for.
     flushed,
@@ -155,7 +156,8 @@ pub const Code = enum(u8) {
     no_channel,
     /// The connection has ended, or reads the topic no more.
     ended,
-    /// The node is confined to topics of another name, or the channel is of a node that is not.
+    /// The node is confined to topics of another prefix, or the channel is of a node that is not confined to
+    /// the same.
     forbidden,
 };
 
@@ -173,7 +175,7 @@ pub const Frame = struct {
         return head_bytes + frame.name.len + frame.extra.len + frame.payload.len;
     }
 
-    /// Appends it to bytes that are to be sent.
+    /// Appends the frame to bytes that are to be sent.
     pub fn append(frame: *const Frame, gpa: std.mem.Allocator, list: *std.ArrayList(u8)) !void {
         assert(frame.name.len <= limits.name_bytes_max and frame.extra.len <= limits.exclude_bytes_max);
         assert(frame.payload.len <= limits.message_bytes_max);
@@ -214,7 +216,7 @@ pub const Reader = struct {
         reader.* = .{};
     }
 
-    /// Ends what `next` has returned.
+    /// Consumes the frame that `next` has returned.
     pub fn add(reader: *Reader, gpa: std.mem.Allocator, bytes: []const u8) !void {
         const rest = reader.bytes.items.len - reader.at;
         std.mem.copyForwards(u8, reader.bytes.items[0..rest], reader.bytes.items[reader.at..]);

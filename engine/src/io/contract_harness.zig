@@ -304,7 +304,7 @@ pub fn Stage(comptime Harness: type) type {
         rounds: u32 = 0,
 
         const Self = @This();
-        /// Nothing here needs as many; a test that gets there hangs.
+        /// No test needs as many rounds; a test that gets there hangs.
         const rounds_max = 10_000;
 
         pub fn init(setup: Setup) !Self {

@@ -265,7 +265,7 @@ test "contract: a half-closed peer still gets its answer" {
 }
 
 fn tellsEnding(comptime Harness: type) !void {
-    // Nothing unread before the end, a little, and more than a receive takes.
+    // Unread bytes before the end: none, a few, and more than a receive takes.
     for ([_]usize{ 0, 5, 50_000 }) |unread| for ([_]bool{ false, true }) |ends_first| {
         var stage: Stage(Harness) = try .init(.{ .receive_buffer_bytes = 1000 });
         defer stage.deinit();

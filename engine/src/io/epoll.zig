@@ -36,7 +36,7 @@ const Poller = struct {
         return .{ .epoll = epoll, .waker = waker, .reports = reports };
     }
 
-    /// A fork has these descriptors like any others.
+    /// Closes the poller's descriptors, in a forked process as well, which has copies of them.
     pub fn deinit(poller: *Poller, gpa: std.mem.Allocator, _: bool) void {
         if (poller.timer) |timer| sys.close(timer);
         sys.close(poller.waker);

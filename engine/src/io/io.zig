@@ -161,7 +161,7 @@ pub fn slice(bytes: []const u8) Slice {
     return .{ .base = bytes.ptr, .len = bytes.len };
 }
 
-/// Something that happened.
+/// An event that the io reports to its owner.
 pub const Event = union(enum) {
     /// A connection came in. The socket is the caller's: `add` it or `close` it.
     accepted: struct { listener: u32, socket: Socket, peer: Address },
@@ -196,7 +196,7 @@ pub const Ended = enum {
 pub const SendResult = union(enum) {
     /// The number of bytes that were taken. After less than all of them a `sent` event follows.
     sent: usize,
-    /// Nothing was taken now; a `sent` event follows.
+    /// The kernel has taken no byte; a `sent` event follows when it has room.
     blocked,
     /// The connection is dead; the errno. An `ended` event follows.
     failed: u16,

@@ -172,8 +172,8 @@ pub const LogFile = struct {
 
     /// Wakes the thread if it has to know of new lines. Once after some lines is enough.
     pub fn announce(log: *LogFile) void {
-        // Both sides change `mood` before they look on: either the thread's change comes later and it sees
-        // these lines, or it is seen here.
+        // Worker and writer change `mood` before they look for lines: either the writer changes it later and
+        // sees these lines, or its change is seen here.
         switch (@as(Mood, @fromBackingInt(log.mood.fetchOr(0, .acq_rel)))) {
             .busy, .stuck => {},
             .idle => log.wakeThread(),

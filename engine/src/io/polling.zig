@@ -52,7 +52,8 @@ pub fn isConnected(fd: sys.Fd) bool {
     return sys.takeError(fd) == .SUCCESS;
 }
 
-/// Waits until one of them is ready, at most `timeout_ms` (-1: without bound). A signal ends the wait early.
+/// Waits until one of the descriptors is ready, at most `timeout_ms` (-1: without bound). A signal ends the
+/// wait early.
 pub fn wait(polls: []Poll, timeout_ms: i32) void {
     for (polls) |*poll| poll.inner.revents = 0;
     const rc = system.poll(@ptrCast(polls.ptr), @intCast(polls.len), timeout_ms);

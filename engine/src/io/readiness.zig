@@ -64,7 +64,7 @@ pub fn Readiness(comptime Poller: type) type {
         /// keep it readable.
         in_round: bool = false,
         woken_due: bool = false,
-        /// Something has happened to a descriptor of others.
+        /// A descriptor that the io watches for its host is ready, and the host has not been told.
         foreign_due: bool = false,
         /// Wakers of others that were readable.
         raised: u64 = 0,

@@ -150,7 +150,7 @@ pub fn fileForChildren() Error!sys.Fd {
     return @intCast(rc);
 }
 
-/// Gives a file in memory other bytes. On error it has a part of them.
+/// Replaces the content of a file in memory. After an error the file has a part of the new bytes.
 pub fn replaceContent(fd: sys.Fd, bytes: []const u8) Error!void {
     if (!is_linux) return error.Unsupported;
     try done(linux.ftruncate(fd, 0));

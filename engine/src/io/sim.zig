@@ -75,7 +75,7 @@ pub const Sim = struct {
         room_permille: u16 = 0,
         /// A receive finds only a random part of the bytes that have come.
         short_read_permille: u16 = 300,
-        /// Something that is due is not reported in this round.
+        /// An event that is due is not reported in this round.
         late_permille: u16 = 200,
         /// A send is blocked although there is room.
         block_permille: u16 = 100,
@@ -95,7 +95,7 @@ pub const Sim = struct {
         start_wall_seconds: u64 = 1_700_000_000,
     };
 
-    /// Nothing happens on other threads.
+    /// Simulations have no other threads: all work is done in the calls of their owner.
     pub const is_simulated = true;
 
     /// A network without connections. Copying the result before the first `Peer` exists is fine, later not.
@@ -310,20 +310,21 @@ pub const Sim = struct {
         self.addedSlot(socket).paused = false;
     }
 
-    /// The next bytes of this socket are announced, so that they may be taken: once.
+    /// Announces the next bytes of this socket by `arrived`, once, so that the owner may take them by
+    /// `receiveTo`.
     pub fn askFirst(self: *Sim, socket: Socket) void {
         self.addedSlot(socket).asks_first = true;
     }
 
-    /// After `arrived`, before the next call of `next`: receives what there is, as far as it has room, or
-    /// less. What is not taken comes in the next round.
+    /// To be called after `arrived`, before the next call of `next`: receives the bytes that have come, as
+    /// far as the buffer has room, or fewer. The rest comes in the next round.
     pub fn receiveTo(self: *Sim, socket: Socket, space: []u8) ?[]u8 {
         const slot = self.addedSlot(socket);
         assert(slot.phase == .open and !slot.paused);
         return self.receive(&self.links.items[slot.link], space);
     }
 
-    /// Nothing is received before the next round, which asks again.
+    /// Receives no bytes of this socket before the next round, which announces them again.
     pub fn postpone(self: *Sim, socket: Socket) void {
         self.askFirst(socket);
     }
@@ -366,7 +367,8 @@ pub const Sim = struct {
         return .{ .sent = take };
     }
 
-    /// The first `take` bytes of the slices go in records, which may be longer than the room that they found.
+    /// Sends the first `take` bytes of the slices in TLS records. Records may be longer than the room in the
+    /// window that was found for `take`.
     fn sendSealed(self: *Sim, slot: *Slot, slices: []const Slice, take: usize) SendResult {
         const wire = &self.links.items[slot.link].to_peer.list;
         var left = take;

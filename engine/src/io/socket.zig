@@ -64,7 +64,7 @@ pub const Address = union(enum) {
         return .{ .unix = unix };
     }
 
-    /// Whether it stands for every address of this machine.
+    /// Whether the address stands for every address of this machine.
     pub fn isWildcard(self: *const Address) bool {
         return switch (self.*) {
             .v4 => |v4| std.mem.allEqual(u8, &v4.bytes, 0),
@@ -143,7 +143,7 @@ pub const Address = union(enum) {
         return writer.buffered();
     }
 
-    /// True if both name the same place.
+    /// True if both addresses name the same place.
     pub fn eql(self: *const Address, other: *const Address) bool {
         return switch (self.*) {
             .v4 => |v4| other.* == .v4 and std.meta.eql(v4, other.v4),

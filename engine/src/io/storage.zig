@@ -249,7 +249,7 @@ pub const Read = struct {
     /// Reads the piece; the function of tasks of this kind.
     pub fn work(task: *Task) void {
         const read: *Read = @fieldParentPtr("task", task);
-        // Not before: many may wait for a thread.
+        // Memory is taken only now, because many reads may wait for a thread.
         if (gpa.alloc(u8, read.len)) |buffer| {
             read.buffer = buffer;
             if (read.ahead > read.len) sys.readAhead(read.fd, read.offset, read.ahead);

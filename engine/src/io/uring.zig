@@ -76,11 +76,12 @@ pub const Uring = struct {
     /// The listeners are closed: this may be the last round, so that nothing may wait for another.
     leaving: bool = false,
     woken_due: bool = false,
-    /// Something follows as soon as the kernel has taken what it was asked to send, which it does not report.
+    /// An operation follows as soon as the kernel has taken the bytes that it was asked to send, which it
+    /// does not report.
     follows: bool = false,
     /// A host loop watches `fd()`.
     host_watches: bool = false,
-    /// Something was asked for that keeps `fd()` readable, and is not reported yet.
+    /// An operation was queued whose completion keeps `fd()` readable, and that is not reported yet.
     knocked: bool = false,
     /// Set by `wake`, from any thread.
     wake_requested: std.atomic.Value(bool) = .init(false),

@@ -117,7 +117,7 @@ const PipeDescriptor = struct {
     }
 };
 
-/// Something that one thread waits for and another one does, once.
+/// A signal that one thread waits for and another thread gives, once.
 pub fn LatchOn(comptime Atomic: fn (type) type, comptime Sleep: type) type {
     return struct {
         const Self = @This();

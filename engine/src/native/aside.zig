@@ -81,7 +81,7 @@ pub fn deliverSlow(worker: anytype, exchange: *Exchange, response: *Response, po
     sendSlow(worker, exchange, response, pool) catch if (worker.find(ticket)) |same| worker.abort(same);
 }
 
-/// The exchange's host has nothing to do with it.
+/// Leaves the exchange's host out: the answer is made here.
 fn settle(worker: anytype, exchange: *Exchange) void {
     exchange.silence();
     // The answer needs no body: it is read and forgotten when the response is complete.

@@ -120,7 +120,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         /// Hands the next piece on to `handleBody`.
         pub fn body(host: *Self, _: *Worker, exchange: *Exchange, bytes: []const u8) void {
-            // Null: answered already, nobody wants the rest.
+            // Null: the request was answered already, and its remaining body is not wanted.
             const call = Call.of(exchange) orelse return;
             if (call.request.gathers) return host.gather(call, bytes);
             host.piece(call, bytes, false);
@@ -174,7 +174,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             }
         }
 
-        /// Nothing to do: the call ended with its response.
+        /// Does nothing, because the call ended with its response.
         pub fn finished(_: *Self, _: *Worker, exchange: *Exchange) void {
             assert(exchange.word == .none); // a call ends when its response is handed over
         }

@@ -160,7 +160,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 complaints.cannotStart(before, err);
         }
 
-        /// Either of both, with options of the io.
+        /// Like `init` and `initWith`, with options of the io.
         pub fn initOn(
             gpa: std.mem.Allocator,
             port_number: u16,

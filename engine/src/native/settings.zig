@@ -197,7 +197,7 @@ pub const ServerConfig = struct {
 
     /// 0 means no limit, on the left only.
     fn lower(limit: u64, other: usize) u64 {
-        // ... so a buffer of nothing leaves room for one byte, which is as good as none.
+        // A buffer of no bytes still leaves room for one byte, which is as good as none.
         const most = @max(other, 1);
         return if (limit == 0) most else @min(limit, most);
     }

@@ -43,7 +43,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
         const Entry = struct {
             socket: ws.WebSocket,
             sockets: *Self,
-            /// Null once it has ended.
+            /// Null once the WebSocket has ended.
             exchange: ?*Exchange,
             /// A hook is on the stack; if it ended meanwhile, `handleWSDisconn` waits for the hook's return.
             busy: bool = false,
@@ -207,7 +207,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.ended = entry;
         }
 
-        /// At the end of a round: tells the handler of those that ended under its own hands.
+        /// At the end of a round: tells the handler of WebSockets that have ended during its own calls.
         pub fn tellEnded(self: *Self) void {
             while (self.ended) |entry| {
                 self.ended = entry.next_ended;

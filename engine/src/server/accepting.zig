@@ -114,7 +114,7 @@ pub const Accepting = struct {
 
     /// Asserts what always holds.
     pub fn invariants(accepting: *const Accepting) void {
-        // Other workers see of a worker that is reluctant that it is no measure for them.
+        // A reluctant worker tells the others that they must not measure themselves by it.
         if (accepting.spread) |*spread| assert(spread.yields == accepting.isReluctant());
         if (accepting.isOpen()) assert(accepting.lookAt() == null);
     }
@@ -160,7 +160,7 @@ test "a worker that is reluctant says so to the others at its sockets" {
     _ = other.runShort(away_until - 1);
     try std.testing.expectEqual(away_until - 1, other.lookAt());
     try std.testing.expect(other.endsShortage(away_until - 1));
-    try std.testing.expect(other.mayGoOn(8, away_until - 1)); // it has left already
+    try std.testing.expect(other.mayGoOn(8, away_until - 1)); // the other worker has left already
     other.returned(false);
     try std.testing.expect(other.isOpen() and !other.mayReturn(away_until));
     const shown = table[1];

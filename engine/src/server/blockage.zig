@@ -14,8 +14,8 @@ pub const Blockage = struct {
     held: u64,
     looked_at: u64,
 
-    /// Looks within the time that a peer has which takes nothing: what it takes at once (its own kernel does)
-    /// is not to count as late.
+    /// Looks within the time of a peer that takes nothing: bytes that its kernel takes at once must not count
+    /// as late.
     const looks = 32;
 
     /// The kernel holds `held` bytes, and takes no more.
@@ -28,8 +28,8 @@ pub const Blockage = struct {
         blockage.held += bytes;
     }
 
-    /// The kernel holds `held` bytes now: the peer has taken the rest, which moves its deadline. The number
-    /// of bytes that the peer has taken. `rate` as in `Stall.progress`.
+    /// The kernel holds `held` bytes now: the peer has taken the rest, which moves its deadline. Returns the
+    /// number of bytes that the peer has taken. `rate` as in `Stall.progress`.
     pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
         assert(now >= blockage.looked_at);
         const taken = blockage.held -| held;
@@ -39,7 +39,7 @@ pub const Blockage = struct {
         return taken;
     }
 
-    /// When to look next. `limit_ms` as in `Stall.deadline`.
+    /// The time of the next look. `limit_ms` as in `Stall.deadline`.
     pub fn lookAt(blockage: *const Blockage, limit_ms: u32) u64 {
         if (limit_ms == 0) return Timer.never;
         return @min(blockage.stall.deadline(limit_ms), blockage.looked_at + @max(limit_ms / looks, 1));

@@ -25,7 +25,7 @@ pub const Budget = struct {
         budget.* = .{ .left = round_bytes / 2 };
     }
 
-    /// The other half, for bytes that come now.
+    /// Adds the second half of a round's bytes, for those that come now.
     pub fn proceed(budget: *Budget, round_bytes: u32) void {
         budget.left += round_bytes - round_bytes / 2;
     }

@@ -104,18 +104,19 @@ pub const Command = union(enum) {
 
     /// See worker/relay.zig.
     pub const Relay = union(enum) {
-        /// An end of a socket pair, the engine's from then on. From the first byte that comes from there, its
-        /// bytes go to the client, and the client's to it. Until then the exchange can be answered as any
-        /// other.
+        /// An end of a socket pair, which the engine owns from then on. From the first byte that comes from
+        /// it, its bytes go to the client, and the client's to it. Until then the exchange can be answered as
+        /// any other.
         offer: i32,
-        /// The application answers by that alone.
+        /// The application answers by the relayed bytes alone.
         only,
     };
 
-    /// A wish of the application's, in a form that the worker does not look into, and its number there.
+    /// A wish of the application's about topics, in a form that the worker does not look into, and the number
+    /// of the wish in the application.
     pub const Topic = struct { number: u32, wish: []const u8 };
 
-    /// The interval in milliseconds; 0: no longer.
+    /// The bytes that are sent each `interval_ms` milliseconds; 0: they are not sent any longer.
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };
 };
 

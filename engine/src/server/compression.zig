@@ -212,7 +212,7 @@ pub const Compression = struct {
         };
     }
 
-    /// So that slices end a round even if they achieve nothing.
+    /// The least cost of a slice, so that slices end a round even if they achieve nothing.
     const slice_cost_min = 1024;
 
     fn createInflater(gpa: std.mem.Allocator) error{OutOfMemory}!*Inflater {
@@ -257,7 +257,7 @@ pub const Compression = struct {
 
 const testing = std.testing;
 
-/// Both sides keep their histories, or neither does; windows of full size.
+/// An agreement in which both sides keep their histories, or neither does, and windows have full size.
 fn agreed(takeover: bool) Agreement {
     return .{
         .server_takeover = takeover,
@@ -305,7 +305,7 @@ const Pair = struct {
         return len;
     }
 
-    /// At once if it is short, by slices if not.
+    /// Inflates a short message at once, and a long one by slices.
     fn inflated(pair: *Pair, context: *Context, wire: []const u8, limit: u64) !Input {
         if (wire.len <= Compression.at_once_bytes_max) {
             if (try pair.compression.inflateAtOnce(

@@ -32,13 +32,13 @@ pub const Config = struct {
     /// Memory that a body which is gathered for its host may hold; a longer one is in a temporary file.
     /// Enough for forms and JSON; uploads of pictures go to the disk.
     body_memory_bytes_max: u32 = 1024 * 1024,
-    /// Bytes in all such files of a worker (507); 0: no limit but the disk's. Default: a hundred of the
-    /// largest bodies.
+    /// Bytes in all files of request bodies of a worker (507); 0: no limit but the disk's. Default: a hundred
+    /// of the largest bodies.
     body_file_bytes_max: u64 = 1_000_000_000,
-    /// Bytes in memory and in such files of incomplete bodies that are gathered for a client address (IPv6:
-    /// its first 64 bits); beyond it further bodies are refused (429). The only body of an address may be
-    /// longer. 0: no limit. Default: a quarter of all files, so that a client cannot fill the folder alone,
-    /// and 25 of the largest bodies.
+    /// Bytes in memory and in files of incomplete bodies that are gathered for a client address (IPv6: its
+    /// first 64 bits); beyond it further bodies are refused (429). The only body of an address may be longer.
+    /// 0: no limit. Default: a quarter of all files, so that a client cannot fill the folder alone, and 25 of
+    /// the largest bodies.
     address_upload_bytes_max: u64 = 250_000_000,
     /// Unread body that is discarded after the response so that the connection can go on; beyond it the
     /// connection closes.
@@ -124,8 +124,9 @@ pub const Config = struct {
     /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a
     /// burst, too few for a host that does not listen at all. The host keeps the queue and the count.
     queue_messages_max: u32 = 1_000,
-    /// Bytes of such messages from which the peer is not read any more until the host has taken some: far
-    /// more than a healthy application has waiting, and 1,000 small messages reach the limit above first.
+    /// Bytes of messages that wait for the host, from which the peer is not read any more until the host has
+    /// taken some: far more than a healthy application has waiting, and 1,000 small messages reach the limit
+    /// above first.
     queue_bytes_max: u32 = 1024 * 1024,
     /// Responses that the engine holds open for topics after their application has given them: each costs a
     /// connection's memory, and none of an interpreter's time.
@@ -172,11 +173,11 @@ pub const Config = struct {
     /// Like `h2_window_bytes`, for all streams of a connection together: enough for an upload at 80 Mbit/s
     /// and 100 ms.
     h2_connection_window_bytes: u32 = 1 << 20,
-    /// The payload of a frame of such content. The least that RFC 9113 allows; more saves some work with
+    /// The payload of a frame of a request's body. The least that RFC 9113 allows; more saves some work with
     /// large uploads.
     h2_frame_bytes_max: u32 = 16_384,
-    /// The header fields of a request on such a stream, as RFC 9113 section 6.5.2 counts them: 32 bytes more
-    /// for each.
+    /// The header fields of a request on a stream, in bytes as RFC 9113 section 6.5.2 counts them: 32 more
+    /// for each field.
     h2_list_bytes_max: u32 = 65_536,
     /// WebSockets on streams (CONNECT with a protocol, RFC 8441).
     h2_connect: bool = true,
@@ -354,7 +355,7 @@ pub const Config = struct {
             .min = 1,
             .max = gib,
             .unit = .bytes_per_second,
-            .summary = "Request body bytes that pay for a second of body_ms",
+            .summary = "Request body bytes that extend body_ms by a second",
         },
         .write_ms = Rule{
             .max = day_ms,
@@ -365,7 +366,7 @@ pub const Config = struct {
             .min = 1,
             .max = gib,
             .unit = .bytes_per_second,
-            .summary = "Response bytes that pay for a second of write_ms",
+            .summary = "Response bytes that extend write_ms by a second",
         },
         .linger_ms = Rule{
             .max = day_ms,
@@ -526,13 +527,13 @@ pub const Config = struct {
             .min = 1,
             .max = gib,
             .unit = .bytes,
-            .summary = "Request content of an HTTP/2 stream that nobody has taken",
+            .summary = "Request content of an HTTP/2 stream that the application has not taken",
         },
         .h2_connection_window_bytes = Rule{
             .min = 65_535,
             .max = gib,
             .unit = .bytes,
-            .summary = "The same for all streams of a connection together",
+            .summary = "Request content of all streams of an HTTP/2 connection that is not taken",
         },
         .h2_frame_bytes_max = Rule{
             .min = 16_384,
@@ -600,7 +601,7 @@ pub const Config = struct {
                 const place = &@field(config, field);
                 place.* = switch (@typeInfo(@TypeOf(place.*))) {
                     .bool => value != 0,
-                    .@"enum" => @fromBackingInt(@intCast(value)), // its rule's range has no gaps
+                    .@"enum" => @fromBackingInt(@intCast(value)), // the option's range has no gaps
                     else => @intCast(value),
                 };
                 return;
@@ -721,7 +722,7 @@ pub const worker_limits = struct {
     /// How often all connections are looked at in one go for memory that can be taken; more is left for the
     /// next round.
     pub const memory_passes_max = 16;
-    /// Connections that one such look remembers: the rest is left for the next one.
+    /// Connections that one look for the largest remembers: the rest is left for the next look.
     pub const holdings_candidates_max = 64;
     /// The time between two looks at the process's size, if little is received.
     pub const memory_interval_ms = 100;
@@ -775,7 +776,8 @@ pub const api_limits = struct {
     /// Content of a response that waits for topics, in bytes: the beginning of a stream, or the answer when
     /// nothing came, and no download.
     pub const held_start_bytes_max: usize = 64 * 1024;
-    /// Such responses together: as many as wait while the hub is away for a moment.
+    /// Content of all responses that wait for topics, in bytes: as many as wait while the hub is away for a
+    /// moment.
     pub const held_bytes_max: usize = 64 * 1024 * 1024;
     /// Bytes that keep a held stream alive, from 1: a comment, or an empty message of some other form.
     pub const held_keepalive_bytes_max: usize = 1024;
@@ -802,7 +804,8 @@ pub const api_limits = struct {
     pub const annex_bytes: usize = 4 * 1024 * 1024;
     /// Pieces of content lie there at multiples of this number of bytes.
     pub const annex_unit_bytes: usize = 32 * 1024;
-    /// Pieces of content in such memory at the same time: as many as requests that may be offered ahead.
+    /// Pieces of content in an application's annex at the same time: as many as requests that may be offered
+    /// ahead.
     pub const annex_pieces_max: usize = 64;
     /// Memory for long bodies that applications on other threads and in other processes read where they lie,
     /// in bytes: 16 of the longest bodies that are gathered in memory.
@@ -848,8 +851,8 @@ pub const api_limits = struct {
     pub const mailbox_bytes_max = 64 << 20;
     /// Fields of an answer that comes through a mailbox.
     pub const answer_fields_max = 256;
-    /// Messages that a mailbox of a channel may be told to keep. Its list is moved when its first half was
-    /// taken.
+    /// Messages that a channel's mailbox may be told to keep. The rest of a mailbox's list is moved to the
+    /// front when half of it was taken.
     pub const channel_capacity_max = 100_000;
     /// Addresses of one name that are tried.
     pub const addresses_max = 8;

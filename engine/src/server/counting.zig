@@ -22,7 +22,7 @@ pub const Counting = struct {
         counting.due_at = 0;
     }
 
-    /// Something happened that may have changed a gauge.
+    /// Notes that a gauge may have changed, so that it is written when the pause is over.
     pub inline fn stir(counting: *Counting, now: u64) void {
         if (counting.counters != null and counting.due_at == 0) counting.due_at = now + pause_ms;
     }

@@ -21,7 +21,7 @@ const Head = extern struct {
     a: u32 = 0,
     b: u32 = 0,
     offset: u64 = 0,
-    /// Of the run of bytes at the end, or of a file range.
+    /// The length of the run of bytes at the end, or of a file range.
     length: u64 = 0,
 };
 
@@ -89,7 +89,7 @@ pub fn encodeHead(command: *const Command, out: []u8) void {
     assert(rest.len == 0); // so `out` had as many bytes as `size` says
 }
 
-/// Whether they are a piece of a body, if they are a command.
+/// Whether encoded bytes are a command with a piece of a body.
 pub fn isBody(bytes: []const u8) bool {
     return bytes.len > 0 and bytes[0] == @backingInt(Tag.body);
 }

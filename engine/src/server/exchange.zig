@@ -73,7 +73,7 @@ pub const Exchange = struct {
     /// Whether the host is told when nothing is queued any more; `due`: nothing was.
     flushing: enum { no, waits, due } = .no,
     response: Response = .open,
-    /// Of the response; 0: it has not started.
+    /// The status of the response; 0: it has not started.
     status: u16 = 0,
     /// Content that was queued.
     body_bytes: u64 = 0,
@@ -528,7 +528,7 @@ pub const Exchange = struct {
         const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(all, 0)));
         errdefer outbox.cancel(pool);
         const session = &exchange.lane.session;
-        errdefer session.noteBadField(session.badField() -| count); // the caller counts its own fields
+        errdefer session.noteBadField(session.badField() -| count); // the number that the caller knows
         outbox.commit(try session.switchProtocols(all, date, space));
         exchange.status = status;
     }

@@ -12,7 +12,7 @@ const Field = @import("protocol").http.Field;
 const Ticket = @import("slab.zig").Ticket;
 const encoded = @import("encoded.zig");
 
-/// Something for a worker to do. One block of memory, freed by `Inbox.free`.
+/// A task for a worker, in one block of memory that `Inbox.free` frees.
 pub const Message = struct {
     next: ?*Message = null,
     /// The memory of this message and of the bytes behind it.
@@ -25,7 +25,7 @@ pub const Message = struct {
     pub const Content = union(enum) {
         /// A connection that was accepted elsewhere.
         connection: Connection,
-        /// Something to be done to an exchange.
+        /// A command to an exchange.
         command: Addressed,
     };
 

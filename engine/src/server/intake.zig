@@ -76,8 +76,8 @@ pub const Intake = struct {
         intake.trailers = kept_head.copyHead(trailers, buffer);
     }
 
-    /// Room for the next piece of the body, at most `most` bytes, to which it may be received before it is
-    /// appended. As long as nothing else is.
+    /// Room for the next piece of the body, at most `most` bytes, into which it may be received before
+    /// `append`. The room is valid until another call changes the intake.
     pub fn room(intake: *Intake, pool: *Pool, most: usize) error{OutOfMemory}![]u8 {
         const least = @min(most, trusted_bytes_max);
         const has_room = intake.memory.room() >= least;
@@ -131,7 +131,7 @@ pub const Intake = struct {
         return intake.writing.buffer != null;
     }
 
-    /// All that is pending is the writer's from now on: the job is to be handed over.
+    /// Marks all pending bytes as the writer's: the caller hands the job over.
     pub fn beginWriting(intake: *Intake) void {
         assert(!intake.isWriting() and !intake.memory.isEmpty());
         intake.writing = intake.memory;
@@ -152,7 +152,7 @@ pub const Intake = struct {
         file: struct { fd: i32, len: u64 },
     };
 
-    /// The whole body, where it is. As long as the intake is there.
+    /// The whole body, in memory or in its file; valid as long as the intake.
     pub fn body(intake: *const Intake) Body {
         assert(!intake.isWriting());
         if (intake.job.fd < 0) return .{ .memory = intake.memory.unread() };
@@ -168,15 +168,15 @@ pub const Intake = struct {
         return buffer;
     }
 
-    /// The file is the caller's from now on, who closes it. That it counts for the worker's files ends with
-    /// the intake.
+    /// Hands the file over to the caller, who closes it. The worker's quota of files counts it until the
+    /// intake ends.
     pub fn surrenderFile(intake: *Intake) i32 {
         assert(intake.isLong() and !intake.isWriting() and intake.mapping.len == 0);
         defer intake.job.fd = -1;
         return intake.job.fd;
     }
 
-    /// The whole body as memory, which a file is mapped to. As long as the intake is there.
+    /// The whole body as memory, to which a file is mapped; valid as long as the intake.
     pub fn bytes(intake: *Intake) error{OutOfMemory}![]const u8 {
         switch (intake.body()) {
             .memory => |memory| return memory,

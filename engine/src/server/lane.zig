@@ -341,7 +341,7 @@ pub const Lane = struct {
     /// The consequence of a deadline that has passed.
     pub const Overdue = enum {
         not_yet,
-        /// Nothing is owed to anybody: close.
+        /// No request is without its answer: close.
         close,
         /// The connection came in over the limit and has not said what for: say 503, then close.
         turn_away,
@@ -351,13 +351,13 @@ pub const Lane = struct {
         body_stalled,
         /// The peer does not take its response.
         write_stalled,
-        /// Something is due on a WebSocket: see WebSocket.due.
+        /// A ping, a pong or the end of a WebSocket is due: see WebSocket.due.
         websocket,
         /// Bytes that an exchange repeats are due.
         repeat,
         /// The exchange was quiet for longer than its idle limit.
         exchange_idle,
-        /// Something is due on a connection of many streams: see Multiplex.due.
+        /// A deadline of a connection of many streams has come: see Multiplex.due.
         multiplexed,
     };
 

@@ -208,8 +208,8 @@ pub const Memory = struct {
         return @as(i128, finding.max) - finding.used;
     }
 
-    /// Something was shed: the host holds `pending` bytes of it until it is told. `queued`: what is left, as
-    /// in `isDue`.
+    /// Notes a shed request: the host holds `pending` bytes of it until it is told. `queued`: the bytes that
+    /// are left, as in `isDue`.
     pub fn noteShed(memory: *Memory, pending: u64, queued: u64) void {
         memory.pending += pending;
         memory.pending_rounds = 2;

@@ -12,7 +12,7 @@ pub const FileRange = struct {
     fd: i32,
     offset: u64,
     len: u64,
-    /// Another range behind this one has the same descriptor, and closes it.
+    /// A range behind this one has the same descriptor, and closes it.
     shares: bool = false,
     /// The file's storage may be slow: only bytes that are known to be in memory are read from it
     /// (worker/storage.zig).
@@ -409,7 +409,7 @@ pub const Outbox = struct {
         outbox.bytes += bytes.len;
     }
 
-    /// The bytes in it that their owners lend.
+    /// The borrowed bytes in the queue.
     pub fn lentParts(outbox: *const Outbox) Lent {
         return .{ .node = outbox.first };
     }
@@ -418,7 +418,7 @@ pub const Outbox = struct {
     pub const Lent = struct {
         node: ?*const Node,
 
-        /// All that was lent in one piece, and how much of it is unsent here.
+        /// A borrowed piece of bytes as a whole, and the number of its bytes that are unsent here.
         pub const Part = struct {
             whole: []const u8,
             unsent: usize,
@@ -701,7 +701,7 @@ test "content that is moved between outboxes lies where it was until it is sent"
     }
 }
 
-/// Counts who uses the same bytes.
+/// Counts the holders of the same bytes.
 const Uses = struct {
     count: usize = 0,
 

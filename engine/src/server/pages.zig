@@ -32,7 +32,7 @@ pub fn Pages(comptime T: type) type {
             }
         };
 
-        /// Of pages, which are larger than what most allocators keep.
+        /// The allocator of pages, which are larger than what most allocators keep.
         allocator: std.mem.Allocator,
         /// Pages with room.
         first: ?*Page = null,

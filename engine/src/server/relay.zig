@@ -14,7 +14,7 @@ pub const Relaying = struct {
     const Flow = packed struct(u64) {
         /// When a byte moved last, in either direction.
         active_at: u61,
-        /// This transport is not read: the other one has to send its queue first.
+        /// The transport is not read, because the other one has to send its queue first.
         full: bool = false,
         /// The other one's peer has ended its sending side: ours ends when all is sent.
         ending: enum(u2) { no, due, done } = .no,

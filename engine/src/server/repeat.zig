@@ -37,7 +37,7 @@ pub const Repeat = struct {
         return memory[@sizeOf(Repeat)..][0..repeat.len];
     }
 
-    /// Other bytes are sent now: the response has something to say.
+    /// The response sends bytes of its own now, so the repeated ones wait another interval.
     pub fn postpone(repeat: *Repeat, now: u64) void {
         repeat.due_at = now + repeat.interval_ms;
     }

@@ -136,7 +136,7 @@ pub const Area = extern struct {
 
     pub const count_max = config.trace_records_max;
 
-    /// Of the present version.
+    /// A digest of the present version's layout.
     pub const layout_now: u64 = blk: {
         @setEvalBranchQuota(100_000);
         var hash = std.hash.Fnv1a_64.init();

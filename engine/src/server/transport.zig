@@ -58,7 +58,7 @@ pub const Transport = struct {
     listener: u32,
     peer_port: u16 = 0,
     local_port: u16 = 0,
-    /// Both are empty for Unix sockets.
+    /// The addresses as text; both are empty for Unix sockets.
     peer_text: Text = .empty,
     local_text: Text = .empty,
 
@@ -100,7 +100,7 @@ pub const Transport = struct {
         multiplexed: *Multiplex,
         /// The last answer is queued; when it is out, our sending side ends.
         closing,
-        /// Everything is sent; the peer gets time to read it before the socket goes.
+        /// All output is sent; the peer gets time to read it before the socket goes.
         lingering: struct { since: u64 },
         /// The socket is closed, the slot is about to be given back.
         closed,

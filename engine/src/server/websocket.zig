@@ -27,7 +27,8 @@ pub const Close = struct { code: u16, reason: []const u8 };
 pub const code_abnormal = 1006;
 /// Stands for "the server stops" (RFC 6455 section 7.4.1).
 pub const code_going_away = 1001;
-/// Of the registry that RFC 6455 section 11.7 has: the client may connect again at once.
+/// The code for a restart, from the registry that RFC 6455 section 11.7 has: the client may connect again at
+/// once.
 pub const code_service_restart = 1012;
 
 /// A frame or a message is larger than it may be.
@@ -207,7 +208,7 @@ pub const WebSocket = struct {
         handled,
         /// A complete message; valid until `Incoming.forget`, which comes next, unless it is held.
         message: Message,
-        /// A complete message that has to be inflated, likewise.
+        /// A complete message, as `message`, that has to be inflated.
         compressed: Message,
         /// See `ending`. Nothing more is read: `end` comes next, now or later.
         ending,
@@ -369,7 +370,7 @@ pub const WebSocket = struct {
         return .handled;
     }
 
-    /// For codes and reasons that are known to be right.
+    /// Queues a close frame with a code and a reason that are known to be right.
     fn queueClose(
         websocket: *WebSocket,
         code: u16,

@@ -136,7 +136,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_layer.Options;
 
         gpa: std.mem.Allocator,
-        /// Of pages that go back to the kernel when they are free.
+        /// The allocator of pages that go back to the kernel when they are free.
         pages: std.mem.Allocator = std.heap.page_allocator,
         config: Config,
         limits: Limits,

@@ -28,9 +28,9 @@ pub const Context = struct {
         retained: Retained,
         /// When `refresh` looks at the files again.
         next_ms: std.atomic.Value(u64) = .init(0),
-        /// How the files looked when they were loaded or refused,
+        /// A digest of the files when they were loaded or refused.
         known: u64,
-        /// and how they looked last: two equal looks mean that nobody is writing.
+        /// A digest of the files at the last look: two equal looks mean that no program is writing them.
         last: u64,
     };
 

@@ -396,8 +396,8 @@ const Authorities = struct {
         const chain = authorities.chain.?;
         for (0..chain.count()) |i| {
             const authority = chain.at(i);
-            // The first puts it among the trusted, the second among the names that clients
-            // choose a certificate by.
+            // The store has the trusted authorities; the list has the names that clients choose a certificate
+            // by.
             if (c.X509_STORE_add_cert(c.SSL_CTX_get_cert_store(context), authority) != 1) {
                 return error.OutOfMemory;
             }

@@ -34,7 +34,8 @@ pub fn compress(comptime App: type, comptime options: Compress) Middleware(App) 
                 const len = response.body.len();
                 if (len < options.bytes_min or len > options.bytes_max) return;
             }
-            // Also where this client gets the plain body, for caches that answer others.
+            // Caches need the field where this client gets the plain body, too: they answer other clients
+            // from it.
             try response.addNewHeader("Vary", "Accept-Encoding");
             if (!isWanted(context.request, options)) return;
             if (!is_produced) return whole(context);
@@ -105,7 +106,7 @@ fn whole(context: *Context) anyerror!void {
     const arena = context.request.arena;
     const space = try arena.alloc(u8, @intCast(response.body.len()));
     var out: std.Io.Writer = .fixed(space);
-    compressAll(try Gzip.create(arena), &out, body) catch return; // it does not get shorter
+    compressAll(try Gzip.create(arena), &out, body) catch return; // the body does not get shorter
     try response.setEncoded("gzip", out.buffered());
 }
 

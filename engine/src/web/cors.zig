@@ -17,7 +17,7 @@ pub const Cors = struct {
     headers: ?[]const u8 = null,
     /// Fields of responses that they may read besides the harmless ones.
     expose: ?[]const u8 = null,
-    /// Whether such requests may carry cookies. Not together with "*".
+    /// Whether requests from other sites may carry cookies. Not together with "*".
     credentials: bool = false,
     /// How long browsers remember a preflight, in seconds.
     max_age_s: u32 = 600,

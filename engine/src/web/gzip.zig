@@ -21,7 +21,7 @@ pub const Gzip = struct {
     const piece_bytes = 8 * 1024;
     /// Deflate, no flags, no time, an unknown system.
     const header = [_]u8{ 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff };
-    /// The bytes that permessage-deflate leaves out behind the empty block that ends a message.
+    /// The end of an empty stored block, which the deflater leaves out as permessage-deflate wants it.
     const block_end = [_]u8{ 0, 0, 0xff, 0xff };
     /// A block that is empty and the last one.
     const last_block = [_]u8{ 3, 0 };

@@ -146,7 +146,7 @@ pub fn isBefore(a: []const Segment, b: []const Segment) bool {
     return false;
 }
 
-/// Whether both match the same paths.
+/// Whether two patterns match the same paths.
 pub fn isSame(a: []const Segment, b: []const Segment) bool {
     if (a.len != b.len) return false;
     for (a, b) |one, other| {

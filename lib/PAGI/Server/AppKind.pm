@@ -61,7 +61,7 @@ sub loaded {
 
 sub of_text {
     my ($text, $name) = @_;
-    # A bridge to PSGI loads such things, too.
+    # The server's bridge to Mojolicious loads PAGI's modules as well, so they say nothing of the application.
     return if $text =~ /\bMojo::Server::Peregrine\b/;
     return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!(?:Server[/.]|Sync\.pm\z))} } keys %INC;
     return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);

@@ -68,7 +68,7 @@ sub facts {
     return @facts;
 }
 
-# Of a server that orders them.
+# The certificates that a server would order.
 sub _certificates {
     my ($self) = @_;
     my $server = $self->{server};

@@ -873,7 +873,8 @@ sub _line {
     return $text;
 }
 
-# So that applications can use Future::IO without knowing which loop they run in.
+# Loads the loop's part for Future::IO, so that applications can use it without knowing which loop they run
+# in.
 sub _load_future_io {
     my ($self) = @_;
     my $level = $INC{'Future/IO.pm'} ? 'warn' : 'debug';

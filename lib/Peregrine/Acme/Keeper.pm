@@ -40,7 +40,7 @@ use constant PROBLEM_MAX => 2000;
 sub main {
     my $orders = $JSON->decode(scalar <STDIN> // '{}');
     $| = 1;
-    # Of an authority that closes a connection, or of a server that has gone.
+    # SIGPIPE comes from an authority that closes a connection, or from a server that has gone.
     $SIG{PIPE} = 'IGNORE';
     $0 = 'peregrine (certificates, orders)';
     my $keeper = __PACKAGE__->new(%$orders, say => sub { print $JSON->encode({@_}), "\n" or exit 1 });

@@ -76,7 +76,7 @@ sub _turn {
 
 # ---- Servers ------------------------------------------------------------------------------------
 
-# Another program gets all that is known.
+# Takes up a further server program, and tells it all that is known.
 sub _join {
     my ($self, $link) = @_;
     my $server = { link => $link, has => {}, text => '' };
@@ -199,7 +199,7 @@ sub _hear_child {
     delete @{$self}{qw(input facts text)};
     waitpid $child, 0;
     return if $child == (delete $self->{dismissed} // 0);
-    # So a service manager ends all processes.
+    # A service manager sends TERM to all processes, the orders' too: the server is about to end.
     if (($? & 127) == POSIX::SIGTERM()) {
         $self->{again} = Peregrine::Deadline::now() + AGAIN_S;
         return;

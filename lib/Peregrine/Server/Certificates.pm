@@ -222,7 +222,7 @@ sub for_handover {
     return (INHERITED() => $here->handle);
 }
 
-# The other program has it, or has not come.
+# Closes the link that was kept for another program: that one has it, or has not come.
 sub end_handover {
     my ($self) = @_;
     my $link = delete $self->{for_other} or return;

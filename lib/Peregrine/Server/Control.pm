@@ -157,7 +157,7 @@ sub _status {
     return Future->done;
 }
 
-# Of the workers of each mount, and of all others (`mount`: *).
+# Facts about the workers of each mount, and about all others (`mount`: *).
 sub facts {
     my ($supervisor) = @_;
     my @masters = ([ '*', $supervisor->master, undef ]);

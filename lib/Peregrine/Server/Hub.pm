@@ -103,7 +103,8 @@ sub listen {
     return;
 }
 
-# Other programs connect there; the hub gets their connections as it gets those of nodes.
+# Programs outside the server connect to the hub's place; the hub gets their connections as it gets those of
+# nodes.
 sub _accept {
     my ($self, $connection) = @_;
     Peregrine::send_descriptors(fileno $self->{hub_join}, 'j', fileno $connection);

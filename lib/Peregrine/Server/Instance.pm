@@ -392,7 +392,7 @@ sub load_again {
     return PAGI::Server::TLS->reload_all($self->{log}, $self->tls_in_use);
 }
 
-# Of an engine alone: the process that hears of them has no other.
+# Does nothing: an engine without an application hears of certificates itself, and has no process to tell.
 sub tell_certificates { return }
 
 sub take_certificates {

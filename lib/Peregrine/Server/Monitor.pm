@@ -159,7 +159,7 @@ sub _instance {
     );
 }
 
-# In the process that serves requests, in the same loop.
+# Serves the status in the loop of a process that serves requests.
 sub serve {
     my ($self, $loop) = @_;
     return if !$self->{listeners};

@@ -115,7 +115,7 @@ sub replaced {
     return $self->{replaced} + ($self->{master} ? $self->{master}->replaced : 0);
 }
 
-# How it is called: its path, below a host if it names one.
+# The name of the mount: its path, below a host if it has one.
 sub name { return name_of($_[0]{mount}) }
 
 sub name_of {

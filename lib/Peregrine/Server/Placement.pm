@@ -64,7 +64,7 @@ sub is_sync {
     return $number <= $self->{sync} ? 1 : 0;
 }
 
-# With those for handlers that block, and those that one mount alone has.
+# All interpreters: also those for handlers that block, and those that one mount alone has.
 sub interpreters_in_all { return $_[0]{interpreters} + $_[0]{sync} + $_[0]{of_mounts} }
 
 # Places in the engine for processes of one group, old and new ones: of a mount, or of all others.

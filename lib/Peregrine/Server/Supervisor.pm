@@ -138,7 +138,7 @@ sub begin {
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
-# Of mounts with interpreters of their own.
+# The pools of mounts with interpreters of their own.
 sub _mount_pools {
     my ($self) = @_;
     weaken(my $weak = $self);

@@ -11,7 +11,7 @@ use PAGI::Server::Log;
 use PAGI::Server::Options;
 use Peregrine::Threads;
 
-# `--max-workers` of others, so that what is given as `--workers` wins.
+# The default of workers is called `max_workers`, so that `--workers` on the command line wins.
 sub defaults {
     my ($self)    = @_;
     my %own       = PAGI::Server::Options::defaults_of('evhtp');

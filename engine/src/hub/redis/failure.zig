@@ -34,7 +34,7 @@ pub const Failure = enum {
     pub const Remedy = enum {
         /// Another connection, later: the server, or the one at its address then, will do it.
         reconnect,
-        /// Nothing was done, and the next attempt may be served on the same connection.
+        /// Redis has done nothing, and may serve the next attempt on the same connection.
         try_again,
         /// Only another configuration of Redis helps.
         give_up,

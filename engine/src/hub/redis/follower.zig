@@ -68,7 +68,7 @@ pub const Follower = struct {
         follower.state = .{ .wanting = start };
     }
 
-    /// Nothing is heard any more.
+    /// The follower hears no publications any more.
     pub fn unheard(follower: *Follower) void {
         const start = follower.nextStart();
         follower.state = .{ .away = start };
@@ -117,7 +117,7 @@ pub const Follower = struct {
         const result = log.place(placed, time_ms) catch |err| switch (err) {
             error.OutOfMemory => return .missed,
             error.TooLong => {
-                // Other machines allow longer ones. Readers are told that there was something.
+                // Other machines may allow longer entries. Readers are told that they have missed one.
                 log.restart(placed.epoch, placed.mark);
                 return .there;
             },
@@ -172,7 +172,7 @@ pub const Follower = struct {
             log.restart(placed.epoch, .origin);
         }
         reading.anchored = true;
-        // Entries between were trimmed, or others are known here.
+        // Redis has trimmed the entries between, or the log has entries that differ.
         if (follower.place(placed, time_ms) == .missed) follower.reload(reading.head.?);
     }
 

@@ -21,7 +21,7 @@ pub const Event = union(enum) {
     ready,
     /// The owner is to close the socket.
     lost: Why,
-    /// From here on its messages come.
+    /// The subscription is in force: the feed's messages come from here on.
     subscribed: keys.Fed,
     entry: struct { topic: []const u8, placed: Placed },
     /// Of a feed other than `entries`.

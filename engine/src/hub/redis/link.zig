@@ -11,11 +11,11 @@ const Allocator = std.mem.Allocator;
 
 /// The time, and a random number.
 pub const Moment = struct {
-    /// Of a clock that never goes back.
+    /// Milliseconds of a clock that never goes back.
     now_ms: u64,
-    /// Since 1970: all machines tell the age of entries by it.
+    /// Milliseconds since 1970, by which all machines tell the age of entries.
     wall_ms: u64,
-    /// Another one at each call. Nobody can guess it.
+    /// A number that differs at each call and that nobody can guess.
     random: u64,
 };
 
@@ -77,7 +77,7 @@ pub const Link = struct {
     /// Values that fit: of an answer, or of each element where they come one by one. HELLO has a few for each
     /// module.
     const nodes_max = 1024;
-    /// Bytes of an answer besides the message in it, at most.
+    /// The most bytes of an answer besides the message in it.
     const text_overhead = 8192;
 
     pub fn init(gpa: Allocator, config: *const Config, account: Account) Allocator.Error!Link {
@@ -195,7 +195,7 @@ pub const Link = struct {
         };
         if (has_lasted) link.attempts = 0;
         const pause = link.longestPause();
-        // Half of it is drawn, so that machines do not come back at the same time.
+        // Half of the pause is drawn, so that machines do not come back at the same time.
         const until = moment.now_ms + pause / 2 + moment.random % (pause / 2 + 1);
         link.attempts +|= 1;
         link.state = .{ .waiting = until };
@@ -215,7 +215,7 @@ pub const Link = struct {
         return link.output.items[link.taken..];
     }
 
-    /// The socket has taken so many of them.
+    /// The socket has taken the first `count` bytes of the output.
     pub fn written(link: *Link, count: usize) void {
         outgoing.noteSent(link.gpa, &link.output, &link.taken, count);
     }
@@ -241,7 +241,7 @@ pub const Link = struct {
         answer: Tree.View,
         /// An element of an answer whose elements come one by one.
         element: Tree.View,
-        /// All of them have come.
+        /// All elements of the answer have come.
         elements_end,
         pushed: Tree.View,
         /// The link has given the connection up: close the socket.

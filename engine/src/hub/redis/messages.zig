@@ -6,11 +6,11 @@ const Config = @import("../config.zig").Config;
 const Failure = @import("failure.zig").Failure;
 const Allocator = std.mem.Allocator;
 
-/// The end of a message.
+/// How a message ended.
 pub const Outcome = union(enum) {
-    /// As many hubs have it.
+    /// Redis has given the message to this number of hubs.
     heard: u64,
-    /// Redis has refused it.
+    /// Redis has refused the message.
     refused: Failure,
     /// The message did not reach Redis within its time.
     unavailable,
@@ -76,12 +76,12 @@ pub const Messages = struct {
         return messages.waiting.atPtr(messages.waiting.len - 1);
     }
 
-    /// The first message was written to the connection.
+    /// Notes that the first message was written to the connection, and waits for its answer.
     pub fn wrote(messages: *Messages, gpa: Allocator) void {
         messages.sent.pushBackAssumeCapacity(messages.drop(gpa));
     }
 
-    /// The first message is gone; answers its token.
+    /// Frees the first message and returns its token.
     fn drop(messages: *Messages, gpa: Allocator) u64 {
         const first = messages.waiting.popFront().?;
         messages.waiting_bytes -= first.memory.len;
@@ -94,12 +94,12 @@ pub const Messages = struct {
         return messages.sent.popFront().?;
     }
 
-    /// The connection is gone.
+    /// Notes that the connection is lost: the end of messages without an answer is unknown.
     pub fn disconnected(messages: *Messages) void {
         while (messages.sent.popFront()) |token| messages.lost.pushBackAssumeCapacity(token);
     }
 
-    /// A message that has its end without an answer.
+    /// Takes a message that has ended without an answer: its connection was lost, or its time is over.
     pub fn ended(messages: *Messages, gpa: Allocator, now_ms: u64) ?struct { token: u64, outcome: Outcome } {
         if (messages.lost.popFront()) |token| return .{ .token = token, .outcome = .unknown };
         const first = messages.waiting.front() orelse return null;
@@ -107,7 +107,7 @@ pub const Messages = struct {
         return .{ .token = messages.drop(gpa), .outcome = .unavailable };
     }
 
-    /// When `ended` has something next; null: nothing waits.
+    /// The time at which `ended` has a message next; null: none waits.
     pub fn deadline(messages: *const Messages) ?u64 {
         if (messages.lost.len > 0) return 0;
         return if (messages.waiting.front()) |first| first.deadline_ms else null;

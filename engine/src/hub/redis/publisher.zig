@@ -76,10 +76,10 @@ const Publication = struct {
     epoch: position.Epoch,
     /// When it was published, by the clock that the history's age is told by.
     time_ms: u64,
-    /// The owner's name for it.
+    /// The owner's name for the publication.
     token: u64,
     deadline_ms: u64,
-    /// Redis may have seen it.
+    /// Redis may have seen the publication.
     tried: bool = false,
     /// Topic and bytes.
     memory: []u8,
@@ -116,7 +116,7 @@ const Read = struct {
     /// The drawn epoch of a topic that has none.
     epoch: position.Epoch,
     state: union(enum) {
-        /// Not before this time.
+        /// The next question is sent at this time.
         waiting: u64,
         asked,
         /// The topic's epoch is known; this many entries have come.
@@ -135,7 +135,7 @@ pub const Publisher = struct {
     /// Publications without an end, in the order of their numbers.
     waiting: std.Deque(Publication) = .empty,
     waiting_bytes: u64 = 0,
-    /// How many of them, from the first, are on their way on this connection.
+    /// The number of publications, from the first, that are on their way on this connection.
     sent: usize = 0,
     next_sequence: u64 = 1,
     messages: Messages = .{},
@@ -459,7 +459,7 @@ pub const Publisher = struct {
                 publisher.forget();
                 return .{ .lost = why };
             },
-            // Nothing is subscribed to.
+            // A publisher subscribes to no channel, so pushed messages are not for it.
             .pushed => return null,
             .element => |value| return publisher.takeEntry(value, moment),
             .elements_end => {

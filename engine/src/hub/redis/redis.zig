@@ -252,8 +252,8 @@ pub const Redis = struct {
 
     const EnterError = error{ OutOfMemory, Full, TooMany };
 
-    /// `TooMany`: of this node, or of its share, which may have `most`. Answers of this hub to questions of
-    /// others are of none, and each belongs to a question that was counted here.
+    /// `TooMany`: the node, or its share, has `most` requests under way. An answer of this hub to another
+    /// hub's question belongs to no node, and is not limited: the question was counted here.
     fn enter(redis: *Redis, request: Request, most: Load) EnterError!u64 {
         if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
         try redis.requests.ensureUnusedCapacity(redis.gpa, 1);
@@ -415,7 +415,7 @@ pub const Redis = struct {
         };
     }
 
-    /// The line's socket has taken as many of them.
+    /// The line's socket has taken the first `count` bytes of its output.
     pub fn written(redis: *Redis, topics: *Topics, line: Line, count: usize) void {
         redis.linkOf(line).written(count);
         redis.pump(topics);

@@ -43,7 +43,7 @@ const Scene = struct {
     /// The next event for an answer, or for the time alone.
     fn say(scene: *Scene, bytes: []const u8) redis.publisher.Event {
         const step = scene.publisher.receive(bytes, at(scene.now_ms));
-        // One event for each answer of these tests.
+        // Each answer in these tests makes exactly one event.
         std.debug.assert(step.consumed == bytes.len or step.event == .lost);
         return step.event;
     }
@@ -134,7 +134,7 @@ test "publications: EVALSHA, then EVAL where the script is unknown, then many at
     try scene.publish(2);
     try scene.publish(3);
     try scene.connect();
-    // `connect` has taken the first.
+    // `connect` has sent the first publication alone.
     try testing.expectEqual(1, scene.publisher.sent);
     try testing.expectEqual(.need_more, std.meta.activeTag(scene.say("-NOSCRIPT No matching script.\r\n")));
     try scene.expectCommand("EVAL", 1);
@@ -261,7 +261,7 @@ test "answers that are nonsense end the connection, never the program; the publi
         try testing.expectEqual(1, scene.publisher.waiting.len);
         try scene.connect();
     }
-    // Nothing was asked.
+    // An answer of Redis without a question.
     var scene: Scene = try .init(.{});
     defer scene.deinit();
     try scene.connect();

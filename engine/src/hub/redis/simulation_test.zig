@@ -92,7 +92,7 @@ const Machine = struct {
     unavailable: usize = 0,
 };
 
-/// Everything of a seed.
+/// The machines, the Redis and the clock of one seed.
 const World = struct {
     random: std.Random,
     now_ms: u64 = 1_000,
@@ -166,7 +166,7 @@ const World = struct {
             world.cut(machine, world.random.uintLessThan(usize, 2));
         }
         if (world.chance(300)) world.store.has_script = false;
-        // Nothing moves for a while.
+        // Time passes in which no bytes move.
         if (world.chance(200)) world.now_ms += 400;
         if (!world.loses) return;
         if (world.chance(50)) {
@@ -213,7 +213,7 @@ const World = struct {
     fn leave(world: *World, machine: *Machine, which: usize) void {
         const peer = machine.peers[which] orelse return;
         peer.is_ghost = true;
-        // Some of what is on its way is lost.
+        // A part of the bytes that are under way is lost.
         const rest = world.random.uintAtMost(usize, peer.up.items.len);
         if (world.random.boolean()) peer.up.shrinkRetainingCapacity(rest);
         machine.peers[which] = null;
@@ -506,7 +506,7 @@ const World = struct {
         return true;
     }
 
-    /// Without misfortunes all come to know the same.
+    /// Plays on without misfortunes until all machines know the same entries.
     fn settle(world: *World) !void {
         world.calm = true;
         // A server that was emptied in silence is noticed with the next entry.

@@ -34,7 +34,7 @@ const Feed = struct {
     }
 };
 
-/// Feeds that are wanted or asked, and were wanted since the same `wait`.
+/// Feeds that have been wanted since the same `wait`, and have no answer yet.
 const Round = struct { number: u64, pending: usize };
 
 const Context = struct {
@@ -60,8 +60,8 @@ pub const Subscriptions = struct {
     turn: usize = 0,
     /// How many are wanted or asked.
     pending: usize = 0,
-    /// The rounds that have such feeds, oldest first; the last one is that of feeds that are wanted now, and
-    /// may have none.
+    /// The rounds that have feeds without an answer, oldest first; the last round takes the feeds that are
+    /// wanted from now on, and may have none.
     rounds: std.Deque(Round) = .empty,
 
     pub fn init(gpa: Allocator) Subscriptions {
@@ -128,7 +128,7 @@ pub const Subscriptions = struct {
         assert(subscriptions.pending > 0);
         const newest = subscriptions.rounds.back().?;
         if (newest.pending == 0) return newest.number - 1;
-        // Then it waits for feeds of later as well.
+        // Without a round of its own the caller waits for feeds that are wanted later as well.
         if (subscriptions.rounds.len == rounds_max) return newest.number;
         try subscriptions.rounds.pushBack(subscriptions.gpa, .{ .number = newest.number + 1, .pending = 0 });
         return newest.number;

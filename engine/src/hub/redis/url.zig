@@ -2,7 +2,7 @@
 //! Does not know: names of hosts, sockets, TLS.
 const std = @import("std");
 
-/// A server, and the part of it that is ours.
+/// A Redis server, and the part of its keys that is this server's.
 pub const Url = struct {
     place: Place,
     /// Null: the default user.
@@ -33,14 +33,14 @@ pub const Url = struct {
     };
 
     pub const ParseError = error{
-        /// None of the three.
+        /// The scheme is none of `redis`, `rediss` and `unix`.
         UnknownScheme,
         NoHost,
         BadPort,
         /// A percent sign without two hexadecimal digits.
         BadEscape,
         BadDatabase,
-        /// None of `prefix`, `db`, `ca`, `cert` and `key`.
+        /// The URL has another parameter than `prefix`, `db`, `ca`, `cert` and `key`.
         UnknownParameter,
         /// A file for TLS where there is none.
         NotTls,

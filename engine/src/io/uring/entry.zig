@@ -43,7 +43,7 @@ pub const Entry = struct {
         paused: bool = false,
         /// A receive for this socket is with the kernel.
         receives: bool = false,
-        /// ... and the kernel was told to end it.
+        /// The kernel was told to end the receive that is under way.
         stopping: bool = false,
         /// The socket found no receive buffer, and waits in `Uring.starved`.
         starved: bool = false,
@@ -61,7 +61,7 @@ pub const Entry = struct {
         peer_shut: bool = false,
         /// An `ending` was delivered.
         ending_told: bool = false,
-        /// Something was sent.
+        /// Bytes were sent on the socket.
         has_sent: bool = false,
         /// The kernel's table of files has the descriptor.
         attached: bool = false,

@@ -47,7 +47,7 @@ const submissions = 512;
 /// Completions that the kernel has room for. What exceeds them it keeps elsewhere, which is slower.
 const completions = 4096;
 
-/// Both rings.
+/// The submission and the completion ring.
 pub const Ring = struct {
     plumbing: linux.IoUring,
     /// Descriptors that can be known by a number in the kernel's table.
@@ -225,7 +225,7 @@ pub const Ring = struct {
 
     fn prepare(ring: *Ring, operation: linux.IORING_OP, fd: sys.Fd, label: Label) *linux.io_uring_sqe {
         const sqe = while (!ring.orphaned) break ring.plumbing.get_sqe() catch {
-            // The kernel takes all of them, unless it has no memory left for the moment.
+            // The kernel takes all queued operations, unless it has no memory left for the moment.
             ring.submit();
             continue;
         } else &ring.nowhere;
@@ -295,7 +295,7 @@ pub const Ring = struct {
                 .TIME, .INTR, .BUSY, .AGAIN => return,
                 // The call comes from another thread than the ring's, which frees what that thread has left.
                 .EXIST => return ring.abandon(),
-                else => unreachable, // our own fault
+                else => unreachable, // arguments that the kernel must take
             }
             if (left == 0 or wanted > 0) return;
         }

@@ -15,7 +15,7 @@ pub const OpenError = error{
     /// The file does not exist, or may not be served: outside the root, forbidden, a loop of links, a name
     /// that is too long.
     NotFound,
-    /// This process or machine has no descriptors or memory left for now.
+    /// The process or the machine has no descriptors or memory left for now.
     Exhausted,
     /// Another process holds a lease on the file that is still being broken, or names kept changing while the
     /// kernel looked: the file may be there in a second.

@@ -60,7 +60,7 @@ pub const Shape = enum {
 
 /// How content of unknown length ends.
 pub const Streamed = enum {
-    /// By a mark of the framing; trailers may follow.
+    /// The content ends with a mark of the framing; trailers may follow.
     delimited,
     /// The content ends with the connection (HTTP/1.0 clients). Nothing follows.
     until_close,
@@ -115,7 +115,7 @@ pub const Order = union(enum) {
         };
     }
 
-    /// Behind the end, with trailers or without.
+    /// The order behind the end of the content, with trailers or without.
     pub fn end(order: Order, with_trailers: bool) EndError!Order {
         switch (order) {
             .unstarted, .tunnel, .ended => return error.OutOfOrder,

@@ -34,7 +34,7 @@ pub const Class = enum {
         };
     }
 
-    /// Which bytes of a block the class has.
+    /// A mask of the bytes of a block that belong to the class.
     pub inline fn hits(
         comptime class: Class,
         comptime width: usize,

@@ -182,7 +182,8 @@ const Facts = struct {
             .accepted = .{
                 .body = body,
                 .keep_alive = !facts.close and (modern or facts.keep_alive),
-                // HTTP/1.0 knows neither: RFC 9110 sections 10.1.1 and 7.8 have both ignored there.
+                // HTTP/1.0 knows neither Expect nor Upgrade: RFC 9110 sections 10.1.1 and 7.8 have both
+                // ignored there.
                 .expect_continue = modern and facts.expect_continue and body != .none,
                 .upgrade = modern and facts.upgrade and facts.connection_upgrade,
                 .host = facts.host,

@@ -45,8 +45,8 @@ pub const Head = struct {
     /// The target is an https URI: it has to come over TLS, or from a gateway that is trusted (RFC
     /// 9110 section 7.4).
     https: bool = false,
-    /// Whom the request is for: the authority of an absolute-form target, else what the Host field says;
-    /// empty without either.
+    /// The host that the request is for: the authority of an absolute-form target, else the value of the Host
+    /// field; empty without either.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
     body: framing.BodyKind = .none,
@@ -546,7 +546,7 @@ test "the short way of a request line says what the long way says" {
         limits.request_line_bytes_max = random.intRangeAtMost(u32, 1, 64);
         var short: Head = .{ .storage = &.{} };
         const end = plainRequestLine(text, limits.request_line_bytes_max, &short) orelse {
-            // Nothing is left behind that the long way would not overwrite.
+            // The short way leaves no value behind that the long way would not overwrite.
             try std.testing.expectEqual(Head{ .storage = &.{} }, short);
             continue;
         };

@@ -60,7 +60,7 @@ pub const Response = struct {
 /// A piece of content.
 pub const Piece = struct {
     len: u64,
-    /// The response is complete with it.
+    /// The response is complete with this piece.
     last: bool = false,
     /// The connection closes after this response.
     close: bool = false,

@@ -70,7 +70,7 @@ pub const Started = struct {
     suffix: []const u8 = "",
 };
 
-/// Something that `apply` does to a stream, which cannot fail. The content is queued before its bytes.
+/// A change of a stream that `apply` carries out, which cannot fail. The content is queued before its bytes.
 pub const Plan = @import("../http1/session.zig").Plan;
 
 /// Frames that a peer has begun, or owes without being asked.

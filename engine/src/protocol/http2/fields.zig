@@ -342,7 +342,8 @@ const Reader = struct {
         return null;
     }
 
-    /// Whom it is for. Applications find it in a Host field, as they do with other versions.
+    /// The host that the request is for. Applications find it in a Host field, as they do with other
+    /// versions.
     fn judgeAuthority(reader: *Reader) ?Outcome {
         const head = reader.head;
         if (reader.host_at) |index| {

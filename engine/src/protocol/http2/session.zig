@@ -110,7 +110,7 @@ const Reading = union(enum) {
     content: Content,
     /// Bytes that are read over, because they mean nothing to us.
     skip: u32,
-    /// Nothing is read any more.
+    /// The session reads no further bytes of its peer.
     broken,
 
     const Block = struct {
@@ -127,7 +127,7 @@ const Reading = union(enum) {
 /// The result of `advance`.
 const Move = union(enum) {
     need_more,
-    /// This number of bytes is done with.
+    /// The session has consumed this number of bytes.
     on: usize,
     told: Step,
 

@@ -10,8 +10,8 @@ pub const frame = @import("frame.zig");
 pub const utf8 = @import("utf8.zig");
 pub const deflate = @import("deflate.zig");
 
-/// Which end of the connection this is. A client masks what it sends and refuses what is masked; a
-/// server the reverse.
+/// The end of the connection that the session plays. A client masks the frames that it sends and refuses
+/// masked ones; a server the reverse.
 pub const Role = enum { server, client };
 
 /// The type of a message.
@@ -111,7 +111,7 @@ pub const Closing = union(enum) {
     sent,
     /// The peer has sent a close frame; the answer is owed.
     received,
-    /// Both were sent: a server hangs up now. Says who began.
+    /// Both close frames were sent: a server hangs up now. The value is the side whose frame came first.
     complete: enum { us, peer },
 };
 

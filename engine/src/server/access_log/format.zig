@@ -67,11 +67,11 @@ pub const Late = union(enum) {
     status,
     bytes,
     bytes_or_dash,
-    /// The time until the end of the response,
+    /// The time until the end of the response.
     duration: Unit,
-    /// until the beginning of the response,
+    /// The time until the beginning of the response.
     first_byte: Unit,
-    /// and until the application took the request, from when it was complete.
+    /// The time until the application took the request, from when it was complete.
     queue: Unit,
     /// The group of interpreters that the request is for.
     group,

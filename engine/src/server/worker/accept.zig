@@ -99,7 +99,8 @@ pub fn Accept(comptime W: type) type {
             transport.entry = w.admission.enter(client, w.clock.now, &w.config);
             if (transport.entry.verdict == .admitted) return true;
             noteUnwelcome(w, transport);
-            // Nothing can be said before a handshake, and to pay for one is what the limit is there to save.
+            // A response cannot be sent before a handshake, and to pay for one is what the limit is there to
+            // save.
             const has_tls = w.listeners.items[transport.listener].tls != null;
             if (has_tls) w.close(&transport.lane) else turnAway(w, transport);
             return false;
@@ -226,7 +227,7 @@ pub fn Accept(comptime W: type) type {
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
             noteRejected(w, w.numbers, client);
             const place = &w.listeners.items[listener];
-            // Nothing can be said before a handshake.
+            // A response cannot be sent before a handshake or a PROXY header.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
             access_part.noteTurnedAway(w, client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [early.response_bytes_max]u8 = undefined;

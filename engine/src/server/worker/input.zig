@@ -81,7 +81,7 @@ pub fn Input(comptime W: type) type {
                     return w.arm(lane);
                 }
             } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {
-                return w.waiting.cork(lane); // a whole answer goes out with a few others'
+                return w.waiting.cork(lane); // a whole answer goes out together with a few more
             }
             if (w.send(lane)) w.settle(lane);
         }

@@ -25,7 +25,8 @@ pub fn Invariants(comptime W: type) type {
                 exchanges += 1;
                 websockets += @intFromBool(exchange.websocket != null);
             }
-            // Nothing is left behind by a connection that has gone.
+            // Exchanges and WebSockets end with their connection: those that are counted are those that
+            // connections have.
             assert(exchanges == w.exchanges.count);
             assert(websockets == w.websockets.count);
         }

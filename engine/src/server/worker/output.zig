@@ -405,7 +405,7 @@ pub fn Output(comptime W: type) type {
                         return .sent;
                     }
                     block(w, transport);
-                    // The kernel has room, and tells of none.
+                    // The kernel has room, and will not report it: the lane waits for the end of the round.
                     if (len == readable) w.waiting.cork(lane);
                     return .waits;
                 },
@@ -604,7 +604,7 @@ pub fn Output(comptime W: type) type {
             return secure_part.sendCloseNotify(w, transport, tunnel);
         }
 
-        /// Everything is sent: ends our sending side, and gives the peer time to read before the socket goes.
+        /// All output is sent: ends our sending side, and gives the peer time to read before the socket goes.
         fn linger(w: *W, transport: *Transport) void {
             assert(transport.phase == .closing and transport.isFlushed());
             const lane = &transport.lane;

@@ -75,8 +75,8 @@ pub fn Proxied(comptime W: type) type {
             if (w.transportOf(ticket)) |still| input_part.receive(w, still, unread[skipped..]);
         }
 
-        /// Nothing can be answered before a header. One line a second, with the number of those that it
-        /// stands for.
+        /// Cuts a connection without a response, which cannot be sent before a PROXY header. Logs one line a
+        /// second, with the number of connections that it stands for.
         fn cut(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counting.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.clock.now)) |others| {

@@ -74,7 +74,7 @@ pub fn Storing(comptime W: type) type {
                 defer piece.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(piece.owner));
                 const lane = w.laneOf(ticket) orelse continue; // the lane has gone meanwhile
-                if (!lane.out.queue.isReading()) continue; // its output was dropped
+                if (!lane.out.queue.isReading()) continue; // the lane's output was dropped
                 arrived(w, lane, piece);
             }
         }

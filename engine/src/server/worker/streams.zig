@@ -213,7 +213,7 @@ pub fn Streams(comptime W: type) type {
             const stream = open(w, transport, multiplex, id) orelse return;
             stream.touched = true;
             input_part.begin(w, &stream.lane);
-            // This is the last request, or one too many: the second GOAWAY has its time, whatever the peer
+            // The stream is the last one, or one too many: the second GOAWAY is sent, whatever the peer
             // answers.
             const is_last = transport.surplus != .no or !multiplex.session.persists();
             if (is_last) announceEnd(w, transport, multiplex);

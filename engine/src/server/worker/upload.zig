@@ -11,7 +11,7 @@ pub fn Upload(comptime W: type) type {
         const is_possible = io_layer.hasReceiveTo(W.IoType);
 
         const buffers_max = @import("../config.zig").worker_limits.upload_buffers_max;
-        /// Of less than such a part of the shared buffer the rest comes that way.
+        /// A body whose rest is less than this part of the shared buffer is received in the shared buffer.
         const part_min = 4;
 
         /// A request has begun. If its body is long, the worker is asked before bytes of it are received.

@@ -297,8 +297,8 @@ sub _enter_ev {
     $self->_share_signal($_) for keys %{ $self->{signals} };
     # Only let_signals_in lets them in from now on, and tells EV.
     $self->{sigmask}->fillset;
-    # Of children it hears in any case, and takes them all: so the loop must not. A process is none of its
-    # own children.
+    # EV hears of the end of children in any case, and takes all of them, so IO::Async's loop must not wait
+    # for them as well. A process is none of its own children.
     local $?;
     $self->watch_process($$ => sub { });
     ${ $self->{childwatch_sigid} } = sub { };

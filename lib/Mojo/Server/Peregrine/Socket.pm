@@ -38,7 +38,7 @@ sub run {
     $self->{events}  = [];
     $ws->{peregrine} = $self;
     $self->{arrived} = sub { $self->_arrived(@_) };
-    # The first event says nothing.
+    # The first event tells of the connection, and has no content.
     $self->{waiting} = $self->{receive}->();
     $self->{waiting}->on_ready(sub { $self->_connected(@_) });
     return $done;

@@ -20,7 +20,7 @@ my %KINDS = (
     psgi => ['Plack::Handler::Peregrine::Application'],
 );
 
-# `mounts`: what is known of them before they are loaded.
+# `mounts`: the settings of the mounts, which are known before their applications are loaded.
 sub new {
     my ($class, %args) = @_;
     my $self = bless { mounts => $args{mounts} || [] }, $class;
@@ -124,7 +124,8 @@ sub attach {
         if ($part) { $part->attach($worker, $instance, _place($mount), grip => $mount->{grip}) }
         else       { _add_route($worker, $mount) }
     }
-    # Else the applications do that. Without them, too, the engine tells that the last connection has gone.
+    # Parts with applications of their own report themselves. Without reports, too, the engine tells that the
+    # last connection has gone.
     $worker->serve_for($instance->reports) if !$self->_parts;
     return;
 }

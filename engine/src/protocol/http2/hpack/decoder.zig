@@ -230,7 +230,7 @@ test "blocks that cannot be understood" {
         "\x7f\x00\x01b", // index 62
         "\x40\x81\xff\x01b", // a padding without a code
         "\x82\x20", // a size behind a field
-        "\x20\x3f\x00\x3f\x01", // three of them
+        "\x20\x3f\x00\x3f\x01", // three sizes
         "\x3f\xe2\x1f", // 4097
         "\x3f",
     }) |bytes| {

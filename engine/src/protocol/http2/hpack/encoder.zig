@@ -36,8 +36,8 @@ const status_bytes_max = 5;
 /// The fields that the peer's decoder keeps, because this encoder has sent them.
 pub const Memory = struct {
     table: Table = .{},
-    /// Of each entry of the table, at its number modulo their count: so that a field is looked for in a few
-    /// steps.
+    /// The hash of each entry of the table, at the entry's number modulo their count, so that a field is
+    /// found in a few steps.
     hashes: [Table.entries_max]u16 = @splat(0),
 
     fn find(memory: *const Memory, hash: u16, name: []const u8, value: []const u8) ?u32 {
@@ -240,7 +240,7 @@ const plain_bytes_max = 8;
 const testing = std.testing;
 const decoder_file = @import("decoder.zig");
 
-/// Both ends of a connection's responses.
+/// The encoder and the decoder of one connection's responses.
 const Pair = struct {
     encoder: Encoder = .{},
     decoder: decoder_file.Decoder = .{},

@@ -252,7 +252,7 @@ test "paddings and codes that are none" {
         "\x64\x02\xff", // a byte of padding
         "\xff", // nothing but padding
         "\xff\xff\xff\xff", // the end of a string
-        "\xff\xff\xff\xfc", // ... and no more
+        "\xff\xff\xff\xfc", // the end of a string, and no further bits
         "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xfe",
         "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\xff",
     }) |bad| {
