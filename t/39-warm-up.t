@@ -37,7 +37,7 @@ PERL
 }
 
 my %DEEDS = (
-    # PAGI's has begun its response then.
+    # An application of PAGI has begun its response when it dies.
     'an exception' => [ q{die "no database\n"}, qr{GET /login: (?:status 500|an answer that was cut)} ],
     'an exit'      => [ q{exit 3},              qr{it has exited with status 3 during its start} ],
     'a process that dies' => [ q{kill KILL => $$}, qr{it was killed by SIGKILL during its start} ],

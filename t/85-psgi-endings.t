@@ -39,7 +39,7 @@ my %kinds = (
     list   => sub { [ 200, [@plain], [ 'a',    'b' ] ] },
     large  => sub { [ 200, [@plain], [ $large, $large, $large, $large ] ] },
     file   => sub { [ 200, [@plain], opened() ] },
-    lines  => sub { [ 200, [@plain], Lines->new(100, $large) ] },
+    lines  => sub { [ 200, [@plain], Lines->new(20, $large) ] },
     few    => sub { [ 200, [@plain], Lines->new(2,   'line') ] },
     writer => sub {
         sub { my $writer = $_[0]->([ 200, [@plain] ]); $writer->write($large) for 1 .. 4; $writer->close }
@@ -49,7 +49,7 @@ my %kinds = (
     },
     polled => sub {
         sub {
-            my $n = 50;
+            my $n = 20;
             $_[0]->([ 200, [@plain] ])->poll_cb(sub { $n-- ? $_[0]->write($large) : $_[0]->close });
         }
     },

@@ -185,7 +185,7 @@ my %delayed = (
 my @chunked = (@plain, 'Transfer-Encoding' => 'chunked');
 my $chunks  = "5;a=b\r\nhello\r\n1 \r\n,\r\n00a\r\n0123456789\r\n0\r\nA: b\r\n\r\n";
 
-# Content that has the same field and is in no chunks.
+# Content that comes with `Transfer-Encoding: chunked`, and is not in chunks.
 my @UNFRAMED = (
     'hello', '', '5', 'a1', '5;', "5\r", "fade\n", "5\rx\n", "\r\n",
     'beef and more',

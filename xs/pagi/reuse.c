@@ -120,7 +120,7 @@ static bool plain_pool(const pagi_app *app, const SV *reference) {
            SvRV(pool) == SvRV(app->pool);
 }
 
-/* The two versions, untouched. */
+/* Whether `pagi` in the scope has the two versions alone, as the server has put them there. */
 static bool plain_versions(const pagi_context *cx, const SV *reference) {
     HV *hash = plain_hash(reference);
     if (!hash || HvTOTALKEYS(hash) != 2) return false;

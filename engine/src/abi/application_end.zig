@@ -46,7 +46,8 @@ pub const Engine = struct {
         waitForRoom: *const fn (engine: *Engine, commands: *ring.Writer) bool,
         /// The file that an event names, which has come ahead of it. For a remote engine.
         receiveFile: *const fn (engine: *Engine) error{Malformed}!i32,
-        /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. Likewise.
+        /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. For a remote
+        /// engine.
         sendFile: *const fn (engine: *Engine, fd: i32) bool,
 
         /// The table of a type that has these functions as methods, and an `Engine` as its field `way`. A

@@ -495,7 +495,7 @@ pub const Host = struct {
         event.len = bytes.len;
     }
 
-    /// Becomes PEREGRINE_CLOSED.
+    /// Adds the event PEREGRINE_CLOSED.
     pub fn closed(
         host: *Host,
         worker: anytype,

@@ -2,7 +2,7 @@
 //! bits (RFC 7541 section 5.1). Does not know: what is counted.
 const std = @import("std");
 
-/// Ours end here: no length, index or size that we accept is larger.
+/// The largest number that is read: no length, index or size that we accept is larger.
 pub const max = std.math.maxInt(u28);
 
 /// Longest number, in bytes.
