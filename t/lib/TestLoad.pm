@@ -6,13 +6,12 @@ package TestLoad;
 use strict;
 use warnings;
 
-use IO::Socket::IP ();
-use POSIX          ();
-use Socket         qw(IPPROTO_TCP SO_RCVTIMEO SOL_SOCKET TCP_NODELAY);
-use TestTools      qw(patience);
-use Time::HiRes    qw(time);
+use POSIX       ();
+use TestTools   qw(patience);
+use Time::HiRes qw(time);
 
-use constant { FAILURES_MAX => 5, REQUESTS_MIN => 60 };
+# A client that never paused would take the processor from the servers whose change it watches.
+use constant { FAILURES_MAX => 5, REQUESTS_MIN => 60, PAUSE_S => 0.002 };
 
 # The body for a path: a number of letters, beginning at a place in the alphabet.
 sub body_of {
@@ -51,9 +50,10 @@ async sub {
 APP
 }
 
-# `tls`: 1 for HTTPS. `fresh`: a connection for each request. `pause`: seconds between two requests.
+# `tls`: 1 for HTTPS. `fresh`: a connection for each request. `pause`: seconds between two requests (0.002).
 sub start {
     my ($class, $port, %options) = @_;
+    require TestClient;    # not in the servers that load this module
     pipe my $here, my $tell  or die "pipe: $!";
     pipe my $stop, my $hurry or die "pipe: $!";
     my $pid = fork // die "fork: $!";
@@ -109,7 +109,7 @@ sub _ask_until {
         $asked++;
         my $ok = eval {
             $process = 0 if !$socket;    # the process that will accept is not known yet
-            $socket ||= _connect($port, $options{tls});
+            $socket ||= TestClient->new($port, $options{tls} ? (tls => {}) : ())->socket;
             my ($served, $goes_on) = _ask($socket, $first, $size, $options{fresh});
             $process = $served;
             undef $socket if !$goes_on;
@@ -121,7 +121,7 @@ sub _ask_until {
             undef $socket;
             last if @failures >= FAILURES_MAX;
         }
-        select undef, undef, undef, $options{pause} if $options{pause};
+        select undef, undef, undef, $options{pause} // PAUSE_S;
     }
     return (asked => $asked, failures => \@failures);
 }
@@ -139,20 +139,6 @@ sub _compare {
         . substr($got, $at, 20)
         . "' and not '"
         . substr($wanted, $at, 20) . "'\n";
-}
-
-sub _connect {
-    my ($port, $tls) = @_;
-    my $socket = IO::Socket::IP->new(PeerHost => '127.0.0.1', PeerPort => $port, Timeout => patience(30))
-        or die "connect: $@\n";
-    $socket->blocking(1);
-    setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, pack 'i', 1;
-    setsockopt $socket, SOL_SOCKET, SO_RCVTIMEO, pack 'l!l!', patience(30), 0;
-    return $socket if !$tls;
-    require IO::Socket::SSL;
-    IO::Socket::SSL->start_SSL($socket, SSL_verify_mode => 0, Timeout => patience(30))
-        or die "TLS: $IO::Socket::SSL::SSL_ERROR\n";
-    return $socket;
 }
 
 # The process that answered, and whether the connection goes on.
