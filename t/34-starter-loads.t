@@ -32,7 +32,7 @@ $note
 sub hold {
     my (\$point) = \@_;
     note("at.\$point");
-    while (-e "$dir/hold.\$point") { select undef, undef, undef, 0.02; note("waits.\$point") }
+    while (-e "$dir/hold.\$point") { select undef, undef, undef, 0.02; note("waiting.\$point") }
 }
 PERL
 
@@ -72,7 +72,7 @@ async sub {
     note('at.startup');
     while (-e "$dir/hold.startup") {
         await IO::Async::Loop->new->delay_future(after => 0.02);
-        note('waits.startup');
+        note('waiting.startup');
     }
     await \$send->({ type => 'lifespan.startup.complete' });
 };
@@ -107,7 +107,7 @@ sub command {
 # The threads of a server but those that wait at a point, and how often each has run; nothing while one runs.
 sub threads {
     my ($server, $held) = @_;
-    my %waits = map { $_ => 1 } split ' ', content("$dir/waits.$held");
+    my %waits = map { $_ => 1 } split ' ', content("$dir/waiting.$held");
     my @threads;
     for my $status (map { glob "/proc/$_/task/*/status" } $server->family) {
         my ($number) = $status =~ m{(\d+)/status\z};
@@ -134,7 +134,7 @@ sub rests {
 for my $case (@cases) {
     my ($what, $held, $before, @command) = @$case;
     subtest $what => sub {
-        unlink glob "$dir/{hold,at,waits}.*";
+        unlink glob "$dir/{hold,at,waiting}.*";
         write_file("hold.$held");
         my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 5) or die $@;
         fcntl $listener, F_SETFD, 0 or die "fcntl: $!";
@@ -145,7 +145,7 @@ for my $case (@cases) {
             local $ENV{SERVER_STARTER_PORT} = "127.0.0.1:$port=" . fileno $listener;
             TestServer->spawn(command(@command));
         };
-        ok $server->is_running && wait_for(sub { -e "$dir/at.$before" && -e "$dir/waits.$held" }), 'it starts'
+        ok $server->is_running && wait_for(sub { -e "$dir/at.$before" && -e "$dir/waiting.$held" }), 'it starts'
             or return diag $server->log;
         ok rests($server, $held), '... and does all that it can do';
         $server->signal('TERM');

@@ -340,9 +340,9 @@ B<--topics-history-entries>
 
 =item topics_history_size => 4194304
 
-Bytes of these entries. All topics of a server together have 64M, and each interpreter copies the
-histories that its connections read. With Redis, this is the memory of a topic there, too. From 1024
-to 67108864. B<--topics-history-size>
+Bytes of the entries that are kept of a topic. All topics of a server together have 64M, and each
+interpreter copies the histories that its connections read. With Redis, this is the memory of a
+topic there, too. From 1024 to 67108864. B<--topics-history-size>
 
 =item topics_history_age => 300
 
