@@ -1,7 +1,7 @@
 """The programs in Zig: where they are built, and how.
 
-PEREGRINE_BENCH_DEBUG=1 has them compiled without optimising, in a folder of their own: for tests of the tools,
-which measure nothing in earnest.
+PEREGRINE_BENCH_DEBUG=1 has them compiled without optimising, in a folder of their own: for tests of the
+tools, which measure nothing in earnest.
 """
 
 import os

@@ -13,7 +13,7 @@ XSLoader::load(__PACKAGE__, $VERSION);
 sub _warn_lost {
     my ($about, $error) = @_;
     warn 'PAGI: the server died while it was told of an event: ' . _text($error) if defined $error;
-    warn 'PAGI: an event reached no server: ' . _text($about)                   if defined $about;
+    warn 'PAGI: an event reached no server: ' . _text($about)                    if defined $about;
     return;
 }
 

@@ -112,7 +112,7 @@ sub threads {
     for my $status (map { glob "/proc/$_/task/*/status" } $server->family) {
         my ($number) = $status =~ m{(\d+)/status\z};
         my $text = content($status);
-        next   if $waits{$number};
+        next if $waits{$number};
         return if $text !~ /^State:\s+S/m;
         push @threads, join ' ', $number, $text =~ /ctxt_switches:\s+(\d+)/g;
     }
@@ -145,9 +145,9 @@ for my $case (@cases) {
             local $ENV{SERVER_STARTER_PORT} = "127.0.0.1:$port=" . fileno $listener;
             TestServer->spawn(command(@command));
         };
-        ok $server->is_running && wait_for(sub { -e "$dir/at.$before" && -e "$dir/waiting.$held" }), 'it starts'
-            or return diag $server->log;
-        ok rests($server, $held), '... and does all that it can do';
+        my $starts = sub { -e "$dir/at.$before" && -e "$dir/waiting.$held" };
+        ok $server->is_running && wait_for($starts), 'it starts' or return diag $server->log;
+        ok rests($server, $held),                    '... and does all that it can do';
         $server->signal('TERM');
         ok defined $server->wait(patience(20)), 'it stops';
         my $is_there = IO::Select->new($listener)->can_read(0);

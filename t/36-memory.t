@@ -256,11 +256,12 @@ sub {
 APP
 close $large_psgi;
 
-hold_with_streams(@$_) for not_repeated(
+hold_with_streams(@$_)
+    for not_repeated(
     [ 'PAGI',                      'pagi-server', $large_pagi->filename, qw(--engine inline) ],
     [ 'PAGI, engine on a thread',  'pagi-server', $large_pagi->filename, qw(--engine thread) ],
     [ 'PSGI',                      'peregrine',   $large_psgi->filename, qw(--engine inline) ],
     [ 'PAGI, engine in a process', 'pagi-server', $large_pagi->filename, qw(--engine process --workers 2) ],
-);
+    );
 
 done_testing;

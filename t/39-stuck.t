@@ -135,8 +135,9 @@ sub finds {
 my $LOCK  = "GET /lock?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
 my $LATER = "GET /lock?later HTTP/1.1\r\nHost: h\r\n\r\n";    # in a callback of the loop
 my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
-my @BLOCKED = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] }
-    'preload_app', not_repeated(qw(PSGI inline thread));
+my @BLOCKED =
+    map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } 'preload_app',
+    not_repeated(qw(PSGI inline thread));
 my @LATER = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LATER) ] }
     not_repeated(qw(inline thread));
 my @STANDING = map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] }

@@ -141,20 +141,20 @@ subtest 'requests in both directions' => sub {
     is($half->rest,                    '', '... and the end');
 };
 
-subtest 'a record that cannot be opened, behind a request' => sub {
-    for my $engine (not_repeated(qw(inline thread process))) {
+for my $engine (not_repeated(qw(inline thread process))) {
+    subtest "a record that cannot be opened, behind a request: $engine" => sub {
         my $server = start({}, engine => $engine, $engine eq 'process' ? (workers => 1) : ());
         for my $version (qw(TLSv1_2 TLSv1_3)) {
             for my $target (qw(/scope /file)) {
                 my $client = client($server, SSL_version => $version);
                 $client->send_broken("GET $target HTTP/1.1\r\nHost: h\r\n\r\n");
-                ok(defined $client->rest, "$engine, $version: the connection ends behind $target");
+                ok(defined $client->rest, "$version: the connection ends behind $target");
             }
         }
-        is(ask(client($server), '/size/3')->{body}, 'xxx', "$engine: the server goes on");
-        is($server->stop,                           0,     "$engine: and stops");
-    }
-};
+        is(ask(client($server), '/size/3')->{body}, 'xxx', 'the server goes on');
+        is($server->stop,                           0,     '... and stops');
+    };
+}
 
 subtest 'HTTP without TLS' => sub {
     my $server = start({}, tls_handshake_timeout => 0.5);

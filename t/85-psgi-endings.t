@@ -40,7 +40,7 @@ my %kinds = (
     large  => sub { [ 200, [@plain], [ $large, $large, $large, $large ] ] },
     file   => sub { [ 200, [@plain], opened() ] },
     lines  => sub { [ 200, [@plain], Lines->new(20, $large) ] },
-    few    => sub { [ 200, [@plain], Lines->new(2,   'line') ] },
+    few    => sub { [ 200, [@plain], Lines->new(2,  'line') ] },
     writer => sub {
         sub { my $writer = $_[0]->([ 200, [@plain] ]); $writer->write($large) for 1 .. 4; $writer->close }
     },
