@@ -86,9 +86,10 @@ sub _waiting {
     return max(0, $self->untaken - $idle);
 }
 
+# The kernel tells of memory, of which a message may take more than the one that was measured.
 sub untaken {
     my ($self) = @_;
-    return Peregrine::unreceived_bytes($self->{number}) / $self->{message_size};
+    return int(Peregrine::unreceived_bytes($self->{number}) / $self->{message_size});
 }
 
 # ---- A call -------------------------------------------------------------------------------------
