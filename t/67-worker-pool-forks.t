@@ -49,6 +49,44 @@ for my $way (@ways) {
     };
 }
 
+my $forking = handlers(<<'PERL');
+$pool{handlers}{pid} = sub { return $$ };
+my $pid = fork // die "fork: $!\n";
+waitpid $pid, 0 if $pid;
+die "the copy dies\n" if !$pid && $ENV{COPY_DIES};
+PERL
+
+for my $way (@ways) {
+    my ($title, @arguments) = @$way;
+    subtest "$title: a file of a worker pool that forks while it is loaded" => sub {
+        for my $dies (0, 1) {
+            local $ENV{COPY_DIES} = $dies;
+            my $server =
+                TestServer->command(@arguments, '--pool-workers', 1, '--worker-pool', $forking, $app);
+            my ($said) = calls($server, [ pid => [], 20 ]);
+            like $said->[1], qr/\A\d+\z/, 'the pool works';
+            my $told =
+                  'process (\d+), which the file of the worker pool has forked while it was loaded,'
+                . ' returned from that'
+                . ($dies ? ': .*the copy dies' : '');
+            like $server->log, qr/$told$/m, 'the log has told of the copy';
+            is $server->stop, 0, 'the server stops';
+        }
+    };
+}
+
+subtest 'a process for handlers that block loads such a file' => sub {
+    local $ENV{COPY_DIES} = 0;
+    my $server = TestServer->command(
+        @{ $ways[2] }[ 1 .. 4 ],
+        qw(--sync-workers 1 --pool-workers 1 --worker-pool),
+        $forking, $app
+    );
+    ok $server->wait_for_log(qr/which code of the worker pool has forked while it was loaded, returned/),
+        'the log tells of the copy';
+    is $server->stop, 0, 'the server stops';
+};
+
 my $forks = write_file('forks.psgi', <<'PERL');
 my $process = $$;
 my $pid     = fork // die "fork: $!\n";
@@ -57,7 +95,13 @@ die "the copy dies\n" if !$pid && $ENV{COPY_DIES};
 sub { [ 200, [], [ $$ == $process ? 'the application' : 'its copy' ] ] };
 PERL
 
-for my $way ([ '--workers', 1 ], [ '--engine', 'process', '--workers', 1, '--no-preload-app' ]) {
+for my $way (
+    [],
+    [ '--workers', 1 ],
+    [ '--engine', 'process', '--workers', 1, '--no-preload-app' ],
+    [ '--engine', 'process', '--workers', 1, '--preload-app' ],
+    )
+{
     subtest "an application that forks while it is loaded: @$way" => sub {
         for my $dies (0, 1) {
             local $ENV{COPY_DIES} = $dies;

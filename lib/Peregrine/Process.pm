@@ -269,6 +269,21 @@ sub end_child {
     POSIX::_exit(length $exception ? 1 : 0);
 }
 
+# Calls code that may fork a process which comes back from it: the copy ends. `$what` names the code.
+sub load_once {
+    my ($class, $log, $what, $load) = @_;
+    my $process = $$;
+    my $result;
+    my $is_loaded = eval { $result = $load->(); 1 };
+    my $error     = $@;
+    $class->end_child($log,
+        "process $$, which $what has forked while it was loaded, returned from that"
+            . ($is_loaded ? '' : ': ' . (ref $error eq 'SCALAR' ? $$error : $error)))
+        if $process != $$;
+    die $error if !$is_loaded;
+    return $result;
+}
+
 1;
 
 __END__
@@ -407,6 +422,13 @@ belongs to a request: it is logged, the server shuts down, and the exception is 
 
 For a process that the application has forked and that would run the server's code: logs the exception, if
 there is one, and ends the process at once, without END blocks.
+
+=head2 load_once
+
+    my $app = Peregrine::Process->load_once($log, 'the application', sub { ...; return $app });
+
+Returns what the code returns, or dies of what the code dies of. A process that the code has forked, and that
+comes back from it, is logged and ends.
 
 =head2 exit_place
 

@@ -364,7 +364,11 @@ sub _is_first {
 # The application that the server gets: wrapped, or with mounts.
 sub _prepared_app {
     my ($self) = @_;
-    return $self->{prepared} //= $self->_mounts ? $self->_app : $self->_wrapped($self->_app);
+    return $self->{prepared} //= Peregrine::Process->load_once(
+        $self->_log,
+        'the application',
+        sub { return $self->_mounts ? $self->_app : $self->_wrapped($self->_app) }
+    );
 }
 
 # The mounts, see PAGI::Server::Mounts; none if the server has a single application of PAGI.

@@ -12,6 +12,7 @@ use PAGI::Server::TLS;
 use Peregrine;
 use Peregrine::Later qw(later);
 use Peregrine::Link;
+use Peregrine::Process;
 use Peregrine::Server::Engine;
 use Peregrine::Server::Placement;
 use Peregrine::Server::Stop;
@@ -210,7 +211,8 @@ sub begin {
 # starts: they have nothing of what it opens.
 sub _start_pool {
     my ($self) = @_;
-    $self->worker_pool->begin if $self->is_sync;
+    Peregrine::Process->load_once($self->{log}, 'code of the worker pool', sub { $self->worker_pool->begin })
+        if $self->is_sync;
     my $pool = $self->{role} eq 'alone' ? $self->{pool} : undef;
     return Future->done if !$pool;
     return $pool->start(

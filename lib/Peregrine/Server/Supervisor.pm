@@ -725,17 +725,18 @@ sub _load {
 sub _load_in_interpreter {
     my ($self, @which)   = @_;
     my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
-    my $load    = sub { return $self->{load_app}->(@which) };
-    my $process = $$;
+    my $load = sub { return $self->{load_app}->(@which) };
     local $SIG{TERM} = 'DEFAULT';
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $term, $blocked);
-    my $app   = eval { $self->{placement}->has_clones ? Peregrine::Server::Clones::load($load) : $load->() };
+    my $app = eval {
+        Peregrine::Process->load_once(
+            $self->{log},
+            'the application',
+            sub { $self->{placement}->has_clones ? Peregrine::Server::Clones::load($load) : $load->() }
+        );
+    };
     my $error = $@;
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
-    Peregrine::Process->end_child($self->{log},
-        "process $$, which the application has forked while it was loaded, returned from that"
-            . (length $error ? ": $error" : ''))
-        if $process != $$;
     die $error if !$app;
     return $app;
 }

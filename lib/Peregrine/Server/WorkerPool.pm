@@ -12,6 +12,7 @@ use Peregrine;
 use Peregrine::Deadline;
 use Peregrine::Master;
 use Peregrine::PoolProcess;
+use Peregrine::Process;
 use Peregrine::Spread;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOL_SOCKET SO_RCVTIMEO SO_SNDBUF);
@@ -110,7 +111,11 @@ sub start {
 sub _load {
     my ($self) = @_;
     my $given = $self->{options}{worker_pool};
-    $self->{code} = ref $given ? $given : PAGI::Server::PoolHandlers::of_file($given);
+    $self->{code} = ref $given ? $given : Peregrine::Process->load_once(
+        $self->{log},
+        'the file of the worker pool',
+        sub { return PAGI::Server::PoolHandlers::of_file($given) }
+    );
     return;
 }
 
