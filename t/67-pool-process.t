@@ -35,6 +35,20 @@ package States {
     }
 }
 
+# A process's notice, which counts how often it is read while the process does not say that it is idle.
+package Notice {
+    sub new { my ($class, %args) = @_; return bless {%args}, $class }
+
+    sub get {
+        my ($self) = @_;
+        $self->{wrong}->add(0, 1)
+            if $self->{words}->get($self->{place}) != Peregrine::PoolProcess::IDLE();
+        return $self->{notice}->get(0);
+    }
+}
+
+my $wrong = Peregrine::Words->new(1);
+
 # A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
 sub started {
     my (%options) = @_;
@@ -59,6 +73,12 @@ sub started {
     my $pid = fork // die "fork: $!";
     if (!$pid) {
         $pool->_load;
+        $pool->{notice} = Notice->new(
+            wrong  => $wrong,
+            words  => $pool->{places}->words,
+            place  => $place,
+            notice => $pool->{notice},
+        );
         POSIX::_exit($pool->_run({ link => $there->use_in_child, number => 1, spread => $place }));
     }
     $there->close;
@@ -147,5 +167,7 @@ subtest 'signals for all processes while it is at a call' => sub {
     $link->say(stop => 'stop');
     is ended($pid), 0, 'it leaves when it is told to';
 };
+
+is $wrong->get(0), 0, 'each process has said that it is idle before it looked whether it has to leave';
 
 done_testing;

@@ -1193,7 +1193,7 @@ PREINIT:
 PPCODE:
     list = px_words_at(aTHX_ words_of(aTHX_ self), from, count);
     EXTEND(SP, (SSize_t)count);
-    for (UV i = 0; i < count; i++) mPUSHu((UV)__atomic_load_n(list + i, __ATOMIC_ACQUIRE));
+    for (UV i = 0; i < count; i++) mPUSHu((UV)__atomic_load_n(list + i, __ATOMIC_SEQ_CST));
 
 void
 set(self, at, value)
@@ -1201,7 +1201,7 @@ set(self, at, value)
     UV at
     UV value
 CODE:
-    __atomic_store_n(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_RELEASE);
+    __atomic_store_n(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_SEQ_CST);
 
 void
 add(self, at, value)
@@ -1209,7 +1209,7 @@ add(self, at, value)
     UV at
     UV value
 CODE:
-    __atomic_fetch_add(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(px_words_at(aTHX_ words_of(aTHX_ self), at, 1), (uint64_t)value, __ATOMIC_SEQ_CST);
 
 MODULE = Peregrine  PACKAGE = Peregrine::Coder
 

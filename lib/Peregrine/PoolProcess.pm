@@ -79,12 +79,14 @@ sub _ignore {
 }
 
 # Makes calls until the process is told to leave, and returns how. What the master has said is read before the
-# next call.
+# next call. The master adds to `notice` and then reads the word; the process writes the word and then reads
+# `notice`. So a process that misses the notice is seen idle, and the master waits until it has heard.
 sub _serve {
     my ($self) = @_;
     my ($looked, $pauses, $noticed) = (0, 1, 0);
     $self->{ended} = Peregrine::Deadline::now();
     while (1) {
+        $self->{words}->set($self->{place}, IDLE);
         my $notice = $self->{notice}->get(0);
         if ($pauses || $notice != $noticed || $self->{ended} - $looked > LOOK_S) {
             my $way = $self->_told;
@@ -140,8 +142,7 @@ sub _drain {
 sub _take {
     my ($self,  $waits) = @_;
     my ($words, $place) = @{$self}{qw(words place)};
-    $words->set($place, IDLE);
-    my ($bytes, $end) = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
+    my ($bytes, $end)   = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
     return 0 if !defined $end;
     my ($until, $values) = unpack 'Q n/a*', $bytes;
     my $began = Peregrine::Deadline::now();

@@ -119,11 +119,13 @@ my %DO = (
         for my $call (@wrong) { push @results, await outcome($pool->call(@$call)) }
         return \@results;
     },
-    # Cancels calls while the first one is made and the others wait.
+    # Cancels calls while the first one is made, which waits at a gate, and the others wait. That a process is
+    # busy proves nothing: it may be at the end of the call before, or at one of another interpreter.
     '/cancel' => async sub {
         my ($scope, $pool, $calls) = @_;
         my @futures = map { begin($pool, @$_) } @$calls;
-        await IO::Async::Loop->new->delay_future(after => 0.02) until $pool->stats->{busy};
+        my $gate = $calls->[0][1][0];
+        await IO::Async::Loop->new->delay_future(after => 0.02) until -e "$gate.reached";
         $_->cancel for @futures;
         return scalar @futures;
     },
@@ -182,7 +184,12 @@ my %pool = (
         length => sub { my ($state, $text) = @_; return length $text },
         large  => sub { my ($state, $n) = @_; return [ map { 'x' x 1000 } 1 .. $n ] },
         sleep  => sub { my ($state, $s) = @_; select undef, undef, undef, $s; return $$ },
-        wait   => sub { my ($state, $file) = @_; select undef, undef, undef, 0.02 until -e $file; return $$ },
+        wait   => sub {
+            my ($state, $gate) = @_;
+            open my $reached, '>', "$gate.reached" or die "$gate.reached: $!\n";
+            select undef, undef, undef, 0.02 until -e $gate;
+            return $$;
+        },
         note   => sub { my ($state, @args) = @_; warn "noted @args\n"; return },
         die    => sub { my ($state, $with) = @_; die $with },
         object => sub { die bless {}, 'Some::Class' },

@@ -1,5 +1,6 @@
 /* words.c - 64-bit words in memory that a process shares with those that it forks, and an interpreter with
- * its clones: what workers count in. Each word is read and written whole. */
+ * its clones: what workers count in. Each word is read and written whole; all processes see what Perl reads
+ * and writes there in one order. */
 #include "bridge/bridge.h"
 
 #include <sys/mman.h>
